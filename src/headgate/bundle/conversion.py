@@ -62,7 +62,7 @@ def convert(
     if manifest_url is not None:
         manifest = url_rules.stored(manifest_url)
         _check_contained("manifest", manifest, metadata, primary)
-    return _Copy(bundle, version, None).write(target, primary, manifest, progress)
+    return _BundleCopy(bundle, version, None).write(target, primary, manifest, progress)
 
 
 def rebase(
@@ -77,13 +77,13 @@ def rebase(
     """
     check_target(target)
     metadata = bundle.metadata
-    move = _Move(_origin_to_move(metadata.primary_url, of), _lone_origin(to))
+    move = _OriginMove(_origin_to_move(metadata.primary_url, of), _lone_origin(to))
     primary = metadata.primary_url and move.url(metadata.primary_url)
     manifest = metadata.manifest_url and move.url(metadata.manifest_url)
-    return _Copy(bundle, metadata.version, move).write(target, primary, manifest, progress)
+    return _BundleCopy(bundle, metadata.version, move).write(target, primary, manifest, progress)
 
 
-class _Move(Struct, frozen=True):
+class _OriginMove(Struct, frozen=True):
     """From one origin to another, both without a trailing slash."""
 
     old: str
@@ -105,7 +105,7 @@ class _Move(Struct, frozen=True):
         return moved
 
 
-class _Stored(Struct, frozen=True):
+class _StoredPayload(Struct, frozen=True):
     """The payload of a stored response, loaded when it is written."""
 
     bundle: Bundle
@@ -117,10 +117,10 @@ class _Stored(Struct, frozen=True):
             yield payload[start : start + COPY_SIZE]
 
 
-class _Copy:
-    """Writes a bundle again."""
+class _BundleCopy:
+    """Copies a bundle: its responses unchanged, the index and the other sections new."""
 
-    def __init__(self, bundle: Bundle, version: Version, move: _Move | None) -> None:
+    def __init__(self, bundle: Bundle, version: Version, move: _OriginMove | None) -> None:
         self._bundle = bundle
         self._metadata = bundle.metadata
         self._version: Version = version
@@ -130,33 +130,33 @@ class _Copy:
             self._remarks.append("the integrity block is left out: it signs the old bytes")
 
     def write(self, target: Target, primary: str | None, manifest: str | None, progress: Progress | None) -> list[str]:
-        """Write it, and return the remarks."""
+        """Write the copy, and return the remarks."""
         reject_overlapping_responses(self._bundle)
         if self._version != self._metadata.version:
-            primary = self._contained("primary", primary)
-            manifest = self._contained("manifest", manifest)
-            self._check_named(primary, manifest)
+            primary = self._keep_contained("primary", primary)
+            manifest = self._keep_contained("manifest", manifest)
+            self._check_urls(primary, manifest)
         elif manifest is None and self._version == "b1":
             self._remarks.append("the manifest section is missing, so strict readers refuse the bundle (3.3 step 24)")
         try:
-            form = self._form(primary, manifest)
+            spec = self._build_spec(primary, manifest)
             responses, ordinals = self._responses()
             index = self._index(ordinals, UrlRules(None, relative=self._version == "b2", primary_url=primary))
         except ConfigurationError as error:
-            # The fault is in the bundle, not in the arguments.
+            # The cause is in the bundle, not in the arguments.
             raise HeadgateError(f"the bundle cannot be written as {self._version}: {error}") from error
-        responses.write(target, form, index, progress)
+        responses.write(target, spec, index, progress)
         return self._remarks
 
-    def _contained(self, what: str, url: str | None) -> str | None:
+    def _keep_contained(self, what: str, url: str | None) -> str | None:
         """Return the primary or manifest URL; None if it is optional (b2) and not in the bundle."""
         if self._version != "b2" or url is None or without_fragment(url) in self._metadata.requests:
             return url
         self._remarks.append(f"the {what} URL {url} is left out: it is not in the bundle")
         return None
 
-    def _check_named(self, primary: str | None, manifest: str | None) -> None:
-        """Refuse what b1 and draft-01 cannot contain."""
+    def _check_urls(self, primary: str | None, manifest: str | None) -> None:
+        """Refuse URLs that b1 and draft-01 cannot have."""
         if self._version == "b2":
             return
         urls = (url for url in (primary, manifest, *self._metadata.requests) if url is not None)
@@ -164,7 +164,7 @@ class _Copy:
         if relative is not None:
             raise HeadgateError(
                 f"the bundle has relative URLs such as {relative[:200]!r}, and {self._version} has absolute ones only; "
-                "say with base_url (--base-url) what they are relative to"
+                "set the URL that they are relative to with base_url (--base-url)"
             )
         if primary is None:
             raise HeadgateError(
@@ -176,12 +176,12 @@ class _Copy:
                 f"the bundle {fault}, which {self._version} must have; set manifest_url (--manifest-url)"
             )
 
-    def _form(self, primary: str | None, manifest: str | None) -> BundleSpec:
-        """Return the sections in their order, after those that are new."""
+    def _build_spec(self, primary: str | None, manifest: str | None) -> BundleSpec:
+        """Return the sections: new ones first, then the others in their order."""
         version, named = self._version, {"manifest": manifest}
         if version == "b2":
             named["primary"] = primary
-        stored = {section.name: section for section in self._metadata.sections[:-1] if self._stays(section.name)}
+        stored = {section.name: section for section in self._metadata.sections[:-1] if self._is_kept(section.name)}
         left_out = {section.name for section in self._metadata.sections[:-1]} - stored.keys()
         critical: list[str] = []
         others: dict[str, bytes] = {}
@@ -196,7 +196,7 @@ class _Copy:
         order = [*made, *(name for name in stored if name not in absent)]
         return build_sections(version, primary, manifest, critical, others, order=order)
 
-    def _stays(self, name: str) -> bool:
+    def _is_kept(self, name: str) -> bool:
         version = self._version
         if name == "signatures" and (version == "b2" or self._move is not None):
             why = "b2 has none" if self._move is None else "they sign the old URLs"
@@ -222,7 +222,7 @@ class _Copy:
                 headers = self._move.headers(headers, urls[location])
             written, size = join_header_map(encode_stored_headers(response.status, headers)), len(response.payload)
             ordinals[location] = len(responses)
-            responses.append(written, SizedChunks(_Stored(self._bundle, location), size), size)
+            responses.append(written, SizedChunks(_StoredPayload(self._bundle, location), size), size)
         return responses, ordinals
 
     def _index(self, ordinals: Mapping[Location, int], url_rules: UrlRules) -> Mapping[str, int | VariantEntry]:

@@ -7,7 +7,7 @@ other sections, and `lay_out` turns both and the lengths of the responses into b
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -29,7 +29,7 @@ from headgate.bundle.variants import (
 )
 from headgate.errors import ConfigurationError
 
-VariantKeys = str | Sequence[str] | None
+VariantKeys: TypeAlias = str | Sequence[str] | None
 """`gzip;en`, or several such keys that share a response; None for a URL without variants."""
 
 # The document's words ask for 0x84 and "1", though its CDDL has six items; the registered drafts write 0x86.
@@ -98,15 +98,15 @@ class IndexBuilder:
         known = self._urls.get(url)
         if isinstance(known, int):
             raise ConfigurationError("the URL was added before, without variants")
-        negotiation = known or _negotiation(variants)
+        negotiation = known or _parse_negotiation(variants)
         if variants is not None and variants != negotiation.variants:
             raise ConfigurationError(f"its variants are {negotiation.variants!r} already, not {variants!r}")
-        chosen = dict.fromkeys(map(_normal, [keys] if isinstance(keys, str) else keys or ()), ordinal)
+        chosen = dict.fromkeys(map(_normalize_key, [keys] if isinstance(keys, str) else keys or ()), ordinal)
         if not chosen:
-            raise ConfigurationError("the URL has variants; say with variant_key which one this is")
+            raise ConfigurationError("the URL has variants; name this one with variant_key")
         for key in chosen:
             if key not in negotiation.ordinals:
-                raise ConfigurationError(f"unknown variant {key}; the keys are {_some(negotiation.ordinals)}")
+                raise ConfigurationError(f"unknown variant {key}; the keys are {_list_some(negotiation.ordinals)}")
             if negotiation.ordinals[key] is not None:
                 raise ConfigurationError(f"the variant {key} was added before")
         if known is None:
@@ -118,7 +118,7 @@ class IndexBuilder:
         self._urls[url] = negotiation
 
     def finish(self) -> Mapping[str, int | VariantEntry]:
-        """Give the index; `ConfigurationError` names the first URL with variants that are missing.
+        """Return the index; raises `ConfigurationError`, which names the first URL with missing variants.
 
         "one 'location-in-responses' pair for each of the possible combinations of available-values"
         """
@@ -130,13 +130,13 @@ class IndexBuilder:
             ordinals = [ordinal for ordinal in found.ordinals.values() if ordinal is not None]
             if len(ordinals) < len(found.ordinals):
                 missing = [key for key, ordinal in found.ordinals.items() if ordinal is None]
-                raise ConfigurationError(f"{url} lacks the variants {_some(missing)}; add a response for each key")
+                raise ConfigurationError(f"{url} lacks the variants {_list_some(missing)}; add a response for each key")
             index[url] = VariantEntry(found.variants.encode("latin-1"), ordinals)
         return index
 
 
 def parse_axes(variants: str) -> tuple[Axis, ...]:
-    """Parse a Variants value; `ConfigurationError` for what is none, or has more keys than anybody reads."""
+    """Parse a Variants value; raises `ConfigurationError` for an invalid one, and for too many keys."""
     axes = parse_variants(variants)
     count = count_keys(axes or ())
     if not axes or not count:
@@ -185,18 +185,18 @@ def build_sections(
     return BundleSpec(version, primary_url, items)
 
 
-def lay_out(form: BundleSpec, index: Mapping[str, int | VariantEntry], lengths: Sequence[int]) -> Layout:
+def lay_out(spec: BundleSpec, index: Mapping[str, int | VariantEntry], lengths: Sequence[int]) -> Layout:
     """Lay out a bundle of responses with these lengths; `index` maps URLs to their ordinals.
 
     Raises `ConfigurationError` for more sections than readers accept.
     """
     responses = head(ARRAY, len(lengths))
-    sections = dict(form.sections)
-    sections["index"] = index_section(index, lengths, has_variants=form.version != "b2")
+    sections = dict(spec.sections)
+    sections["index"] = index_section(index, lengths, has_variants=spec.version != "b2")
     in_responses = len(responses) + sum(lengths)
     table = _section_lengths([*((name, len(item)) for name, item in sections.items()), ("responses", in_responses)])
-    lead = _ARRAY_HEADS[form.version] + MAGIC + data(VERSION_BYTES[form.version])
-    url = text(form.primary_url or "") if form.version != "b2" else b""
+    lead = _ARRAY_HEADS[spec.version] + MAGIC + data(VERSION_BYTES[spec.version])
+    url = text(spec.primary_url or "") if spec.version != "b2" else b""
     before = b"".join((lead, url, data(table), head(ARRAY, len(sections) + 1), *sections.values(), responses))
     length = len(before) - len(responses) + in_responses + TRAILER_SIZE
     return Layout(before, data(length.to_bytes(8, "big")), length)
@@ -212,14 +212,14 @@ def index_section(index: Mapping[str, int | VariantEntry], lengths: Sequence[int
 
 
 def _entries(
-    index: Mapping[str, int | VariantEntry], offsets: Sequence[int], lengths: Sequence[int], lone: bytes
+    index: Mapping[str, int | VariantEntry], offsets: Sequence[int], lengths: Sequence[int], single: bytes
 ) -> Iterator[bytes]:
     for url, found in index.items():
         if isinstance(found, VariantEntry):
             places = b"".join(head(UINT, offsets[ordinal]) + head(UINT, lengths[ordinal]) for ordinal in found.ordinals)
             yield text(url) + head(ARRAY, 1 + 2 * len(found.ordinals)) + data(found.variants) + places
         else:
-            yield text(url) + lone + head(UINT, offsets[found]) + head(UINT, lengths[found])
+            yield text(url) + single + head(UINT, offsets[found]) + head(UINT, lengths[found])
 
 
 def _section_lengths(lengths: Sequence[tuple[str, int]]) -> bytes:
@@ -230,20 +230,22 @@ def _section_lengths(lengths: Sequence[tuple[str, int]]) -> bytes:
     return table
 
 
-def _negotiation(variants: str | None) -> _Negotiation:
+def _parse_negotiation(variants: str | None) -> _Negotiation:
     if variants is None:
-        raise ConfigurationError("there is a variant key and no `variants`; give that with the first response")
+        raise ConfigurationError(
+            "there is a variant key without `variants`; pass `variants` with the first response of the URL"
+        )
     return _Negotiation(variants, dict.fromkeys(variant_keys(axis.values for axis in parse_axes(variants))))
 
 
-def _normal(key: str) -> str:
+def _normalize_key(key: str) -> str:
     values = parse_key(key)
     if not values:
         raise ConfigurationError(f"{key[:200]!r} is not a variant key; expected a form such as 'gzip;en'")
     return write_key(values)
 
 
-def _some(keys: Sequence[str] | Mapping[str, int | None]) -> str:
+def _list_some(keys: Sequence[str] | Mapping[str, int | None]) -> str:
     more = len(keys) - _MAX_NAMED
     return ", ".join(list(keys)[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 

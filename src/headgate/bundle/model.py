@@ -13,7 +13,7 @@ from headgate.bundle.variants import Axis, parse_key, parse_variants, variant_ke
 from headgate.errors import ResponseError
 
 Profile: TypeAlias = Literal["strict", "compat"]
-"""strict is the document; compat takes what the published tools write."""
+"""strict follows the document; compat also accepts what the published tools write."""
 
 Version: TypeAlias = Literal["draft-01", "b1", "b2"]
 
@@ -26,10 +26,10 @@ class Location(Struct, frozen=True, gc=False):
 
 
 class VariantLocations(Mapping[str, Location]):
-    """From variant key (`gzip;en`) to location, in row-major order; two keys may share one location.
+    """Locations by variant key (`gzip;en`), in row-major order; two keys may share a location.
 
-    Keys are made when they are asked for. Each repeats its values, and a location takes as little as two bytes in an
-    index, so a mapping with all of them would take a hundred times the bytes that untrusted input spends on it.
+    Keys are made when they are needed. Each repeats its values, and a location takes as little as two bytes in an
+    index, so a dict of all of them would take a hundred times the size of the index, which untrusted input controls.
     """
 
     __slots__ = ("_places", "_steps")
@@ -37,14 +37,14 @@ class VariantLocations(Mapping[str, Location]):
     def __init__(self, axes: Iterable[Axis], places: "array[int]") -> None:
         self._places = places
         self._steps: list[dict[str, int]] = []
-        """For each axis, from value to what it adds to a key's place; of a value that is there twice, the later."""
+        """For each axis, from value to its part of a key's position; for a value that appears twice, the later."""
         step = len(places) // 2
         for axis in axes:
             step //= len(axis.values)
             self._steps.append({value: index * step for index, value in enumerate(axis.values)})
 
     def __getitem__(self, key: str) -> Location:
-        """Give the location of a key, however it is written."""
+        """Return the location of a key, in any spelling that parses to the same values."""
         values = parse_key(key) or ()
         if len(values) != len(self._steps):
             raise KeyError(key)
@@ -55,11 +55,11 @@ class VariantLocations(Mapping[str, Location]):
         return variant_keys(self._steps)
 
     def __len__(self) -> int:
-        """Count the keys."""
+        """Return the number of keys."""
         return math.prod(map(len, self._steps))
 
     def items(self) -> ItemsView[str, Location]:
-        """Give the keys with their locations."""
+        """Return the keys with their locations."""
         return _Items(self)
 
     def in_order(self) -> Iterator[Location]:
@@ -71,7 +71,7 @@ class VariantLocations(Mapping[str, Location]):
 
 
 class _Items(ItemsView[str, Location]):
-    """Keys with their locations, without looking each key up."""
+    """Keys with their locations, without a lookup of each key."""
 
     _mapping: VariantLocations
 

@@ -35,7 +35,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
 """The request header fields that are allowed unless the caller says otherwise."""
 _MIN_REFLECTED: Final = 4
 """Bytes of the shortest text that plugins look for, `%PDF`: reflecting a shorter text is harmless."""
-_BROWSERS_OWN: Final = re.compile(r"host|connection|sec-.*|proxy-.*")
+_SET_BY_BROWSERS: Final = re.compile(r"host|connection|sec-.*|proxy-.*")
 """Request fields that pages cannot set."""
 _IPV6: Final = re.compile(r"[a-z][a-z0-9+.\-]*://\[[0-9a-f:.]+\]")
 
@@ -54,7 +54,7 @@ class SniffingRules(Struct, frozen=True):
     """From lower-case name to values: fewer than 24 values in all, fixed in advance."""
 
     def __post_init__(self) -> None:
-        """Refuse a list that is too long."""
+        """Refuse more than `MAX_ALLOWED` elements."""
         count = sum(len(values) for values in self.allowed.values())
         if count > MAX_ALLOWED:
             raise ConfigurationError(f"{count} request header fields are allowed; keep to {MAX_ALLOWED} (5.2)")
@@ -75,27 +75,27 @@ class SniffingRules(Struct, frozen=True):
                     raise ConfigurationError(f"{axis.name}: {value} is not an allowed request header (5.2)")
 
     def check_count(self, items: int) -> None:
-        """Refuse the twelfth item."""
+        """Refuse more than `MAX_ITEMS` items."""
         if items > MAX_ITEMS:
             raise ConfigurationError(
-                f"{items} items; an untrusted request may add fewer than 12 (5.2): "
-                "add those that are there for every request with dynamic=False"
+                f"{items} items; an untrusted request may add fewer than 12 (5.2); "
+                "add the items of every request with dynamic=False"
             )
 
     def check_header(self, name: str, value: str) -> None:
         """Refuse a response header that holds the value of a header of the request."""
-        for asked, sent in self.request_headers.items():
-            asked = asked.lower()  # noqa: PLW2901 - the caller's case means nothing
+        for field, sent in self.request_headers.items():
+            field = field.lower()  # noqa: PLW2901 - names are compared without regard to case
             reflected = sent.strip()
             if (
                 len(reflected) < _MIN_REFLECTED
-                or _BROWSERS_OWN.fullmatch(asked)
-                or reflected in self.allowed.get(asked, ())
+                or _SET_BY_BROWSERS.fullmatch(field)
+                or reflected in self.allowed.get(field, ())
             ):
                 continue
             if reflected in value:
                 raise ConfigurationError(
-                    f"the response header {name} holds the request's {asked}; a bundle for untrusted requests must not "
+                    f"the response header {name} holds the request's {field}; a bundle for untrusted requests must not "
                     "reflect request header fields (5.2)"
                 )
 
@@ -140,6 +140,6 @@ class UrlRules:
         return stored if self._rules is None else self._rules.url(stored)
 
     def lookup_key(self, stored: str) -> str:
-        """Return what is equal for stored URLs that readers treat as one, wherever the bundle is."""
+        """Return a key that is equal for stored URLs that readers treat as one, at any address of the bundle."""
         whole = (resolve(stored, self._base) or stored) if self._relative else stored
         return without_fragment(whole) if has_fragment(whole) else whole

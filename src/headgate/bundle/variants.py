@@ -24,16 +24,13 @@ from headgate.http.media_type import parse_weights
 Sorter: TypeAlias = Callable[[Sequence[str]], list[str]]
 
 MAX_KEYS: Final = 10_000
-"""Variant keys that one URL may have here."""
+"""Maximum variant keys of a URL."""
 
 MAX_TOTAL_KEYS: Final = 1_000_000
-"""Variant keys that all URLs of a bundle may have here together."""
+"""Maximum variant keys of all URLs of a bundle together."""
 
 MAX_KEY_TEXT: Final = 1 << 20
-"""Characters that the variant keys of one URL may have here, all together.
-
-Each key repeats its values, so that without a bound an entry of 100 kB claims keys of a gigabyte.
-"""
+"""Maximum characters of all variant keys of a URL: each key repeats its values, so 100 kB could claim a gigabyte."""
 _MAX_COUNT: Final = (1 << 64) - 1
 _NOWHERE: Final = -1
 _BARE: Final = r"[A-Za-z][A-Za-z0-9_\-.:%*/]*+"
@@ -109,7 +106,7 @@ def variant_keys(axes: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def select_key(axes: Sequence[Axis], request_headers: Mapping[str, str]) -> str | None:
-    """Choose the key that answers a request best, by section 4 of the draft; None where none does.
+    """Return the key of the best response to a request, by section 4 of the draft; None without an acceptable one.
 
     The names in `request_headers` come in any case. Without a mechanism for the field of an axis the result is
     None: a key must have a value for each axis (section 3).
@@ -236,11 +233,11 @@ MECHANISMS: Final[Mapping[str, Callable[[str | None], Sorter]]] = {
     "accept-encoding": _accept_encoding,
     "accept-language": _accept_language,
 }
-"""By the request field that each is for, in lower case."""
+"""From the request field, in lower case, to its mechanism."""
 
 
 def _folded(text: str) -> bytes:
-    """Give what is compared, without regard to case; any text has one, and different texts have different ones."""
+    """Return the form of a text in which it is compared, without regard to case."""
     return text.encode("utf-8", "surrogatepass").lower()
 
 
@@ -249,11 +246,11 @@ def _weights(field: str | None) -> dict[bytes, float]:
 
 
 def _by_weight(weights: Mapping[bytes, float]) -> list[bytes]:
-    """Sort members by their weight, greatest first, those of equal weight in the field's order."""
+    """Sort members by weight, greatest first; those of equal weight stay in the field's order."""
     return sorted(weights, key=lambda member: -weights[member])
 
 
 def _ranked(values: Sequence[str], rank: Callable[[str], tuple[float, int, int] | int | None]) -> list[str]:
-    """Sort the values that have a rank by it, those of equal rank in their own order."""
+    """Sort the values that have a rank by it; those of equal rank stay in their order."""
     ranks = [(place, value) for value in values if (place := rank(value)) is not None]
     return [value for _, value in sorted(ranks, key=lambda ranked: ranked[0])]

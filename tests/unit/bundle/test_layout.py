@@ -58,8 +58,8 @@ def test_missing_keys_are_named():
         ("gzip", "unknown variant gzip; the"),
         ("gzip;en, br;en", "is not a variant key"),
         ("", "is not a variant key"),
-        ([], "say with variant_key which one"),
-        (None, "say with variant_key which one"),
+        ([], "name this one with variant_key"),
+        (None, "name this one with variant_key"),
         ("br;en", "the variant br;en was added before"),
         (["gzip;en", "br;en"], "the variant br;en was added before"),
     ],
@@ -76,7 +76,7 @@ def test_the_variants_are_said_once():
     placing.place_variant(URL, 1, None, "br;fr")
     with pytest.raises(ConfigurationError, match=r"its variants are .* already"):
         placing.place_variant(URL, 1, "Accept;a/b", "a/b")
-    with pytest.raises(ConfigurationError, match="a variant key and no `variants`"):
+    with pytest.raises(ConfigurationError, match="a variant key without `variants`"):
         placing.place_variant(f"{URL}other", 1, None, "a/b")
     assert f"{URL}other" not in placing
     with pytest.raises(ConfigurationError, match="added before"):

@@ -205,7 +205,7 @@ class Items:
         return key, encoded
 
     def any(self) -> bytes:
-        """Take any well-formed, deterministic item that nests at most `MAX_NESTING` deep; return its bytes."""
+        """Read any well-formed, deterministic item that nests at most `MAX_NESTING` deep; return its bytes."""
         start = self.position
         self._walk()
         return self.source[start : self.position]

@@ -27,7 +27,7 @@ PAYLOAD_INTEGRITY: Final = "digest/mi-sha256-03"
 """The name of this integrity in a signature."""
 
 RECORD_SIZE: Final = 4096
-"""Bytes of a record that we write: the default of the reference signer."""
+"""Bytes of a record of a new payload: the default of the reference signer."""
 
 MAX_RECORD_SIZE: Final = 16384
 """Maximum bytes of a record (signed exchanges, signature validity): a reader keeps one until it is verified."""
@@ -82,10 +82,10 @@ class PayloadLayout(Struct, frozen=True):
     length: int
     """Bytes of the content."""
     record_size: int = 0
-    """Bytes of a record, behind each of which but the last a proof stands; 0 for a payload that is all content."""
+    """Bytes of a record, each but the last followed by a proof; 0 for a payload that is all content."""
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield where the content from `start` to before `stop` is: an offset in the payload, and how many bytes."""
+        """Yield where the content from `start` to before `stop` is: offsets in the payload, and lengths."""
         size = self.record_size
         while start < stop:
             number = start // size if size else 0
@@ -109,7 +109,7 @@ def mi_encode(content: memoryview, record_size: int = RECORD_SIZE) -> MiEncoded:
 
 
 def parse_mi_digest(digest: str) -> bytes | None:
-    """Find the proof in a Digest header's value, which may hold digests of other kinds; None where there is none."""
+    """Return the proof in a Digest header's value, which may hold digests of other kinds; None without one."""
     for member in digest.split(","):
         algorithm, _, encoded = member.strip(" \t").partition("=")
         if algorithm.lower() == MI_CODING:
@@ -122,18 +122,18 @@ def parse_mi_digest(digest: str) -> bytes | None:
 
 
 def without_mi_coding(content_encoding: str) -> str | None:
-    """Give the codings that are left once this one is undone, "" for none; None where it was not the last applied."""
+    """Return the codings without this one, which is the last applied, "" for none; None where another is the last."""
     codings = [coding for member in content_encoding.split(",") if (coding := member.strip(" \t"))]
     return ", ".join(codings[:-1]) if codings and codings[-1].lower() == MI_CODING else None
 
 
 def verify_payload(payload: memoryview, proof: bytes) -> PayloadLayout:
-    """Check every record of a payload that is here; raises `MiceError`."""
+    """Check every record of a payload in memory; raises `MerkleIntegrityError`."""
     return drive(payload_layout_parser(Location(0, len(payload)), proof), reads_from(payload))
 
 
 def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayout]:
-    """Check every record of the payload at a location (section 2.2); raises `MiceError` at the first that is wrong."""
+    """Check every record of a payload (section 2.2); raises `MerkleIntegrityError` for the first that is wrong."""
     if not payload.length:
         # "the encoding of an empty payload is itself an empty message ... and its integrity proof is SHA-256("\0")"
         _check(b"", _LAST, proof, (0, payload.offset))
@@ -157,7 +157,7 @@ def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayo
 
 
 def _check_each(records: memoryview, size: int, proof: bytes, place: tuple[int, int]) -> bytes:
-    """Check records that are followed by proofs, and give the last of these."""
+    """Check records that are followed by proofs, and return the last proof."""
     number, position = place
     for start in range(0, len(records), size + _PROOF):
         record = records[start : start + size + _PROOF]
@@ -185,7 +185,7 @@ class DecodedContent(Struct, frozen=True):
 
 
 class DecodedResponse(Struct, frozen=True):
-    """A response whose payload is here and verified."""
+    """A response whose payload is in memory and verified."""
 
     status: int
     decoded: DecodedContent

@@ -38,7 +38,7 @@ _COMMON_TEXT: Final = 0x78
 
 
 class IndexRules(Struct, frozen=True):
-    """What reading an index takes besides its bytes."""
+    """What the index is read by besides its bytes."""
 
     responses: Section
     has_variants: bool
@@ -80,7 +80,7 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
 def read_entry(items: Items, rules: IndexRules, requests: Index) -> int:
     """Read one entry by the document's steps, and return the number of its variant keys.
 
-    Raises `StepError` only once the whole entry has been taken.
+    Raises `StepError` only once the whole entry has been read.
     """
     start = items.position
     text = items.text()
@@ -232,7 +232,7 @@ def _read_common_entries(items: Items, rules: IndexRules, requests: Index, count
 
 
 def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int, int]]]:
-    """Take what the CDDL's `index` has for a value: Variants value and pairs of integers; in b2 one pair alone."""
+    """Read the value of an index entry: a Variants value and pairs of integers; in b2 one pair alone."""
     start = items.position
     count = items.head(ARRAY)
     variants = b""

@@ -3,7 +3,7 @@
 import base64
 import ipaddress
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -192,11 +192,6 @@ def read_certificate_chain(content: bytes) -> tuple[AugmentedCertificate, ...]:
     except cbor.CborError as error:
         fault = f"{error.reason} at byte {error.offset}"
         raise ConfigurationError(f"the certificates are neither PEM nor application/cert-chain+cbor: {fault}") from None
-
-
-def write_chain(chain: Iterable[AugmentedCertificate]) -> bytes:
-    """Write a chain as `application/cert-chain+cbor`."""
-    return cbor.array([cbor.text(_MAGIC), *(augmented.item for augmented in chain)])
 
 
 def write_augmented(der: bytes, *, ocsp: bytes | None = None, sct: bytes | None = None) -> bytes:

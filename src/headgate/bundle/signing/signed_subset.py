@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.bundle.format import cbor
-from headgate.bundle.format.cbor import read_head
+from headgate.bundle.format.cbor import LONGEST_HEAD, read_string_head
 from headgate.bundle.format.incremental import drive, reads_from
 from headgate.bundle.format.response import response_parser
 from headgate.bundle.model import Location
@@ -113,7 +113,7 @@ def _parts(integrity: ResourceIntegrity) -> tuple[bytes, str]:
 
 
 class RawResponse(Struct, frozen=True):
-    """One response of a bundle."""
+    """A response as it is stored."""
 
     status: int
     headers: dict[str, str]
@@ -122,32 +122,22 @@ class RawResponse(Struct, frozen=True):
     payload: memoryview
 
 
-class RawResponses:
-    """Loads responses of one bundle, by their location."""
+def load_raw_response(bundle: Bundle, location: Location) -> RawResponse:
+    """Load a response that can be read at all; raises `ResponseError`.
 
-    def __init__(self, bundle: Bundle) -> None:
-        self._raw = bundle.raw
-        self._start = bundle.start
-        self._fallback_url = bundle.metadata.primary_url
-
-    def load(self, location: Location) -> RawResponse:
-        """Load a response that can be read at all; raises `ResponseError`.
-
-        Profile compat is used: a signature is valid or not whatever else readers require of a response.
-        """
-        raw = self._raw
-        try:
-            head = drive(response_parser(location, profile="compat", fallback_url=self._fallback_url), reads_from(raw))
-        except ResponseError as error:
-            error.offset += self._start
-            raise
-        start, length = head.payload.offset, head.payload.length
-        if start + length > len(raw):
-            cut = f"the payload of {length} bytes is cut"
-            raise ResponseError(cut, step="3.4 step 12", offset=start + self._start, fallback_url=self._fallback_url)
-        # 3.4 step 2 and 3: 0x82, and the head of the header map's byte string
-        _, header_length, begin = read_head(raw[location.offset + 1 : location.offset + 10])
-        begin += location.offset + 1
-        return RawResponse(
-            head.status, head.stored_headers, raw[begin : begin + header_length], raw[start : start + length]
-        )
+    Profile compat is used: a signature is valid or not whatever else readers require of a response.
+    """
+    raw, fallback_url = bundle.raw, bundle.metadata.primary_url
+    try:
+        head = drive(response_parser(location, profile="compat", fallback_url=fallback_url), reads_from(raw))
+    except ResponseError as error:
+        error.offset += bundle.start
+        raise
+    start, length = head.payload.offset, head.payload.length
+    if start + length > len(raw):
+        fault = f"the payload of {length} bytes is cut"
+        raise ResponseError(fault, step="3.4 step 12", offset=start + bundle.start, fallback_url=fallback_url)
+    # 3.4 step 2 and 3: 0x82, and the head of the header map's byte string
+    map_length, begin = read_string_head(bytes(raw[location.offset + 1 : location.offset + 1 + LONGEST_HEAD]), 0)
+    begin += location.offset + 1
+    return RawResponse(head.status, head.stored_headers, raw[begin : begin + map_length], raw[start : start + length])

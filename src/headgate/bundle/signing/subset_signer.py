@@ -1,7 +1,7 @@
-"""Sign a subset of a bundle's responses: the signatures section, and the responses as they must then be (3.3.3).
+"""Sign a subset of a bundle's responses: the new signatures section, and the responses as they are then stored (3.3.3).
 
-Of a payload its Digest of `mi-sha256-03` is signed, so a signed response is stored in that content coding, as by the
-reference signer. A response that is stored so already stays as it is, and so do earlier signatures.
+A signature covers the Digest of a payload in `mi-sha256-03`, so a signed response is stored in that content coding, as
+the reference signer does. Responses that are stored so already stay unchanged, and so do earlier signatures.
 """
 
 import hashlib
@@ -10,8 +10,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle.format import cbor, merkle_integrity
+from headgate.bundle.format import cbor
 from headgate.bundle.format.headers import encode_stored_headers, join_header_map
+from headgate.bundle.format.merkle_integrity import (
+    MI_CODING,
+    PAYLOAD_INTEGRITY,
+    MerkleIntegrityError,
+    MiEncoded,
+    mi_encode,
+    parse_mi_digest,
+    verify_payload,
+    without_mi_coding,
+)
 from headgate.bundle.layout import VariantEntry
 from headgate.bundle.model import Location, Metadata, VariantSet
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
@@ -20,10 +30,10 @@ from headgate.bundle.signing.keys import AugmentedCertificate, CertificateNames,
 from headgate.bundle.signing.signed_subset import (
     MAX_LIFETIME,
     RawResponse,
-    RawResponses,
     ResourceIntegrity,
     SignedSubset,
     SubsetEntry,
+    load_raw_response,
     signed_message,
     write_subset,
 )
@@ -56,7 +66,7 @@ class SignedResponse(Struct, frozen=True):
 
     header_map: bytes
     header_sha256: bytes
-    payload: memoryview | merkle_integrity.MiEncoded
+    payload: memoryview | MiEncoded
     length: int
     """Bytes of the payload."""
 
@@ -84,8 +94,8 @@ def sign_subset(bundle: Bundle, request: SigningRequest) -> SignedBundle:
     _check_bundle(bundle)
     reject_overlapping_responses(bundle)
     validity_url = _check_request(request, names)
-    urls = _chosen(bundle.metadata, request, names)
-    storing = _Storing(bundle, urls)
+    urls = _select_urls(bundle.metadata, request, names)
+    responses = _StoredResponses(bundle, urls)
     requests = bundle.metadata.requests
     signed = write_subset(
         SignedSubset(
@@ -93,12 +103,12 @@ def sign_subset(bundle: Bundle, request: SigningRequest) -> SignedBundle:
             hashlib.sha256(request.chain[0].der).digest(),
             request.date,
             request.expires,
-            {url: storing.subset(url, requests[url]) for url in urls},
+            {url: responses.subset_entry(url, requests[url]) for url in urls},
         )
     )
     section = _section(bundle.metadata, request, signed)
-    index = {url: storing.entry(url, found) for url, found in requests.items()}
-    return SignedBundle(section, urls, tuple(storing.stored), index)
+    index = {url: responses.index_entry(url, found) for url, found in requests.items()}
+    return SignedBundle(section, urls, tuple(responses.in_order), index)
 
 
 def _check_certificate(request: SigningRequest) -> CertificateNames:
@@ -122,11 +132,11 @@ def _check_bundle(bundle: Bundle) -> None:
     if bundle.metadata.version == "b2":
         raise HeadgateError("b2 has no signatures section; sign it with an integrity block, or convert it to b1")
     if bundle.integrity_block is not None:
-        raise HeadgateError("the bundle's integrity block would no longer hold; remove it first")
+        raise HeadgateError("signing makes the bundle's integrity block invalid; remove it first")
 
 
 def _check_request(request: SigningRequest, names: CertificateNames) -> str:
-    """Check the dates and the validity URL, and give the latter in normal form."""
+    """Check the dates and the validity URL; return the latter in normal form."""
     date, expires = request.date, request.expires
     if not 0 <= date < expires <= _LAST_SECOND:
         raise ConfigurationError(f"the signature would expire at {expires}, which is not after its date, {date}")
@@ -138,113 +148,111 @@ def _check_request(request: SigningRequest, names: CertificateNames) -> str:
         raise ConfigurationError(f"the validity URL {request.validity_url!r} is not an https URL without a fragment")
     if not names.cover(host_of(url)):
         raise ConfigurationError(
-            f"the certificate does not name the host of the validity URL {url}; it names {_named(names)}"
+            f"the certificate does not name the host of the validity URL {url}; it names {_list_names(names)}"
         )
     return url
 
 
-def _chosen(metadata: Metadata, request: SigningRequest, names: CertificateNames) -> tuple[str, ...]:
+def _select_urls(metadata: Metadata, request: SigningRequest, names: CertificateNames) -> tuple[str, ...]:
     if request.urls is None:
         urls = tuple(url for url in metadata.requests if names.cover(host_of(url)))
         if not urls:
-            raise HeadgateError(f"the certificate names {_named(names)}, and the bundle has no URL of these hosts")
+            raise HeadgateError(f"the certificate names {_list_names(names)}, and the bundle has no URL of these hosts")
         return urls
-    chosen: dict[str, None] = {}
+    selected: dict[str, None] = {}
     for text in request.urls:
         url = parse_url(text)
         if url is None or url not in metadata.requests:
             raise ConfigurationError(f"{text} is not in the bundle, so it cannot be signed")
         if not names.cover(host_of(url)):
-            raise ConfigurationError(f"the certificate does not name the host of {url}; it names {_named(names)}")
-        chosen[url] = None
-    if not chosen:
+            raise ConfigurationError(f"the certificate does not name the host of {url}; it names {_list_names(names)}")
+        selected[url] = None
+    if not selected:
         raise ConfigurationError("no URL to sign was given")
-    return tuple(chosen)
+    return tuple(selected)
 
 
-class _Storing:
-    """The responses of a bundle as they are stored once some of its URLs are signed.
+class _StoredResponses:
+    """Every response of a bundle as the signed bundle stores it: coded as `mi-sha256-03` where a URL of it is signed.
 
-    One that URLs share is stored once, or a small bundle could fill any disk; and once more, as it was, where some of
-    these URLs are not signed.
+    A response that several URLs share is stored once, so that a small bundle does not become a large one; it is stored
+    twice, coded and unchanged, where only some of these URLs are signed.
     """
 
-    stored: list[SignedResponse]
-    """Every response, in file order."""
-
     def __init__(self, bundle: Bundle, urls: Collection[str]) -> None:
-        self.stored = []
-        self._responses = RawResponses(bundle)
-        self._signed = frozenset(urls)
-        self._proofs: dict[Location, merkle_integrity.MiEncoded | None] = {}
-        self._known: dict[tuple[Location, bool], int] = {}
+        self.in_order: list[SignedResponse] = []
+        """In file order."""
+        self._bundle = bundle
+        self._coded: dict[Location, MiEncoded | None] = {}
+        """From the location of a signed response to its coded payload; None for one that is stored coded already."""
+        self._ordinals: dict[tuple[Location, bool], int] = {}
+        """From location, and whether the response is coded here, to the position in `in_order`."""
+        signed = frozenset(urls)
         listed = sorted(bundle.locations(), key=lambda entry: entry[2].offset)
-        self._ordinals = {(url, key): self._ordinal(url, location) for url, key, location in listed}
+        self._ordinal_of = {(url, key): self._add(url, location, url in signed) for url, key, location in listed}
 
-    def subset(self, url: str, found: Location | VariantSet) -> SubsetEntry:
-        """Give what is signed of a URL."""
+    def subset_entry(self, url: str, found: Location | VariantSet) -> SubsetEntry:
+        """Return what is signed for a URL."""
         variants = found.variants.encode("latin-1") if isinstance(found, VariantSet) else b""
-        variant_keys = list(found.locations) if isinstance(found, VariantSet) else [None]
-        stored = [self.stored[self._ordinals[url, key]] for key in variant_keys]
+        names = list(found.locations) if isinstance(found, VariantSet) else [None]
+        responses = [self.in_order[self._ordinal_of[url, name]] for name in names]
         return SubsetEntry(
-            variants, tuple(ResourceIntegrity(one.header_sha256, merkle_integrity.PAYLOAD_INTEGRITY) for one in stored)
+            variants, tuple(ResourceIntegrity(one.header_sha256, PAYLOAD_INTEGRITY) for one in responses)
         )
 
-    def entry(self, url: str, found: Location | VariantSet) -> int | VariantEntry:
-        """Give the index entry of a URL."""
+    def index_entry(self, url: str, found: Location | VariantSet) -> int | VariantEntry:
+        """Return the index entry of a URL."""
         if isinstance(found, Location):
-            return self._ordinals[url, None]
-        # A value that an axis has twice makes a key twice, and takes two places.
-        keys = variant_keys(axis.values for axis in parse_variants(found.variants) or ())
-        return VariantEntry(found.variants.encode("latin-1"), [self._ordinals[url, key] for key in keys])
+            return self._ordinal_of[url, None]
+        # A value that an axis has twice makes a key twice, and has two locations in the index.
+        axes = parse_variants(found.variants) or ()
+        ordinals = [self._ordinal_of[url, key] for key in variant_keys(axis.values for axis in axes)]
+        return VariantEntry(found.variants.encode("latin-1"), ordinals)
 
-    def _ordinal(self, url: str, location: Location) -> int:
-        proven = self._proof(url, location) if url in self._signed else None
-        place = location, proven is not None
-        if place not in self._known:
-            self._known[place] = len(self.stored)
-            self.stored.append(_stored(self._responses.load(location), proven))
-        return self._known[place]
+    def _add(self, url: str, location: Location, is_signed: bool) -> int:  # noqa: FBT001 - private, called once
+        coded = self._code(url, location) if is_signed else None
+        place = location, coded is not None
+        if place not in self._ordinals:
+            self._ordinals[place] = len(self.in_order)
+            self.in_order.append(_stored(load_raw_response(self._bundle, location), coded))
+        return self._ordinals[place]
 
-    def _proof(self, url: str, location: Location) -> merkle_integrity.MiEncoded | None:
-        if location not in self._proofs:
-            self._proofs[location] = _proven(url, self._responses.load(location))
-        return self._proofs[location]
+    def _code(self, url: str, location: Location) -> MiEncoded | None:
+        if location not in self._coded:
+            self._coded[location] = _code_payload(url, load_raw_response(self._bundle, location))
+        return self._coded[location]
 
 
-def _stored(response: RawResponse, proven: merkle_integrity.MiEncoded | None) -> SignedResponse:
-    if proven is None:
+def _stored(response: RawResponse, coded: MiEncoded | None) -> SignedResponse:
+    if coded is None:
         headers, payload, length = bytes(response.header_map), response.payload, len(response.payload)
         return SignedResponse(headers, hashlib.sha256(headers).digest(), payload, length)
-    headers = join_header_map(encode_stored_headers(response.status, _proven_headers(response.headers, proven)))
-    return SignedResponse(headers, hashlib.sha256(headers).digest(), proven, proven.length)
+    headers = join_header_map(encode_stored_headers(response.status, _coded_headers(response.headers, coded)))
+    return SignedResponse(headers, hashlib.sha256(headers).digest(), coded, coded.length)
 
 
-def _proven(url: str, response: RawResponse) -> merkle_integrity.MiEncoded | None:
-    """Compute the proofs of a payload; None if it has them."""
+def _code_payload(url: str, response: RawResponse) -> MiEncoded | None:
+    """Code a payload as `mi-sha256-03`; return None for one that is stored so, once its proofs are verified."""
     digest = response.headers.get("digest")
     if digest is None:
-        return merkle_integrity.mi_encode(response.payload)
-    proof = merkle_integrity.parse_mi_digest(digest)
-    if proof is None or merkle_integrity.without_mi_coding(response.headers.get("content-encoding", "")) is None:
+        return mi_encode(response.payload)
+    proof = parse_mi_digest(digest)
+    if proof is None or without_mi_coding(response.headers.get("content-encoding", "")) is None:
         raise HeadgateError(
             f"{url} has a Digest header, {digest[:80]!r}; signing would make it invalid; remove it first"
         )
     try:
-        merkle_integrity.verify_payload(response.payload, proof)
-    except merkle_integrity.MerkleIntegrityError as error:
+        verify_payload(response.payload, proof)
+    except MerkleIntegrityError as error:
         raise HeadgateError(f"{url} does not match its Digest header: {error}") from None
     return None
 
 
-def _proven_headers(headers: Mapping[str, str], proven: merkle_integrity.MiEncoded) -> dict[str, str]:
+def _coded_headers(headers: Mapping[str, str], coded: MiEncoded) -> dict[str, str]:
     codings = headers.get("content-encoding")
-    changed = {
-        "content-encoding": f"{codings}, {merkle_integrity.MI_CODING}" if codings else merkle_integrity.MI_CODING,
-        "digest": proven.digest,
-    }
+    changed = {"content-encoding": f"{codings}, {MI_CODING}" if codings else MI_CODING, "digest": coded.digest}
     if "content-length" in headers:
-        changed["content-length"] = str(proven.length)
+        changed["content-length"] = str(coded.length)
     return {**headers, **changed}
 
 
@@ -261,6 +269,6 @@ def _section(metadata: Metadata, request: SigningRequest, signed: bytes) -> byte
     return cbor.array([cbor.array(authorities), cbor.array(written)])
 
 
-def _named(names: CertificateNames) -> str:
+def _list_names(names: CertificateNames) -> str:
     listed = sorted(names.hosts | names.addresses)
     return ", ".join(listed[:8]) or "no host"

@@ -21,10 +21,10 @@ from headgate.bundle.signing.keys import AugmentedCertificate, host_of, read_aug
 from headgate.bundle.signing.report import Reason, Signature
 from headgate.bundle.signing.signed_subset import (
     MAX_LIFETIME,
-    RawResponses,
     ResourceIntegrity,
     SignedSubset,
     SubsetEntry,
+    load_raw_response,
     read_subset,
     signed_message,
 )
@@ -67,10 +67,9 @@ class _Verifier:
 
     def __init__(self, bundle: Bundle, now: float, trust: Sequence[AugmentedCertificate] | None) -> None:
         self._bundle = bundle
-        self._responses = RawResponses(bundle)
         self._now = now
         self._trust = trust
-        self._proven: set[tuple[Location, ResourceIntegrity]] = set()
+        self._valid: set[tuple[Location, ResourceIntegrity]] = set()
 
     def verify(self, vouched: VouchedSubset) -> Signature:
         urls: tuple[str, ...] = ()
@@ -177,10 +176,10 @@ class _Verifier:
             self._check_response(shown, location, integrity)
 
     def _check_response(self, url: str, location: Location, integrity: ResourceIntegrity) -> None:
-        if (location, integrity) in self._proven:
+        if (location, integrity) in self._valid:
             return
         try:
-            response = self._responses.load(location)
+            response = load_raw_response(self._bundle, location)
         except ResponseError as error:
             raise _InvalidError(Reason.RESPONSE_UNREADABLE, f"{url}: {error}") from None
         if hashlib.sha256(response.header_map).digest() != integrity.header_sha256:
@@ -198,7 +197,7 @@ class _Verifier:
             merkle_integrity.verify_payload(response.payload, proof)
         except merkle_integrity.MerkleIntegrityError as error:
             raise _InvalidError(Reason.WRONG_DIGEST, f"{url}: {error}") from None
-        self._proven.add((location, integrity))
+        self._valid.add((location, integrity))
 
 
 def _p256_key(certificate: AugmentedCertificate) -> EllipticCurvePublicKey:

@@ -217,8 +217,8 @@ def test_directory_as_target_is_refused_at_once(tmp_path):
         ({"status": 99}, f"^{PAGE}: the status 99"),
         ({"headers": TEXT, "payload": 7}, f"^{PAGE}: the payload is int"),
         ({"headers": {"x": "x" * 600_000}}, f"^{PAGE}: the headers take"),
-        ({"variant_key": "gzip"}, f"^{PAGE}: there is a variant key and no `variants`"),
-        ({"variants": VARIANTS}, f"^{PAGE}: the URL has variants; say"),
+        ({"variant_key": "gzip"}, f"^{PAGE}: there is a variant key without `variants`"),
+        ({"variants": VARIANTS}, f"^{PAGE}: the URL has variants; name"),
         ({"variants": "?", "variant_key": "a"}, f"^{PAGE}: .* is not a valid Variants value"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+from cryptography import x509
 
 from headgate.bundle import open_bundle
 from headgate.cli.bundle.signing import TIMESTAMP
@@ -100,10 +101,8 @@ def test_dates_may_be_absolute_or_relative(run, site, keys, tmp_path, flags, rea
 
 
 def test_certificate_may_be_cbor(run, site, keys, tmp_path):
-    from headgate.bundle.signing.keys import read_certificate_chain, write_chain
-
-    chain = read_certificate_chain((keys / "chain.pem").read_bytes())
-    (keys / "chain.pem").write_bytes(write_chain(chain))
+    chain = x509.load_pem_x509_certificates((keys / "chain.pem").read_bytes())
+    (keys / "chain.pem").write_bytes(signers.certificate_cbor(*chain))
     assert vouch(run, site, keys, "-o", site).code == 0
     assert run("verify", site, "--trust", keys / "chain.pem").code == 0
 
