@@ -125,7 +125,7 @@ def test_a_delayed_body_arrives_whole_and_a_rejection_is_json_on_request(run, co
 @ASGI
 def test_an_agent_that_disconnects_while_delayed_frees_its_place(run, command):
     server = run(
-        [HERE if word is EXAMPLES else "patient_app:app" if word == "fastapi_app:app" else word for word in command]
+        [HERE if word is EXAMPLES else "long_delay_app:app" if word == "fastapi_app:app" else word for word in command]
     )
     assert ask(server, "/slow").status == 200
     leavers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]

@@ -113,6 +113,19 @@ def test_the_encoding_follows_the_mode_and_the_subscriptions(context, mode, subs
     assert setup.counters.unheard == (not kinds)
 
 
+def test_a_subscription_whose_event_a_send_consumed_is_received(context):
+    setup = Setup(context, b"")
+
+    def subscribe_and_send():
+        setup.accounting.subscribe(BATCH)
+        setup.accounting.poll(0)
+        account(setup, verdict())()
+        setup.link._flush_and_check()
+        assert setup.link._subscriptions.encodings["api"] == "batch"
+
+    setup.run(subscribe_and_send)
+
+
 def test_without_a_master_verdicts_are_dropped_and_counted(context):
     link = GatekeeperLink("tcp://127.0.0.1:9", ["api"])
     setup = Setup(context)

@@ -1,6 +1,6 @@
-"""An application whose requests are delayed for longer than any test runs: 1 accepted, further ones wait 50 s and more.
+"""An application that accepts one request and delays further ones for 50 s and more, longer than any test runs.
 
-/state is not limited and tells how many requests wait, and how many reached the application.
+/state is not limited; it reports how many requests are delayed, and how many have reached the application.
 """
 
 import json
