@@ -52,88 +52,6 @@ _MAX_SHOWN: Final = 200
 """Maximum characters of a URL or line in a message."""
 
 
-@contextmanager
-def asgi_client(app: App) -> Iterator[Client]:
-    """Start an ASGI application, and shut it down when the block ends; return a client whose requests it answers.
-
-    For `collect(urls, client=client, courtesy=Courtesy())`. The application is called for every URL, whatever its
-    host. An exception in it is a response with status 500. Raises `FetchError` where its startup or shutdown fails,
-    and `MissingExtra` without httpx2.
-    """
-    default_library("calling an ASGI application")
-    from starlette.testclient import TestClient
-
-    client = TestClient(_with_lifespan(app), raise_server_exceptions=False, headers={"user-agent": USER_AGENT})
-    try:
-        client.__enter__()
-    except Exception as error:
-        raise FetchError(f"the application's startup failed: {type(error).__name__}: {error}") from error
-    try:
-        yield client
-    finally:
-        try:
-            client.__exit__()
-        except Exception as error:
-            raise FetchError(f"the application's shutdown failed: {type(error).__name__}: {error}") from error
-
-
-def _with_lifespan(app: App) -> App:
-    """Return the application with a lifespan: one that raises or returns without a message does not support it."""
-
-    async def call(scope: _Message, receive: _Receive, send: _Send) -> None:
-        if scope["type"] != "lifespan":
-            await app(scope, receive, send)
-            return
-        is_supported = False
-
-        async def watch(message: _Message) -> None:
-            nonlocal is_supported
-            is_supported = True
-            await send(message)
-
-        try:
-            await app(scope, receive, watch)
-        except Exception:
-            if is_supported:
-                raise
-        if not is_supported:
-            await send({"type": "lifespan.startup.complete"})
-            while (await receive())["type"] != "lifespan.shutdown":
-                pass
-            await send({"type": "lifespan.shutdown.complete"})
-
-    return call
-
-
-def read_url_list(path: Path) -> list[str]:
-    """Read the URLs in a file, in normal form, in the order they first appear.
-
-    Fragments are dropped. Raises `ConfigurationError` for a line that is not an http or https URL, and for a file that
-    cannot be read or has no URL.
-    """
-    urls: dict[str, None] = {}
-    try:
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}: {reason_of(error)}; expected a file with one URL per line"
-        ) from None
-    for number, line in enumerate(lines, start=1):
-        try:
-            text = line.decode().strip()
-            if text and not text.startswith("#"):
-                urls.setdefault(normalize_http_url(text))
-        except (UnicodeDecodeError, SkipExchange) as error:
-            why = error if isinstance(error, SkipExchange) else "not UTF-8"
-            shown = line[:_MAX_SHOWN].decode("utf-8", "replace")
-            raise ConfigurationError(
-                f"{path}, line {number}: {shown!r}: {why}; expected a URL such as https://example.com/"
-            ) from None
-    if not urls:
-        raise ConfigurationError(f"{path} has no URL in it; expected one per line")
-    return list(urls)
-
-
 class TooMuch(FetchError):
     """The responses together exceed the limit."""
 
@@ -326,3 +244,85 @@ def _redirect_target(address: str, location: str) -> str:
 
 def _origin(url: str) -> str:
     return "/".join(url.split("/", 3)[:3])
+
+
+def read_url_list(path: Path) -> list[str]:
+    """Read the URLs in a file, in normal form, in the order they first appear.
+
+    Fragments are dropped. Raises `ConfigurationError` for a line that is not an http or https URL, and for a file that
+    cannot be read or has no URL.
+    """
+    urls: dict[str, None] = {}
+    try:
+        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}: {reason_of(error)}; expected a file with one URL per line"
+        ) from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode().strip()
+            if text and not text.startswith("#"):
+                urls.setdefault(normalize_http_url(text))
+        except (UnicodeDecodeError, SkipExchange) as error:
+            why = error if isinstance(error, SkipExchange) else "not UTF-8"
+            shown = line[:_MAX_SHOWN].decode("utf-8", "replace")
+            raise ConfigurationError(
+                f"{path}, line {number}: {shown!r}: {why}; expected a URL such as https://example.com/"
+            ) from None
+    if not urls:
+        raise ConfigurationError(f"{path} has no URL in it; expected one per line")
+    return list(urls)
+
+
+@contextmanager
+def asgi_client(app: App) -> Iterator[Client]:
+    """Start an ASGI application, and shut it down when the block ends; return a client whose requests it answers.
+
+    For `collect(urls, client=client, courtesy=Courtesy())`. The application is called for every URL, whatever its
+    host. An exception in it is a response with status 500. Raises `FetchError` where its startup or shutdown fails,
+    and `MissingExtra` without httpx2.
+    """
+    default_library("calling an ASGI application")
+    from starlette.testclient import TestClient
+
+    client = TestClient(_with_lifespan(app), raise_server_exceptions=False, headers={"user-agent": USER_AGENT})
+    try:
+        client.__enter__()
+    except Exception as error:
+        raise FetchError(f"the application's startup failed: {type(error).__name__}: {error}") from error
+    try:
+        yield client
+    finally:
+        try:
+            client.__exit__()
+        except Exception as error:
+            raise FetchError(f"the application's shutdown failed: {type(error).__name__}: {error}") from error
+
+
+def _with_lifespan(app: App) -> App:
+    """Return the application with a lifespan: one that raises or returns without a message does not support it."""
+
+    async def call(scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "lifespan":
+            await app(scope, receive, send)
+            return
+        is_supported = False
+
+        async def watch(message: _Message) -> None:
+            nonlocal is_supported
+            is_supported = True
+            await send(message)
+
+        try:
+            await app(scope, receive, watch)
+        except Exception:
+            if is_supported:
+                raise
+        if not is_supported:
+            await send({"type": "lifespan.startup.complete"})
+            while (await receive())["type"] != "lifespan.shutdown":
+                pass
+            await send({"type": "lifespan.shutdown.complete"})
+
+    return call
