@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from tests.e2e.http2_client import bounded, http2_running
-from tests.e2e.tunnels import Shell, keys, trusting
+from tests.e2e.tunnels import Encryption, client_context, listener_context
 
 pytest.register_assert_rewrite("tests.e2e.polite_laws")
 
@@ -35,12 +35,14 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]],
 
 
 @pytest.fixture(params=["plain", "tls"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
-    """Give what is needed without TLS, and with it."""
-    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)
+def encryption(request: pytest.FixtureRequest, tmp_path: Path) -> Encryption:
+    """Return no contexts, then those for TLS."""
+    return (
+        Encryption(listener_context(tmp_path), client_context()) if request.param == "tls" else Encryption(None, None)
+    )
 
 
 @pytest.fixture
 def http2(tmp_path: Path) -> Callable[..., Any]:
     """The function that runs a proxy and connects a client to it that speaks HTTP/2."""
-    return partial(http2_running, keys(tmp_path))
+    return partial(http2_running, listener_context(tmp_path))

@@ -1,6 +1,6 @@
-"""An HTTP/2 client that sends frame by frame, valid or not, as a test says.
+"""An HTTP/2 client that sends any frames, valid or not.
 
-Frames are read and written with hyperframe and heads with hpack, so that nothing of what is tested is used to test it.
+Frames are read and written with hyperframe and heads with hpack, not with the code that is tested.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from headgate.proxy.http2.buffers import SharedBuffers
 from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.scripted import PATIENCE
-from tests.e2e.tunnels import Deciding, proxy_running, trusting
+from tests.e2e.tunnels import StubDecision, client_context, proxy_running
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WIDEST = (1 << 31) - 1
 
 
 async def bounded(test: Coroutine[Any, Any, None]) -> None:
-    """Run a test, not for ever."""
+    """Run a test for a limited time."""
     async with asyncio.timeout(6 * PATIENCE):
         await test
 
@@ -56,10 +56,15 @@ class Tunnel:
 
 
 class Http2Client:
-    """See the module. With `generous`, windows are opened again as DATA comes."""
+    """A connection; with `updates_windows`, each DATA frame is answered with updates of its windows."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, generous: bool, settings: dict[int, int]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        updates_windows: bool,
+        settings: dict[int, int],
     ) -> None:
         self.writer = writer
         self.tunnels: dict[int, Tunnel] = {}
@@ -69,23 +74,23 @@ class Http2Client:
         self.window = 65_535
         self.is_over = self._greeted = False
         self._reader = reader
-        self._generous = generous
+        self._updates_windows = updates_windows
         self._first_window = settings.get(SettingsFrame.INITIAL_WINDOW_SIZE, 65_535)
         self._settings = settings
         self._encoder, self._decoder = Encoder(), Decoder()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._next = 1
-        self._listening = asyncio.create_task(self._listen())
+        self._receiving = asyncio.create_task(self._receive_frames())
 
-    # Saying.
+    # Sending.
 
     async def greet(self) -> None:
         """Send the client's preface and wait for the server's."""
         self._greeted = True
         self.send(PREFACE)
-        self.say(SettingsFrame(0, settings=self._settings))
-        if self._generous:
-            self.say(WindowUpdateFrame(0, window_increment=WIDEST - 65_535))
+        self.send_frames(SettingsFrame(0, settings=self._settings))
+        if self._updates_windows:
+            self.send_frames(WindowUpdateFrame(0, window_increment=WIDEST - 65_535))
         await self.until(lambda: self.settings)
 
     def send(self, raw: bytes) -> None:
@@ -93,21 +98,21 @@ class Http2Client:
         if not self.writer.is_closing():
             self.writer.write(raw)
 
-    def say(self, *frames: Frame) -> None:
+    def send_frames(self, *frames: Frame) -> None:
         """Send frames."""
         self.send(b"".join(frame.serialize() for frame in frames))
 
     def block(self, fields: list[tuple[str, str]]) -> bytes:
-        """Make a header block."""
+        """Return a header block."""
         block: bytes = self._encoder.encode(fields)
         return block
 
     def head(self, number: int, fields: list[tuple[str, str]], *flags: str) -> HeadersFrame:
-        """Make a HEADERS frame that is a whole head."""
+        """Return a HEADERS frame with a complete head."""
         return HeadersFrame(number, data=self.block(fields), flags=["END_HEADERS", *flags])
 
     def ask(self, authority: int | str, *more: tuple[str, str], ended: bool = False) -> Tunnel:
-        """Ask for a tunnel; returns it before it is answered."""
+        """Request a tunnel; return it before the response."""
         name = authority if isinstance(authority, str) else f"a.example:{authority}"
         return self.request([(":method", "CONNECT"), (":authority", name), *more], ended=ended)
 
@@ -115,17 +120,17 @@ class Http2Client:
         """Send a request of any kind."""
         tunnel = self.tunnels[self._next] = Tunnel(self._next)
         self._next += 2
-        self.say(self.head(tunnel.number, lines, *(["END_STREAM"] if ended else [])))
+        self.send_frames(self.head(tunnel.number, lines, *(["END_STREAM"] if ended else [])))
         return tunnel
 
     async def open(self, authority: int | str, *more: tuple[str, str]) -> Tunnel:
-        """Have a tunnel opened."""
+        """Request a tunnel, and wait until it is accepted."""
         tunnel = self.ask(authority, *more)
         assert await self.answered(tunnel) == 200, tunnel
         return tunnel
 
-    async def put(self, tunnel: Tunnel, payload: bytes, *, end: bool = False) -> None:
-        """Send payload as the windows allow, then perhaps the end."""
+    async def send_data(self, tunnel: Tunnel, payload: bytes, *, end: bool = False) -> None:
+        """Send payload as the windows allow, then the end if `end`."""
         rest = memoryview(payload)
         while rest:
             await self.until(lambda: min(tunnel.window, self.window) > 0 or tunnel.code is not None)
@@ -133,7 +138,7 @@ class Http2Client:
             piece, rest = self._cut(rest, min(len(rest), tunnel.window, self.window, 16_384))
             tunnel.window -= len(piece)
             self.window -= len(piece)
-            self.say(DataFrame(tunnel.number, data=bytes(piece)))
+            self.send_frames(DataFrame(tunnel.number, data=bytes(piece)))
             await self.writer.drain()
         if end:
             self.end(tunnel)
@@ -143,76 +148,76 @@ class Http2Client:
         return rest[:count], rest[count:]
 
     def end(self, tunnel: Tunnel) -> None:
-        """Say the end of a stream."""
-        self.say(DataFrame(tunnel.number, flags=["END_STREAM"]))
+        """End our direction of a stream."""
+        self.send_frames(DataFrame(tunnel.number, flags=["END_STREAM"]))
 
     def reset(self, tunnel: Tunnel, code: int = 8) -> None:
         """Reset a stream."""
-        self.say(RstStreamFrame(tunnel.number, error_code=code))
+        self.send_frames(RstStreamFrame(tunnel.number, error_code=code))
 
-    # Hearing.
+    # Receiving.
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition, not for ever."""
+        """Wait for a condition, for a limited time."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
                 assert not self.is_over, f"the connection is over: {self.goaways}"
-                self._news.clear()
-                await self._news.wait()
+                self._changed.clear()
+                await self._changed.wait()
 
     async def answered(self, tunnel: Tunnel) -> int:
-        """Wait for the answer's status."""
+        """Wait for the response; return its status."""
         await self.until(lambda: tunnel.status or tunnel.code is not None)
         return tunnel.status
 
-    async def arrived(self, tunnel: Tunnel, count: int) -> bytes:
-        """Wait for so many bytes of a tunnel, which are taken out of it."""
+    async def receive(self, tunnel: Tunnel, count: int) -> bytes:
+        """Wait for so many bytes of a tunnel, and remove them."""
         await self.until(lambda: len(tunnel.received) >= count)
         taken = bytes(tunnel.received[:count])
         del tunnel.received[:count]
         return taken
 
     async def ended(self, tunnel: Tunnel) -> bytes:
-        """Wait for a stream's end; returns what came before."""
+        """Wait for the end of a stream; return what was received before it."""
         await self.until(lambda: tunnel.is_ended)
         return bytes(tunnel.received)
 
     async def was_reset(self, tunnel: Tunnel) -> int:
-        """Wait for a stream's reset; returns the code."""
+        """Wait for the reset of a stream; return its code."""
         await self.until(lambda: tunnel.code is not None)
         assert tunnel.code is not None
         return tunnel.code
 
-    async def left(self) -> GoAwayFrame:
-        """Wait for the end of the connection; returns the last GOAWAY."""
+    async def final_goaway(self) -> GoAwayFrame:
+        """Wait for the end of the connection; return its last GOAWAY."""
         async with asyncio.timeout(PATIENCE):
             while not self.is_over:
-                self._news.clear()
-                await self._news.wait()
+                self._changed.clear()
+                await self._changed.wait()
         return self.goaways[-1]
 
-    async def pinged(self) -> None:
-        """Wait for a ping's answer, behind which all is done that was asked for before."""
+    async def ping(self) -> None:
+        """Send a PING and wait for its answer: all that was sent before is processed then."""
         count = len(self.pings)
-        self.say(PingFrame(0, opaque_data=b"12345678"))
+        self.send_frames(PingFrame(0, opaque_data=b"12345678"))
         await self.until(lambda: len(self.pings) > count)
 
-    async def _listen(self) -> None:
+    async def _receive_frames(self) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError, ssl.SSLError):
             while True:
                 header = await self._reader.readexactly(9)
                 frame, length = Frame.parse_frame_header(memoryview(header))
                 frame.parse_body(memoryview(await self._reader.readexactly(length)))
-                self._hear(frame)
-                self._news.set()
+                self._handle(frame)
+                self._changed.set()
         self.is_over = True
-        self._news.set()
+        self._changed.set()
 
-    def _hear(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         tunnel = self.tunnels.get(frame.stream_id)
         match frame:
             case DataFrame() | HeadersFrame() | RstStreamFrame() if tunnel is not None:
-                self._hear_of(tunnel, frame)
+                self._handle_stream_frame(tunnel, frame)
             case WindowUpdateFrame():
                 if tunnel is not None:
                     tunnel.window += frame.window_increment
@@ -221,15 +226,15 @@ class Http2Client:
             case SettingsFrame() if "ACK" not in frame.flags:
                 self.settings = dict(frame.settings)
                 if self._greeted:
-                    self.say(SettingsFrame(0, flags=["ACK"]))
+                    self.send_frames(SettingsFrame(0, flags=["ACK"]))
             case PingFrame() if "ACK" not in frame.flags:
-                self.say(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]))
+                self.send_frames(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]))
             case PingFrame():
                 self.pings.append(frame)
             case GoAwayFrame():
                 self.goaways.append(frame)
 
-    def _hear_of(self, tunnel: Tunnel, frame: DataFrame | HeadersFrame | RstStreamFrame) -> None:
+    def _handle_stream_frame(self, tunnel: Tunnel, frame: DataFrame | HeadersFrame | RstStreamFrame) -> None:
         if isinstance(frame, RstStreamFrame):
             tunnel.code = frame.error_code
             return
@@ -241,13 +246,13 @@ class Http2Client:
             return
         tunnel.received += frame.data
         tunnel.frames += 1
-        if self._generous and frame.data:
+        if self._updates_windows and frame.data:
             for stream in (0, tunnel.number):
-                self.say(WindowUpdateFrame(stream, window_increment=len(frame.data)))
+                self.send_frames(WindowUpdateFrame(stream, window_increment=len(frame.data)))
 
     async def close(self) -> None:
-        """Go."""
-        self._listening.cancel()
+        """Close the connection."""
+        self._receiving.cancel()
         self.writer.close()
         with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(1):
@@ -260,7 +265,7 @@ async def http2_at(
     tls: ssl.SSLContext | None = None,
     *,
     greet: bool = True,
-    generous: bool = True,
+    updates_windows: bool = True,
     settings: dict[int, int] | None = None,
     **options: Any,
 ) -> AsyncIterator[Http2Client]:
@@ -269,7 +274,7 @@ async def http2_at(
         tls.set_alpn_protocols(["h2"])
         options["server_hostname"] = "localhost"
     reader, writer = await asyncio.open_connection(*address, ssl=tls, limit=1 << 18, **options)
-    client = Http2Client(reader, writer, generous=generous, settings=settings or {})
+    client = Http2Client(reader, writer, updates_windows=updates_windows, settings=settings or {})
     try:
         if greet:
             await client.greet()
@@ -281,7 +286,7 @@ async def http2_at(
 @asynccontextmanager
 async def http2_running(
     listener: ssl.SSLContext,
-    deciding: Deciding | None = None,
+    decision: StubDecision | None = None,
     *,
     client: dict[str, Any] | None = None,
     **settings: Any,
@@ -289,8 +294,8 @@ async def http2_running(
     """Run a proxy, and connect a client to it."""
     async with (
         proxy_running(
-            deciding, tls=listener, protocols={"h2": partial(Http2Connection, buffers=SharedBuffers())}, **settings
+            decision, tls=listener, protocols={"h2": partial(Http2Connection, buffers=SharedBuffers())}, **settings
         ) as server,
-        http2_at(server.addresses[0], trusting(), **(client or {})) as one,
+        http2_at(server.addresses[0], client_context(), **(client or {})) as one,
     ):
         yield server, one

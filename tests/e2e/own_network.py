@@ -249,8 +249,8 @@ class Trying:
                 await client.until(partial(_is_answered, tunnel))
                 echoes = False
                 if tunnel.status == 200:
-                    await client.put(tunnel, b"hello", end=True)
-                    echoes = await client.arrived(tunnel, 5) == b"hello"
+                    await client.send_data(tunnel, b"hello", end=True)
+                    echoes = await client.receive(tunnel, 5) == b"hello"
                 self.note(tunnel.status, tunnel.fields, echoes=echoes)
 
 

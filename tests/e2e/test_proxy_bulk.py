@@ -126,11 +126,11 @@ async def exchange_in_h2(client: Http2Client, tunnel: Tunnel, total: int, midway
 
     async def send() -> None:
         for piece in pieces(UP, total):
-            await client.put(tunnel, bytes(piece))
+            await client.send_data(tunnel, bytes(piece))
 
     sending, received = asyncio.create_task(send()), hashlib.sha256()
     for start in range(0, total, PIECE):
-        received.update(await client.arrived(tunnel, min(PIECE, total - start)))
+        received.update(await client.receive(tunnel, min(PIECE, total - start)))
         if start <= total // 4 < start + PIECE:
             midway()
     await sending

@@ -169,9 +169,9 @@ def test_python_fetches_a_page_in_http_2(running: Proxy) -> None:
         async with http2_at(("127.0.0.1", running.port), running.tls) as client:
             tunnel = await client.open(f"{HOST}:{running.origin.port}")
             for _ in inside.steps(running):
-                await client.put(tunnel, inside.going.read())
+                await client.send_data(tunnel, inside.going.read())
                 await client.until(lambda: tunnel.received)
-                inside.coming.write(await client.arrived(tunnel, len(tunnel.received)))
+                inside.coming.write(await client.receive(tunnel, len(tunnel.received)))
 
     asyncio.run(fetch())
     assert inside.content.startswith(b"HTTP/1.1 200 ")

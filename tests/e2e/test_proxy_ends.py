@@ -15,15 +15,15 @@ from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
-    Deciding,
-    Shell,
+    Encryption,
+    StubDecision,
     Target,
     client_at,
-    keys,
-    opened,
+    client_context,
+    listener_context,
+    open_tunnel,
     proxy_running,
     target_running,
-    trusting,
     until,
 )
 
@@ -39,14 +39,14 @@ def test_a_client_may_close_its_sending_side_with_its_head(run: Callable) -> Non
         target.writer.write(await target.reader.read())
 
     async def check() -> None:
-        deciding = Deciding()
-        deciding.waits = asyncio.Event()
-        async with target_running(answer) as port, proxy_running(deciding) as server, client_at(server) as client:
+        decision = StubDecision()
+        decision.gate = asyncio.Event()
+        async with target_running(answer) as port, proxy_running(decision) as server, client_at(server) as client:
             await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nthat is all" % port)
             client.writer.write_eof()
             [connection] = await connections(server)
             await until(lambda: connection._client_ended)
-            deciding.waits.set()
+            decision.gate.set()
             assert (await client.rest()).endswith(b"\r\n\r\nthat is all")
 
     run(check())
@@ -65,11 +65,11 @@ def test_inside_tls_a_client_that_closes_its_sending_side_receives_the_answer(tm
             return client.rest()
 
     async def check() -> None:
-        deciding = Deciding()
-        async with target_running(answer) as port, proxy_running(deciding, tls=keys(tmp_path)) as server:
+        decision = StubDecision()
+        async with target_running(answer) as port, proxy_running(decision, tls=listener_context(tmp_path)) as server:
             assert await asyncio.to_thread(talk, server.addresses[0], port) == b"you said that is all"
-            await until(lambda: deciding.closed)
-        assert deciding.closed == [(20, 11, "ended")]
+            await until(lambda: decision.closed)
+        assert decision.closed == [(20, 11, "ended")]
 
     run(check())
 
@@ -96,15 +96,15 @@ def test_inside_tls_a_target_that_closes_its_sending_side_receives_further_data(
             target.writer.write_eof()
             heard.set_result(await target.reader.read())
 
-        deciding = Deciding()
-        async with target_running(first) as port, proxy_running(deciding, tls=keys(tmp_path)) as server:
+        decision = StubDecision()
+        async with target_running(first) as port, proxy_running(decision, tls=listener_context(tmp_path)) as server:
             talking = asyncio.create_task(asyncio.to_thread(talk, server.addresses[0], port))
             await until(lambda: any(tunnel.client_end.finished for tunnel in server.tunnels.open))
             is_told.set()
             assert await talking == b"that is all"
             assert len(await heard) == 1_000_000
-            await until(lambda: deciding.closed)
-        assert deciding.closed == [(11, 1_000_000, "ended")]
+            await until(lambda: decision.closed)
+        assert decision.closed == [(11, 1_000_000, "ended")]
 
     run(check())
 
@@ -129,13 +129,13 @@ def test_inside_tls_sending_while_the_target_closes_may_end_the_tunnel(tmp_path:
             target.writer.write_eof()
             heard.set_result(whole + await target.reader.read())
 
-        deciding = Deciding()
-        async with target_running(early) as port, proxy_running(deciding, tls=keys(tmp_path)) as server:
+        decision = StubDecision()
+        async with target_running(early) as port, proxy_running(decision, tls=listener_context(tmp_path)) as server:
             await asyncio.to_thread(talk, server.addresses[0], port)
             whole = await heard
-            await until(lambda: deciding.closed)
+            await until(lambda: decision.closed)
         assert whole == b"x" * len(whole)  # a beginning of what was sent, without a gap
-        assert deciding.closed == [(0, len(whole), "ended")]
+        assert decision.closed == [(0, len(whole), "ended")]
 
     run(check())
 
@@ -146,7 +146,7 @@ class InTls:
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address, timeout=5)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = trusting().wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self._tls = client_context().wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
         self._do(self._tls.do_handshake)
 
     def __enter__(self) -> Self:
@@ -203,18 +203,18 @@ def test_a_reset_of_the_target_resets_the_client(run: Callable) -> None:
         target.reset()
 
     async def check() -> None:
-        deciding = Deciding()
-        async with target_running(go) as port, proxy_running(deciding) as server, client_at(server) as client:
-            await opened(client, port)
+        decision = StubDecision()
+        async with target_running(go) as port, proxy_running(decision) as server, client_at(server) as client:
+            await open_tunnel(client, port)
             await client.send(b"x" * 100_000)
             with pytest.raises(ConnectionResetError):
                 await client.rest()
-        assert [why for _, _, why in deciding.closed] == ["target_gone"]
+        assert [why for _, _, why in decision.closed] == ["target_gone"]
 
     run(check())
 
 
-def test_a_reset_of_the_client_resets_the_target(shell: Shell, run: Callable) -> None:
+def test_a_reset_of_the_client_resets_the_target(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
         lost = asyncio.Event()
 
@@ -227,17 +227,17 @@ def test_a_reset_of_the_client_resets_the_target(shell: Shell, run: Callable) ->
                 lost.set()
                 raise
 
-        deciding = Deciding()
-        async with target_running(pour) as port, proxy_running(deciding, tls=shell.listener) as server:
-            async with client_at(server, tls=shell.client) as client:
-                await opened(client, port)
+        decision = StubDecision()
+        async with target_running(pour) as port, proxy_running(decision, tls=encryption.listener) as server:
+            async with client_at(server, tls=encryption.client) as client:
+                await open_tunnel(client, port)
                 await client.read(1_000_000)
                 client.reset()
             async with asyncio.timeout(5):
                 await lost.wait()
-            await until(lambda: deciding.closed)
+            await until(lambda: decision.closed)
             assert server.loop_state.buffered == 0
-        [(received, sent, why)] = deciding.closed
+        [(received, sent, why)] = decision.closed
         assert (sent, why) == (0, "client_gone")
         assert received >= 1_000_000
 
@@ -251,20 +251,20 @@ def test_a_reset_of_the_client_resets_the_target(shell: Shell, run: Callable) ->
         (TunnelLimits(byte_ratio=2), "byte_ratio"),
     ],
 )
-def test_a_tunnel_is_ended_at_its_limits(limits: TunnelLimits, why: str, shell: Shell, run: Callable) -> None:
+def test_a_tunnel_is_ended_at_its_limits(limits: TunnelLimits, why: str, encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding(limits)
+        decision = StubDecision(limits)
         async with (
             target_running() as port,
-            proxy_running(deciding, tls=shell.listener) as server,
-            client_at(server, tls=shell.client) as client,
+            proxy_running(decision, tls=encryption.listener) as server,
+            client_at(server, tls=encryption.client) as client,
         ):
-            await opened(client, port)
+            await open_tunnel(client, port)
             sending = asyncio.create_task(client.send(b"x" * 200_000))
-            await until(lambda: deciding.closed)
+            await until(lambda: decision.closed)
             client.reset()
             await asyncio.gather(sending, return_exceptions=True)
-        [(received, sent, told)] = deciding.closed
+        [(received, sent, told)] = decision.closed
         assert told == why
         assert received + sent <= limits.max_bytes
 

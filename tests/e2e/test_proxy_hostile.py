@@ -1,6 +1,6 @@
 """Attacks on a running `headgate proxy`: its memory grows little, and other clients are served throughout.
 
-What connections are ended for is proven where they are; here is what many of them cost together.
+Why single connections are closed is tested with the connections; this is what many of them cost together.
 """
 
 import os
@@ -17,14 +17,14 @@ import pytest
 from hpack import Decoder, Encoder
 from hyperframe.frame import Frame, HeadersFrame, SettingsFrame, WindowUpdateFrame
 
-from tests.e2e.besieged import POUR, SILENT, Besieged, address, besieged
+from tests.e2e.attacked_proxy import POUR, SILENT, AttackedProxy, address, attacked_proxy
 from tests.e2e.proxied import Client
 
-SHELLS = pytest.mark.parametrize("tls", [True, False], ids=["tls", "plaintext"])
+TRANSPORTS = pytest.mark.parametrize("tls", [True, False], ids=["tls", "plaintext"])
 READ_AHEAD = 32 << 20
 """Bytes of a stalled tunnel that are read ahead at most, by the proxy and the system together."""
 DESCRIPTORS = 14_000
-"""For the largest of these crowds, in this process."""
+"""Open files of this process, for the test with the most connections."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +40,10 @@ def _many_descriptors() -> Iterator[None]:
 # Handshakes.
 
 
-def hello(siege: Besieged) -> bytes:
-    """Give the first bytes of a client that speaks TLS."""
+def hello(attacked: AttackedProxy) -> bytes:
+    """Return the first bytes of a TLS client."""
     going = ssl.MemoryBIO()
-    beginning = siege.proxy.tls.wrap_bio(ssl.MemoryBIO(), going, server_hostname="localhost")
+    beginning = attacked.proxy.tls.wrap_bio(ssl.MemoryBIO(), going, server_hostname="localhost")
     with suppress(ssl.SSLWantReadError):
         beginning.do_handshake()
     return going.read()
@@ -52,25 +52,25 @@ def hello(siege: Besieged) -> bytes:
 @pytest.mark.deep
 @pytest.mark.parametrize("share", [0, 0.5, 1], ids=["nothing", "half a hello", "a hello"])
 def test_a_thousand_unfinished_handshakes_use_little_memory(share: float, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=True) as siege:
-        beginning = hello(siege)
+    with attacked_proxy(tmp_path, tls=True) as attacked:
+        beginning = hello(attacked)
         for number in range(1000):
-            siege.connect(number).send(beginning[: int(len(beginning) * share)])
-        siege.wait()
+            attacked.connect(number).send(beginning[: int(len(beginning) * share)])
+        attacked.wait()
 
 
-@SHELLS
+@TRANSPORTS
 def test_garbage_uses_little_memory(tls: bool, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=tls) as siege:
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
         for number in range(2000):
-            with siege.connect(number) as sock, suppress(ConnectionError):
+            with attacked.connect(number) as sock, suppress(ConnectionError):
                 sock.send((b"\x16\x03\x01" if number % 2 else b"") + os.urandom(3000))
 
 
 def test_records_of_one_byte_use_little_memory(tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=True) as siege:
-        client = siege.client()
-        assert client.ask(siege.to).status == 200
+    with attacked_proxy(tmp_path, tls=True) as attacked:
+        client = attacked.client()
+        assert client.ask(attacked.to).status == 200
         for _ in range(20):
             for _ in range(500):
                 client.send(b"x")
@@ -81,19 +81,19 @@ def test_records_of_one_byte_use_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@SHELLS
+@TRANSPORTS
 def test_a_thousand_unfinished_heads_use_little_memory(tls: bool, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=tls) as siege:
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
         for number in range(1000):
-            siege.client(number).send(b"CONNECT www.example.net:443 HTTP/1.1\r\nX: " + b"x" * 16_000)
-        siege.wait()
+            attacked.client(number).send(b"CONNECT www.example.net:443 HTTP/1.1\r\nX: " + b"x" * 16_000)
+        attacked.wait()
 
 
 @pytest.mark.deep
-@SHELLS
+@TRANSPORTS
 def test_unread_refusals_use_little_memory(tls: bool, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=tls) as siege:
-        client = siege.client()
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
+        client = attacked.client()
         client.sock.settimeout(1)
         most = 256 << 20
         piece = b"CONNECT www.example.net:25 HTTP/1.1\r\n\r\n" * 1000
@@ -103,81 +103,81 @@ def test_unread_refusals_use_little_memory(tls: bool, tmp_path: Path) -> None:
         assert most > 0, "all of it was taken"
 
 
-@SHELLS
+@TRANSPORTS
 def test_many_refused_names_use_little_memory(tls: bool, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=tls) as siege:
-        client = siege.client()
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
+        client = attacked.client()
         for turn in range(100):
             names = [f"{turn}.{number}.{'x' * 60}.example.net:25" for number in range(100)]
             client.send("".join(f"CONNECT {name} HTTP/1.1\r\n\r\n" for name in names).encode())
             assert [client.answer().reason for _ in names] == ["port"] * 100
 
 
-@SHELLS
+@TRANSPORTS
 def test_data_sent_before_a_decision_uses_little_memory(tls: bool, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=tls) as siege:
-        siege.crowd.holds = True
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
+        attacked.targets.holds = True
         for _ in range(250):
-            client = siege.client()
+            client = attacked.client()
             client.sock.settimeout(0.2)
             with suppress(TimeoutError):
-                client.send(f"CONNECT {siege.to} HTTP/1.1\r\n\r\n".encode() + bytes(200_000))
-        siege.wait()
-        siege.crowd.release()
+                client.send(f"CONNECT {attacked.to} HTTP/1.1\r\n\r\n".encode() + bytes(200_000))
+        attacked.wait()
+        attacked.targets.release()
 
 
 @pytest.mark.deep
-@SHELLS
+@TRANSPORTS
 def test_a_client_that_disconnects_after_each_new_origin_starts_few_fetches(tls: bool, tmp_path: Path) -> None:
-    """Each would be asked for advice long after: so many are, as one client may have tunnels."""
-    with besieged(tmp_path, tls=tls) as siege:
-        siege.crowd.holds = True
+    """There are as many fetches as one client may have tunnels."""
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
+        attacked.targets.holds = True
         for number in range(1500 if tls else 3000):
-            with siege.proxy.client(source=address(0)) as client:
-                client.send(f"CONNECT {number}.example.net:{siege.crowd.port} HTTP/1.1\r\n\r\n".encode())
+            with attacked.proxy.client(source=address(0)) as client:
+                client.send(f"CONNECT {number}.example.net:{attacked.targets.port} HTTP/1.1\r\n\r\n".encode())
                 time.sleep(0.001)
                 reset(client.sock)
-        assert siege.crowd.taken >= 32  # as many fetches of advice as may go to one address at once
-        siege.crowd.release()
+        assert attacked.targets.taken >= 32  # as many fetches of advice as may go to one address at once
+        attacked.targets.release()
 
 
 def reset(sock: socket.socket) -> None:
-    """Have it seen at the other end, when this is closed, that nothing is read any more."""
+    """Close with a reset."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 # Tunnels.
 
 
-@SHELLS
+@TRANSPORTS
 def test_tunnels_end_for_clients_that_close_their_sending_side(tls: bool, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=tls) as siege:
-        clients = [siege.client(number) for number in range(500)]
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
+        clients = [attacked.client(number) for number in range(500)]
         for client in clients:
-            client.send(f"CONNECT {siege.to} HTTP/1.1\r\n\r\nhello".encode())
+            client.send(f"CONNECT {attacked.to} HTTP/1.1\r\n\r\nhello".encode())
             socket.socket.shutdown(client.sock, socket.SHUT_WR)
-        if not tls:  # inside TLS such an end may be an attack, and ends all
+        if not tls:  # inside TLS an end without close_notify may be an attack, and closes the tunnel
             for client in clients:
                 assert client.answer().status == 200
                 assert client.read_to_end() == b"hello"
-        siege.proxy.program.until(lambda: siege.proxy.metrics()["headgate_proxy_tunnels"] <= 2, "end of tunnels")
+        attacked.proxy.program.until(lambda: attacked.proxy.metrics()["headgate_proxy_tunnels"] <= 2, "end of tunnels")
 
 
 @pytest.mark.deep
-@SHELLS
+@TRANSPORTS
 def test_tunnels_whose_clients_do_not_read_use_little_memory(tls: bool, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=tls) as siege:
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
         for number in range(100):
-            client = siege.client(number)
-            assert client.ask(siege.to).status == 200
+            client = attacked.client(number)
+            assert client.ask(attacked.to).status == 200
             client.send(POUR)
-        assert 0 < settled(siege, 100) < READ_AHEAD
+        assert 0 < settled(attacked, 100) < READ_AHEAD
 
 
-def settled(siege: Besieged, count: int) -> int:
-    """Wait until so many are poured at and nothing more is taken; give the most that was, or is being, by one."""
-    poured, before = siege.crowd.poured, -1
-    siege.proxy.program.until(lambda: len(poured) == count, f"{count} that are poured at")
+def settled(attacked: AttackedProxy, count: int) -> int:
+    """Wait until so many targets send and nothing more is read; return the bytes of the one that sent most."""
+    poured, before = attacked.targets.poured, -1
+    attacked.proxy.program.until(lambda: len(poured) == count, f"{count} that are poured at")
     while before < sum(poured.values()) and max(poured.values()) < READ_AHEAD:
         before = sum(poured.values())
         time.sleep(0.5)
@@ -185,12 +185,12 @@ def settled(siege: Besieged, count: int) -> int:
 
 
 @pytest.mark.deep
-@SHELLS
+@TRANSPORTS
 def test_tunnels_whose_targets_do_not_read_use_little_memory(tls: bool, tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=tls) as siege:
+    with attacked_proxy(tmp_path, tls=tls) as attacked:
         for number in range(20):
-            client = siege.client(number)
-            assert client.ask(siege.to).status == 200
+            client = attacked.client(number)
+            assert client.ask(attacked.to).status == 200
             client.send(SILENT)
             client.sock.settimeout(0.1)
             left = READ_AHEAD
@@ -198,28 +198,28 @@ def test_tunnels_whose_targets_do_not_read_use_little_memory(tls: bool, tmp_path
                 while left > 0:
                     left -= client.sock.send(bytes(100_000))
             assert left > 0
-        siege.wait()
-        siege.crowd.release()
+        attacked.wait()
+        attacked.targets.release()
 
 
 @pytest.mark.deep
 def test_five_thousand_idle_tunnels_use_little_memory(tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=False) as siege:
-        clients = [siege.client(number) for number in range(5000)]
+    with attacked_proxy(tmp_path, tls=False) as attacked:
+        clients = [attacked.client(number) for number in range(5000)]
         for client in clients:
-            assert client.ask(siege.to).status == 200
-        siege.wait()
-        assert siege.proxy.metrics()["headgate_proxy_tunnels"] >= 5001
+            assert client.ask(attacked.to).status == 200
+        attacked.wait()
+        assert attacked.proxy.metrics()["headgate_proxy_tunnels"] >= 5001
         assert all(client.echoes() for client in clients[::100])
 
 
 @pytest.mark.deep
 def test_a_thousand_idle_tunnels_inside_tls_use_little_memory(tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=True) as siege:
-        clients = [siege.client(number) for number in range(1000)]
+    with attacked_proxy(tmp_path, tls=True) as attacked:
+        clients = [attacked.client(number) for number in range(1000)]
         for client in clients:
-            assert client.ask(siege.to).status == 200
-        siege.wait()
+            assert client.ask(attacked.to).status == 200
+        attacked.wait()
         assert all(client.echoes() for client in clients[::100])
 
 
@@ -227,20 +227,20 @@ def test_a_thousand_idle_tunnels_inside_tls_use_little_memory(tmp_path: Path) ->
 
 
 class Streams:
-    """A connection of HTTP/2 with many CONNECTs at once; bytes as they are, but for the heads of answers."""
+    """An HTTP/2 connection with many CONNECT requests at once, which reads the heads of responses only."""
 
-    def __init__(self, siege: Besieged, number: int) -> None:
+    def __init__(self, attacked: AttackedProxy, number: int) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        siege.proxy.origin.authority.configure_trust(context)
+        attacked.proxy.origin.authority.configure_trust(context)
         context.set_alpn_protocols(["h2"])
-        self.client = Client(siege.proxy.port, tls=context, source=address(number))
-        siege.kept.append(self.client)
+        self.client = Client(attacked.proxy.port, tls=context, source=address(number))
+        attacked.kept.append(self.client)
         self._encoder, self._decoder = Encoder(), Decoder()
         self._next = 1
         self.client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SettingsFrame(0).serialize())
 
     def ask(self, *authorities: str) -> None:
-        """Ask for tunnels."""
+        """Request tunnels."""
         frames = b""
         for authority in authorities:
             block = self._encoder.encode([(":method", "CONNECT"), (":authority", authority)])
@@ -249,7 +249,7 @@ class Streams:
         self.client.send(frames)
 
     def statuses(self, count: int) -> list[str]:
-        """Read so many answers."""
+        """Read so many responses."""
         found: list[str] = []
         while len(found) < count:
             frame, length = Frame.parse_frame_header(memoryview(self.client.read(9)))
@@ -261,44 +261,44 @@ class Streams:
 
 @pytest.mark.deep
 def test_a_client_that_resets_a_stream_for_each_new_origin_starts_few_fetches(tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=True) as siege:
-        siege.crowd.holds = True
+    with attacked_proxy(tmp_path, tls=True) as attacked:
+        attacked.targets.holds = True
         for turn in range(40):
-            streams = Streams(siege, 0)
-            streams.ask(*(f"{turn}.{number}.example.net:{siege.crowd.port}" for number in range(99)))
+            streams = Streams(attacked, 0)
+            streams.ask(*(f"{turn}.{number}.example.net:{attacked.targets.port}" for number in range(99)))
             time.sleep(0.02)
-            reset(siege.kept.pop().sock)
+            reset(attacked.kept.pop().sock)
             streams.client.sock.close()
-        siege.wait()
-        siege.crowd.release()
+        attacked.wait()
+        attacked.targets.release()
 
 
 @pytest.mark.deep
 def test_a_thousand_idle_http2_connections_use_little_memory(tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=True) as siege:
+    with attacked_proxy(tmp_path, tls=True) as attacked:
         for number in range(1000):
-            Streams(siege, number)
-        siege.wait()
+            Streams(attacked, number)
+        attacked.wait()
 
 
 @pytest.mark.deep
 def test_five_thousand_idle_streams_use_little_memory(tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=True) as siege:
+    with attacked_proxy(tmp_path, tls=True) as attacked:
         for number in range(50):
-            streams = Streams(siege, number)
-            streams.ask(*[siege.to] * 100)
+            streams = Streams(attacked, number)
+            streams.ask(*[attacked.to] * 100)
             assert streams.statuses(100) == ["200"] * 100
-        siege.wait()
-        assert siege.proxy.metrics()["headgate_proxy_tunnels"] >= 5001
+        attacked.wait()
+        assert attacked.proxy.metrics()["headgate_proxy_tunnels"] >= 5001
 
 
 @pytest.mark.deep
 def test_stream_windows_do_not_grow_while_targets_do_not_read(tmp_path: Path) -> None:
-    with besieged(tmp_path, tls=True) as siege:
+    with attacked_proxy(tmp_path, tls=True) as attacked:
         for number in range(10):
-            streams = Streams(siege, number)
-            streams.ask(*[siege.to] * 100)
+            streams = Streams(attacked, number)
+            streams.ask(*[attacked.to] * 100)
             assert streams.statuses(100) == ["200"] * 100
             data = b"".join(b"\0\0\1\0\0" + (2 * each + 1).to_bytes(4) + POUR for each in range(100))
             streams.client.send(WindowUpdateFrame(0, window_increment=1 << 30).serialize() + data)
-        assert settled(siege, 1000) < READ_AHEAD
+        assert settled(attacked, 1000) < READ_AHEAD

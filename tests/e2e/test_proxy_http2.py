@@ -14,28 +14,28 @@ from headgate.proxy.connect import AcceptedConnect
 from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.http2.limits import MAX_STREAM_WINDOW
 from tests.e2e.http2_client import WIDEST, Http2Client
-from tests.e2e.tunnels import Deciding, Target, target_running, until
+from tests.e2e.tunnels import StubDecision, Target, target_running, until
 
 CONNECT_ERROR = 10
 
 
 def test_data_is_relayed_in_both_directions(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        async with target_running() as port, http2(deciding) as (server, client):
+        decision = StubDecision()
+        async with target_running() as port, http2(decision) as (server, client):
             tunnel = await client.open(port, ("proxy-authorization", "Bearer x"))
             assert tunnel.fields == {}
             for word in (b"hello\n", b"x", b"y" * 1000):
-                await client.put(tunnel, word)
-                assert await client.arrived(tunnel, len(word)) == word
+                await client.send_data(tunnel, word)
+                assert await client.receive(tunnel, len(word)) == word
             assert server.tunnel_count == 1
             assert server.bytes_passed == (1007, 1007)
             client.end(tunnel)
             await client.ended(tunnel)
-            await until(lambda: deciding.closed)
+            await until(lambda: decision.closed)
             assert server.tunnel_count == 0
-        assert deciding.closed == [(1007, 1007, "ended")]
-        [asked] = deciding.asked
+        assert decision.closed == [(1007, 1007, "ended")]
+        [asked] = decision.requests
         assert asked.authority == f"a.example:{port}"
         assert list(asked.fields) == [("proxy-authorization", "Bearer x")]
         assert (asked.protocol, asked.peer[0], asked.draining) == ("h2", "127.0.0.1", False)
@@ -48,17 +48,17 @@ def test_many_tunnels_share_a_connection(http2: Callable, run: Callable) -> None
     async def one(client: Http2Client, port: int, number: int) -> None:
         payload = os.urandom(20_000 + 10_000 * number)
         tunnel = await client.open(port)
-        await client.put(tunnel, payload, end=True)
+        await client.send_data(tunnel, payload, end=True)
         assert await client.ended(tunnel) == payload
 
     async def check() -> None:
-        deciding = Deciding()
-        async with target_running() as port, http2(deciding) as (_, client):
+        decision = StubDecision()
+        async with target_running() as port, http2(decision) as (_, client):
             assert client.settings[SettingsFrame.MAX_CONCURRENT_STREAMS] >= 100
             await asyncio.gather(*(one(client, port, number) for number in range(30)))
-            await until(lambda: len(deciding.closed) == 30)
-        assert {why for _, _, why in deciding.closed} == {"ended"}
-        assert all(received == sent for received, sent, _ in deciding.closed)
+            await until(lambda: len(decision.closed) == 30)
+        assert {why for _, _, why in decision.closed} == {"ended"}
+        assert all(received == sent for received, sent, _ in decision.closed)
 
     run(check())
 
@@ -76,7 +76,7 @@ def test_bulk_data_arrives_whole_in_frames_of_any_size(frame_size: int, http2: C
                 sent += len(piece)
                 tunnel.window -= len(piece)
                 client.window -= len(piece)
-                client.say(DataFrame(tunnel.number, data=piece))
+                client.send_frames(DataFrame(tunnel.number, data=piece))
                 await client.writer.drain()
             client.end(tunnel)
             assert hashlib.sha256(await client.ended(tunnel)).digest() == hashlib.sha256(payload).digest()
@@ -86,19 +86,19 @@ def test_bulk_data_arrives_whole_in_frames_of_any_size(frame_size: int, http2: C
 
 def test_a_reset_of_the_target_reaches_the_client(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
+        decision = StubDecision()
 
         async def slam(target: Target) -> None:
             await target.reader.readexactly(5)
             linger = struct.pack("ii", 1, 0)
             target.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
-        async with target_running(slam) as port, http2(deciding) as (_, client):
+        async with target_running(slam) as port, http2(decision) as (_, client):
             tunnel = await client.open(port)
-            await client.put(tunnel, b"hello, and more")
+            await client.send_data(tunnel, b"hello, and more")
             assert await client.was_reset(tunnel) == CONNECT_ERROR
-            await until(lambda: deciding.closed)
-            assert deciding.closed[0][2] == "target_gone"
+            await until(lambda: decision.closed)
+            assert decision.closed[0][2] == "target_gone"
 
     run(check())
 
@@ -106,19 +106,19 @@ def test_a_reset_of_the_target_reaches_the_client(http2: Callable, run: Callable
 @pytest.mark.parametrize("goes", ["reset", "gone"])
 def test_a_decision_is_cancelled_when_its_stream_ends(goes: str, http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        deciding.waits = asyncio.Event()
-        async with http2(deciding) as (server, client):
+        decision = StubDecision()
+        decision.gate = asyncio.Event()
+        async with http2(decision) as (server, client):
             tunnel = client.ask("a.example:443")
-            await until(lambda: deciding.asked)
+            await until(lambda: decision.requests)
             assert server.tunnel_count == 1
             if goes == "reset":
                 client.reset(tunnel)
             else:
                 client.writer.transport.abort()
-            await until(lambda: deciding.cancelled)
+            await until(lambda: decision.cancelled)
             assert server.tunnel_count == 0
-        assert deciding.closed == []
+        assert decision.closed == []
 
     run(check())
 
@@ -127,20 +127,20 @@ def test_a_late_decision_leaves_no_connection_open(http2: Callable, run: Callabl
     async def check() -> None:
         here, there = socket.socketpair()
         here.setblocking(False)
-        deciding = Deciding()
+        decision = StubDecision()
 
         async def stubborn(_: object) -> object:
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.Event().wait()
-            return AcceptedConnect(socket=here, on_closed=lambda *told: deciding.closed.append(told))
+            return AcceptedConnect(socket=here, on_closed=lambda *told: decision.closed.append(told))
 
-        deciding.open = stubborn  # type: ignore[method-assign, assignment]
-        async with http2(deciding) as (_, client):
+        decision.open = stubborn  # type: ignore[method-assign, assignment]
+        async with http2(decision) as (_, client):
             tunnel = client.ask("a.example:443")
-            await until(lambda: deciding.asked)
+            await until(lambda: decision.requests)
             client.reset(tunnel)
-            await until(lambda: deciding.closed)
-        assert deciding.closed == [(0, 0, "client_gone")]
+            await until(lambda: decision.closed)
+        assert decision.closed == [(0, 0, "client_gone")]
         assert here.fileno() == -1
         there.close()
 
@@ -149,8 +149,8 @@ def test_a_late_decision_leaves_no_connection_open(http2: Callable, run: Callabl
 
 def test_a_drain_continues_tunnels_and_refuses_new_ones(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        async with target_running() as port, http2(deciding) as (server, client):
+        decision = StubDecision()
+        async with target_running() as port, http2(decision) as (server, client):
             tunnel = await client.open(port)
             ending = asyncio.create_task(server.drain(30))
             await client.until(lambda: client.goaways)
@@ -159,14 +159,14 @@ def test_a_drain_continues_tunnels_and_refuses_new_ones(http2: Callable, run: Ca
             refused = client.ask(port)
             assert await client.answered(refused) == 503
             assert refused.fields["retry-after"] == "7"
-            assert deciding.asked[-1].draining
+            assert decision.requests[-1].draining
             payload = os.urandom(1 << 20)
-            await client.put(tunnel, payload, end=True)
+            await client.send_data(tunnel, payload, end=True)
             assert await client.ended(tunnel) == payload
             assert await ending == 0
-            last = await client.left()
+            last = await client.final_goaway()
             assert (last.last_stream_id, last.error_code) == (refused.number, 0)
-        assert deciding.closed == [(1 << 20, 1 << 20, "ended")]
+        assert decision.closed == [(1 << 20, 1 << 20, "ended")]
 
     run(check())
 
@@ -175,12 +175,12 @@ def test_a_connection_after_goaway_closes_when_its_tunnels_end(http2: Callable, 
     async def check() -> None:
         async with target_running() as port, http2() as (_, client):
             tunnel = await client.open(port)
-            client.say(GoAwayFrame(0))
-            await client.put(tunnel, b"x")
-            assert await client.arrived(tunnel, 1) == b"x"
+            client.send_frames(GoAwayFrame(0))
+            await client.send_data(tunnel, b"x")
+            assert await client.receive(tunnel, 1) == b"x"
             client.end(tunnel)
             await client.ended(tunnel)
-            assert (await client.left()).error_code == 0
+            assert (await client.final_goaway()).error_code == 0
 
     run(check())
 
@@ -191,12 +191,12 @@ FIRST = 65_535
 
 def test_windows_widen_while_bytes_flow(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running(Target.swallow) as port, http2() as (_, client):
+        async with target_running(Target.read_all) as port, http2() as (_, client):
             tunnel = await client.open(port)
             widest = 0
             for _ in range(100):
-                await client.put(tunnel, bytes(100_000))
-                await client.pinged()
+                await client.send_data(tunnel, bytes(100_000))
+                await client.ping()
                 widest = max(widest, min(tunnel.window, client.window))
             assert MAX_STREAM_WINDOW / 2 < widest <= MAX_STREAM_WINDOW
 
@@ -212,19 +212,19 @@ def test_a_target_is_not_read_ahead_of_its_client(http2: Callable, run: Callable
             await target.writer.drain()
             await target.reader.read()
 
-        async with target_running(pour) as port, http2(client={"generous": False}) as (server, client):
+        async with target_running(pour) as port, http2(client={"updates_windows": False}) as (server, client):
             tunnel = await client.open(port)
             await client.until(lambda: len(tunnel.received) == FIRST)
             other = client.ask(port)  # the connection's window is used up, and it can be answered all the same
             assert await client.answered(other) == 200
-            await client.pinged()
+            await client.ping()
             assert (len(tunnel.received), len(other.received), server.loop_state.buffered) == (FIRST, 0, 0)
-            client.say(WindowUpdateFrame(tunnel.number, window_increment=1 << 20))
-            await client.pinged()
+            client.send_frames(WindowUpdateFrame(tunnel.number, window_increment=1 << 20))
+            await client.ping()
             assert len(tunnel.received) == FIRST
-            client.say(WindowUpdateFrame(0, window_increment=1000))
+            client.send_frames(WindowUpdateFrame(0, window_increment=1000))
             await client.until(lambda: len(tunnel.received) + len(other.received) == FIRST + 1000)
-            client.say(WindowUpdateFrame(0, window_increment=WIDEST - 1000))
+            client.send_frames(WindowUpdateFrame(0, window_increment=WIDEST - 1000))
             await client.until(lambda: len(tunnel.received) == 1 << 20)
             assert bytes(tunnel.received) == payload
 
@@ -247,8 +247,8 @@ def test_many_small_records_are_read_in_one_turn(
             tunnel = await client.open(port)
             monkeypatch.setattr(Http2Connection, "_read", counted)
             for number in range(500):  # each in a record of its own
-                await client.put(tunnel, bytes([number % 256]))
-            assert await client.arrived(tunnel, 500) == bytes(number % 256 for number in range(500))
+                await client.send_data(tunnel, bytes([number % 256]))
+            assert await client.receive(tunnel, 500) == bytes(number % 256 for number in range(500))
             assert turns < 250
 
     run(check())

@@ -59,7 +59,7 @@ def test_refusals_are_those_of_http_1(tmp_path: Path) -> None:
                 with running.client() as other:
                     answer = other.ask(authority)
                     assert (answer.status, answer.reason) == (status, reason), authority
-            await client.put(tunnel, b"hello", end=True)
+            await client.send_data(tunnel, b"hello", end=True)
             assert await client.ended(tunnel) == b"hello"
 
         with_client(running, test)
@@ -75,7 +75,7 @@ def test_bulk_in_both_directions_survives_a_drain(tmp_path: Path, workers: int) 
 
         async def test(client: Http2Client) -> None:
             tunnel = await client.open(to)
-            putting = asyncio.create_task(client.put(tunnel, payload, end=True))
+            putting = asyncio.create_task(client.send_data(tunnel, payload, end=True))
             await client.until(lambda: len(tunnel.received) > LARGE // 8)
             running.program.process.send_signal(signal.SIGTERM)
             await client.until(lambda: client.goaways)
@@ -86,7 +86,7 @@ def test_bulk_in_both_directions_survives_a_drain(tmp_path: Path, workers: int) 
             assert len(tunnel.received) < LARGE
             await putting
             assert hashlib.sha256(await client.ended(tunnel)).digest() == hashlib.sha256(payload).digest()
-            last = await client.left()
+            last = await client.final_goaway()
             assert (last.last_stream_id, last.error_code) == (refused.number, 0)
 
         with_client(running, test)
@@ -101,7 +101,7 @@ def test_tunnels_that_outlast_the_drain_are_closed_and_counted(tmp_path: Path, w
         async def test(client: Http2Client) -> None:
             tunnels = [await client.open(f"www.example.org:{running.origin.port}") for _ in range(3)]
             running.program.process.send_signal(signal.SIGTERM)
-            assert (await client.left()).error_code == 0
+            assert (await client.final_goaway()).error_code == 0
             assert {tunnel.code for tunnel in tunnels} == {8}
 
         with_client(running, test)

@@ -19,7 +19,7 @@ from tests import servers
 from tests.e2e.http2_attacks import ATTACKS, PREFACE, Attack
 from tests.e2e.http2_client import WIDEST, Http2Client, bounded, http2_at
 from tests.e2e.scripted import PATIENCE
-from tests.e2e.tunnels import Target, keys, target_running, trusting
+from tests.e2e.tunnels import Target, client_context, listener_context, target_running
 
 GROWTH = 96 << 20
 MOST = 64 << 20
@@ -45,7 +45,7 @@ class Proxy:
 def running(folder: Path) -> Iterator[Proxy]:
     """Run a proxy."""
     port = servers.free_port()
-    keys(folder)
+    listener_context(folder)
     words = [str(port), folder / "cert.pem", folder / "key.pem"]
     with servers.started([sys.executable, "-m", "tests.e2e.http2_process", *words], port, folder) as server:
         yield Proxy(server)
@@ -81,12 +81,12 @@ class Bystander:
             await self._standing
 
     async def _stand(self) -> None:
-        async with http2_at(self._proxy.address, trusting()) as client:
+        async with http2_at(self._proxy.address, client_context()) as client:
             for number in itertools.count():
                 if number % 10 == 0:
                     tunnel = await client.open(self._port)
-                await client.put(tunnel, b"hello!", end=number % 10 == 9)
-                assert await client.arrived(tunnel, 6) == b"hello!"
+                await client.send_data(tunnel, b"hello!", end=number % 10 == 9)
+                assert await client.receive(tunnel, 6) == b"hello!"
                 self._proxy.look()
                 self._served.set()
                 await asyncio.sleep(0.01)
@@ -109,7 +109,7 @@ async def watched(proxy: Proxy, port: int) -> AsyncIterator[Bystander]:
 
 async def answer_to(attack: Attack, proxy: Proxy, port: int) -> GoAwayFrame:
     """Attack until the connection is closed; return the last GOAWAY."""
-    async with http2_at(proxy.address, trusting(), greet=False) as client:
+    async with http2_at(proxy.address, client_context(), greet=False) as client:
         client.send(PREFACE + SettingsFrame(0).serialize())
         pieces, sent = attack.bytes(port), 0
         while not client.is_over and not client.goaways and sent < MOST:
@@ -119,7 +119,7 @@ async def answer_to(attack: Attack, proxy: Proxy, port: int) -> GoAwayFrame:
             with contextlib.suppress(OSError):
                 await client.writer.drain()
             await asyncio.sleep(0)
-        return await client.left()
+        return await client.final_goaway()
 
 
 def test_an_attack_is_closed(proxy: Proxy) -> None:
@@ -150,7 +150,7 @@ async def pours(target: Target) -> None:
 
 async def many(proxy: Proxy, count: int, stack: AsyncExitStack, **settings: Any) -> list[Http2Client]:
     """Connect many clients."""
-    tls = trusting()
+    tls = client_context()
     connecting = [http2_at(proxy.address, tls, **settings) for _ in range(count)]
     return [await stack.enter_async_context(client) for client in connecting]
 
@@ -162,8 +162,8 @@ def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> N
         tunnels = [await client.open(port) for _ in range(32)]
         while client.window and any(tunnel.window for tunnel in tunnels):
             for tunnel in tunnels:
-                await client.put(tunnel, bytes(min(tunnel.window, client.window)))
-            await client.pinged()
+                await client.send_data(tunnel, bytes(min(tunnel.window, client.window)))
+            await client.ping()
 
     async def check() -> None:
         async with (
@@ -209,7 +209,7 @@ def test_windows_of_one_byte(proxy: Proxy) -> None:
             target_running(pours) as pouring,
             target_running() as port,
             watched(proxy, port) as bystander,
-            http2_at(proxy.address, trusting(), settings={SettingsFrame.INITIAL_WINDOW_SIZE: 1}) as client,
+            http2_at(proxy.address, client_context(), settings={SettingsFrame.INITIAL_WINDOW_SIZE: 1}) as client,
         ):
             tunnels = [await client.open(pouring) for _ in range(100)]
             for _ in range(50):
@@ -254,6 +254,6 @@ def test_unfinished_frames_time_out(proxy: Proxy) -> None:
             for client, begun in zip(clients, itertools.cycle(UNFINISHED), strict=False):
                 client.send(begun)
             for client in clients:
-                assert (await client.left()).error_code == 11
+                assert (await client.final_goaway()).error_code == 11
 
     asyncio.run(bounded(check()))

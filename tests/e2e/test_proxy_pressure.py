@@ -17,15 +17,15 @@ from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.services import Timeouts
 from tests.e2e.tunnels import (
-    Deciding,
-    Shell,
+    Encryption,
+    StubDecision,
     Target,
     client_at,
-    keys,
-    opened,
+    client_context,
+    listener_context,
+    open_tunnel,
     proxy_running,
     target_running,
-    trusting,
     until,
 )
 
@@ -33,20 +33,20 @@ HASTE = Timeouts(handshake=0.2, idle=0.2, head=0.2, linger=0.1)
 MOST_READ_AHEAD = 32 * 2**20
 
 
-async def is_served(server: TunnelServer, port: int, shell: Shell) -> bool:
+async def is_served(server: TunnelServer, port: int, encryption: Encryption) -> bool:
     """Check that another client gets a tunnel, and a response through it."""
-    async with client_at(server, tls=shell.client) as bystander:
-        await opened(bystander, port)
+    async with client_at(server, tls=encryption.client) as bystander:
+        await open_tunnel(bystander, port)
         await bystander.send(b"hello")
         return await bystander.read(5) == b"hello"
 
 
 @pytest.mark.parametrize("beginning", [b"", b"CONNECT a:443 HT", b"CONNECT a:443 HTTP/1.1\r\nX: y\r\n"])
-def test_a_missing_head_times_out(beginning: bytes, shell: Shell, run: Callable) -> None:
+def test_a_missing_head_times_out(beginning: bytes, encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
         async with (
-            proxy_running(tls=shell.listener, timeouts=HASTE) as server,
-            client_at(server, tls=shell.client) as client,
+            proxy_running(tls=encryption.listener, timeouts=HASTE) as server,
+            client_at(server, tls=encryption.client) as client,
         ):
             await client.send(beginning)
             assert await client.rest() == b""
@@ -76,7 +76,7 @@ def test_a_head_sent_byte_by_byte_times_out(pieces: list[bytes], run: Callable) 
 @pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
 def test_a_missing_handshake_times_out(beginning: bytes, tmp_path: Path, run: Callable) -> None:
     async def check() -> None:
-        async with proxy_running(tls=keys(tmp_path), timeouts=HASTE) as server, client_at(server) as client:
+        async with proxy_running(tls=listener_context(tmp_path), timeouts=HASTE) as server, client_at(server) as client:
             await client.send(beginning)
             with contextlib.suppress(ConnectionResetError):
                 assert await client.rest() == b""
@@ -93,7 +93,7 @@ def test_the_oldest_handshake_above_the_limit_is_closed(
     async def check() -> None:
         async with (
             target_running() as port,
-            proxy_running(tls=keys(tmp_path)) as server,
+            proxy_running(tls=listener_context(tmp_path)) as server,
             client_at(server) as first,
             client_at(server) as second,
             client_at(server) as quiet,
@@ -101,7 +101,7 @@ def test_the_oldest_handshake_above_the_limit_is_closed(
             for client in (first, second):
                 await client.send(b"\x16")
                 await asyncio.sleep(0.02)
-            assert await is_served(server, port, Shell(None, trusting()))
+            assert await is_served(server, port, Encryption(None, client_context()))
             with contextlib.suppress(ConnectionResetError):
                 assert await first.rest() == b""
             await until(lambda: len(server.connections) == 2)
@@ -113,7 +113,7 @@ def test_the_oldest_handshake_above_the_limit_is_closed(
 
 def test_garbage_instead_of_a_handshake_ends_the_connection(tmp_path: Path, run: Callable) -> None:
     async def check() -> None:
-        async with proxy_running(tls=keys(tmp_path), timeouts=HASTE) as server:
+        async with proxy_running(tls=listener_context(tmp_path), timeouts=HASTE) as server:
             for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(5000), b"\x80" * 100, b"\x16\x03\x01\xff\xff"):
                 async with client_at(server) as client:
                     await client.send(garbage)
@@ -129,7 +129,10 @@ def test_a_client_that_changes_keys_without_reading_is_disconnected(tmp_path: Pa
         raise ssl.SSLWantWriteError
 
     async def check() -> None:
-        async with proxy_running(tls=keys(tmp_path)) as server, client_at(server, tls=trusting()) as client:
+        async with (
+            proxy_running(tls=listener_context(tmp_path)) as server,
+            client_at(server, tls=client_context()) as client,
+        ):
             await client.send(b"CONNECT ")
             await until(lambda: [one for one in server.connections if isinstance(one, Http1Connection)])
             [connection] = server.connections
@@ -154,7 +157,7 @@ def test_data_after_a_refusal_is_discarded(run: Callable) -> None:
 
 
 @pytest.mark.parametrize("stalls", ["client", "target"])
-def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, shell: Shell, run: Callable) -> None:
+def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, encryption: Encryption, run: Callable) -> None:
     poured = 0
 
     async def pour(writer: asyncio.StreamWriter) -> None:
@@ -176,9 +179,9 @@ def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, shell: Shell, 
 
     async def check() -> None:
         nonlocal poured
-        async with target_running(serve) as port, proxy_running(tls=shell.listener) as server:
-            async with client_at(server, tls=shell.client) as client:
-                await opened(client, port)
+        async with target_running(serve) as port, proxy_running(tls=encryption.listener) as server:
+            async with client_at(server, tls=encryption.client) as client:
+                await open_tunnel(client, port)
                 await client.send(b"p")
                 client.writer.transport.pause_reading()
                 pouring = asyncio.create_task(pour(client.writer)) if stalls == "target" else None
@@ -188,8 +191,8 @@ def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, shell: Shell, 
                     await asyncio.sleep(0.6)
                 assert 0 < poured < MOST_READ_AHEAD
                 assert server.loop_state.buffered <= 2**20
-                async with client_at(server, tls=shell.client) as bystander:
-                    await opened(bystander, port)
+                async with client_at(server, tls=encryption.client) as bystander:
+                    await open_tunnel(bystander, port)
                     await bystander.send(b"ehello")
                     assert await bystander.read(5) == b"hello"
                 client.reset()
@@ -201,24 +204,24 @@ def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, shell: Shell, 
     run(check())
 
 
-def test_a_connection_above_the_limit_is_503(shell: Shell, run: Callable) -> None:
+def test_a_connection_above_the_limit_is_503(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
+        decision = StubDecision()
         async with (
             target_running() as port,
-            proxy_running(deciding, tls=shell.listener, connections=2) as server,
-            client_at(server, tls=shell.client) as first,
-            client_at(server, tls=shell.client),
+            proxy_running(decision, tls=encryption.listener, connections=2) as server,
+            client_at(server, tls=encryption.client) as first,
+            client_at(server, tls=encryption.client),
         ):
-            await opened(first, port)
-            async with client_at(server, tls=shell.client) as third:
+            await open_tunnel(first, port)
+            async with client_at(server, tls=encryption.client) as third:
                 answer = await third.ask(port)
                 assert answer.startswith(b"HTTP/1.1 503 ")
                 assert b'details="connections"' in answer
                 assert await third.rest() == b""
             await first.send(b"hello")
             assert await first.read(5) == b"hello"
-            assert deciding.complaints == ["connections"]
+            assert decision.early_refusals == ["connections"]
 
     run(check())
 
@@ -227,31 +230,33 @@ def test_connections_far_above_the_limit_are_closed(run: Callable, monkeypatch: 
     monkeypatch.setattr("headgate.proxy.server._MAX_SURPLUS", 1)
 
     async def check() -> None:
-        deciding = Deciding()
+        decision = StubDecision()
         async with (
-            proxy_running(deciding, connections=1) as server,
+            proxy_running(decision, connections=1) as server,
             client_at(server),
             client_at(server),
             client_at(server) as third,
         ):
             assert await third.rest() == b""
             assert len(server.connections) == 2
-            assert deciding.complaints == ["connections"]
+            assert decision.early_refusals == ["connections"]
 
     run(check())
 
 
-def test_connections_above_the_limit_do_not_count(shell: Shell, run: Callable) -> None:
+def test_connections_above_the_limit_do_not_count(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        async with target_running() as port, proxy_running(tls=shell.listener, connections=1) as server:
-            async with client_at(server, tls=shell.client) as first:
-                await opened(first, port)
-                async with client_at(server, tls=shell.client) as too_many:  # it has shaken hands, and says nothing
+        async with target_running() as port, proxy_running(tls=encryption.listener, connections=1) as server:
+            async with client_at(server, tls=encryption.client) as first:
+                await open_tunnel(first, port)
+                async with client_at(
+                    server, tls=encryption.client
+                ) as too_many:  # it has shaken hands, and says nothing
                     await until(lambda: server.connections)
                     first.reset()
                     await until(lambda: not server.tunnels.open)
-                    async with client_at(server, tls=shell.client) as next_one:
-                        await opened(next_one, port)
+                    async with client_at(server, tls=encryption.client) as next_one:
+                        await open_tunnel(next_one, port)
                         assert (await too_many.ask(port)).startswith(b"HTTP/1.1 503 ")
             await until(lambda: not server.connections)
             assert not server._surplus
@@ -281,14 +286,14 @@ def test_a_lack_of_descriptors_is_survived(run: Callable, monkeypatch: pytest.Mo
                 resource.setrlimit(resource.RLIMIT_NOFILE, before)
             await until(lambda: len(server.connections) == 1)
             client.close()
-            assert await is_served(server, port, Shell(None, None))
+            assert await is_served(server, port, Encryption(None, None))
 
     run(check())
 
 
-def test_many_short_connections_leave_nothing_behind(shell: Shell, run: Callable) -> None:
+def test_many_short_connections_leave_nothing_behind(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        async with target_running() as port, proxy_running(tls=shell.listener) as server:
+        async with target_running() as port, proxy_running(tls=encryption.listener) as server:
             for number in range(600):
                 with socket.create_connection(server.addresses[0]) as sock:
                     if number % 3:
@@ -298,7 +303,7 @@ def test_many_short_connections_leave_nothing_behind(shell: Shell, run: Callable
                 if number % 50 == 0:
                     await asyncio.sleep(0)
             await until(lambda: not server.tunnel_count and not server.connections)
-            assert await is_served(server, port, shell)
+            assert await is_served(server, port, encryption)
 
     run(check())
 
@@ -306,12 +311,15 @@ def test_many_short_connections_leave_nothing_behind(shell: Shell, run: Callable
 # The end of the proxy.
 
 
-def test_a_drain_waits_for_the_tunnels(shell: Shell, run: Callable) -> None:
+def test_a_drain_waits_for_the_tunnels(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:
-            async with client_at(server, tls=shell.client) as client, client_at(server, tls=shell.client) as idle:
-                await opened(client, port)
+        decision = StubDecision()
+        async with target_running() as port, proxy_running(decision, tls=encryption.listener) as server:
+            async with (
+                client_at(server, tls=encryption.client) as client,
+                client_at(server, tls=encryption.client) as idle,
+            ):
+                await open_tunnel(client, port)
                 await until(lambda: len(server.connections) == 1)
                 address = server.addresses[0]
                 draining = asyncio.create_task(server.drain(20))
@@ -320,27 +328,27 @@ def test_a_drain_waits_for_the_tunnels(shell: Shell, run: Callable) -> None:
                     await asyncio.open_connection(*address)
                 answer = await idle.ask(port)
                 assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\n")
-                assert deciding.asked[-1].draining
+                assert decision.requests[-1].draining
                 assert 0 < server.seconds_left <= 20
                 await client.send(b"hello")
                 assert await client.read(5) == b"hello"
                 assert not draining.done()
             assert await draining == 0
-        assert [why for _, _, why in deciding.closed] == ["ended"]
+        assert [why for _, _, why in decision.closed] == ["ended"]
 
     run(check())
 
 
 def test_a_drain_waits_for_decisions_in_progress(run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        deciding.waits = asyncio.Event()
-        async with target_running() as port, proxy_running(deciding) as server, client_at(server) as client:
+        decision = StubDecision()
+        decision.gate = asyncio.Event()
+        async with target_running() as port, proxy_running(decision) as server, client_at(server) as client:
             await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)
-            await until(lambda: deciding.asked)
+            await until(lambda: decision.requests)
             draining = asyncio.create_task(server.drain(20))
             await asyncio.sleep(0.05)
-            deciding.waits.set()
+            decision.gate.set()
             assert b" 200 " in await client.head()
             assert await client.read(5) == b"hello"
             assert not draining.done()

@@ -7,20 +7,20 @@ from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.pages import Page
 from tests.e2e.scripted import until
-from tests.e2e.tunnels import Deciding, Shell, client_at, proxy_running, target_running
+from tests.e2e.tunnels import Encryption, StubDecision, client_at, proxy_running, target_running
 
 LARGE = 12 * 2**20
 """Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
 
 
-def test_a_refusal_keeps_the_connection(shell: Shell, run: Callable) -> None:
+def test_a_refusal_keeps_the_connection(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        deciding.refuses["no.example:443"] = RefusedConnect(status=403, fields=[("Retry-After", "0")], reason="host")
+        decision = StubDecision()
+        decision.refusals["no.example:443"] = RefusedConnect(status=403, fields=[("Retry-After", "0")], reason="host")
         async with (
             target_running() as port,
-            proxy_running(deciding, tls=shell.listener) as server,
-            client_at(server, tls=shell.client) as client,
+            proxy_running(decision, tls=encryption.listener) as server,
+            client_at(server, tls=encryption.client) as client,
         ):
             for _ in range(3):
                 answer = await client.ask("no.example:443")
@@ -33,9 +33,9 @@ def test_a_refusal_keeps_the_connection(shell: Shell, run: Callable) -> None:
 
 def test_data_sent_before_a_refusal_is_the_next_head(run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
-        async with target_running() as port, proxy_running(deciding) as server, client_at(server) as client:
+        decision = StubDecision()
+        decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
+        async with target_running() as port, proxy_running(decision) as server, client_at(server) as client:
             refused = b"CONNECT no.example:443 HTTP/1.1\r\n\r\n"
             await client.send(refused * 50 + b"\r\nCONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)
             for _ in range(50):
@@ -46,15 +46,15 @@ def test_data_sent_before_a_refusal_is_the_next_head(run: Callable) -> None:
     run(check())
 
 
-def test_few_pipelined_requests_are_buffered(shell: Shell, run: Callable) -> None:
+def test_few_pipelined_requests_are_buffered(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
+        decision = StubDecision()
+        decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
         refused, times = b"CONNECT no.example:443 HTTP/1.1\r\n\r\n", 6000
         async with (
             target_running() as port,
-            proxy_running(deciding, tls=shell.listener) as server,
-            client_at(server, tls=shell.client) as client,
+            proxy_running(decision, tls=encryption.listener) as server,
+            client_at(server, tls=encryption.client) as client,
         ):
             more = b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port
             sending = asyncio.create_task(client.send(refused * times + more))
@@ -73,12 +73,12 @@ def test_few_pipelined_requests_are_buffered(shell: Shell, run: Callable) -> Non
     run(check())
 
 
-def test_many_pages_may_be_requested_at_once(shell: Shell, run: Callable) -> None:
+def test_many_pages_may_be_requested_at_once(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
         page = Page("text/csv", b"192.0.2.0/24,NL,,,\n")
         async with (
-            proxy_running(tls=shell.listener, pages={"/feed": page}) as server,
-            client_at(server, tls=shell.client) as client,
+            proxy_running(tls=encryption.listener, pages={"/feed": page}) as server,
+            client_at(server, tls=encryption.client) as client,
         ):
             asked = b"GET /feed HTTP/1.1\r\nHost: a\r\n\r\n"
             await client.send(asked * 1500 + b"GET /feed HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -89,9 +89,9 @@ def test_many_pages_may_be_requested_at_once(shell: Shell, run: Callable) -> Non
 
 def test_a_refusal_closes_a_connection_with_connection_close(run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
-        async with proxy_running(deciding) as server:
+        decision = StubDecision()
+        decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
+        async with proxy_running(decision) as server:
             for rest in (b"HTTP/1.0\r\n\r\n", b"HTTP/1.1\r\nConnection: x, Close\r\n\r\n"):
                 async with client_at(server) as client:
                     await client.send(b"CONNECT no.example:443 " + rest)
@@ -116,12 +116,12 @@ REFUSED = {
 }
 
 
-def test_other_methods_are_refused_and_close_the_connection(shell: Shell, run: Callable) -> None:
+def test_other_methods_are_refused_and_close_the_connection(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        async with proxy_running(deciding, tls=shell.listener) as server:
+        decision = StubDecision()
+        async with proxy_running(decision, tls=encryption.listener) as server:
             for name, (raw, status) in REFUSED.items():
-                async with client_at(server, tls=shell.client) as client:
+                async with client_at(server, tls=encryption.client) as client:
                     sending = asyncio.create_task(client.send(raw + b"CONNECT b:443 HTTP/1.1\r\n\r\n"))
                     answer = await client.rest()
                     await asyncio.gather(sending, return_exceptions=True)
@@ -129,7 +129,7 @@ def test_other_methods_are_refused_and_close_the_connection(shell: Shell, run: C
                 assert answer.count(b"HTTP/1.1") == 1, name
                 assert b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" in answer, name
                 assert b"Proxy-Status: headgate; " in answer, name
-        assert not deciding.asked
+        assert not decision.requests
 
     run(check())
 
@@ -138,17 +138,17 @@ def test_thousands_of_pipelined_requests_do_not_delay_other_clients(run: Callabl
     many = 2_600  # as many as are read at once
 
     async def check() -> None:
-        deciding = Deciding()
+        decision = StubDecision()
         async with (
             target_running() as port,
-            proxy_running(deciding) as server,
+            proxy_running(decision) as server,
             client_at(server) as flood,
             client_at(server) as bystander,
         ):
             pouring = asyncio.create_task(flood.send(b"G / HTTP/1.1\r\nHost:a\r\n\r\n" * many))
-            await until(lambda: deciding.complaints)
+            await until(lambda: decision.early_refusals)
             assert b" 200 " in await bystander.ask(port)
-            assert len(deciding.complaints) < many, "the bystander did not wait for them all"
+            assert len(decision.early_refusals) < many, "the bystander did not wait for them all"
             for _ in range(many):
                 assert (await flood.head()).startswith(b"HTTP/1.1 405 ")
             await pouring

@@ -10,47 +10,47 @@ import pytest
 from headgate.proxy.net.poller import LoopPoller
 from tests.e2e.tunnels import (
     LARGE,
-    Deciding,
-    Shell,
+    Encryption,
+    StubDecision,
     Target,
     client_at,
-    opened,
+    open_tunnel,
     proxy_running,
     target_running,
     until,
 )
 
 
-def test_data_is_relayed_in_both_directions(shell: Shell, run: Callable) -> None:
+def test_data_is_relayed_in_both_directions(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
-        async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:
-            async with client_at(server, tls=shell.client) as client:
+        decision = StubDecision()
+        async with target_running() as port, proxy_running(decision, tls=encryption.listener) as server:
+            async with client_at(server, tls=encryption.client) as client:
                 assert (await client.ask(port)).startswith(b"HTTP/1.1 200 ")
                 for word in (b"hello\n", b"x", b"y" * 1000):
                     await client.send(word)
                     assert await client.read(len(word)) == word
                 assert server.bytes_passed == (1007, 1007)
-            await until(lambda: deciding.closed)
+            await until(lambda: decision.closed)
             assert server.bytes_passed == (0, 0)
-        assert deciding.closed == [(1007, 1007, "ended")]
-        [asked] = deciding.asked
+        assert decision.closed == [(1007, 1007, "ended")]
+        [asked] = decision.requests
         assert asked.authority == f"a.example:{port}"
         assert asked.fields == [("host", f"a.example:{port}")]
         assert asked.peer[0] == "127.0.0.1"
         head = len(f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n")
-        assert asked.head_bytes == head + (22 if shell.listener else 0)  # RFC 8446, 5.2
+        assert asked.head_bytes == head + (22 if encryption.listener else 0)  # RFC 8446, 5.2
 
     run(check())
 
 
-def test_data_after_the_head_belongs_to_the_tunnel(shell: Shell, run: Callable) -> None:
+def test_data_after_the_head_belongs_to_the_tunnel(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding()
+        decision = StubDecision()
         async with (
             target_running() as port,
-            proxy_running(deciding, tls=shell.listener) as server,
-            client_at(server, tls=shell.client) as client,
+            proxy_running(decision, tls=encryption.listener) as server,
+            client_at(server, tls=encryption.client) as client,
         ):
             await client.ask(port, b"GET / HTTP/1.1\r\n\r\n")
             assert await client.read(18) == b"GET / HTTP/1.1\r\n\r\n"
@@ -58,12 +58,12 @@ def test_data_after_the_head_belongs_to_the_tunnel(shell: Shell, run: Callable) 
     run(check())
 
 
-def test_a_head_may_come_byte_by_byte(shell: Shell, run: Callable) -> None:
+def test_a_head_may_come_byte_by_byte(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
         async with (
             target_running() as port,
-            proxy_running(tls=shell.listener) as server,
-            client_at(server, tls=shell.client) as client,
+            proxy_running(tls=encryption.listener) as server,
+            client_at(server, tls=encryption.client) as client,
         ):
             await client.send(b"CONNECT a:%d HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\nhi" % port, step=1)
             assert b" 200 " in await client.head()
@@ -72,7 +72,7 @@ def test_a_head_may_come_byte_by_byte(shell: Shell, run: Callable) -> None:
     run(check())
 
 
-def test_buffered_bytes_are_not_counted_as_relayed(shell: Shell, run: Callable) -> None:
+def test_buffered_bytes_are_not_counted_as_relayed(encryption: Encryption, run: Callable) -> None:
     """Or a count that was read would become less when the tunnel ends before it could be written."""
 
     async def check() -> None:
@@ -80,10 +80,10 @@ def test_buffered_bytes_are_not_counted_as_relayed(shell: Shell, run: Callable) 
             target.writer.transport.pause_reading()
             await asyncio.sleep(60)
 
-        deciding = Deciding()
-        async with target_running(read_nothing) as port, proxy_running(deciding, tls=shell.listener) as server:
-            async with client_at(server, tls=shell.client) as client:
-                await opened(client, port)
+        decision = StubDecision()
+        async with target_running(read_nothing) as port, proxy_running(decision, tls=encryption.listener) as server:
+            async with client_at(server, tls=encryption.client) as client:
+                await open_tunnel(client, port)
                 sending = asyncio.create_task(client.send(bytes(5 * LARGE)))
                 await until(lambda: server.loop_state.buffered)
                 received, sent = server.bytes_passed
@@ -91,15 +91,15 @@ def test_buffered_bytes_are_not_counted_as_relayed(shell: Shell, run: Callable) 
                 assert sent > 0
                 sending.cancel()
                 client.reset()
-            await until(lambda: deciding.closed)
-        [(_, in_the_end, why)] = deciding.closed
+            await until(lambda: decision.closed)
+        [(_, in_the_end, why)] = decision.closed
         assert why == "client_gone"
         assert in_the_end >= sent
 
     run(check())
 
 
-def test_bulk_is_relayed_in_both_directions_at_once(shell: Shell, run: Callable) -> None:
+def test_bulk_is_relayed_in_both_directions_at_once(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
         up, down = os.urandom(LARGE), os.urandom(LARGE)
         received, read = hashlib.sha256(), asyncio.Event()
@@ -115,18 +115,18 @@ def test_bulk_is_relayed_in_both_directions_at_once(shell: Shell, run: Callable)
             await sending
             read.set()
 
-        deciding = Deciding()
-        async with target_running(both) as port, proxy_running(deciding, tls=shell.listener) as server:
-            async with client_at(server, tls=shell.client) as client:
+        decision = StubDecision()
+        async with target_running(both) as port, proxy_running(decision, tls=encryption.listener) as server:
+            async with client_at(server, tls=encryption.client) as client:
                 await client.ask(port)
                 sending = asyncio.create_task(client.send(up))
                 assert await client.read(LARGE) == down
                 await sending
-            await until(lambda: deciding.closed)
+            await until(lambda: decision.closed)
             assert server.loop_state.buffered == 0
             await read.wait()
         assert received.digest() == hashlib.sha256(up).digest()
-        assert deciding.closed == [(LARGE, LARGE, "ended")]
+        assert decision.closed == [(LARGE, LARGE, "ended")]
 
     run(check())
 
@@ -137,18 +137,18 @@ def test_tunnels_work_without_epoll(run: Callable, monkeypatch: pytest.MonkeyPat
 
     async def check() -> None:
         whole = os.urandom(LARGE)
-        deciding = Deciding()
-        async with target_running() as port, proxy_running(deciding) as server:
+        decision = StubDecision()
+        async with target_running() as port, proxy_running(decision) as server:
             async with client_at(server) as client:
-                await opened(client, port)
+                await open_tunnel(client, port)
                 sending = asyncio.create_task(client.send(whole))
                 await asyncio.sleep(0.1)  # all buffers are full now
                 assert await client.read(LARGE) == whole
                 await sending
                 client.writer.write_eof()
                 assert await client.rest() == b""
-            await until(lambda: deciding.closed)
-        assert deciding.closed == [(LARGE, LARGE, "ended")]
+            await until(lambda: decision.closed)
+        assert decision.closed == [(LARGE, LARGE, "ended")]
 
     run(check())
 

@@ -1,6 +1,6 @@
 """A tunnel server, scripted targets, and clients that send arbitrary bytes, in one event loop.
 
-The server dials whatever port of this machine it is asked for, unless the decision is replaced.
+The server connects to the requested port of this machine, unless the decision is replaced.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from tests.e2e.scripted import PATIENCE, until
 __all__ = [
     "LARGE",
     "Client",
-    "Deciding",
-    "Shell",
+    "StubDecision",
+    "Encryption",
     "Target",
     "client_at",
-    "keys",
-    "opened",
+    "listener_context",
+    "open_tunnel",
     "proxy_running",
     "target_running",
-    "trusting",
+    "client_context",
     "until",
 ]
 
@@ -43,37 +43,37 @@ STATUS = {"malformed": 400, "method": 405, "connections": 503}
 Script = Callable[["Target"], Awaitable[None]]
 
 
-class Deciding:
-    """A decision that admits everything to this machine, and records the questions and the results."""
+class StubDecision:
+    """A decision that accepts every port of this machine, and records the requests and the closed tunnels."""
 
     def __init__(self, limits: TunnelLimits | None = None) -> None:
         self.limits = limits or TunnelLimits()
-        self.asked: list[ConnectRequest] = []
+        self.requests: list[ConnectRequest] = []
         self.closed: list[tuple[int, int, str]] = []
-        self.complaints: list[str] = []
-        self.refuses: dict[str, RefusedConnect] = {}
+        self.early_refusals: list[str] = []
+        self.refusals: dict[str, RefusedConnect] = {}
         """By authority."""
-        self.waits: asyncio.Event | None = None
-        """Waited for before anything is decided."""
+        self.gate: asyncio.Event | None = None
+        """Awaited before anything is decided."""
         self.cancelled = 0
         self.server: TunnelServer | None = None
 
     async def __call__(self, asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
-        self.asked.append(asked)
-        if self.waits is not None:
+        self.requests.append(asked)
+        if self.gate is not None:
             try:
-                await self.waits.wait()
+                await self.gate.wait()
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
         if asked.draining:
             return RefusedConnect(status=503, fields=[("Retry-After", "7")], reason="draining")
-        if asked.authority in self.refuses:
-            return self.refuses[asked.authority]
+        if asked.authority in self.refusals:
+            return self.refusals[asked.authority]
         return await self.open(asked)
 
     async def open(self, asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
-        """Dial."""
+        """Connect to the target."""
         assert self.server is not None
         sock = socket.socket()
         sock.setblocking(False)
@@ -88,7 +88,7 @@ class Deciding:
 
     def refuse_early(self, reason: str, _peer: tuple[str, int]) -> RefusedConnect:
         """Refuse what is not decided on."""
-        self.complaints.append(reason)
+        self.early_refusals.append(reason)
         return RefusedConnect(
             status=STATUS[reason], fields=[("Proxy-Status", f'headgate; details="{reason}"')], reason=reason
         )
@@ -102,18 +102,18 @@ class Target:
         self.writer = writer
 
     async def echo(self) -> None:
-        """Send back what comes, and the end too."""
+        """Send back what is received, and the end."""
         while piece := await self.reader.read(1 << 16):
             self.writer.write(piece)
             await self.writer.drain()
 
-    async def swallow(self) -> None:
+    async def read_all(self) -> None:
         """Read to the end."""
         while await self.reader.read(1 << 16):
             pass
 
     def reset(self) -> None:
-        """Go, with a reset."""
+        """Close with a reset."""
         reset(self.writer)
 
 
@@ -143,12 +143,12 @@ async def target_running(script: Script = Target.echo) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def proxy_running(
-    deciding: Deciding | None = None, *, tls: ssl.SSLContext | None = None, **settings: Any
+    decision: StubDecision | None = None, *, tls: ssl.SSLContext | None = None, **settings: Any
 ) -> AsyncIterator[TunnelServer]:
-    """Run a tunnel server on a port of its own, and the test around it not for ever."""
-    deciding = deciding or Deciding()
-    server = TunnelServer(deciding, deciding.refuse_early, **settings)
-    deciding.server = server
+    """Run a tunnel server on a free port, for a limited time."""
+    decision = decision or StubDecision()
+    server = TunnelServer(decision, decision.refuse_early, **settings)
+    decision.server = server
     await server.start("127.0.0.1", 0, tls=tls)
     try:
         async with asyncio.timeout(6 * PATIENCE):
@@ -173,18 +173,18 @@ class Client:
                 await asyncio.sleep(0.001)
 
     async def head(self) -> bytes:
-        """Read the head of an answer."""
+        """Read the head of a response."""
         async with asyncio.timeout(PATIENCE):
             return await self.reader.readuntil(b"\r\n\r\n")
 
     async def ask(self, port: int | str, more: bytes = b"") -> bytes:
-        """Ask for a tunnel; returns the answer's head."""
+        """Request a tunnel; return the head of the response."""
         authority = port if isinstance(port, str) else f"a.example:{port}"
         await self.send(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode() + more)
         return await self.head()
 
     async def read(self, count: int) -> bytes:
-        """Read exactly so much."""
+        """Read exactly so many bytes."""
         async with asyncio.timeout(PATIENCE):
             return await self.reader.readexactly(count)
 
@@ -194,12 +194,12 @@ class Client:
             return await self.reader.read()
 
     def reset(self) -> None:
-        """Go, with a reset."""
+        """Close with a reset."""
         reset(self.writer)
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Close a connection so that the peer sees a reset, whatever was read of it."""
+    """Close a connection so that the peer sees a reset."""
     sock = writer.get_extra_info("socket")
     if sock is not None and sock.fileno() >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -223,12 +223,12 @@ async def client_at(server: TunnelServer, *, tls: ssl.SSLContext | None = None) 
 
 @cache
 def authority() -> trustme.CA:
-    """Make one certificate authority for all tests."""
+    """Return one certificate authority for all tests."""
     return trustme.CA()
 
 
-def keys(folder: Path, **settings: Any) -> ssl.SSLContext:
-    """Make the context of a TLS listener."""
+def listener_context(folder: Path, **settings: Any) -> ssl.SSLContext:
+    """Return the context of a TLS listener with a new certificate."""
     issued = authority().issue_cert("localhost")
     cert, key = folder / "cert.pem", folder / "key.pem"
     cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
@@ -236,20 +236,20 @@ def keys(folder: Path, **settings: Any) -> ssl.SSLContext:
     return server_context(str(cert), str(key), **settings)
 
 
-def trusting() -> ssl.SSLContext:
-    """Make the context of a client that trusts it."""
+def client_context() -> ssl.SSLContext:
+    """Return the context of a client that trusts the listener."""
     context = ssl.create_default_context()
     authority().configure_trust(context)
     return context
 
 
-async def opened(client: Client, port: int) -> None:
-    """Get a tunnel."""
+async def open_tunnel(client: Client, port: int) -> None:
+    """Request a tunnel, which is accepted."""
     assert b" 200 " in await client.ask(port)
 
 
-class Shell(NamedTuple):
-    """What a listener and a client have to be given."""
+class Encryption(NamedTuple):
+    """The TLS contexts of a listener and its client; None without TLS."""
 
     listener: ssl.SSLContext | None
     client: ssl.SSLContext | None

@@ -141,17 +141,17 @@ def test_nothing_breaks_more_than_its_own_connection(raw: bytes, cuts: list[int]
     async def check() -> None:
         errors: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, what: errors.append(what))
-        async with target_running() as port, connected(client={"greet": False}) as both:
+        async with target_running() as port, connected(client={"greet": False}) as pair:
             begun = SETTLED + (connect(1, port) + connect(3, port) if opened else b"") + raw
             ends = sorted({cut % len(begun) for cut in cuts} | {0, len(begun)})
             for start, end in itertools.pairwise(ends):
-                both.far.send(begun[start:end])
+                pair.client.send(begun[start:end])
                 await asyncio.sleep(0)
-            both.far.send(header(8, 6, 0, 0) + b"12345678")
-            await until(lambda: both.far.pings or both.far.goaways or both.near._engine.incomplete_input)
-            both.far.writer.close()
-            await until(lambda: not both.server.connections)
-            assert (both.server.tunnel_count, both.server.loop_state.buffered, both.server.tunnels.open) == (
+            pair.client.send(header(8, 6, 0, 0) + b"12345678")
+            await until(lambda: pair.client.pings or pair.client.goaways or pair.connection._engine.incomplete_input)
+            pair.client.writer.close()
+            await until(lambda: not pair.server.connections)
+            assert (pair.server.tunnel_count, pair.server.loop_state.buffered, pair.server.tunnels.open) == (
                 0,
                 0,
                 set(),

@@ -1,4 +1,4 @@
-"""A connection of HTTP/2 between two sockets of this process, outside TLS, at a server whose clock stands still."""
+"""An HTTP/2 connection between two sockets of this process, outside TLS, at a server with a clock of the test's."""
 
 import contextlib
 import socket
@@ -11,7 +11,7 @@ from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.net.poller import READ
 from headgate.proxy.server import TunnelServer
 from tests.e2e.http2_client import Http2Client, http2_at
-from tests.e2e.tunnels import Deciding
+from tests.e2e.tunnels import StubDecision
 
 NOW = 1000.0
 PEER = ("192.0.2.1", 5000)
@@ -24,17 +24,19 @@ class Unexpected:
         raise AssertionError(events)
 
 
-class Both:
-    """Both ends, and the server."""
+class Connected:
+    """A server, its connection, the client at the other end, and the decision."""
 
-    def __init__(self, server: TunnelServer, near: Http2Connection, far: Http2Client, deciding: Deciding) -> None:
+    def __init__(
+        self, server: TunnelServer, connection: Http2Connection, client: Http2Client, decision: StubDecision
+    ) -> None:
         self.server = server
-        self.near = near
-        self.far = far
-        self.deciding = deciding
+        self.connection = connection
+        self.client = client
+        self.decision = decision
 
-    def wait(self, seconds: float) -> None:
-        """Have time pass, as the server's own clock does."""
+    def advance(self, seconds: float) -> None:
+        """Advance the server's clock, and let what is due expire."""
         self.server.loop_state.now += seconds
         for connection in [one for one in self.server.connections if one.deadline <= self.server.loop_state.now]:
             connection.expire()
@@ -43,18 +45,18 @@ class Both:
 
 @asynccontextmanager
 async def connected(
-    deciding: Deciding | None = None,
+    decision: StubDecision | None = None,
     *,
     surplus: bool = False,
-    ending: bool = False,
+    draining: bool = False,
     client: dict[str, Any] | None = None,
     **settings: Any,
-) -> AsyncIterator[Both]:
-    """Connect; `ending` has the end of the server begun before."""
-    deciding = deciding or Deciding()
-    server = deciding.server = TunnelServer(deciding, deciding.refuse_early, **settings)
+) -> AsyncIterator[Connected]:
+    """Connect to a server, which shuts down already if `draining`."""
+    decision = decision or StubDecision()
+    server = decision.server = TunnelServer(decision, decision.refuse_early, **settings)
     server.loop_state.now = NOW
-    server.draining = ending
+    server.draining = draining
     ours, theirs = socket.socketpair()
     ours.settimeout(0)
     server.loop_state.poller.register(ours.fileno(), READ, Unexpected())
@@ -63,7 +65,7 @@ async def connected(
     server.loop_state.poller.hand_over(ours.fileno(), near)
     try:
         async with http2_at((), sock=theirs, **(client or {})) as far:
-            yield Both(server, near, far, deciding)
+            yield Connected(server, near, far, decision)
     finally:
         with contextlib.suppress(OSError):
             await server.drain(0)

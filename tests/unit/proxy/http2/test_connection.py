@@ -14,7 +14,7 @@ from headgate.proxy.http2 import connection as module
 from headgate.proxy.net.poller import READ, WRITE
 from headgate.proxy.services import Timeouts
 from tests.e2e.http2_client import PREFACE, WIDEST, bounded
-from tests.e2e.tunnels import Deciding, Target, target_running, until
+from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.http2.connected import connected
 
 ENHANCE_YOUR_CALM = 11
@@ -22,92 +22,92 @@ ENHANCE_YOUR_CALM = 11
 
 def test_settings_are_sent_first() -> None:
     async def check() -> None:
-        async with connected(client={"greet": False}) as both:
-            await both.far.until(lambda: both.far.settings)
-            assert both.far.settings == {2: 0, 3: 256, 5: 1 << 18, 6: 1 << 14}
+        async with connected(client={"greet": False}) as pair:
+            await pair.client.until(lambda: pair.client.settings)
+            assert pair.client.settings == {2: 0, 3: 256, 5: 1 << 18, 6: 1 << 14}
 
     asyncio.run(bounded(check()))
 
 
 def test_an_idle_connection_is_closed() -> None:
     async def check() -> None:
-        async with target_running() as port, connected() as both:
-            quiet = both.server.timeouts.idle
-            both.wait(quiet - 1)
-            tunnel = await both.far.open(port)
-            both.wait(quiet + 1)
-            both.far.end(tunnel)
-            await both.far.ended(tunnel)
-            both.wait(quiet - 1)
-            await both.far.pinged()
-            both.wait(2)
-            assert (await both.far.left()).error_code == 0
+        async with target_running() as port, connected() as pair:
+            quiet = pair.server.timeouts.idle
+            pair.advance(quiet - 1)
+            tunnel = await pair.client.open(port)
+            pair.advance(quiet + 1)
+            pair.client.end(tunnel)
+            await pair.client.ended(tunnel)
+            pair.advance(quiet - 1)
+            await pair.client.ping()
+            pair.advance(2)
+            assert (await pair.client.final_goaway()).error_code == 0
 
     asyncio.run(bounded(check()))
 
 
 def test_each_tunnel_has_its_own_deadline() -> None:
     async def check() -> None:
-        deciding = Deciding(TunnelLimits(idle=5))
-        async with target_running() as port, connected(deciding) as both:
-            first = await both.far.open(port)
-            deciding.limits = TunnelLimits(idle=60, max_seconds=9)
-            second = await both.far.open(port)
-            both.wait(4)
-            await both.far.put(first, b"x")
-            await both.far.arrived(first, 1)
-            both.wait(4)
-            await both.far.pinged()
+        decision = StubDecision(TunnelLimits(idle=5))
+        async with target_running() as port, connected(decision) as pair:
+            first = await pair.client.open(port)
+            decision.limits = TunnelLimits(idle=60, max_seconds=9)
+            second = await pair.client.open(port)
+            pair.advance(4)
+            await pair.client.send_data(first, b"x")
+            await pair.client.receive(first, 1)
+            pair.advance(4)
+            await pair.client.ping()
             assert (first.code, second.code) == (None, None)
-            both.wait(1)
-            assert await both.far.was_reset(first) == await both.far.was_reset(second) == 8
-            assert [why for _, _, why in deciding.closed] == ["idle", "max_seconds"]
+            pair.advance(1)
+            assert await pair.client.was_reset(first) == await pair.client.was_reset(second) == 8
+            assert [why for _, _, why in decision.closed] == ["idle", "max_seconds"]
 
     asyncio.run(bounded(check()))
 
 
 def test_incomplete_frames_and_heads_time_out() -> None:
     async def check() -> None:
-        async with target_running() as port, connected() as both:
-            tunnel = await both.far.open(port)
-            both.far.send(PingFrame(0).serialize()[:-1])
-            await until(lambda: both.near._engine.incomplete_input)
-            both.wait(both.server.timeouts.head - 1)
-            both.far.send(b"\0")
-            await both.far.until(lambda: both.far.pings)
-            both.wait(2)
-            both.far.say(HeadersFrame(99, data=b"abc"))
-            await until(lambda: both.near._engine.incomplete_input)
-            both.far.say()
-            both.wait(both.server.timeouts.head + 1)
-            assert (await both.far.left()).error_code == ENHANCE_YOUR_CALM
+        async with target_running() as port, connected() as pair:
+            tunnel = await pair.client.open(port)
+            pair.client.send(PingFrame(0).serialize()[:-1])
+            await until(lambda: pair.connection._engine.incomplete_input)
+            pair.advance(pair.server.timeouts.head - 1)
+            pair.client.send(b"\0")
+            await pair.client.until(lambda: pair.client.pings)
+            pair.advance(2)
+            pair.client.send_frames(HeadersFrame(99, data=b"abc"))
+            await until(lambda: pair.connection._engine.incomplete_input)
+            pair.client.send_frames()
+            pair.advance(pair.server.timeouts.head + 1)
+            assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
             assert tunnel.code is None
-            assert both.deciding.closed == [(0, 0, "client_gone")]
+            assert pair.decision.closed == [(0, 0, "client_gone")]
 
     asyncio.run(bounded(check()))
 
 
 def test_input_after_goaway_is_discarded() -> None:
     async def check() -> None:
-        async with connected() as both:
-            both.far.say(DataFrame(5, data=b"x"))
-            await both.far.left()
-            assert both.server.connections
-            both.far.send(bytes(1 << 20))
-            both.far.ask("a.example:443")
+        async with connected() as pair:
+            pair.client.send_frames(DataFrame(5, data=b"x"))
+            await pair.client.final_goaway()
+            assert pair.server.connections
+            pair.client.send(bytes(1 << 20))
+            pair.client.ask("a.example:443")
             await asyncio.sleep(0.05)
-            assert (both.deciding.asked, both.near.tunnels) == ([], 0)
-            assert both.server.connections
-            both.wait(both.server.timeouts.linger)
-            assert not both.server.connections
+            assert (pair.decision.requests, pair.connection.tunnels) == ([], 0)
+            assert pair.server.connections
+            pair.advance(pair.server.timeouts.linger)
+            assert not pair.server.connections
 
     asyncio.run(bounded(check()))
 
 
 def test_a_client_that_does_not_read_responses_is_disconnected() -> None:
     async def check() -> None:
-        deciding = Deciding()
-        deciding.refuses["no.example:443"] = RefusedConnect(status=403, fields=[("x", "y" * 300)], reason="host")
+        decision = StubDecision()
+        decision.refusals["no.example:443"] = RefusedConnect(status=403, fields=[("x", "y" * 300)], reason="host")
 
         async def pour(target: object) -> None:
             with contextlib.suppress(OSError):
@@ -116,16 +116,16 @@ def test_a_client_that_does_not_read_responses_is_disconnected() -> None:
                     await target.writer.drain()  # type: ignore[attr-defined]
 
         wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
-        async with target_running(pour) as port, connected(deciding, client=wide) as both:
-            both.far.ask(port)
-            both.far.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: both.near._send_buffer.is_blocked)
-            while both.near._is_active:
-                both.far.ask("no.example:443")
+        async with target_running(pour) as port, connected(decision, client=wide) as pair:
+            pair.client.ask(port)
+            pair.client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await until(lambda: pair.connection._send_buffer.is_blocked)
+            while pair.connection._is_active:
+                pair.client.ask("no.example:443")
                 await asyncio.sleep(0)
-            assert len(both.near._engine.output) > 1 << 16
-            both.far.writer.transport.resume_reading()  # type: ignore[attr-defined]
-            assert (await both.far.left()).error_code == ENHANCE_YOUR_CALM
+            assert len(pair.connection._engine.output) > 1 << 16
+            pair.client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
 
     asyncio.run(bounded(check()))
 
@@ -139,19 +139,19 @@ def test_a_client_that_stops_reading_is_disconnected() -> None:
             target.writer.write(payload)  # type: ignore[attr-defined]
             await target.reader.read()  # type: ignore[attr-defined]
 
-        async with target_running(pour) as port, connected(Deciding(TunnelLimits(idle=5)), client=wide) as both:
-            both.far.ask(port)
-            both.far.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: both.near._send_buffer.is_blocked)
+        async with target_running(pour) as port, connected(StubDecision(TunnelLimits(idle=5)), client=wide) as pair:
+            pair.client.ask(port)
+            pair.client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await until(lambda: pair.connection._send_buffer.is_blocked)
             await asyncio.sleep(0.05)
-            both.wait(5)
-            assert both.deciding.closed[0][2] == "idle"
-            both.wait(both.server.timeouts.idle)
-            assert not both.near._is_active
-            assert both.server.connections
-            both.wait(both.server.timeouts.linger)
-            assert not both.server.connections
-            assert both.server.loop_state.buffered == 0
+            pair.advance(5)
+            assert pair.decision.closed[0][2] == "idle"
+            pair.advance(pair.server.timeouts.idle)
+            assert not pair.connection._is_active
+            assert pair.server.connections
+            pair.advance(pair.server.timeouts.linger)
+            assert not pair.server.connections
+            assert pair.server.loop_state.buffered == 0
 
     asyncio.run(bounded(check()))
 
@@ -159,62 +159,62 @@ def test_a_client_that_stops_reading_is_disconnected() -> None:
 @pytest.mark.parametrize("echo", [False, True])
 def test_the_shutdown_waits_for_requests_in_flight(echo: bool) -> None:
     async def check() -> None:
-        async with connected() as both:
+        async with connected() as pair:
             if not echo:
-                both.far._greeted = False  # it answers nothing any more
-                both.far._hear = lambda frame: (  # type: ignore[method-assign]
-                    both.far.goaways.append(frame) if frame.type == 7 else None
+                pair.client._greeted = False  # it answers nothing any more
+                pair.client._handle = lambda frame: (  # type: ignore[method-assign]
+                    pair.client.goaways.append(frame) if frame.type == 7 else None
                 )
-            both.near.drain()
-            both.near.drain()
+            pair.connection.drain()
+            pair.connection.drain()
             if not echo:
-                await both.far.until(lambda: both.far.goaways)
+                await pair.client.until(lambda: pair.client.goaways)
                 await asyncio.sleep(0.05)
-                assert len(both.far.goaways) == 1
-                both.wait(module._ROUND_TRIP)
-            await both.far.left()
-            assert [goaway.last_stream_id for goaway in both.far.goaways] == [WIDEST, 0]
+                assert len(pair.client.goaways) == 1
+                pair.advance(module._ROUND_TRIP)
+            await pair.client.final_goaway()
+            assert [goaway.last_stream_id for goaway in pair.client.goaways] == [WIDEST, 0]
 
     asyncio.run(bounded(check()))
 
 
 def test_closing_twice_sends_one_goaway() -> None:
     async def check() -> None:
-        async with connected() as both:
-            both.far.say(DataFrame(5, data=b"x"))
-            await both.far.left()
-            both.near.drain()
-            both.near.close(module.ErrorCode.NO_ERROR, "again")
-            both.near.finish_turn()
-            both.near.abort()
-            both.near.abort()
-            assert not both.server.connections
-            assert len(both.far.goaways) == 1
+        async with connected() as pair:
+            pair.client.send_frames(DataFrame(5, data=b"x"))
+            await pair.client.final_goaway()
+            pair.connection.drain()
+            pair.connection.close(module.ErrorCode.NO_ERROR, "again")
+            pair.connection.finish_turn()
+            pair.connection.abort()
+            pair.connection.abort()
+            assert not pair.server.connections
+            assert len(pair.client.goaways) == 1
 
     asyncio.run(bounded(check()))
 
 
 def test_abort_closes_tunnels() -> None:
     async def check() -> None:
-        async with target_running() as port, connected() as both:
-            tunnel = await both.far.open(port)
-            both.near.abort()
-            assert (await both.far.left()).last_stream_id == tunnel.number
+        async with target_running() as port, connected() as pair:
+            tunnel = await pair.client.open(port)
+            pair.connection.abort()
+            assert (await pair.client.final_goaway()).last_stream_id == tunnel.number
             assert tunnel.code == 8
-            assert both.deciding.closed == [(0, 0, "drained")]
+            assert pair.decision.closed == [(0, 0, "drained")]
 
     asyncio.run(bounded(check()))
 
 
 def test_a_lost_client_is_noticed_when_reading() -> None:
     async def check() -> None:
-        async with target_running() as port, connected() as both:
-            await both.far.open(port)
-            both.far.writer.transport.abort()
-            await until(lambda: not both.server.connections)
-            assert both.deciding.closed == [(0, 0, "client_gone")]
-            both.near.ready(READ)
-            both.near.expire()
+        async with target_running() as port, connected() as pair:
+            await pair.client.open(port)
+            pair.client.writer.transport.abort()
+            await until(lambda: not pair.server.connections)
+            assert pair.decision.closed == [(0, 0, "client_gone")]
+            pair.connection.ready(READ)
+            pair.connection.expire()
 
     asyncio.run(bounded(check()))
 
@@ -225,24 +225,24 @@ def test_a_lost_client_is_noticed_when_writing(monkeypatch: pytest.MonkeyPatch) 
             await target.reader.readexactly(1)  # type: ignore[attr-defined]
             target.writer.write(b"news")  # type: ignore[attr-defined]
 
-        async with target_running(speak) as port, connected() as both:
-            tunnel = await both.far.open(port)
+        async with target_running(speak) as port, connected() as pair:
+            tunnel = await pair.client.open(port)
             broken = type("Broken", (), {"send": lambda *_: (_ for _ in ()).throw(BrokenPipeError())})()
-            monkeypatch.setattr(both.near._send_buffer, "_socket", broken)
-            await both.far.put(tunnel, b"x")
-            await until(lambda: not both.server.connections)
-            assert both.deciding.closed[0][2] == "client_gone"
+            monkeypatch.setattr(pair.connection._send_buffer, "_socket", broken)
+            await pair.client.send_data(tunnel, b"x")
+            await until(lambda: not pair.server.connections)
+            assert pair.decision.closed[0][2] == "client_gone"
 
     asyncio.run(bounded(check()))
 
 
 def test_a_lost_client_is_noticed_when_responding(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
-        async with connected() as both:
+        async with connected() as pair:
             broken = type("Broken", (), {"send": lambda *_: (_ for _ in ()).throw(BrokenPipeError())})()
-            monkeypatch.setattr(both.near._send_buffer, "_socket", broken)
-            both.far.say(PingFrame(0, opaque_data=b"12345678"))
-            await until(lambda: not both.server.connections)
+            monkeypatch.setattr(pair.connection._send_buffer, "_socket", broken)
+            pair.client.send_frames(PingFrame(0, opaque_data=b"12345678"))
+            await until(lambda: not pair.server.connections)
 
     asyncio.run(bounded(check()))
 
@@ -252,11 +252,11 @@ def test_the_socket_may_break_while_input_is_discarded(monkeypatch: pytest.Monke
         near, far = socket.socketpair()
         near.settimeout(0)
         far.close()
-        async with connected() as both:
-            both.far.say(DataFrame(5, data=b"x"))
-            await both.far.left()
-            both.far.writer.transport.abort()
-            await until(lambda: not both.server.connections)
+        async with connected() as pair:
+            pair.client.send_frames(DataFrame(5, data=b"x"))
+            await pair.client.final_goaway()
+            pair.client.writer.transport.abort()
+            await until(lambda: not pair.server.connections)
         near.close()
 
     asyncio.run(bounded(check()))
@@ -264,27 +264,27 @@ def test_the_socket_may_break_while_input_is_discarded(monkeypatch: pytest.Monke
 
 def test_the_read_size_depends_on_the_share_of_data() -> None:
     async def check() -> None:
-        async with target_running(Target.swallow) as port, connected() as both:
-            tunnel = await both.far.open(port)
-            assert both.near._read_size == module.TLS_RECORD_SIZE
-            putting = asyncio.create_task(both.far.put(tunnel, os.urandom(1 << 22)))
-            await until(lambda: both.near._read_size == module.READ_SIZE)
+        async with target_running(Target.read_all) as port, connected() as pair:
+            tunnel = await pair.client.open(port)
+            assert pair.connection._read_size == module.TLS_RECORD_SIZE
+            putting = asyncio.create_task(pair.client.send_data(tunnel, os.urandom(1 << 22)))
+            await until(lambda: pair.connection._read_size == module.READ_SIZE)
             await putting
-            await both.far.pinged()
-            await both.far.pinged()
-            assert both.near._read_size == module.TLS_RECORD_SIZE
+            await pair.client.ping()
+            await pair.client.ping()
+            assert pair.connection._read_size == module.TLS_RECORD_SIZE
 
     asyncio.run(bounded(check()))
 
 
 def test_the_preface_has_a_deadline() -> None:
     async def check() -> None:
-        async with connected(client={"greet": False}) as both:
-            both.wait(both.server.timeouts.idle - 1)
-            both.far.send(PREFACE[:5])
-            await until(lambda: both.near._incomplete_until < float("inf"))
-            both.wait(both.server.timeouts.head + 1)
-            assert (await both.far.left()).error_code == ENHANCE_YOUR_CALM
+        async with connected(client={"greet": False}) as pair:
+            pair.advance(pair.server.timeouts.idle - 1)
+            pair.client.send(PREFACE[:5])
+            await until(lambda: pair.connection._incomplete_until < float("inf"))
+            pair.advance(pair.server.timeouts.head + 1)
+            assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
 
     asyncio.run(bounded(check()))
 
@@ -297,10 +297,10 @@ def test_blocked_streams_send_in_turn() -> None:
                 await target.writer.drain()
 
         wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
-        async with target_running(pour) as port, connected(client=wide) as both:
-            tunnels = [await both.far.open(port) for _ in range(4)]
+        async with target_running(pour) as port, connected(client=wide) as pair:
+            tunnels = [await pair.client.open(port) for _ in range(4)]
             before = [len(tunnel.received) for tunnel in tunnels]
-            await both.far.until(lambda: sum(len(tunnel.received) for tunnel in tunnels) > sum(before) + (16 << 20))
+            await pair.client.until(lambda: sum(len(tunnel.received) for tunnel in tunnels) > sum(before) + (16 << 20))
             had = [len(tunnel.received) - first for tunnel, first in zip(tunnels, before, strict=True)]
             assert min(had) > sum(had) / 16
 
@@ -309,9 +309,9 @@ def test_blocked_streams_send_in_turn() -> None:
 
 def test_the_socket_may_break_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
-        async with target_running() as port, connected() as both:
-            await both.far.open(port)
-            real = both.near._socket
+        async with target_running() as port, connected() as pair:
+            await pair.client.open(port)
+            real = pair.connection._socket
 
             class Broken:
                 fileno, close, send = real.fileno, real.close, real.send
@@ -319,36 +319,38 @@ def test_the_socket_may_break_while_it_is_read(monkeypatch: pytest.MonkeyPatch) 
                 def recv_into(self, _: memoryview) -> int:
                     raise ConnectionResetError
 
-            both.near._socket = Broken()  # type: ignore[assignment]
-            both.far.say(PingFrame(0, opaque_data=b"12345678"))
-            await until(lambda: not both.server.connections)
-            assert both.deciding.closed == [(0, 0, "client_gone")]
+            pair.connection._socket = Broken()  # type: ignore[assignment]
+            pair.client.send_frames(PingFrame(0, opaque_data=b"12345678"))
+            await until(lambda: not pair.server.connections)
+            assert pair.decision.closed == [(0, 0, "client_gone")]
 
     asyncio.run(bounded(check()))
 
 
 def test_a_connection_made_during_the_shutdown_is_told_at_once() -> None:
     async def check() -> None:
-        async with connected(ending=True) as both:
-            await both.far.left()
-            assert [goaway.last_stream_id for goaway in both.far.goaways] == [WIDEST, 0]
+        async with connected(draining=True) as pair:
+            await pair.client.final_goaway()
+            assert [goaway.last_stream_id for goaway in pair.client.goaways] == [WIDEST, 0]
 
     asyncio.run(bounded(check()))
 
 
 def test_each_incomplete_frame_has_its_own_deadline() -> None:
     async def check() -> None:
-        async with connected(timeouts=Timeouts(idle=1000)) as both:
+        async with connected(timeouts=Timeouts(idle=1000)) as pair:
             ping = PingFrame(0, opaque_data=b"12345678").serialize()
-            both.far.send(ping[:5])
+            pair.client.send(ping[:5])
             for number in range(1, 5):
                 await until(
-                    lambda number=number: both.near._engine.incomplete_input and len(both.far.pings) == number - 1
+                    lambda number=number: (
+                        pair.connection._engine.incomplete_input and len(pair.client.pings) == number - 1
+                    )
                 )  # type: ignore[misc]
-                both.wait(both.server.timeouts.head - 1)
-                both.far.send(ping[5:] + ping[:5])
-            await until(lambda: len(both.far.pings) == 4)
-            assert both.near._is_active
+                pair.advance(pair.server.timeouts.head - 1)
+                pair.client.send(ping[5:] + ping[:5])
+            await until(lambda: len(pair.client.pings) == 4)
+            assert pair.connection._is_active
 
     asyncio.run(bounded(check()))
 
@@ -370,25 +372,25 @@ class ChangingKeys:
 
 def test_reading_resumes_after_a_key_update() -> None:
     async def check() -> None:
-        async with target_running() as port, connected() as both:
-            tunnel = await both.far.open(port)
-            both.near._socket = ChangingKeys(both.near._socket, 1)  # type: ignore[assignment]
-            await both.far.put(tunnel, b"hello!")
-            assert await both.far.arrived(tunnel, 6) == b"hello!"
-            assert both.near._socket.times == 0  # type: ignore[attr-defined]
+        async with target_running() as port, connected() as pair:
+            tunnel = await pair.client.open(port)
+            pair.connection._socket = ChangingKeys(pair.connection._socket, 1)  # type: ignore[assignment]
+            await pair.client.send_data(tunnel, b"hello!")
+            assert await pair.client.receive(tunnel, 6) == b"hello!"
+            assert pair.connection._socket.times == 0  # type: ignore[attr-defined]
 
     asyncio.run(bounded(check()))
 
 
 def test_a_client_lost_during_a_key_update_is_closed() -> None:
     async def check() -> None:
-        async with connected() as both:
-            both.near._socket = ChangingKeys(both.near._socket, 2)  # type: ignore[assignment]
-            both.near._read()
-            assert both.near._events == WRITE
-            both.near.finish_turn()
-            both.near.ready(READ)
-            assert not both.server.connections
+        async with connected() as pair:
+            pair.connection._socket = ChangingKeys(pair.connection._socket, 2)  # type: ignore[assignment]
+            pair.connection._read()
+            assert pair.connection._events == WRITE
+            pair.connection.finish_turn()
+            pair.connection.ready(READ)
+            assert not pair.server.connections
 
     asyncio.run(bounded(check()))
 
@@ -397,29 +399,29 @@ def test_the_shutdown_waits_until_the_client_has_received_everything() -> None:
     """Where the socket were closed with something unread, what was not yet sent would be lost to a reset."""
 
     async def check() -> None:
-        async with target_running() as port, connected() as both:
-            tunnel = await both.far.open(port)
-            assert both.near.tunnels == 1
-            ending = asyncio.create_task(both.server.drain(60))
-            await both.far.until(lambda: both.far.goaways)
-            await both.far.put(tunnel, b"all of it", end=True)
-            assert await both.far.ended(tunnel) == b"all of it"
-            await both.far.left()
-            assert (both.near.tunnels, ending.done()) == (1, False)
-            both.far.writer.close()
+        async with target_running() as port, connected() as pair:
+            tunnel = await pair.client.open(port)
+            assert pair.connection.tunnels == 1
+            ending = asyncio.create_task(pair.server.drain(60))
+            await pair.client.until(lambda: pair.client.goaways)
+            await pair.client.send_data(tunnel, b"all of it", end=True)
+            assert await pair.client.ended(tunnel) == b"all of it"
+            await pair.client.final_goaway()
+            assert (pair.connection.tunnels, ending.done()) == (1, False)
+            pair.client.writer.close()
             assert await ending == 0
-            assert both.near.tunnels == 0
+            assert pair.connection.tunnels == 0
 
     asyncio.run(bounded(check()))
 
 
 def test_tunnels_closed_before_the_shutdown_do_not_delay_it() -> None:
     async def check() -> None:
-        async with target_running() as port, connected() as both:
-            tunnel = await both.far.open(port)
-            await both.far.put(tunnel, b"", end=True)
-            await both.far.ended(tunnel)
-            await both.far.pinged()
-            assert await both.server.drain(60) == 0
+        async with target_running() as port, connected() as pair:
+            tunnel = await pair.client.open(port)
+            await pair.client.send_data(tunnel, b"", end=True)
+            await pair.client.ended(tunnel)
+            await pair.client.ping()
+            assert await pair.server.drain(60) == 0
 
     asyncio.run(bounded(check()))

@@ -16,13 +16,13 @@ from headgate.proxy.http2.limits import INITIAL_WINDOW
 from headgate.proxy.net.poller import READ
 from headgate.proxy.pages import Page
 from tests.e2e.http2_client import WIDEST, Tunnel, bounded
-from tests.e2e.tunnels import Deciding, until
-from tests.unit.proxy.http2.connected import Both, connected
+from tests.e2e.tunnels import StubDecision, until
+from tests.unit.proxy.http2.connected import Connected, connected
 
 CONNECT_ERROR = 10
 
 
-class AtHand(Deciding):
+class DecisionWithTarget(StubDecision):
     """Leads every tunnel to the same socket, whose other end is at hand; a `narrow` one is soon full."""
 
     def __init__(self, limits: TunnelLimits | None = None, *, narrow: bool = False) -> None:
@@ -41,8 +41,8 @@ class AtHand(Deciding):
     async def open(self, asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
         return AcceptedConnect(socket=self._way, on_closed=lambda *told: self.closed.append(told), limits=self.limits)
 
-    async def heard(self, count: int) -> bytes:
-        """Read so much at the target."""
+    async def read(self, count: int) -> bytes:
+        """Read so many bytes at the target."""
         found = b""
         while len(found) < count:
             piece = await asyncio.get_running_loop().sock_recv(self.target, count - len(found))
@@ -50,174 +50,176 @@ class AtHand(Deciding):
             found += piece
         return found
 
-    async def heard_end(self) -> bool:
-        """Read the end."""
+    async def read_end(self) -> bool:
+        """Return whether the target reads the end next."""
         return await asyncio.get_running_loop().sock_recv(self.target, 1) == b""
 
-    def slam(self) -> None:
-        """Reset."""
+    def reset(self) -> None:
+        """Close the target's end with a reset."""
         self.target.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.target.close()
 
 
 @asynccontextmanager
-async def tunnelled(deciding: AtHand | None = None, **settings: object) -> AsyncIterator[tuple[Both, AtHand, Tunnel]]:
-    deciding = deciding or AtHand()
+async def tunnelled(
+    decision: DecisionWithTarget | None = None, **settings: object
+) -> AsyncIterator[tuple[Connected, DecisionWithTarget, Tunnel]]:
+    decision = decision or DecisionWithTarget()
     try:
-        async with connected(deciding, **settings) as both:
-            yield both, deciding, await both.far.open("a.example:443")
+        async with connected(decision, **settings) as pair:
+            yield pair, decision, await pair.client.open("a.example:443")
     finally:
-        deciding.target.close()
+        decision.target.close()
 
 
-async def filled(both: Both, tunnel: Tunnel) -> bytes:
+async def fill(pair: Connected, tunnel: Tunnel) -> bytes:
     """Send until something waits; returns what was sent."""
     sent = b""
-    while not both.near._held:
+    while not pair.connection._held:
         piece = os.urandom(min(tunnel.window, 20_000))
         sent += piece
-        await both.far.put(tunnel, piece)
-        await both.far.pinged()
+        await pair.client.send_data(tunnel, piece)
+        await pair.client.ping()
     return sent
 
 
 def test_many_small_frames_are_forwarded_in_order() -> None:
     async def check() -> None:
-        async with tunnelled() as (both, deciding, tunnel):
+        async with tunnelled() as (pair, decision, tunnel):
             pieces = [bytes([number % 256]) * (number % 7 + 1) for number in range(2000)]
-            both.far.say(*(DataFrame(tunnel.number, data=piece) for piece in pieces))
-            assert await deciding.heard(sum(map(len, pieces))) == b"".join(pieces)
+            pair.client.send_frames(*(DataFrame(tunnel.number, data=piece) for piece in pieces))
+            assert await decision.read(sum(map(len, pieces))) == b"".join(pieces)
 
     asyncio.run(bounded(check()))
 
 
 def test_buffered_data_is_forwarded_in_order() -> None:
     async def check() -> None:
-        deciding = AtHand(narrow=True)
-        async with tunnelled(deciding) as (both, _, tunnel):
-            sent = await filled(both, tunnel)
+        decision = DecisionWithTarget(narrow=True)
+        async with tunnelled(decision) as (pair, _, tunnel):
+            sent = await fill(pair, tunnel)
             more = os.urandom(5000)
-            await both.far.put(tunnel, more, end=True)
-            await both.far.pinged()
-            assert both.near._held == both.server.loop_state.buffered > 5000
-            assert await deciding.heard(len(sent) + 5000) == sent + more
-            assert await deciding.heard_end()
-            assert (both.near._held, both.server.loop_state.buffered) == (0, 0)
+            await pair.client.send_data(tunnel, more, end=True)
+            await pair.client.ping()
+            assert pair.connection._held == pair.server.loop_state.buffered > 5000
+            assert await decision.read(len(sent) + 5000) == sent + more
+            assert await decision.read_end()
+            assert (pair.connection._held, pair.server.loop_state.buffered) == (0, 0)
 
     asyncio.run(bounded(check()))
 
 
 def test_unforwarded_bytes_do_not_count() -> None:
     async def check() -> None:
-        deciding = AtHand(narrow=True)
-        async with tunnelled(deciding) as (both, _, tunnel):
-            sent = await filled(both, tunnel)
-            waiting = both.near._held
-            both.far.reset(tunnel)
-            await both.far.pinged()
-            assert await deciding.heard(len(sent) - waiting) == sent[: len(sent) - waiting]
-            assert await deciding.heard_end()
-            assert deciding.closed == [(0, len(sent) - waiting, "client_gone")]
-            assert both.server.loop_state.buffered == 0
+        decision = DecisionWithTarget(narrow=True)
+        async with tunnelled(decision) as (pair, _, tunnel):
+            sent = await fill(pair, tunnel)
+            waiting = pair.connection._held
+            pair.client.reset(tunnel)
+            await pair.client.ping()
+            assert await decision.read(len(sent) - waiting) == sent[: len(sent) - waiting]
+            assert await decision.read_end()
+            assert decision.closed == [(0, len(sent) - waiting, "client_gone")]
+            assert pair.server.loop_state.buffered == 0
 
     asyncio.run(bounded(check()))
 
 
 def test_a_reset_is_passed_on_as_a_reset() -> None:
     async def check() -> None:
-        async with tunnelled() as (both, deciding, tunnel):
-            both.far.reset(tunnel)
+        async with tunnelled() as (pair, decision, tunnel):
+            pair.client.reset(tunnel)
             with pytest.raises(ConnectionResetError):
-                await deciding.heard(1)
-            assert deciding.closed == [(0, 0, "client_gone")]
+                await decision.read(1)
+            assert decision.closed == [(0, 0, "client_gone")]
 
     asyncio.run(bounded(check()))
 
 
 def test_a_target_lost_while_data_is_buffered() -> None:
     async def check() -> None:
-        deciding = AtHand(narrow=True)
-        async with tunnelled(deciding) as (both, _, tunnel):
-            await filled(both, tunnel)
-            deciding.target.close()
-            assert await both.far.was_reset(tunnel) == CONNECT_ERROR
-            assert deciding.closed[0][2] == "target_gone"
-            assert both.server.loop_state.buffered == 0
+        decision = DecisionWithTarget(narrow=True)
+        async with tunnelled(decision) as (pair, _, tunnel):
+            await fill(pair, tunnel)
+            decision.target.close()
+            assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
+            assert decision.closed[0][2] == "target_gone"
+            assert pair.server.loop_state.buffered == 0
 
     asyncio.run(bounded(check()))
 
 
 def test_a_target_lost_when_writing() -> None:
     async def check() -> None:
-        async with tunnelled() as (both, deciding, tunnel):
-            [stream] = both.near._streams.values()
-            both.server.loop_state.poller.unregister(stream._descriptor)  # or its error would be told first
+        async with tunnelled() as (pair, decision, tunnel):
+            [stream] = pair.connection._streams.values()
+            pair.server.loop_state.poller.unregister(stream._descriptor)  # or its error would be told first
             stream._registered = False
             stream._events = 0
-            deciding.slam()
+            decision.reset()
             await asyncio.sleep(0.01)
-            both.far.say(DataFrame(tunnel.number, data=b"x"))
-            assert await both.far.was_reset(tunnel) == CONNECT_ERROR
-            assert deciding.closed == [(0, 0, "target_gone")] or deciding.closed == [(0, 1, "target_gone")]
+            pair.client.send_frames(DataFrame(tunnel.number, data=b"x"))
+            assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
+            assert decision.closed == [(0, 0, "target_gone")] or decision.closed == [(0, 1, "target_gone")]
 
     asyncio.run(bounded(check()))
 
 
 def test_a_target_lost_while_it_is_not_read() -> None:
     async def check() -> None:
-        async with tunnelled(client={"generous": False}) as (both, deciding, tunnel):
-            deciding.target.send(bytes(100_000))
-            await both.far.until(lambda: len(tunnel.received) == 65_535)
-            deciding.slam()
-            assert await both.far.was_reset(tunnel) == CONNECT_ERROR
+        async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
+            decision.target.send(bytes(100_000))
+            await pair.client.until(lambda: len(tunnel.received) == 65_535)
+            decision.reset()
+            assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
 
     asyncio.run(bounded(check()))
 
 
 def test_a_hangup_with_unread_data_is_not_reported_again() -> None:
     async def check() -> None:
-        async with tunnelled(client={"generous": False}) as (both, deciding, tunnel):
+        async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
             payload = os.urandom(100_000)
-            deciding.target.send(payload)
-            deciding.target.shutdown(socket.SHUT_WR)
-            await both.far.until(lambda: len(tunnel.received) == 65_535)
-            both.far.end(tunnel)
-            assert await deciding.heard_end()
-            [stream] = both.near._streams.values()
+            decision.target.send(payload)
+            decision.target.shutdown(socket.SHUT_WR)
+            await pair.client.until(lambda: len(tunnel.received) == 65_535)
+            pair.client.end(tunnel)
+            assert await decision.read_end()
+            [stream] = pair.connection._streams.values()
             await until(lambda: not stream._registered)  # it would be told of again and again
             for number in (0, tunnel.number):
-                both.far.say(WindowUpdateFrame(number, window_increment=100_000))
-            assert await both.far.ended(tunnel) == payload
-            assert deciding.closed == [(100_000, 0, "ended")]
+                pair.client.send_frames(WindowUpdateFrame(number, window_increment=100_000))
+            assert await pair.client.ended(tunnel) == payload
+            assert decision.closed == [(100_000, 0, "ended")]
 
     asyncio.run(bounded(check()))
 
 
 def test_the_targets_end_follows_its_last_byte() -> None:
     async def check() -> None:
-        async with tunnelled() as (both, deciding, tunnel):
-            deciding.target.send(b"last words")
-            deciding.target.shutdown(socket.SHUT_WR)
-            assert await both.far.ended(tunnel) == b"last words"
-            await both.far.put(tunnel, b"thanks")
-            assert await deciding.heard(6) == b"thanks"
-            assert deciding.closed == []
-            both.far.end(tunnel)
-            await until(lambda: deciding.closed)
-            assert deciding.closed == [(10, 6, "ended")]
+        async with tunnelled() as (pair, decision, tunnel):
+            decision.target.send(b"last words")
+            decision.target.shutdown(socket.SHUT_WR)
+            assert await pair.client.ended(tunnel) == b"last words"
+            await pair.client.send_data(tunnel, b"thanks")
+            assert await decision.read(6) == b"thanks"
+            assert decision.closed == []
+            pair.client.end(tunnel)
+            await until(lambda: decision.closed)
+            assert decision.closed == [(10, 6, "ended")]
 
     asyncio.run(bounded(check()))
 
 
 def test_a_spurious_read_does_nothing() -> None:
     async def check() -> None:
-        async with tunnelled() as (both, deciding, tunnel):
-            [stream] = both.near._streams.values()
+        async with tunnelled() as (pair, decision, tunnel):
+            [stream] = pair.connection._streams.values()
             stream.ready(READ)
             stream.resume()
             stream._flush()
-            deciding.target.send(b"x")
-            assert await both.far.arrived(tunnel, 1) == b"x"
+            decision.target.send(b"x")
+            assert await pair.client.receive(tunnel, 1) == b"x"
 
     asyncio.run(bounded(check()))
 
@@ -237,30 +239,30 @@ def test_a_spurious_read_does_nothing() -> None:
 )
 def test_limits_close_a_tunnel(limits: TunnelLimits, up: int, down: int, why: str | None) -> None:
     async def check() -> None:
-        async with tunnelled(AtHand(limits)) as (both, deciding, tunnel):
+        async with tunnelled(DecisionWithTarget(limits)) as (pair, decision, tunnel):
             if down:
-                deciding.target.send(bytes(down))
-                await both.far.until(lambda: tunnel.received or tunnel.code is not None)
+                decision.target.send(bytes(down))
+                await pair.client.until(lambda: tunnel.received or tunnel.code is not None)
             for start in range(0, up, 10_000):
-                both.far.say(DataFrame(tunnel.number, data=bytes(min(10_000, up - start))))
-                await both.far.pinged()
-            await both.far.pinged()
-            assert [told for _, _, told in deciding.closed] == ([] if why is None else [why])
+                pair.client.send_frames(DataFrame(tunnel.number, data=bytes(min(10_000, up - start))))
+                await pair.client.ping()
+            await pair.client.ping()
+            assert [told for _, _, told in decision.closed] == ([] if why is None else [why])
             if why == "max_bytes":
-                assert sum(deciding.closed[0][:2]) <= 1000
+                assert sum(decision.closed[0][:2]) <= 1000
 
     asyncio.run(bounded(check()))
 
 
 def test_a_stream_is_closed_once() -> None:
     async def check() -> None:
-        async with tunnelled() as (both, deciding, tunnel):
-            [stream] = both.near._streams.values()
+        async with tunnelled() as (pair, decision, tunnel):
+            [stream] = pair.connection._streams.values()
             stream.close("idle")
             stream.close("drained")
-            both.near.finish_turn()
-            assert await both.far.was_reset(tunnel) == 8
-            assert deciding.closed == [(0, 0, "idle")]
+            pair.connection.finish_turn()
+            assert await pair.client.was_reset(tunnel) == 8
+            assert decision.closed == [(0, 0, "idle")]
 
     asyncio.run(bounded(check()))
 
@@ -268,75 +270,75 @@ def test_a_stream_is_closed_once() -> None:
 @pytest.mark.parametrize("early", [b"early", b""])
 def test_early_data_and_its_end_are_forwarded(early: bytes) -> None:
     async def check() -> None:
-        deciding = AtHand()
-        deciding.waits = asyncio.Event()
-        async with connected(deciding) as both:
-            tunnel = both.far.ask("a.example:443", ended=not early)
+        decision = DecisionWithTarget()
+        decision.gate = asyncio.Event()
+        async with connected(decision) as pair:
+            tunnel = pair.client.ask("a.example:443", ended=not early)
             if early:
-                await both.far.put(tunnel, early, end=True)
-            other = both.far.ask("a.example:443")
-            both.far.reset(other)
-            await both.far.pinged()
-            deciding.waits.set()
-            assert await both.far.answered(tunnel) == 200
-            assert await deciding.heard(len(early)) == early
-            assert await deciding.heard_end()
-            deciding.target.close()
-            await both.far.ended(tunnel)
-            assert deciding.closed == [(0, len(early), "ended")]
+                await pair.client.send_data(tunnel, early, end=True)
+            other = pair.client.ask("a.example:443")
+            pair.client.reset(other)
+            await pair.client.ping()
+            decision.gate.set()
+            assert await pair.client.answered(tunnel) == 200
+            assert await decision.read(len(early)) == early
+            assert await decision.read_end()
+            decision.target.close()
+            await pair.client.ended(tunnel)
+            assert decision.closed == [(0, len(early), "ended")]
 
     asyncio.run(bounded(check()))
 
 
 def test_data_is_forwarded_after_the_targets_end() -> None:
     async def check() -> None:
-        deciding = AtHand(narrow=True)
-        async with tunnelled(deciding) as (both, _, tunnel):
-            sent = await filled(both, tunnel)
-            both.far.end(tunnel)
-            deciding.target.shutdown(socket.SHUT_WR)
-            await both.far.ended(tunnel)
-            assert deciding.closed == []
-            assert await deciding.heard(len(sent)) == sent
-            assert await deciding.heard_end()
-            assert deciding.closed == [(0, len(sent), "ended")]
+        decision = DecisionWithTarget(narrow=True)
+        async with tunnelled(decision) as (pair, _, tunnel):
+            sent = await fill(pair, tunnel)
+            pair.client.end(tunnel)
+            decision.target.shutdown(socket.SHUT_WR)
+            await pair.client.ended(tunnel)
+            assert decision.closed == []
+            assert await decision.read(len(sent)) == sent
+            assert await decision.read_end()
+            assert decision.closed == [(0, len(sent), "ended")]
 
     asyncio.run(bounded(check()))
 
 
 def test_a_slow_target_keeps_its_tunnel() -> None:
     async def check() -> None:
-        deciding = AtHand(TunnelLimits(idle=10), narrow=True)
-        async with tunnelled(deciding) as (both, _, tunnel):
-            await filled(both, tunnel)
-            while both.near._held < 40_000:
-                await both.far.put(tunnel, bytes(5000))
-                await both.far.pinged()
+        decision = DecisionWithTarget(TunnelLimits(idle=10), narrow=True)
+        async with tunnelled(decision) as (pair, _, tunnel):
+            await fill(pair, tunnel)
+            while pair.connection._held < 40_000:
+                await pair.client.send_data(tunnel, bytes(5000))
+                await pair.client.ping()
             for _ in range(3):
-                both.wait(9)
-                before = both.near._held
-                while both.near._held == before:
-                    await deciding.heard(1000)
+                pair.advance(9)
+                before = pair.connection._held
+                while pair.connection._held == before:
+                    await decision.read(1000)
                     await asyncio.sleep(0.001)
-            assert deciding.closed == []
-            both.wait(10)
-            assert deciding.closed[0][2] == "idle"
-            assert await both.far.was_reset(tunnel) == 8
+            assert decision.closed == []
+            pair.advance(10)
+            assert decision.closed[0][2] == "idle"
+            assert await pair.client.was_reset(tunnel) == 8
 
     asyncio.run(bounded(check()))
 
 
 def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
     async def check() -> None:
-        deciding = AtHand(narrow=True)
-        async with tunnelled(deciding) as (both, _, tunnel):
+        decision = DecisionWithTarget(narrow=True)
+        async with tunnelled(decision) as (pair, _, tunnel):
             for _ in range(60):
-                await both.far.put(tunnel, bytes(min(tunnel.window, 10_000)))
-                await both.far.pinged()
+                await pair.client.send_data(tunnel, bytes(min(tunnel.window, 10_000)))
+                await pair.client.ping()
                 if not tunnel.window:
-                    await deciding.heard(5000)
-            assert 0 < both.near._held <= INITIAL_WINDOW
-            assert both.near._engine.streams[tunnel.number].receive_window.limit == INITIAL_WINDOW
+                    await decision.read(5000)
+            assert 0 < pair.connection._held <= INITIAL_WINDOW
+            assert pair.connection._engine.streams[tunnel.number].receive_window.limit == INITIAL_WINDOW
 
     asyncio.run(bounded(check()))
 
@@ -348,44 +350,44 @@ PAGES = {"/feed": Page("text/csv", BODY)}
 
 def test_a_page_arrives_complete() -> None:
     async def check() -> None:
-        async with connected(pages=PAGES, client={"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}) as both:
-            pages = [both.far.request(GET, ended=True) for _ in range(20)]
+        async with connected(pages=PAGES, client={"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}) as pair:
+            pages = [pair.client.request(GET, ended=True) for _ in range(20)]
             for page in pages:
-                assert await both.far.ended(page) == BODY
+                assert await pair.client.ended(page) == BODY
                 assert page.frames < 40  # of up to 16 KiB, the end among them: none is empty
-            assert (both.near.tunnels, both.server.loop_state.buffered) == (0, 0)
+            assert (pair.connection.tunnels, pair.server.loop_state.buffered) == (0, 0)
 
     asyncio.run(bounded(check()))
 
 
 def test_a_page_continues_after_a_window_update() -> None:
     async def check() -> None:
-        async with connected(pages=PAGES, client={"generous": False}) as both:
-            page = both.far.request(GET, ended=True)
+        async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
+            page = pair.client.request(GET, ended=True)
             for total in (65_535, 65_536, 100_000, 300_000):
                 for stream in (0, page.number):
                     if total > 65_535:
-                        both.far.say(WindowUpdateFrame(stream, window_increment=total - len(page.received)))
-                await both.far.until(lambda total=total: len(page.received) == total)  # type: ignore[misc]
-            assert await both.far.ended(page) == BODY
+                        pair.client.send_frames(WindowUpdateFrame(stream, window_increment=total - len(page.received)))
+                await pair.client.until(lambda total=total: len(page.received) == total)  # type: ignore[misc]
+            assert await pair.client.ended(page) == BODY
 
     asyncio.run(bounded(check()))
 
 
 def test_a_page_that_is_not_read_times_out() -> None:
     async def check() -> None:
-        async with connected(pages=PAGES, client={"generous": False}) as both:
-            page = both.far.request(GET, ended=True)
-            await both.far.until(lambda: len(page.received) == 65_535)
-            both.wait(both.server.timeouts.idle - 1)
+        async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
+            page = pair.client.request(GET, ended=True)
+            await pair.client.until(lambda: len(page.received) == 65_535)
+            pair.advance(pair.server.timeouts.idle - 1)
             for stream in (0, page.number):
-                both.far.say(WindowUpdateFrame(stream, window_increment=1))
-            await both.far.until(lambda: len(page.received) == 65_536)
-            both.wait(both.server.timeouts.idle - 1)
-            await both.far.pinged()
+                pair.client.send_frames(WindowUpdateFrame(stream, window_increment=1))
+            await pair.client.until(lambda: len(page.received) == 65_536)
+            pair.advance(pair.server.timeouts.idle - 1)
+            await pair.client.ping()
             assert page.code is None
-            both.wait(2)
-            assert await both.far.was_reset(page) == 8
+            pair.advance(2)
+            assert await pair.client.was_reset(page) == 8
 
     asyncio.run(bounded(check()))
 
@@ -395,24 +397,28 @@ def test_a_client_lost_during_a_page_leaves_nothing_behind(rest: int) -> None:
     """The first write that fails tells of the loss, be it the last of the page or not."""
 
     async def check() -> None:
-        async with connected(pages=PAGES, client={"generous": False}) as both:
-            page = both.far.request(GET, ended=True)
-            await both.far.until(lambda: len(page.received) == 65_535)
+        async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
+            page = pair.client.request(GET, ended=True)
+            await pair.client.until(lambda: len(page.received) == 65_535)
             for stream in (0, page.number):
-                both.far.say(WindowUpdateFrame(stream, window_increment=len(BODY) - rest - 65_535))
-            await both.far.until(lambda: len(page.received) == len(BODY) - rest)
-            [shown] = both.near._streams.values()
-            both.far.writer.transport.abort()
-            while both.far.writer.transport.get_extra_info("socket").fileno() != -1:
+                pair.client.send_frames(WindowUpdateFrame(stream, window_increment=len(BODY) - rest - 65_535))
+            await pair.client.until(lambda: len(page.received) == len(BODY) - rest)
+            [shown] = pair.connection._streams.values()
+            pair.client.writer.transport.abort()
+            while pair.client.writer.transport.get_extra_info("socket").fileno() != -1:
                 await asyncio.sleep(0)
-                assert both.near._streams, "the loss was read, not written into"
-            both.near._engine.send_window = both.near._engine.streams[page.number].send_window = len(BODY)
+                assert pair.connection._streams, "the loss was read, not written into"
+            pair.connection._engine.send_window = pair.connection._engine.streams[page.number].send_window = len(BODY)
             shown.resume()
-            assert (not both.near._is_active, shown.closed, both.near._streams) == (True, True, {})
+            assert (not pair.connection._is_active, shown.closed, pair.connection._streams) == (True, True, {})
             # Nothing was sent after the frame that failed.
-            assert both.near._engine.send_window == len(BODY) - MAX_PAYLOAD_SIZE
-            assert (bytes(both.near._engine.output), both.server.loop_state.buffered, both.near._held) == (b"", 0, 0)
-            assert not both.server.connections
+            assert pair.connection._engine.send_window == len(BODY) - MAX_PAYLOAD_SIZE
+            assert (bytes(pair.connection._engine.output), pair.server.loop_state.buffered, pair.connection._held) == (
+                b"",
+                0,
+                0,
+            )
+            assert not pair.server.connections
 
     asyncio.run(bounded(check()))
 
@@ -420,27 +426,27 @@ def test_a_client_lost_during_a_page_leaves_nothing_behind(rest: int) -> None:
 def test_a_buffered_page_is_dropped_with_its_client() -> None:
     async def check() -> None:
         settings = {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}
-        async with connected(pages={"/feed": Page("text/csv", bytes(1 << 24))}, client={"settings": settings}) as both:
-            both.far.writer.transport.pause_reading()
-            both.far.request(GET, ended=True)
-            await until(lambda: both.near._send_buffer.is_blocked)
-            assert both.server.loop_state.buffered > 0
-            both.far.writer.transport.abort()
-            await until(lambda: not both.server.connections)
-            assert (both.near._streams, both.server.loop_state.buffered) == ({}, 0)
-            assert not both.near._send_buffer.is_blocked
+        async with connected(pages={"/feed": Page("text/csv", bytes(1 << 24))}, client={"settings": settings}) as pair:
+            pair.client.writer.transport.pause_reading()
+            pair.client.request(GET, ended=True)
+            await until(lambda: pair.connection._send_buffer.is_blocked)
+            assert pair.server.loop_state.buffered > 0
+            pair.client.writer.transport.abort()
+            await until(lambda: not pair.server.connections)
+            assert (pair.connection._streams, pair.server.loop_state.buffered) == ({}, 0)
+            assert not pair.connection._send_buffer.is_blocked
 
     asyncio.run(bounded(check()))
 
 
 def test_data_after_the_request_resets_a_page() -> None:
     async def check() -> None:
-        async with connected(pages=PAGES, client={"generous": False}) as both:
-            page = both.far.request(GET, ended=True)
-            await both.far.until(lambda: len(page.received) == 65_535)
-            assert (both.near.tunnels, len(both.near._streams)) == (0, 1)  # it is no tunnel
-            both.far.say(DataFrame(page.number, data=b"x"))
-            assert await both.far.was_reset(page) == 5  # STREAM_CLOSED
-            assert both.near.tunnels == 0
+        async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
+            page = pair.client.request(GET, ended=True)
+            await pair.client.until(lambda: len(page.received) == 65_535)
+            assert (pair.connection.tunnels, len(pair.connection._streams)) == (0, 1)  # it is no tunnel
+            pair.client.send_frames(DataFrame(page.number, data=b"x"))
+            assert await pair.client.was_reset(page) == 5  # STREAM_CLOSED
+            assert pair.connection.tunnels == 0
 
     asyncio.run(bounded(check()))

@@ -1,8 +1,8 @@
 """`headgate proxy` under attack: how much memory it uses, and whether other clients are served.
 
-The one who stands by has a tunnel, in which it sends and hears, and opens others; its target advises like any origin.
-What attackers lead to is a `Crowd` of targets, all in one thread: thousands of connections, each of which pours, is
-silent or sends back what comes.
+Another client, the bystander, has a tunnel that echoes, and opens further ones to an origin with advice. The targets of
+the attackers are served by one thread: thousands of connections, each of which sends without end, reads nothing, or
+sends back what it receives.
 """
 
 import selectors
@@ -19,20 +19,21 @@ from tests.e2e.programs import PATIENCE
 from tests.e2e.proxied import Client, Proxy, origin_running, proxy
 
 GROWTH = 96 << 20
-"""Bytes that no attack makes the process grow by."""
+"""Bytes that the process may grow by during an attack."""
 POUR, SILENT, HELLO = b"p", b"s", b"\x16"
 PIECE = b"x" * (1 << 18)
 
 
 def address(number: int) -> str:
-    """Give an address for a client of its own: as many as are wanted."""
+    """Return the address of a client, for any number of clients."""
     return f"127.{70 + number // 62_500}.{number // 250 % 250 + 1}.{number % 250 + 1}"
 
 
-class Crowd:
-    """Targets: what begins with `POUR` is poured at, what begins with `SILENT` is not read, all else is sent back.
+class Targets:
+    """Targets in one thread: a connection whose first byte is `POUR` is sent data without end, one with `SILENT` is
+    not read, others are echoed.
 
-    Connections with TLS, such as fetches of advice, are closed, or, with `holds`, never answered.
+    Connections with TLS, such as fetches of advice, are closed or, with `holds`, never answered.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class Crowd:
         self.port: int = self._listening.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listening, selectors.EVENT_READ, 0)
-        self._unheard: list[socket.socket] = []
+        self._unanswered: list[socket.socket] = []
         self._is_closing = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -54,14 +55,14 @@ class Crowd:
     def release(self) -> None:
         """Close the connections that wait for an answer, and hold no further ones."""
         self.holds = False
-        while self._unheard:
-            self._unheard.pop().close()
+        while self._unanswered:
+            self._unanswered.pop().close()
 
     def close(self) -> None:
         """Close all connections."""
         self._is_closing = True
         self._thread.join(PATIENCE)
-        for sock in [*self._unheard, *[key.fileobj for key in self._selector.get_map().values()]]:
+        for sock in [*self._unanswered, *[key.fileobj for key in self._selector.get_map().values()]]:
             assert isinstance(sock, socket.socket)
             sock.close()
         self._selector.close()
@@ -75,7 +76,7 @@ class Crowd:
                     self._accept()
                 else:
                     with suppress(BlockingIOError):
-                        self._go_on(sock, key.data)
+                        self._continue(sock, key.data)
 
     def _accept(self) -> None:
         with suppress(BlockingIOError):
@@ -85,7 +86,7 @@ class Crowd:
                 self.taken += 1
                 self._selector.register(sock, selectors.EVENT_READ, self.taken)
 
-    def _go_on(self, sock: socket.socket, number: int) -> None:
+    def _continue(self, sock: socket.socket, number: int) -> None:
         try:
             if number in self.poured:
                 self.poured[number] += sock.send(PIECE)
@@ -97,7 +98,7 @@ class Crowd:
                 self._selector.modify(sock, selectors.EVENT_WRITE, number)
             elif begun == SILENT or (begun == HELLO and self.holds):
                 self._selector.unregister(sock)
-                self._unheard.append(sock)
+                self._unanswered.append(sock)
             elif begun in {b"", HELLO}:
                 self._hang_up(sock)
             else:
@@ -110,38 +111,38 @@ class Crowd:
         sock.close()
 
 
-class Besieged:
-    """A proxy under attack. `crowd` is at `to`; attackers that are kept are closed at the end."""
+class AttackedProxy:
+    """A proxy under attack. `targets` are at `to`; clients are closed at the end."""
 
-    def __init__(self, proxy: Proxy, crowd: Crowd) -> None:
+    def __init__(self, proxy: Proxy, targets: Targets) -> None:
         self.proxy = proxy
-        self.crowd = crowd
-        self.to = f"www.example.net:{crowd.port}"
+        self.targets = targets
+        self.to = f"www.example.net:{targets.port}"
         self.kept: list[Client | socket.socket] = []
         self.echoes = self.opened = 0
         """What the bystander received, and how many tunnels it opened."""
-        self.trouble: Exception | None = None
-        """What kept it from going on."""
+        self.failure: Exception | None = None
+        """The error that ended the bystander."""
         self._process = psutil.Process(proxy.program.process.pid)
         self.before = self.most = self._process.memory_info().rss
         """Bytes that the process had in memory when the attack began, and at most."""
         self._is_over = False
-        self._threads = [threading.Thread(target=run) for run in (self._stand_by, self._measure)]
+        self._threads = [threading.Thread(target=run) for run in (self._run_bystander, self._measure)]
 
     def client(self, number: int = 0) -> Client:
-        """Connect, from the address of that number, and stay."""
+        """Connect from the address of that number, until the end."""
         client = self.proxy.client(source=address(number))
         self.kept.append(client)
         return client
 
     def connect(self, number: int = 0) -> socket.socket:
-        """Connect likewise, without TLS whatever is spoken there."""
+        """Connect in the same way, without a TLS handshake."""
         sock = socket.create_connection(("127.0.0.1", self.proxy.port), PATIENCE, source_address=(address(number), 0))
         self.kept.append(sock)
         return sock
 
     def begin(self) -> None:
-        """Begin, once the bystander is served."""
+        """Start the bystander, and return when it has been served."""
         for thread in self._threads:
             thread.start()
         self.wait()
@@ -151,20 +152,20 @@ class Besieged:
         """Wait until the bystander has been served three times more."""
         echoes, opened = self.echoes + 3, self.opened + 3
         self.proxy.program.until(
-            lambda: self.trouble or (self.echoes >= echoes and self.opened >= opened), "service for others"
+            lambda: self.failure or (self.echoes >= echoes and self.opened >= opened), "service for others"
         )
-        if self.trouble:
-            raise self.trouble
+        if self.failure:
+            raise self.failure
 
     def end(self) -> None:
-        """End, and stop measuring."""
+        """Stop the bystander and the measurement, and close all clients."""
         self._is_over = True
         for thread in self._threads:
             thread.join(PATIENCE)
         for one in self.kept:
             (one.sock if isinstance(one, Client) else one).close()
 
-    def _stand_by(self) -> None:
+    def _run_bystander(self) -> None:
         to = f"www.example.org:{self.proxy.origin.port}"
         try:
             with self.proxy.client(source="127.66.0.1") as client:
@@ -178,7 +179,7 @@ class Besieged:
                     self.opened += 1
                     time.sleep(0.02)
         except Exception as error:
-            self.trouble = error
+            self.failure = error
 
     def _measure(self) -> None:
         while not self._is_over:
@@ -187,19 +188,19 @@ class Besieged:
 
 
 @contextmanager
-def besieged(folder: Path, *flags: object, tls: bool) -> Iterator[Besieged]:
+def attacked_proxy(folder: Path, *flags: object, tls: bool) -> Iterator[AttackedProxy]:
     """Run a proxy for an attack; check at its end that its memory grew little, and that the bystander was served."""
-    with origin_running() as origin, closing(Crowd()) as crowd:
-        own = ["--allow-port", crowd.port, "--unreachable", "permit"]
+    with origin_running() as origin, closing(Targets()) as targets:
+        own = ["--allow-port", targets.port, "--unreachable", "permit"]
         with proxy(folder, *own, *flags, origin=origin, tls=tls) as running:
-            siege = Besieged(running, crowd)
+            attacked = AttackedProxy(running, targets)
             try:
-                siege.begin()
-                yield siege
-                siege.wait()
+                attacked.begin()
+                yield attacked
+                attacked.wait()
             finally:
-                siege.end()
-            assert siege.trouble is None
-            assert siege.most - siege.before < GROWTH
+                attacked.end()
+            assert attacked.failure is None
+            assert attacked.most - attacked.before < GROWTH
             assert "internal error" not in running.program.said()
             assert "Traceback" not in running.program.said()
