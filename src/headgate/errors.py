@@ -190,7 +190,7 @@ _REASONS = {
 }
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException | str) -> str:
     """Return the reason that the system or OpenSSL gives, without numbers: No such file or directory."""
     reason = _OPENSSL.sub("", getattr(error, "strerror", None) or str(error))
     return "not a PEM file of the expected kind" if reason == "PEM lib" else reason

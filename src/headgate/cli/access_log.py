@@ -139,7 +139,7 @@ class _Combined:
         form = _COMBINED if name in {"referer", "agent"} else _COMMON
         self._pattern = re.compile(form % groups + _REST, re.MULTILINE)
         self._is_before_time = name in {"host", "ident", "user"}
-        # Lines of one second follow each other.
+        # Consecutive lines often have the same second.
         self._seconds = lru_cache(4_096)(_date)
 
     def parse(self, line: bytes) -> Request:
@@ -239,7 +239,7 @@ def _time(text: str) -> float:
 
 @contextmanager
 def open_log(file: str) -> Iterator[BinaryIO]:
-    """Open a file by its path, or standard input for "-"; raises `ConfigurationError` where there is none."""
+    """Open a file by its path, or standard input for "-"; raises `ConfigurationError` for an unreadable file."""
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -252,15 +252,15 @@ def open_log(file: str) -> Iterator[BinaryIO]:
 
 
 class Readable(Protocol):
-    """What lines are read from."""
+    """A source of lines."""
 
     def read1(self, size: int, /) -> bytes:
-        """Give up to `size` bytes, those that are there at once; none at the end."""
+        """Return up to `size` bytes, without waiting for all of them; none at the end."""
         ...
 
 
 def decompressed(file: BinaryIO) -> Readable:
-    """Give the bytes inside `file`: it is gzip if it begins as gzip does, whatever it is called."""
+    """Return the content of `file`, decompressed if it begins as gzip does, whatever its name."""
     buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]  # any raw stream will do
     if buffered.peek(2)[:2] == _GZIP:
         return gzip.GzipFile(fileobj=buffered, mode="rb")
@@ -273,9 +273,9 @@ def lines(file: Readable) -> Iterator[bytes]:
 
 
 def batches(file: Readable) -> Iterator[list[bytes]]:
-    """Yield the lines of `file` without their ends in lists; of one longer than `MAX_LINE_SIZE`, a longer piece.
+    """Yield the lines of `file` in lists, without line ends; a line longer than `MAX_LINE_SIZE` is truncated.
 
-    Raises `Malformed` when the compressed data is damaged or ends early: what came before was yielded.
+    Raises `Malformed` when the compressed data is damaged or ends early, after yielding the lines before.
     """
     rest = b""
     first = True
@@ -284,7 +284,7 @@ def batches(file: Readable) -> Iterator[list[bytes]]:
         if first:
             pieces[0] = pieces[0].removeprefix(b"\xef\xbb\xbf")
             first = False
-        # A line too long is cut to one byte more than allowed, again and again until it ends.
+        # A line that is too long is truncated to one byte more than allowed.
         rest = pieces.pop()[: MAX_LINE_SIZE + 1]
         yield pieces
     if rest:
@@ -293,7 +293,7 @@ def batches(file: Readable) -> Iterator[list[bytes]]:
 
 def _chunks(file: Readable) -> Iterator[bytes]:
     try:
-        # What there is at once, not all that was asked for: of damaged data the part before the damage counts.
+        # `read1` returns what is available: if the data is damaged, the part before the damage is still used.
         while chunk := file.read1(_CHUNK):
             yield chunk
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -19,7 +19,6 @@ from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoCon
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.agent import Courtesy
-    from headgate.bundle.files.atomic_file import Output
     from headgate.cli.polite_fetch import Reply
 
 
@@ -44,7 +43,7 @@ _MIN_REPORTED_WAIT = 0.05
 )
 @click.option("--explain", is_flag=True, help="Print each request, response and wait on stderr, with the reason.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object; the body is written only to --output.")
-def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> None:
+def get(*, url: str, out: str, explain: bool, is_json: bool, **options: Any) -> None:
     """Fetch URL as a polite agent does, and print the body.
 
     With --identity the origin's traffic advice is fetched first, and obeyed. With --retry a request that is answered
@@ -60,9 +59,9 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> No
     headgate get https://example.com/ --json | jq .status
     """
     output_target(out or "-")
-    journal = _Journal(aloud=explain)
+    journal = _Journal(explain=explain)
     try:
-        _fetch(_web_url(url), out, journal, is_json=is_json, **asked)
+        _fetch(_web_url(url), out, journal, is_json=is_json, **options)
     except (NoContact, FetchError) as error:
         if not is_json:
             raise
@@ -87,7 +86,7 @@ def _web_url(url: str) -> str:
 
 
 def _with_scheme(text: str) -> str:
-    """Return the URL that a host or a path below it stands for, or an example where there is none."""
+    """Return the URL that the user probably means by a host and a path; for other texts, an example."""
     from headgate.http.url import host_of, is_localhost, serialised_origin
 
     url = f"https://{text}"
@@ -118,15 +117,15 @@ def _fetch(
     with Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls) as courtesy:
         fetch = PoliteFetch(courtesy, tls=tls, observe=partial(journal.attempt, courtesy))
         try:
-            with fetch.get(url, _combined(agent, fields)) as reply:
+            with fetch.get(url, _request_fields(agent, fields)) as reply:
                 journal.answered(reply)
-                _take(reply, out, journal, is_json=is_json)
+                _write_body(reply, out, journal, is_json=is_json)
         finally:
             journal.learned(courtesy, url)
 
 
-def _combined(agent: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Return the fields of the request; several lines of one name are one, as RFC 9110, 5.3, has it."""
+def _request_fields(agent: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return the fields of the request; the values of a repeated name are joined (RFC 9110, 5.3)."""
     combined = {"user-agent": agent.encode("utf-8", "replace").decode("latin-1"), "accept": "*/*"}
     combined["accept-encoding"] = "gzip, deflate"
     given: dict[str, list[str]] = {}
@@ -135,36 +134,29 @@ def _combined(agent: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]
     return combined | {name: ("; " if name == "cookie" else ", ").join(values) for name, values in given.items()}
 
 
-def _take(reply: "Reply", out: str, journal: "_Journal", *, is_json: bool) -> None:
-    """Write the body where it is to go, as it arrives."""
+def _write_body(reply: "Reply", out: str, journal: "_Journal", *, is_json: bool) -> None:
+    """Write the body as it arrives; with --json, only to a file."""
     from headgate.bundle.files.atomic_file import open_output
 
-    kept = not is_json or bool(out)
-    with open_output(output_target(out or "-"), 0) if kept else nullcontext() as output:
+    is_written = not is_json or bool(out)
+    with open_output(output_target(out or "-"), 0) if is_written else nullcontext() as output:
         for chunk in reply.chunks():
-            _spare_the_terminal(out, chunk, journal)
+            if not out and not journal.record["length"] and sys.stdout.isatty() and 0 in chunk:
+                url = printable(journal.record["url"])
+                raise HeadgateError(
+                    f"{url} is binary and standard output is a terminal; use -o FILE, or -o - to print it"
+                )
             journal.record["length"] += len(chunk)
-            _put(output, chunk)
-
-
-def _put(output: "Output | None", chunk: bytes) -> None:
-    if output is not None:
-        output.put(chunk)
-        output.flush()
-
-
-def _spare_the_terminal(out: str, chunk: bytes, journal: "_Journal") -> None:
-    """Refuse to print what would garble a terminal."""
-    if not out and not journal.record["length"] and sys.stdout.isatty() and 0 in chunk:
-        url = printable(journal.record["url"])
-        raise HeadgateError(f"{url} is binary, and this is a terminal; name a file with -o, or insist with -o -")
+            if output is not None:
+                output.put(chunk)
+                output.flush()
 
 
 class _Journal:
-    """What happened, for people on stderr while it does, and for programs at the end."""
+    """Records requests, responses and waits for `--json`, and prints each one on stderr with `--explain`."""
 
-    def __init__(self, *, aloud: bool) -> None:
-        self._aloud = aloud
+    def __init__(self, *, explain: bool) -> None:
+        self._explain = explain
         self._latest = time.monotonic()
         self.record: dict[str, Any] = {
             "url": None,
@@ -180,7 +172,7 @@ class _Journal:
 
     @property
     def is_bad(self) -> bool:
-        """Whether the answer is no."""
+        """Whether the exit code is 1."""
         return self.record["status"] is None or self.record["status"] >= 400 or self.record["error"] is not None
 
     @property
@@ -192,23 +184,23 @@ class _Journal:
 
     @contextmanager
     def attempt(self, courtesy: "Courtesy", method: str, url: str) -> Iterator[dict[str, Any]]:
-        """Report one request that is sent, and what the block adds to it."""
+        """Record and print one request; the block adds its response."""
         self.learned(courtesy, url)
         waited = time.monotonic() - self._latest
-        # Before the first one it was the program that began, not a request that was held.
+        # The time before the first request is the start of the program, not a wait.
         if waited > _MIN_REPORTED_WAIT and self.record["attempts"]:
-            self._say(f"waited {waited:.1f} s")
+            self._print(f"waited {waited:.1f} s")
         attempt = {"method": method, "url": url, "sent": time.time(), "status": None, "retry_after": None}
         self.record["attempts"].append(attempt)
         try:
             yield attempt
         finally:
             self._latest = time.monotonic()
-            asks = f", Retry-After: {attempt['retry_after']}" if attempt["retry_after"] is not None else ""
-            self._say(f"{method} {url}: {attempt['status'] or 'no response'}{asks}")
+            retry_after = f", Retry-After: {attempt['retry_after']}" if attempt["retry_after"] is not None else ""
+            self._print(f"{method} {url}: {attempt['status'] or 'no response'}{retry_after}")
 
     def learned(self, courtesy: "Courtesy", url: str) -> None:
-        """Report the advice of a URL's origin, the first time that it is known, and what the throttle holds."""
+        """Record and print the advice of a URL's origin when it is first known; print a hold of the throttle."""
         from headgate.advice.parser import result_to_json
         from headgate.http.url import serialised_origin
 
@@ -219,23 +211,23 @@ class _Journal:
             seconds = fresh_for if math.isfinite(fresh_for) else None
             known = {"result": result_to_json(advice.result), "reason": advice.reason, "fresh_for": seconds}
             self.record["advice"][origin] = known
-            self._say(f"{origin}: {advice.reason}" + ("" if seconds is None else f"; ask again in {seconds:.0f} s"))
+            self._print(f"{origin}: {advice.reason}" + ("" if seconds is None else f"; ask again in {seconds:.0f} s"))
             self._latest = time.monotonic()
         throttled = courtesy.explain(url)
         if throttled.held:
-            self._say(str(throttled))
+            self._print(str(throttled))
 
     def answered(self, reply: "Reply") -> None:
-        """Record the response that counts."""
+        """Record the final response."""
         self.record |= {"url": reply.url, "status": reply.status, "headers": reply.fields}
 
     def failed(self, error: HeadgateError) -> None:
-        """Record why there is none, or not all of it."""
+        """Record why the response is missing or incomplete."""
         self.record["error"] = str(error)
         if isinstance(error, NoContact):
             release = error.release_time if math.isfinite(error.release_time) else None
             self.record["held"] = {"release_time": release, "reason": error.reason, "target": error.target}
 
-    def _say(self, sentence: str) -> None:
-        if self._aloud:
+    def _print(self, sentence: str) -> None:
+        if self._explain:
             click.echo(printable(sentence), err=True)

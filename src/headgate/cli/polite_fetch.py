@@ -1,4 +1,4 @@
-"""One GET through a `Courtesy`, with the standard library alone: its client starts in a third of the time of others.
+"""One GET through a `Courtesy`, with the client of the standard library, which starts in a third of the time of others.
 
 Redirects are followed, each as a request of its own. Every wait for the server is limited.
 """
@@ -17,7 +17,7 @@ from urllib.request import AbstractHTTPHandler, HTTPHandler, HTTPSHandler, Opene
 from headgate.agent import Courtesy
 from headgate.agent.attempt import REDIRECTS, redirect_target
 from headgate.agent.urllib import AdviceMessage, Handler
-from headgate.errors import FetchError, NoContact
+from headgate.errors import FetchError, NoContact, reason_of
 from headgate.fetch.pace import TIMEOUT, CallThread, Pace
 from headgate.http.url import serialised_origin
 
@@ -33,44 +33,44 @@ _PRIVATE_FIELDS: Final = frozenset({"authorization", "cookie"})
 """Fields that a redirect to another origin is sent without."""
 
 Observe = Callable[[str, str], AbstractContextManager[dict[str, Any]]]
-"""Returns what is entered while a request is sent, by its method and URL, and gives a place for what came of it."""
+"""Called with the method and URL of a request; the context is open while it is sent, and receives its response."""
 
 
 class Reply:
-    """A response: its head, and its body as it arrives."""
+    """A response with its body as it arrives."""
 
     def __init__(self, url: str, response: Any, thread: CallThread) -> None:
         self.url = url
-        """Where it came from, after redirects."""
+        """The URL after redirects."""
         self.status: int = response.status
         self.fields: list[tuple[str, str]] = response.headers.items()
         self._response = response
         self._thread = thread
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body without its content coding; raises `FetchError` where it is cut, damaged or too slow."""
+        """Yield the decoded body; raises `FetchError` if it is truncated, damaged or too slow."""
         coding = (self._response.headers.get("content-encoding") or "").strip().lower()
         if coding in {"", "identity"}:
-            yield from self._sent()
+            yield from self._coded()
             return
         from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
 
         coding = coding.removeprefix("x-")
         if coding not in DECODERS:
-            yield from self._sent()
+            yield from self._coded()
             return
         try:
-            yield from decode_chunks(self._sent(), coding)
+            yield from decode_chunks(self._coded(), coding)
         except DecodingError as error:
             raise FetchError(f"{self.url}: the content coding {coding} is damaged: {error}") from None
 
-    def _sent(self) -> Iterator[bytes]:
+    def _coded(self) -> Iterator[bytes]:
         pace = Pace(self.url, TIMEOUT)
         arriving = iter(partial(self._response.read1, _READ_SIZE), b"")
         with _as_fetch_error(self.url):
             while (chunk := pace.timed(arriving, self._thread)) is not None:
                 yield chunk
-        if self._response.length:  # `read1` does not say that bytes are missing
+        if self._response.length:  # `read1` does not report missing bytes
             raise FetchError(f"{self.url}: the body ended {self._response.length} bytes before its Content-Length")
 
 
@@ -89,7 +89,7 @@ class PoliteFetch:
     def get(self, url: str, fields: Mapping[str, str]) -> Iterator[Reply]:
         """Send a GET for an absolute URL, follow redirects, and open the response.
 
-        Raises `NoContact` where a request is held, and `FetchError` where no response came, or not one to be used.
+        Raises `NoContact` for a request that is held, and `FetchError` for a missing or invalid response.
         """
         with closing(self._thread):
             for _ in range(MAX_REDIRECTS + 1):
@@ -117,7 +117,7 @@ class PoliteFetch:
 
 
 class _FinalResponse(HTTPResponse):
-    """A response after its interim ones, such as 103; Python's client skips 100 alone."""
+    """A response that skips interim ones, such as 103; Python's client skips only 100."""
 
     def begin(self) -> None:
         """Read heads until one is final."""
@@ -130,7 +130,7 @@ class _FinalResponse(HTTPResponse):
 
 
 class _Timed(AbstractHTTPHandler):
-    """Limits the time until the head of a response is complete: each byte of it may take as long as a timeout."""
+    """Limits the time until the head of a response is complete; Python's timeout is for each byte."""
 
     def __init__(self, thread: CallThread, observe: Observe, **options: Any) -> None:
         super().__init__(**options)
@@ -176,7 +176,7 @@ def _fields_after_redirect(url: str, following: str, fields: Mapping[str, str]) 
 
 @contextmanager
 def _as_fetch_error(url: str) -> Iterator[None]:
-    """Raise errors of the library as `FetchError`, which names the URL."""
+    """Raise the errors of the standard library as `FetchError` with the URL."""
     try:
         yield
     except NoContact:
@@ -186,6 +186,5 @@ def _as_fetch_error(url: str) -> Iterator[None]:
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) else error
         untrusted = getattr(cause, "verify_message", "")  # of a certificate
-        what = f"its certificate is not trusted: {untrusted}" if untrusted else getattr(cause, "strerror", None)
-        what = what or str(cause) or type(cause).__name__
-        raise FetchError(f"{url}: {what[:200]}") from error
+        reason = f"its certificate is not trusted: {untrusted}" if untrusted else reason_of(cause)
+        raise FetchError(f"{url}: {(reason or type(cause).__name__)[:200]}") from error

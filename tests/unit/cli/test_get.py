@@ -270,7 +270,7 @@ def test_binary_content_is_not_printed_on_a_terminal(run, site, monkeypatch, tmp
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True, raising=False)
     ran = run(site.url)
     assert (ran.code, ran.out) == (1, b"")
-    assert "is binary, and this is a terminal" in ran.err
+    assert "is binary and standard output is a terminal" in ran.err
     assert run(site.url, "-o", "-").out == b"\0\1\2"
 
 
