@@ -15,14 +15,14 @@ for program in nginx redis-server wrk curl wget node:nodejs npm openssl chromium
 done
 
 install_packages() {
-    # Debian starts a service when it installs one, unless this file says no.
+    # Debian starts a service when it installs one, unless this file exits with 101.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
         trap 'rm -f "$policy"' EXIT
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod 755 "$policy"
     fi
-    # Debian also starts it whenever the machine starts, unless it was there before and may be wanted.
+    # Debian also starts it when the machine starts; this is disabled unless the service was installed before.
     unwanted=
     for service in nginx redis-server squid haproxy nghttpx; do
         [ -e "/etc/init.d/$service" ] || unwanted="$unwanted $service"
@@ -51,7 +51,7 @@ node=.servers/node
 if ! cmp -s "$lock" "$node/installed"; then
     mkdir -p "$node"
     cp requirements/node/package.json "$lock" "$node/"
-    # zeromq holds prebuilt binaries: its install script, which would look for others, is not wanted.
+    # zeromq contains prebuilt binaries; its install script, which would look for others, is not run.
     npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --silent
     cp "$lock" "$node/installed"
 fi

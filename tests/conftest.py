@@ -35,7 +35,7 @@ missing_servers = pytest.StashKey[Counter[str]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip, or fail, a test whose servers are not all here."""
+    """Skip a test whose servers are not all installed; fail it if HEADGATE_REQUIRE_SERVERS=1."""
     needed = {server for mark in item.iter_markers("needs") for server in mark.args}
     missing = sorted(server for server in needed if not servers.is_present(server))
     if not missing:
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Missing:
-    """Counts, wherever the tests ran, those that a missing server kept from running."""
+    """Counts the tests that were skipped because of a missing server, in every process of a run."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.counts = config.stash[missing_servers]

@@ -1,4 +1,4 @@
-"""Real servers for tests: whether their programs are here, and how to start and stop them on loopback.
+"""Real servers for tests: whether their programs are installed, and how to start and stop them on loopback.
 
 Every server listens on 127.0.0.1, on a port the system chose, keeps its files in a temporary folder, and is stopped by
 its process id.
@@ -45,7 +45,7 @@ def find_program(name: str) -> str | None:
 
 
 def is_present(server: str) -> bool:
-    """Whether a server named in `@pytest.mark.needs` is here; "node-wbn" is Node.js with the package wbn, and so on."""
+    """Whether a server named in `@pytest.mark.needs` is installed; "node-wbn" is the package wbn of Node.js."""
     program, _, package = server.partition("-")
     if program == "node" and package:
         return find_program("node") is not None and (NODE_MODULES / package).is_dir()
@@ -67,7 +67,7 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes] | None = None, *, host: str = "127.0.0.1") -> None:
-    """Return once something accepts connections on the port; TimeoutError or ChildProcessError when nothing will."""
+    """Wait until a program accepts connections on the port; raises TimeoutError or ChildProcessError otherwise."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if process is not None and process.poll() is not None:
@@ -168,11 +168,11 @@ shutdown_lifetime 0 seconds
 
 @contextmanager
 def squid(folder: Path, *, directives: str = "") -> Iterator[Server]:
-    """Run squid as a forward proxy that tunnels to any port and caches nothing, with these directives besides."""
+    """Run squid as a forward proxy that tunnels to any port and caches nothing, with these additional directives."""
     port = free_port()
     settings = folder / f"squid-{port}.conf"
     settings.write_text(SQUID.format(port=port, directives=directives))
-    # The name is that of its shared memory, which two squids of one name would fight over.
+    # The name is that of its shared memory, which two squids of the same name would both use.
     options = ["-N", "-d", "1", "-n", f"headgate{port}", "-f", str(settings)]
     with started([find_program("squid") or "squid", *options], port, folder) as running:
         yield running
@@ -191,7 +191,7 @@ LogLevel Warning
 
 @contextmanager
 def tinyproxy(folder: Path, *, directives: str = "") -> Iterator[Server]:
-    """Run tinyproxy as a forward proxy that tunnels to any port, with these directives besides."""
+    """Run tinyproxy as a forward proxy that tunnels to any port, with these additional directives."""
     port = free_port()
     settings = folder / f"tinyproxy-{port}.conf"
     settings.write_text(TINYPROXY.format(port=port, directives=directives))
@@ -203,7 +203,7 @@ def tinyproxy(folder: Path, *, directives: str = "") -> Iterator[Server]:
 def nghttpx(
     folder: Path, *, backend: int, key: Path, certificate: Path, options: Sequence[str] = ()
 ) -> Iterator[Server]:
-    """Run nghttpx as a forward proxy over TLS, h2 and http/1.1, before the one that listens on port `backend`."""
+    """Run nghttpx as a forward proxy over TLS, h2 and http/1.1, in front of the proxy on port `backend`."""
     port = free_port()
     addresses = [f"--frontend=127.0.0.1,{port}", f"--backend=127.0.0.1,{backend}"]
     # In a single process its id is the whole server's, and no configuration of the machine's is read.

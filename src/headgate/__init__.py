@@ -33,7 +33,7 @@ _HOMES = {
     "SharedThrottle": "headgate.agent",
     "open_bundle": "headgate.bundle",
 }
-"""Where each name comes from."""
+"""The module of each name."""
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - they are strings
 

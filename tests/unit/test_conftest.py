@@ -60,7 +60,7 @@ def test_a_missing_server_fails_when_servers_are_required(tmp_path: Path) -> Non
     assert lines[-1] == "No test was skipped for want of a server."
 
 
-def test_a_process_left_behind_fails_the_test_that_left_it(tmp_path: Path) -> None:
+def test_a_process_left_running_fails_its_test(tmp_path: Path) -> None:
     status, lines = run_suite(tmp_path, LEAK)
     assert status == 1
     assert "2 passed, 1 error" in lines[-2]
@@ -82,7 +82,7 @@ def test_a_server_that_does_not_start_fails_with_what_it_printed(tmp_path: Path)
 
 
 @pytest.mark.needs("nginx")
-def test_nginx_serves_what_a_test_tells_it_to(nginx: Callable[..., servers.Server]) -> None:
+def test_nginx_runs_with_the_directives_of_a_test(nginx: Callable[..., servers.Server]) -> None:
     server = nginx(server='location / { return 200 "of two minds\\n"; }')
     with urllib.request.urlopen(server.url) as response:
         assert response.read() == b"of two minds\n"

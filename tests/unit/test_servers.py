@@ -79,7 +79,7 @@ def test_tinyproxy_tunnels_to_any_port(tmp_path: Path, echo: int) -> None:
 
 
 @pytest.mark.needs("tinyproxy")
-def test_tinyproxy_obeys_what_a_test_tells_it_besides(tmp_path: Path, echo: int) -> None:
+def test_tinyproxy_accepts_additional_directives(tmp_path: Path, echo: int) -> None:
     with servers.tinyproxy(tmp_path, directives="ConnectPort 1") as proxy, connected(proxy.port) as connection:
         connection.sendall(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % echo)
         assert connection.recv(65536).split()[1] == b"403"
@@ -87,7 +87,7 @@ def test_tinyproxy_obeys_what_a_test_tells_it_besides(tmp_path: Path, echo: int)
 
 @pytest.mark.needs("nghttpx", "squid")
 @pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
-def test_nghttpx_speaks_tls_before_another_proxy(tmp_path: Path, echo: int, protocol: str) -> None:
+def test_nghttpx_terminates_tls_in_front_of_another_proxy(tmp_path: Path, echo: int, protocol: str) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("localhost")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"

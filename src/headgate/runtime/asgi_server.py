@@ -69,14 +69,14 @@ async def start_admin(
 
 
 class AsgiLimits(NamedTuple):
-    """What clients may take."""
+    """Limits for clients."""
 
     connections: int
-    """Open connections; further ones are closed at once."""
+    """Maximum open connections; further ones are closed at once."""
     seconds: float
-    """From the start of a connection to its end, whatever it is used for."""
+    """Maximum duration of a connection."""
     size: int
-    """Bytes that a client sends on one connection."""
+    """Maximum bytes that a client sends on one connection."""
 
 
 class AsgiServer:

@@ -24,7 +24,7 @@ class Configure(msgspec.Struct, Generic[_Configuration], frozen=True, tag="Confi
 
 
 class StateQuery(msgspec.Struct, frozen=True, tag=True):
-    """Supervisor to worker: report the state; the parts that take long only if `whole`."""
+    """Supervisor to worker: report the state; if not `whole`, without the parts that take long."""
 
     whole: bool
 
@@ -65,7 +65,7 @@ class Channel:
         return cls(*await asyncio.open_connection(sock=sock), message_type)
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send a message; dropped when the other end is gone."""
+        """Send a message; it is dropped if the other end is closed."""
         if not self._writer.is_closing():
             encoded = msgspec.msgpack.encode(message)
             self._writer.write(len(encoded).to_bytes(_LENGTH_SIZE, "big") + encoded)

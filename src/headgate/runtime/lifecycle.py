@@ -52,11 +52,11 @@ class Backend:
 
     @property
     def drain_timeout(self) -> float:
-        """Seconds that requests under way may take after a stop."""
+        """Seconds that requests in progress may take after a stop."""
         return 0.0
 
     async def start(self) -> None:
-        """Accept clients. Raises `ConfigurationError` when that is not possible."""
+        """Start to accept clients. Raises `ConfigurationError` if that is not possible."""
         raise NotImplementedError
 
     def unready(self) -> str:
@@ -64,24 +64,24 @@ class Backend:
         return ""
 
     async def state(self, *, whole: bool) -> Any:
-        """Return the state; parts that take long, and that no metric needs, only if `whole`."""
+        """Return the state; if not `whole`, without the parts that take long, which no metric needs."""
         raise NotImplementedError
 
     async def reload(self, configuration: Any) -> None:
-        """Put another configuration in force. Raises, and leaves all as it is, for an invalid one."""
+        """Apply another configuration. If it is invalid, raises and changes nothing."""
         raise NotImplementedError
 
     async def drain(self, seconds: float) -> None:
-        """Accept no more clients, and return when those that are served are done, or after `seconds`.
+        """Stop accepting clients; return when all requests in progress have ended, or after `seconds`.
 
         A second call, with 0, while the first one waits makes both return.
         """
 
     async def close(self) -> None:
-        """Close all connections, and release everything, however far the start came."""
+        """Close all connections and release all resources, also after a start that failed halfway."""
 
     def on_message(self, message: Any) -> None:
-        """Handle a supervisor's message of a kind that not every worker has; None when the supervisor is gone."""
+        """Handle a message that only this kind of worker receives; None after the supervisor has ended."""
 
     def log(self, message: str) -> None:
         """Write a message for the operator."""
@@ -89,7 +89,7 @@ class Backend:
 
 
 class Server:
-    """What a life-cycle drives: what a process has beside the backend that accepts clients."""
+    """What a life-cycle drives: a backend, and what else its process has, such as an admin listener."""
 
     def __init__(self) -> None:
         self.backend = Backend()
@@ -105,10 +105,10 @@ class Server:
         """Report that clients are accepted."""
 
     async def reload(self) -> None:
-        """Read the configuration again and put it in force. Raises, and leaves all as it is, for an invalid one."""
+        """Read the configuration again and apply it. If it is invalid, raises and changes nothing."""
 
     async def close(self) -> None:
-        """Release everything, however far the start came."""
+        """Release all resources, also after a start that failed halfway."""
         await self.closing.aclose()
 
     def log(self, message: str) -> None:
@@ -148,7 +148,7 @@ class Lifecycle:
         self._handle(Event.RELOAD)
 
     def stop(self, seconds: float | None = None) -> None:
-        """Stop after a drain of `seconds`, else of the backend's own timeout; called a second time, at once."""
+        """Stop after a drain of `seconds`, by default the timeout of the backend; a second call stops at once."""
         self._drain_seconds = seconds
         self._handle(Event.STOP)
 
@@ -268,7 +268,7 @@ def run_server(server: Server, *, loop: Loop = "auto") -> int:
 
 
 def run_event_loop(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop = "auto") -> int:
-    """Run the coroutine that `main` returns; `auto` is uvloop where it is installed, else asyncio's own loop.
+    """Run the coroutine that `main` returns; `auto` is uvloop if it is installed, otherwise asyncio.
 
     Before that, the limit of open files is raised for this process and those that it starts. Raises `MissingExtra`
     when `loop` is "uvloop" and uvloop is not installed.
@@ -279,7 +279,7 @@ def run_event_loop(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop =
 
 
 def _raise_file_limit() -> None:
-    """Raise the soft limit of open files, which is often 1024, to the hard one: a proxied connection takes two."""
+    """Raise the soft limit of open files, often 1024, to the hard limit: a proxied connection needs two."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # some systems report a hard limit that they do not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

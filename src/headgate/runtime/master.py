@@ -47,7 +47,7 @@ class _MasterServer(Server):
         log_warnings(self._tree, self.log)
         accounting, control = self._link.endpoints
         self.log(f"headgate: domains {len(self._link.master.domains)} control {control}")
-        # Scripts take the address from this line, so it has nothing else.
+        # Scripts read the address from this line, so it contains nothing else.
         self.log(f"ready {accounting}")
 
     async def reload(self) -> None:

@@ -1,4 +1,4 @@
-"""Worker processes: started, restarted when they end, asked for their states, and stopped.
+"""Worker processes: started, restarted when they end, queried for their states, and stopped.
 
 What a worker runs is given by its `WorkerSpec`. Each has a number, which its replacement gets too.
 """
@@ -43,7 +43,7 @@ class WorkerSpec(Protocol[_State]):
     message_type: Any
     """The union of the messages that workers send."""
     initial_state: _State
-    """The state of a worker that has reported none."""
+    """The state of a worker that has not reported yet."""
 
     def configuration(self, number: int) -> msgspec.Struct:
         """Return the `Configure` message for a worker."""

@@ -18,7 +18,7 @@ from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StartFaile
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_event_loop
 
 _ORPHAN_DRAIN: Final = 5.0
-"""Seconds that requests under way get when the supervisor is gone."""
+"""Seconds for requests in progress after the supervisor has ended."""
 
 Send = Callable[[msgspec.Struct], None]
 """Sends a message to the supervisor."""
@@ -95,7 +95,7 @@ class _WorkerServer(Server):
         await self.backend.close()
 
     async def receive(self, lifecycle: Lifecycle) -> None:
-        """Handle the supervisor's messages until it is gone."""
+        """Handle the supervisor's messages until its end of the channel is closed."""
         try:
             while (message := await self._channel.receive()) is not None:
                 await self._on_message(message, lifecycle)

@@ -22,7 +22,7 @@ def outcomes(monkeypatch):
     return outcomes
 
 
-def test_a_row_is_told_with_its_ratio_its_bound_and_its_figures(outcomes) -> None:
+def test_a_row_is_printed_with_ratio_bound_and_figures(outcomes) -> None:
     outcomes["decision"] = ROW
     done = CliRunner().invoke(program.main, [])
     assert done.exit_code == 0
@@ -45,14 +45,14 @@ def test_a_void_result_fails_the_run_but_not_the_others(outcomes) -> None:
     assert "one decision" in done.stdout
 
 
-def test_an_absent_peer_is_told_of_and_fails_nothing(outcomes) -> None:
+def test_a_missing_peer_is_reported_and_fails_nothing(outcomes) -> None:
     outcomes["gateway"] = Absent("nginx is missing")
     done = CliRunner().invoke(program.main, [])
     assert done.exit_code == 0
     assert "gateway: not measured: nginx is missing" in done.stderr
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones(outcomes) -> None:
+def test_an_unknown_name_is_an_error_with_the_known_names(outcomes) -> None:
     outcomes |= {"gateway": ROW, "decision": ROW}
     done = CliRunner().invoke(program.main, ["gatway"])
     assert done.exit_code == 2

@@ -11,7 +11,7 @@ def test_a_row_knows_whether_its_bound_is_reached(ratio, bound, reached) -> None
     assert Row("gateway", "nginx", ratio, bound, 2.0, "12 µs").reached is reached
 
 
-def test_the_sides_take_turns_and_the_ratio_is_the_median_of_the_rounds_own() -> None:
+def test_the_sides_alternate_and_the_ratio_is_the_median_of_the_rounds() -> None:
     turns: list[str] = []
     ours = iter([1.0, 8.0, 30.0])
     peers = iter([1.0, 4.0, 10.0])
@@ -28,7 +28,7 @@ def test_the_sides_take_turns_and_the_ratio_is_the_median_of_the_rounds_own() ->
     assert turns == ["ours", "peer", "peer", "ours", "ours", "peer"]
 
 
-def test_a_wrong_result_is_void_and_quoted() -> None:
+def test_a_wrong_result_is_void_and_printed() -> None:
     verify("the master counted all", right=True)
     with pytest.raises(Void, match="the master counted all"):
         verify("the master counted all", right=False)

@@ -27,18 +27,18 @@ def test_every_requirement_is_exact_and_hashed(lock: Path) -> None:
 
 
 @pytest.mark.parametrize("lock", [*LOCKS, ROOT / "requirements/node/package-lock.json"], ids=lambda lock: lock.name)
-def test_no_lock_holds_an_address(lock: Path) -> None:
+def test_locks_contain_no_address(lock: Path) -> None:
     assert "://" not in lock.read_text()
 
 
-def test_the_lock_holds_all_that_the_project_asks_for() -> None:
+def test_the_lock_contains_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
     groups += project["dependency-groups"].values()
     assert set().union(*map(asked, groups)) <= set(pinned(ROOT / "requirements/dev.txt"))
 
 
-def test_the_node_lock_is_of_what_its_package_asks_for() -> None:
+def test_the_node_lock_has_the_versions_of_its_package() -> None:
     folder = ROOT / "requirements/node"
     package = json.loads((folder / "package.json").read_text())
     lock = json.loads((folder / "package-lock.json").read_text())

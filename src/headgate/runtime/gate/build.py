@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 CATCH_ALL = "default"
-"""The name of the domain that takes all requests, where rules are given without a domain."""
+"""The name of the domain of rules that are given without one; it matches all requests."""
 _RESTART_KEYS = ("listen", "origin", "admin", "workers", "master", "accounting", "loop", "tls", "timeouts", "bounds")
 """Keys of the gate that only a restart can change."""
 

@@ -50,7 +50,7 @@ class GateConfiguration(msgspec.Struct, frozen=True):
     address: Address
     """Where to listen; reserved, and shared with other processes."""
     bus: str = ""
-    """The address of the supervisor's master; empty where the master is where `tree` says."""
+    """The address of the supervisor's master; empty if `tree` names the master."""
 
 
 class GateProcess(Backend):
@@ -99,7 +99,7 @@ class GateProcess(Backend):
         gc.freeze()
 
     async def _wait_for_master(self, link: GatekeeperLink) -> None:
-        """Wait for a master that is connecting, so that it gets the first request; not for long if there is none."""
+        """Wait for the connection to a master, so that it gets the first request; at most for a short time."""
         for _ in range(_SUBSCRIBE_CHECKS):
             if link.has_master:
                 return

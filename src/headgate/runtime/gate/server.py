@@ -36,7 +36,7 @@ from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
 @dataclass(frozen=True)
 class GateOptions:
-    """What a gate needs beside its configuration."""
+    """What a gate needs in addition to its configuration."""
 
     read: Callable[[], tuple[Configuration, str | None]]
     """Reads the configuration, at the start and at each reload; also returns the name of its file, if there is one."""
@@ -107,7 +107,7 @@ class _GateServer(Server):
             self.log(f"headgate: {gate.admin} is in use; starting without admin listener (choose another with --admin)")
         log_warnings(self._tree, self.log)
         self.log(f"headgate: origin {gate.origin} master {gate.master} workers {gate.workers} admin {self._admin}")
-        # Scripts take the address from this line, so it has nothing else.
+        # Scripts read the address from this line, so it contains nothing else.
         self.log(f"ready {url}")
 
     async def reload(self) -> None:
@@ -193,7 +193,7 @@ class GateWorkers(Backend):
         return Configure(self._configuration)
 
     def on_worker_message(self, worker: WorkerProcess[State], message: Any) -> None:
-        """Ignore it: a gate's workers send nothing else."""
+        """Ignore it: workers of a gate send no other messages."""
 
     def on_worker_exit(self, worker: WorkerProcess[State]) -> None:
         """Keep the totals of a worker that has ended."""
