@@ -1,7 +1,4 @@
-"""The prefetch proxy's decision with all that is real about it: an origin over TLS is asked, and dialled, on loopback.
-
-Only what a tunnel would carry is left out: a tunnel ends as soon as it is open.
-"""
+"""The decision of the prefetch proxy with a real origin over TLS on loopback; tunnels are closed once they are open."""
 
 import asyncio
 import socket
@@ -26,19 +23,19 @@ NAMES = ("www.example.org", "other.example.org")
 HERE = ip_address("127.0.0.1")
 
 
-def advising(text: str, *fields: str, status: str = "200 OK") -> bytes:
-    """Give a whole response with this document."""
+def advice_response(text: str, *fields: str, status: str = "200 OK") -> bytes:
+    """Return a response with this document."""
     lines = [f"HTTP/1.1 {status}", "Content-Type: application/trafficadvice+json", f"Content-Length: {len(text)}"]
     return "\r\n".join([*lines, *fields, "", text]).encode()
 
 
 class Origin:
-    """Answers `said` to each request for advice; every other connection is a tunnel's."""
+    """Sends `response` to each request for advice; other connections are those of tunnels."""
 
     def __init__(self) -> None:
-        self.said = advising("[]")
-        self.heard: list[bytes] = []
-        """The heads of requests for advice."""
+        self.response = advice_response("[]")
+        self.requests: list[bytes] = []
+        """The heads of the requests for advice."""
         self.port = 0
         self._peers: list[int | None] = []
         self._came = asyncio.Event()
@@ -46,8 +43,8 @@ class Origin:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         AUTHORITY.issue_cert(*NAMES).configure_cert(self._tls)
 
-    async def connections(self) -> int:
-        """Say how many connections there were: those that came before another one that is made for this."""
+    async def count_connections(self) -> int:
+        """Return the number of connections so far, by opening another one and waiting for it."""
         _, probe = await asyncio.open_connection("127.0.0.1", self.port)
         port = probe.get_extra_info("sockname")[1]
         async with asyncio.timeout(10):
@@ -58,8 +55,8 @@ class Origin:
         probe.close()
         return len(self._peers)
 
-    async def over(self) -> None:
-        """Wait until no client is served."""
+    async def wait_until_idle(self) -> None:
+        """Wait until all connections are closed."""
         if self._serving:
             await asyncio.wait(self._serving, timeout=1)
 
@@ -69,13 +66,13 @@ class Origin:
         assert task is not None
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
-        peer = writer.get_extra_info("peername")  # None where it was reset already
+        peer = writer.get_extra_info("peername")  # None if it was reset already
         self._peers.append(peer and peer[1])
         self._came.set()
         with suppress(OSError, asyncio.IncompleteReadError):
             await writer.start_tls(self._tls)
-            self.heard.append(await reader.readuntil(b"\r\n\r\n"))
-            writer.write(self.said)
+            self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.response)
             await writer.drain()
         writer.close()
 
@@ -87,13 +84,13 @@ class AdvisedProxy:
         tls = ssl.create_default_context()
         AUTHORITY.configure_trust(tls)
         self.now = 1_700_000_000.0
-        self.places = TunnelSlots(10_000, create_slots(1))
+        self.slots = TunnelSlots(10_000, create_slots(1))
         self._port = origin.port
         self.decision = Admission(
             ProxyPolicy(key=b"k" * 32, unreachable=unreachable),
             tokens=None,
             clients=Clients(tunnels=100, rule=rule),
-            slots=self.places,
+            slots=self.slots,
             hosts=HostRules(ports=[origin.port]),
             resolver=Resolver(
                 AddressRules([ip_network("127.0.0.0/8")], is_local_address=lambda _: False), self._lookup
@@ -111,10 +108,10 @@ class AdvisedProxy:
         return [HERE]
 
     def refused(self, *_: Any) -> None:
-        """Write nothing down."""
+        """Log nothing."""
 
     def closed(self, *_: Any, seconds: float) -> None:
-        """Write nothing down."""
+        """Log nothing."""
 
     async def connect(
         self,
@@ -124,27 +121,27 @@ class AdvisedProxy:
         fields: Sequence[tuple[str, str]] = (),
         port: int | None = None,
     ) -> str | tuple[int, str]:
-        """Ask for a tunnel: give "tunnel", or the status and the word of the refusal."""
+        """Send a CONNECT; return "tunnel", or the status and the reason of the refusal."""
         authority = f"{host}:{port or self._port}"
         head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n"
-        asked = ConnectRequest(authority=authority, peer=(client, 1234), fields=fields, head_bytes=len(head))
-        verdict = await self.decision.decide(asked)
+        request = ConnectRequest(authority=authority, peer=(client, 1234), fields=fields, head_bytes=len(head))
+        verdict = await self.decision.decide(request)
         if not isinstance(verdict, AcceptedConnect):
             return verdict.status, verdict.reason
-        # Reset, it leaves no port behind that is not free for a minute: there are thousands of them.
+        # A reset frees the port at once; there are thousands of connections.
         verdict.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         verdict.socket.close()
         verdict.on_closed(0, 0, "ended")
         return "tunnel"
 
     async def clients_with_a_tunnel(self, count: int, **options: Any) -> set[str]:
-        """Give the clients, of so many, that get one."""
+        """Return the clients, out of `count`, that get a tunnel."""
         clients = [f"198.{18 + number // 65_536}.{number // 256 % 256}.{number % 256}" for number in range(count)]
         return {client for client in clients if await self.connect(client, **options) == "tunnel"}
 
 
 def run(scenario: Callable[[Origin, AdvisedProxy], Awaitable[None]], **options: Any) -> None:
-    """Run `scenario(origin, proxy)` with an origin that listens."""
+    """Run `scenario(origin, proxy)` with a listening origin."""
 
     async def whole() -> None:
         origin = Origin()
@@ -155,7 +152,7 @@ def run(scenario: Callable[[Origin, AdvisedProxy], Awaitable[None]], **options: 
             try:
                 await scenario(origin, proxy)
             finally:
-                await origin.over()
-                proxy.places.close()
+                await origin.wait_until_idle()
+                proxy.slots.close()
 
     asyncio.run(whole())

@@ -1,4 +1,4 @@
-"""A server that is asked for more than it can take, second by second, by agents that never tire of asking."""
+"""A simulation of an overloaded server and of agents that send a request each second."""
 
 import random
 from typing import NamedTuple
@@ -10,27 +10,27 @@ START = 1_763_683_200.0
 
 
 class Second(NamedTuple):
-    """What reached the server in one second."""
+    """The requests that reach the server in one second."""
 
     sent: int
     refused: int
-    """Of those, how many got a 503."""
+    """How many of them get a 503."""
 
 
 def overload(*, capacity: int, polite: int = 200, agents: int = 200, seconds: int = 180) -> list[Second]:
-    """Let each agent want one request a second; the first `polite` of them have a throttle. Give each second."""
+    """Simulate agents that want one request per second; the first `polite` of them obey a throttle."""
     chance = random.Random(1)
-    past: list[Second] = []
+    history: list[Second] = []
     throttles = [Throttle(draw=random.Random(number).random) for number in range(agents)]
     for second in range(seconds):
         now = START + second
-        asking = [
+        senders = [
             throttle
             for number, throttle in enumerate(throttles)
             if number >= polite or throttle.release_time(URL, now=now) <= now
         ]
-        chance.shuffle(asking)
-        for rank, throttle in enumerate(asking):
+        chance.shuffle(senders)
+        for rank, throttle in enumerate(senders):
             throttle.response_received(URL, 200 if rank < capacity else 503, {}, now=now)
-        past.append(Second(len(asking), max(0, len(asking) - capacity)))
-    return past
+        history.append(Second(len(senders), max(0, len(senders) - capacity)))
+    return history

@@ -1,13 +1,13 @@
-"""The sentences of a document: how they are told apart, and how a quotation is known for one without the document.
+"""The sentences of a document, and how quotations are checked without the document.
 
-The documents are no part of this repository. What is kept of each, in `sentences/`, is a line for each of its sentences
-in order: the section, how many words the sentence has, and its digest. That is enough to say whether a page quotes all
-of them, and to the letter. `python -m tests.conformance.sentences DOCUMENT` prints the list of a document.
+The documents are not part of this repository. For each, `sentences/` contains one line per sentence, in order: its
+section, its number of words and its digest. That is enough to check whether a page quotes all of them literally.
+`python -m tests.conformance.sentences DOCUMENT` prints the list of a document.
 
-An item of a list is a sentence, with its number; a name that stands on a line of its own is one with what follows it.
-All whitespace is one space, but none follows the hyphen at which a line breaks a word; typographic apostrophes are
-plain. Headings, the headers and footers of pages, the title page, the table of contents, the index, the references and
-the author's address are no sentences.
+An item of a list is a sentence, with its number; a name on a line of its own belongs to the text that follows it. All
+whitespace is one space, except that none follows the hyphen at which a line breaks a word; typographic apostrophes
+become plain. Headings, the headers and footers of pages, the title page, the table of contents, the index, the
+references and the author's address are left out.
 """
 
 import re
@@ -27,7 +27,7 @@ _END = re.compile(r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<=[.?!]) (?=[A-Z\"])")
 
 
 class Sentence(NamedTuple):
-    """What is kept of a sentence."""
+    """The stored form of a sentence."""
 
     section: str
     words: int
@@ -37,8 +37,8 @@ class Sentence(NamedTuple):
 def sentences(document: str) -> Iterator[tuple[str, str]]:
     """Yield each sentence of a document's text with its section: `("3", "DDoS attacks have become common.")`."""
     section, term = "", ""
-    # A page ends within a sentence or behind one; only in the latter case, a paragraph may end there too.
-    document = _BREAK.sub(lambda found: "\n" if _goes_on(document, found) else "\n\n", document)
+    # A page ends within a sentence or after one; only after one, a paragraph may end there, too.
+    document = _BREAK.sub(lambda found: "\n" if _continues(document, found) else "\n\n", document)
     for lines in _paragraphs(document):
         heading = _HEADING.match(lines[0])
         if heading:
@@ -51,12 +51,12 @@ def sentences(document: str) -> Iterator[tuple[str, str]]:
                 yield from ((section, sentence) for sentence in _split(text))
 
 
-def _goes_on(document: str, found: "re.Match[str]") -> bool:
+def _continues(document: str, found: "re.Match[str]") -> bool:
     return document[found.start() - 1] not in ".:;" and not _MARK.match(document[found.end() :])
 
 
 def _paragraphs(document: str) -> Iterator[list[str]]:
-    """Yield the lines of each paragraph; an item of a list is one, and so is what follows it less indented."""
+    """Yield the lines of each paragraph; each item of a list is a paragraph."""
     lines: list[str] = []
     for line in [*document.splitlines(), ""]:
         if lines and (not line.strip() or _MARK.match(line) or _HEADING.match(line)):
@@ -78,8 +78,8 @@ def _split(text: str) -> list[str]:
     return [text[:start] + first, *others]
 
 
-def known(section: str, sentence: str) -> Sentence:
-    """Give what is kept of a sentence."""
+def stored_form(section: str, sentence: str) -> Sentence:
+    """Return the stored form of a sentence."""
     words = sentence.split()
     return Sentence(section.replace(" ", "_"), len(words), _digest(words))
 
@@ -88,16 +88,16 @@ def _digest(words: list[str]) -> str:
     return sha256(" ".join(words).encode()).hexdigest()[:20]
 
 
-def kept(path: Path) -> list[Sentence]:
+def read_list(path: Path) -> list[Sentence]:
     """Read the list of a document's sentences."""
     rows = [line.split() for line in path.read_text().splitlines()]
     return [Sentence(section, int(words), digest) for section, words, digest in rows]
 
 
-def quoted(quotation: str, kept: list[Sentence]) -> list[str]:
-    """Give the digests of the sentences that a quotation consists of; raises `ValueError` at the first other word."""
+def quoted_digests(quotation: str, listed: list[Sentence]) -> list[str]:
+    """Return the digests of the sentences of a quotation; raises `ValueError` at the first other word."""
     lengths: defaultdict[int, set[str]] = defaultdict(set)
-    for sentence in kept:
+    for sentence in listed:
         lengths[sentence.words].add(sentence.digest)
     words, start = quotation.split(), 0
     found: list[str] = []
@@ -107,7 +107,7 @@ def quoted(quotation: str, kept: list[Sentence]) -> list[str]:
             if start + length <= len(words) and digest in lengths[length]:
                 break
         else:
-            raise ValueError(f"no sentence of the document begins so: {' '.join(words[start : start + 8])}")
+            raise ValueError(f"not a sentence of the document: {' '.join(words[start : start + 8])}")
         found.append(digest)
         start += length
     return found
@@ -115,4 +115,4 @@ def quoted(quotation: str, kept: list[Sentence]) -> list[str]:
 
 if __name__ == "__main__":
     for section, sentence in sentences(Path(sys.argv[1]).read_text()):
-        print(*known(section, sentence))
+        print(*stored_form(section, sentence))

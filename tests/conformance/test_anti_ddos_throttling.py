@@ -19,7 +19,7 @@ PLAIN = Policy(jitter_factor=0)
 
 
 def respond(throttle, *statuses, url=X, now=NOW, **headers):
-    """Let responses with these statuses come in; `DDoS_Bucket_With="/a"` is a field of each."""
+    """Count responses with these statuses; `DDoS_Bucket_With="/a"` adds a field to each."""
     fields = {name.replace("_", "-"): value for name, value in headers.items()}
     for status in statuses:
         throttle.response_received(url, status, fields, now=now)
@@ -39,7 +39,7 @@ def failures(throttle, url=X):
 
 
 class Client:
-    """A program's HTTP client, with the courtesy below it and a server of which it counts the requests."""
+    """An HTTP client with a courtesy, and a server that counts the requests."""
 
     def __init__(self, *statuses):
         self.now = NOW
@@ -54,7 +54,7 @@ class Client:
         return httpx2.Response(self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0])
 
     def get(self, url=X, **options):
-        """Ask; False when nothing was sent."""
+        """Send a request; return False if it was held."""
         try:
             self.client.get(url, **options)
         except NoContact:

@@ -30,7 +30,7 @@ def delayed(moment, until):
 
 
 def releases(subject, *messages):
-    """Give what `subject` answers to each (message, arrival)."""
+    """Return the release time that follows from each (message, arrival)."""
     controls = [subject.account(message, now) for message, now in messages]
     return [None if control is None else control.release for control in controls]
 

@@ -1,6 +1,6 @@
-"""The tables in docs/conformance: every row names a clause, a file that is there, and a test that quotes the clause.
+"""The tables in docs/conformance: each row names a clause, an existing file, and a test that quotes the clause.
 
-Where the sentences of a document are listed, in `sentences/`, its page quotes each of them, and nothing else.
+If `sentences/` lists the sentences of a document, its page quotes each of them, and nothing else.
 """
 
 import ast
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.sentences import kept, known, quoted, sentences
+from tests.conformance.sentences import quoted_digests, read_list, sentences, stored_form
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "docs" / "conformance").glob("*.md"))
@@ -18,7 +18,7 @@ LISTS = sorted((Path(__file__).parent / "sentences").glob("*.txt"))
 
 
 def lines_of(table):
-    """Give the cells of each line of the page's tables, by what the first column is."""
+    """Return the cells of each line of the page's tables, by the heading of the first column."""
     found, first = {"clause": [], "sentence": []}, ""
     for line in table.splitlines():
         if line.startswith("| "):
@@ -31,14 +31,14 @@ def lines_of(table):
 
 
 def rows(table):
-    """Give clause, file and test of each row; what is done about it, between them, only has to be said."""
+    """Return clause, file and test of each row."""
     found = lines_of(table.read_text())["clause"]
     assert all(all(cells) for cells in found)
     return [(cells[0], *cells[-2:]) for cells in found]
 
 
 def quoting_tests(table):
-    """Give each test of the document's file with its docstring in one line."""
+    """Return each test of the document's file with its docstring in one line."""
     tree = ast.parse((ROOT / "tests" / "conformance" / f"test_{table.stem}.py").read_text())
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test")]
     return {
@@ -50,10 +50,10 @@ def quoting_tests(table):
 
 
 def unquoted(page, listed):
-    """Give the sentences that a page lacks, and those of which it says both that they have a test and that none is."""
+    """Return the sentences that a page lacks, and those that it lists both with and without a test."""
     found = lines_of(page)
     with_tests, without = (
-        Counter(digest for cells in found[first] for digest in quoted(cells[0], listed))
+        Counter(digest for cells in found[first] for digest in quoted_digests(cells[0], listed))
         for first in ("clause", "sentence")
     )
     wanted = Counter(sentence.digest for sentence in listed)
@@ -62,7 +62,7 @@ def unquoted(page, listed):
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
-def test_no_cell_is_empty_and_every_test_quotes_its_clause(table):
+def test_every_test_in_a_table_quotes_its_clause(table):
     tests = quoting_tests(table)
     assert rows(table)
     for clause, file, test in rows(table):
@@ -73,36 +73,36 @@ def test_no_cell_is_empty_and_every_test_quotes_its_clause(table):
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
-def test_every_test_that_quotes_is_in_the_table(table):
+def test_every_test_is_in_the_table(table):
     assert sorted(test.strip("`") for _, _, test in rows(table)) == sorted(quoting_tests(table))
 
 
-def test_there_is_a_table_for_each_document_with_tests():
+def test_every_document_with_tests_has_a_table():
     documents = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
     assert documents - {"tables"} == {table.stem for table in TABLES}
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
-def test_every_sentence_of_the_document_is_quoted_and_to_the_letter(path):
+def test_every_sentence_of_a_document_is_quoted_literally(path):
     page = (ROOT / "docs" / "conformance" / f"{path.stem}.md").read_text()
-    assert unquoted(page, kept(path)) == []
+    assert unquoted(page, read_list(path)) == []
 
 
-def test_there_are_lists():
+def test_lists_exist():
     assert {"anti_ddos_throttling", "traffic_advice"} <= {path.stem for path in LISTS}
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
-def test_a_sentence_that_is_lost_or_changed_is_noticed(path):
-    listed, page = kept(path), (ROOT / "docs" / "conformance" / f"{path.stem}.md").read_text()
+def test_missing_or_changed_sentence_is_detected(path):
+    listed, page = read_list(path), (ROOT / "docs" / "conformance" / f"{path.stem}.md").read_text()
     quoting = re.findall(r"^\| (?!clause|sentence).*\n", page, re.MULTILINE)
     assert len(quoting) > 90
     for line in quoting[::5]:
-        # A sentence may be in two tables, and is still there without one of them.
+        # A sentence may be in two tables; then it is still there without one of them.
         rest = page.replace(line, "", 1)
         is_still_there = f"\n{line.split(' | ')[0]} | " in rest
         assert bool(unquoted(rest, listed)) is not is_still_there, line
-        with pytest.raises(ValueError, match="begins so: not "):
+        with pytest.raises(ValueError, match="not a sentence of the document: not "):
             unquoted(page.replace(line, f"| not {line[2:]}", 1), listed)
 
 
@@ -142,7 +142,7 @@ Author's Address
 """
 
 
-def test_the_sentences_of_a_document():
+def test_sentences_of_a_document():
     assert list(sentences(DOCUMENT)) == [
         ("Abstract", "Says what an agent does."),
         ("2", "Agents (e.g. Browsers) wait for 1.5 seconds, i.e. A while."),
@@ -157,9 +157,9 @@ def test_the_sentences_of_a_document():
     ]
 
 
-def test_a_quotation_is_of_whole_sentences():
-    listed = [known(*sentence) for sentence in sentences(DOCUMENT)]
-    assert quoted("Go on. b) end", listed) == [sentence.digest for sentence in listed[7:9]]
+def test_quotation_consists_of_whole_sentences():
+    listed = [stored_form(*sentence) for sentence in sentences(DOCUMENT)]
+    assert quoted_digests("Go on. b) end", listed) == [sentence.digest for sentence in listed[7:9]]
     for words in ("Go on. b)", "Go", "In code: the agent’s first", "go on."):
-        with pytest.raises(ValueError, match="begins so"):
-            quoted(words, listed)
+        with pytest.raises(ValueError, match="not a sentence"):
+            quoted_digests(words, listed)

@@ -29,7 +29,8 @@ from headgate.limit import Rule
 from headgate.origin.gateway.responses import advice_response, with_advice
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
-from tests.conformance.advised_proxy import advising, run
+from tests.conformance.advised_proxy import advice_response as origin_response
+from tests.conformance.advised_proxy import run
 from tests.unit.agent import scripted
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
@@ -44,18 +45,18 @@ def response(status=200, fields=(), body=HALF):
 
 
 def advised(answer, *, now=NOW, cache=None):
-    """Fetch into a cache; give what it then knows."""
+    """Fetch into a cache; return the advice that it has then."""
     cache = AdviceCache(IDENTITY) if cache is None else cache
     fetch = cache.ask(ORIGIN, now=now)
     return cache.received(fetch, answer, now=now)
 
 
-NOTHING_WANTED = b'[{"user_agent":"*","disallow":true}]'
+DISALLOWED = b'[{"user_agent":"*","disallow":true}]'
 
 
 @pytest.fixture
 def courteous():
-    """Make a courtesy whose every origin answers with the document given to it; its clock is `now`, a list of one."""
+    """Return a function that makes a courtesy, whose origins all have one document, and its clock, a list of one."""
 
     def make(body, **options):
         now = [NOW]
@@ -67,20 +68,20 @@ def courteous():
     return make
 
 
-def goes(attempt):
-    """Say whether a request is sent; it is not sent yet."""
+def is_permitted(attempt):
+    """Return whether a request may be sent."""
     try:
-        for _ in range(3):  # for the advice, once, and then for nothing
+        for _ in range(3):  # once for the advice
             if (wait := attempt.wait()) is None:
                 return True
             wait.block()
     except NoContact:
         return False
-    raise AssertionError("it waits and waits")
+    raise AssertionError("the attempt waits for ever")
 
 
 def is_sent(courtesy, url=f"{ORIGIN}/page"):
-    return goes(courtesy.attempt("GET", url))
+    return is_permitted(courtesy.attempt("GET", url))
 
 
 class Script:
@@ -128,10 +129,10 @@ class TestIntroduction:
     def test_applications_and_proxies_respect_it(self, courteous):
         """This specification may be implemented by traffic advice respecting agents, such as proxy servers or other
         applications which direct HTTP traffic on behalf of clients such as a web browser."""
-        assert not is_sent(courteous(NOTHING_WANTED)[0])
+        assert not is_sent(courteous(DISALLOWED)[0])
 
         async def scenario(origin, proxy):
-            origin.said = advising(NOTHING_WANTED.decode())
+            origin.response = origin_response(DISALLOWED.decode())
             assert await proxy.connect() == (403, "advice_disallowed")
 
         run(scenario)
@@ -493,7 +494,7 @@ class TestInterpretation:
         advice = advised(response(body=b'[{"user_agent":"*","disallow":true}]'))
         assert not permits(advice.result, 0.0)
         assert advice.release_time(0.0) == advice.fresh_until > NOW
-        courtesy, now = courteous(NOTHING_WANTED, draw=lambda: 1 - 2**-53)
+        courtesy, now = courteous(DISALLOWED, draw=lambda: 1 - 2**-53)
         for second in range(0, 1_800, 60):
             now[0] = NOW + second
             assert not is_sent(courtesy, f"{ORIGIN}/{second}")
@@ -522,10 +523,10 @@ class TestInterpretation:
         drawn = itertools.count()
         courtesy, now = courteous(HALF, draw=lambda: (next(drawn), 0.7)[1], retry=1, max_delay=60)
         attempt = courtesy.attempt("GET", f"{ORIGIN}/page")
-        assert goes(attempt)
+        assert is_permitted(attempt)
         assert not attempt.received(503, {})
         now[0] += 60
-        assert goes(attempt)
+        assert is_permitted(attempt)
         assert next(drawn) == 1
 
     @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.4, 0.8])
@@ -572,26 +573,28 @@ class TestProxy:
         [HTTP-CACHING] semantics)."""
 
         async def scenario(origin, proxy):
-            origin.said = advising("[]", "Cache-Control: max-age=3600")
+            origin.response = origin_response("[]", "Cache-Control: max-age=3600")
             assert await proxy.connect() == "tunnel"
-            assert [head.split(b" HTTP")[0] for head in origin.heard] == [b"GET /.well-known/traffic-advice"]
+            assert [head.split(b" HTTP")[0] for head in origin.requests] == [b"GET /.well-known/traffic-advice"]
             proxy.now += 3_599
             assert [await proxy.connect(f"192.0.2.{number}") for number in range(20)] == ["tunnel"] * 20
-            assert (len(origin.heard), await origin.connections()) == (1, 1 + 21)
+            assert (len(origin.requests), await origin.count_connections()) == (1, 1 + 21)
             proxy.now += 1
             await proxy.connect()
-            assert len(origin.heard) == 2
+            assert len(origin.requests) == 2
 
         run(scenario)
 
     @pytest.mark.parametrize(
-        "said", [advising("", status="404 Not Found"), advising("{}"), advising("[]")], ids=["404", "a map", "no entry"]
+        "said",
+        [origin_response("", status="404 Not Found"), origin_response("{}"), origin_response("[]")],
+        ids=["404", "a map", "no entry"],
     )
     def test_null_opens_the_tunnel(self, said):
         """If the result is null, then no advice was received. Agents should adopt their default behavior."""
 
         async def scenario(origin, proxy):
-            origin.said = said
+            origin.response = said
             assert await proxy.connect() == "tunnel"
 
         run(scenario)
@@ -603,12 +606,12 @@ class TestProxy:
         traffic to the server for some interval."""
 
         async def scenario(origin, proxy):
-            origin.said = advising("", "Retry-After: 120", status="503 Service Unavailable")
+            origin.response = origin_response("", "Retry-After: 120", status="503 Service Unavailable")
             assert await proxy.connect() == becomes
-            origin.said = advising("[]")
+            origin.response = origin_response("[]")
             proxy.now += 119
             assert await proxy.connect() == becomes
-            assert len(origin.heard) == 1
+            assert len(origin.requests) == 1
             proxy.now += 1
             assert await proxy.connect() == "tunnel"
 
@@ -619,10 +622,10 @@ class TestProxy:
         time. Agents should respect this by not establishing new connections or sending new requests."""
 
         async def scenario(origin, proxy):
-            origin.said = advising('[{"user_agent":"prefetch-proxy","disallow":true}]')
+            origin.response = origin_response('[{"user_agent":"prefetch-proxy","disallow":true}]')
             assert await proxy.clients_with_a_tunnel(50) == set()
             # That one was for the advice.
-            assert (await origin.connections(), len(origin.heard)) == (1, 1)
+            assert (await origin.count_connections(), len(origin.requests)) == (1, 1)
             assert proxy.counts.connects == {"advice_disallowed": 50}
 
         run(scenario)
@@ -632,7 +635,7 @@ class TestProxy:
         receive only a fraction of the possible traffic."""
 
         async def scenario(origin, proxy):
-            origin.said = advising('[{"user_agent":"*","fraction":0.5}]')
+            origin.response = origin_response('[{"user_agent":"*","fraction":0.5}]')
             assert 60 < len(await proxy.clients_with_a_tunnel(200)) < 140
             assert set(proxy.counts.connects) == {"accepted", "advice_fraction"}
 
@@ -646,7 +649,7 @@ class TestProxy:
         not established."""
 
         async def scenario(origin, proxy):
-            origin.said = advising(f'[{{"user_agent":"*","fraction":{fraction}}}]')
+            origin.response = origin_response(f'[{{"user_agent":"*","fraction":{fraction}}}]')
             name = f"https://www.example.org:{origin.port}"
             refused = 0
             for last in range(60):
@@ -654,7 +657,7 @@ class TestProxy:
                 goes = await proxy.connect(f"192.0.2.{last}") == "tunnel"
                 assert goes is (drawn <= fraction)
                 refused += not goes
-            assert await origin.connections() == 1 + 60 - refused
+            assert await origin.count_connections() == 1 + 60 - refused
             assert (refused == 0) is (fraction == 1)
             assert (refused == 60) is (fraction == 0)
 
@@ -665,14 +668,14 @@ class TestProxy:
         ability to shed load in this manner."""
 
         async def scenario(origin, proxy):
-            origin.said = advising('[{"user_agent":"*","fraction":0.5}]')
+            origin.response = origin_response('[{"user_agent":"*","fraction":0.5}]')
             proxy.now = proxy.now // DRAW_PERIOD * DRAW_PERIOD
             first = await proxy.clients_with_a_tunnel(40)
             assert 0 < len(first) < 40
             for _ in range(5):
                 proxy.now += 100
                 assert await proxy.clients_with_a_tunnel(40) == first
-            assert len(origin.heard) == 1
+            assert len(origin.requests) == 1
             proxy.now += 100  # ten minutes are over: no client is refused for ever
             assert await proxy.clients_with_a_tunnel(40) != first
 
@@ -683,7 +686,7 @@ class TestProxy:
         server."""
 
         async def scenario(origin, proxy):
-            origin.said = advising('[{"user_agent":"*","fraction":0.1}]')
+            origin.response = origin_response('[{"user_agent":"*","fraction":0.1}]')
             assert abs(len(await proxy.clients_with_a_tunnel(2_000)) - 200) < 4 * 13.4
 
         run(scenario)
@@ -694,7 +697,7 @@ class TestProxy:
         async def scenario(origin, proxy):
             tunnels = []
             for fraction in (0.1, 0.2, 0.4, 0.8):
-                origin.said = advising(f'[{{"user_agent":"*","fraction":{fraction}}}]')
+                origin.response = origin_response(f'[{{"user_agent":"*","fraction":{fraction}}}]')
                 tunnels.append(len(await proxy.clients_with_a_tunnel(500)) / 500)
                 proxy.now += 1_800
             # Four standard deviations of 500 draws are 0.09 at the most.
@@ -707,7 +710,7 @@ class TestProxy:
         this scaling non-linear (e.g., by preferring certain kinds of connection or user)."""
 
         async def scenario(origin, proxy):
-            origin.said = advising('[{"user_agent":"*","fraction":0.5}]')
+            origin.response = origin_response('[{"user_agent":"*","fraction":0.5}]')
             here = await proxy.clients_with_a_tunnel(200)
             there = await proxy.clients_with_a_tunnel(200, host="other.example.org")
             # Each half of the clients, by one origin, is halved by another: six standard deviations.
@@ -725,16 +728,16 @@ class TestProxy:
 
         async def scenario(origin, proxy):
             tag = "a" * 900
-            origin.said = advising("[]", f'ETag: "{tag}"', "Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT")
+            origin.response = origin_response("[]", f'ETag: "{tag}"', "Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT")
             fields = [("proxy-authorization", "Basic " + "x" * 8_000), ("user-agent", "x" * 8_000)]
             for number in range(100):
                 assert await proxy.connect(f"192.0.2.{number}", fields=fields) == "tunnel"
             proxy.now += 1_800
             assert await proxy.connect(fields=fields) == "tunnel"
-            assert b"If-Modified-Since" in origin.heard[1]
-            assert max(map(len, origin.heard)) < 300
+            assert b"If-Modified-Since" in origin.requests[1]
+            assert max(map(len, origin.requests)) < 300
             # Two requests, what TLS adds to them included, for 101 CONNECTs.
-            assert len(origin.heard) == 2
+            assert len(origin.requests) == 2
             assert proxy.counts.advice_request_bytes < proxy.counts.connect_request_bytes
 
         run(scenario)
@@ -747,10 +750,10 @@ class TestProxy:
             await proxy.connect(
                 "192.0.2.77", fields=[("user-agent", "Secret/1"), ("cookie", "a=b"), ("forwarded", "x")]
             )
-            names = [line.partition(b":")[0] for line in origin.heard[0].splitlines()[1:-1]]
+            names = [line.partition(b":")[0] for line in origin.requests[0].splitlines()[1:-1]]
             assert names == [b"Host", b"Accept", b"Accept-Encoding", b"User-Agent", b"Connection"]
-            assert b"User-Agent: PollyPrefetchProxy\r\n" in origin.heard[0]
-            assert b"192.0.2.77" not in origin.heard[0]
+            assert b"User-Agent: PollyPrefetchProxy\r\n" in origin.requests[0]
+            assert b"192.0.2.77" not in origin.requests[0]
 
         run(scenario)
 
@@ -765,7 +768,7 @@ class TestSecurity:
         fields = f"Host: a.example\r\nSec-Fetch-Dest: {destination}\r\n".encode()
         head = b"GET %b HTTP/1.1\r\n%b\r\n" % (PATH.encode(), fields)
         given = respond(parse_request_head(head, RequestLimits()))
-        assert (given.status, given.body) == (200, NOTHING_WANTED)
+        assert (given.status, given.body) == (200, DISALLOWED)
         assert dict(given.fields)[b"content-type"] == b"application/trafficadvice+json"
 
     def test_a_published_document_has_no_effect_as_a_script(self):
@@ -815,7 +818,7 @@ class TestSecurity:
             # The proxy's other measures: here, a rate for each client.
             given = [await proxy.connect() for _ in range(4)]
             assert given == ["tunnel", "tunnel", (429, "client_rate"), (429, "client_rate")]
-            assert len(origin.heard) == 1
+            assert len(origin.requests) == 1
 
         run(scenario, rule=Rule.parse("1 per 10s burst 2"))
 

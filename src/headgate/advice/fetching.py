@@ -186,11 +186,6 @@ class ResponseCollector:
         self._response = NETWORK_ERROR
         self._body = bytearray()
 
-    @property
-    def has_head(self) -> bool:
-        """Whether the head was received."""
-        return self._response.status != NETWORK_ERROR.status
-
     def head(self, status: int, fields: Pairs) -> bool:
         """Take the status and the fields, one character per byte; return whether to read the body."""
         self._response = AdviceResponse(status, fields, None)
