@@ -48,7 +48,7 @@ def changed(draw, sources):
 
 
 @given(changed(MAPS))
-def test_header_maps(source):
+def test_header_loop_equals_the_steps(source):
     assert decoded(headers.decode_headers, source) == decoded(headers._decode_by_steps, source)
 
 
@@ -76,7 +76,7 @@ B2 = sections.IndexRules(Section("responses", 100, 70_000), has_variants=False, 
     st.sampled_from([RULES, B2]),
     st.data(),
 )
-def test_common_index_entries(entries, rules, more):
+def test_common_index_entries_equal_the_steps(entries, rules, more):
     value = (lambda pair: entry(pair)) if rules.has_variants else (lambda pair: array(uint(pair[0]), uint(pair[1])))
     items = sorted((text(url), value(pair)) for url, pair in entries.items())
     if more.draw(st.booleans()):

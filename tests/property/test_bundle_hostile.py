@@ -74,7 +74,7 @@ def test_all_readers_agree_on_each_case(part, tmp_path):
                 check_agreement(case.content, profile, every_byte, tmp_path / "x.wbn")
 
 
-def test_the_table_has_a_case_for_every_step():
+def test_table_has_a_case_for_every_step():
     steps = [*(f"3.3 step {step}" for step in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, "19.2", 20, 22, 24))]
     steps += [f"3.3.1 step {step}" for step in (1, 3, "4.2", "4.3.1", "4.4.1", "4.4.3")]
     steps += ["3.3.2 step 1", "3.3.2 step 3", "3.3.3 step 1", "3.3.4 step 1", "3.3.4 step 2"]
@@ -85,7 +85,7 @@ def test_the_table_has_a_case_for_every_step():
 
 
 @pytest.mark.parametrize("content", SMALL.values(), ids=SMALL)
-def test_every_prefix_of_a_valid_bundle(content, tmp_path):
+def test_every_prefix_of_a_valid_bundle_is_refused_where_it_is_cut(content, tmp_path):
     path = tmp_path / "x.wbn"
     whole = drivers.from_bytes(content, "compat")
     assert isinstance(whole, Read)

@@ -50,7 +50,7 @@ def answer(content: bytes, *, trust: bytes | None = None) -> Verification | None
         return verify_bundle(bundle, now=signers.NOW, trust=trust, any_certificate=trust is None)
 
 
-def test_the_bundle_that_is_changed_was_valid() -> None:
+def test_unchanged_bundle_is_valid() -> None:
     found = answer(SIGNED)
     assert found is not None
     assert [signature.valid for signature in found.signatures] == [True, True]
@@ -58,14 +58,14 @@ def test_the_bundle_that_is_changed_was_valid() -> None:
 
 @given(EDITS)
 @example([(0, 0, b"\x00")])
-def test_a_changed_bundle_is_not_valid(edits: list[tuple[int, int, bytes]]) -> None:
+def test_changed_bundles_are_not_valid(edits: list[tuple[int, int, bytes]]) -> None:
     content = edited(SIGNED, edits)
     found = answer(content)
     assert content == SIGNED or found is None or not found.valid
 
 
 @given(EDITS, st.booleans())
-def test_changed_certificate_is_read_or_refused(edits: list[tuple[int, int, bytes]], trusts: bool) -> None:
+def test_changed_certificates_are_read_or_refused(edits: list[tuple[int, int, bytes]], trusts: bool) -> None:
     der = edited(LEAF, edits)
     vouched = forging.vouch(auth_sha256=hashlib.sha256(der).digest())
     content = forging.written(vouched, authorities=[{"cert": der}])
@@ -76,7 +76,7 @@ def test_changed_certificate_is_read_or_refused(edits: list[tuple[int, int, byte
 
 
 @given(st.binary(max_size=300))
-def test_anything_may_have_been_signed(signed: bytes) -> None:
+def test_random_signed_bytes_are_not_valid(signed: bytes) -> None:
     found = answer(forging.written(forging.vouch(signed)))
     assert found is not None
     assert not found.valid

@@ -41,14 +41,14 @@ class TestNames:
 
 
 class TestCreateBundle:
-    def test_a_bundle_holds_the_exchanges(self):
+    def test_bundle_has_the_exchanges(self):
         content = create_bundle(EXCHANGES, primary_url=PAGE)
         with open_bundle(content) as bundle:
             assert (bundle.version, bundle.primary_url, bundle.manifest_url) == ("b2", PAGE, None)
             assert bundle.urls == tuple(bundle) == (PAGE, STYLE)
             assert (len(bundle), bool(bundle)) == (2, True)
 
-    def test_the_same_exchanges_give_the_same_bytes(self):
+    def test_same_exchanges_give_the_same_bytes(self):
         assert create_bundle(EXCHANGES) == create_bundle(EXCHANGES)
 
     def test_b1_needs_a_primary_url_and_a_manifest(self):
@@ -58,7 +58,7 @@ class TestCreateBundle:
         with open_bundle(content) as bundle:
             assert (bundle.version, bundle.manifest_url) == ("b1", STYLE)
 
-    def test_without_exchanges_it_is_empty_and_true(self):
+    def test_bundle_without_exchanges_is_empty_and_true(self):
         with open_bundle(create_bundle([])) as bundle:
             assert (len(bundle), bool(bundle), bundle.urls) == (0, True, ())
 

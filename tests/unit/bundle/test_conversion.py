@@ -73,13 +73,13 @@ NO_B2_SIGNATURES = "the signatures are left out: b2 has none"
 
 
 @pytest.mark.parametrize("name", ["small_b1", "variants_b1", "small_b2", "hello_b2"])
-def test_a_bundle_in_its_own_version_is_the_same_bytes(name):
+def test_copy_in_the_same_version_is_unchanged(name):
     source = (VECTORS / f"{name}.wbn").read_bytes()
     assert converted(source, name[-2:]) == source
 
 
 @pytest.mark.parametrize("name", ["small_b1", "variants_b1"])
-def test_there_and_back_is_the_same_bytes(name):
+def test_conversion_there_and_back_is_unchanged(name):
     source = (VECTORS / f"{name}.wbn").read_bytes()
     there = converted(source, "draft-01")
     assert there[0] == 0x84
@@ -106,13 +106,13 @@ def test_b1_and_draft_01_need_a_manifest(version):
     assert held(there) == held(source)
 
 
-def test_a_bundle_without_a_manifest_stays_so_in_its_own_version():
+def test_missing_manifest_is_accepted_in_the_same_version():
     source = WITHOUT_MANIFEST.read_bytes()
     assert converted(source, "b1", remarks=[NO_MANIFEST]) == source
     assert rebased(rebased(source, remarks=[NO_MANIFEST]), "https://example.com", remarks=[NO_MANIFEST]) == source
 
 
-def test_the_manifest_is_in_the_bundle():
+def test_manifest_must_be_in_the_bundle():
     """3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself." """
     with pytest.raises(ConfigurationError, match=r"manifest URL https://example.com/none is not in the bundle"):
         converted(VECTORS / "small_b2.wbn", "b1", manifest_url="https://example.com/none")
@@ -126,7 +126,7 @@ def test_the_manifest_is_in_the_bundle():
     assert "manifest" not in sections(converted(elsewhere, "b2", remarks=[remark]))
 
 
-def test_the_primary_url_of_b2_is_in_the_bundle():
+def test_primary_url_of_b2_must_be_in_the_bundle():
     """Of b2's primary section the same is asked; in b1 it is a fallback, and may be anywhere."""
     elsewhere = written((PAGE, {}), version="b1", primary_url=OTHER, manifest_url=PAGE)
     remark = f"the primary URL {OTHER}/ is left out: it is not in the bundle"
@@ -172,7 +172,7 @@ def test_relative_urls_stay_relative_in_b2():
         converted(RELATIVE, "b2", primary_url=f"{PAGE}b")
 
 
-def test_a_section_that_is_not_deterministic_cbor_is_not_written():
+def test_sections_other_than_deterministic_cbor_are_refused():
     """A section with a name that readers do not know is stepped over, whatever is in it; the writer refuses it."""
     source = written((PAGE, {}), version="b1", manifest_url=PAGE, sections={"x": encode([["a"]])})
     broken = source.replace(encode([["a"]]), encode([[]]) + b"\xff\xff")
@@ -186,7 +186,7 @@ def test_variants_are_refused_for_b2():
         converted(VECTORS / "variants_b1.wbn", "b2")
 
 
-def test_a_place_that_urls_share_stays_shared():
+def test_shared_responses_stay_shared():
     source = VECTORS / "cases" / "ok_variants_2.wbn"
     there = converted(source, "draft-01")
     assert held(there) == held(source)
@@ -195,7 +195,7 @@ def test_a_place_that_urls_share_stays_shared():
         assert bundle.metadata.requests["https://test.example.com/manifest"] == variants["text/html"]
 
 
-def test_a_value_that_an_axis_has_twice_keeps_its_two_places():
+def test_duplicate_value_of_an_axis_keeps_two_locations():
     source = written(
         (PAGE, {"variants": "Accept;a/b;a/c", "variant_key": "a/b"}),
         (PAGE, {"variant_key": "a/c"}),
@@ -208,14 +208,14 @@ def test_a_value_that_an_axis_has_twice_keeps_its_two_places():
     assert held(there) == held(source)
 
 
-def test_responses_are_copied_as_they_are():
+def test_responses_are_copied_unchanged():
     """A header that our own writer would not write is one that readers take: FETCH forbids NUL, CR and LF alone."""
     odd = written((PAGE, {"headers": {"x": "ab", **TEXT}}), manifest_url=PAGE).replace(b"ab", b"\x01\xff")
     assert converted(odd, "b1") == odd
     assert held(converted(odd, "b2"))[0][3]["x"] == "\x01\xff"
 
 
-def test_signatures_stay_where_they_stay_true():
+def test_signatures_are_kept_where_they_stay_valid():
     """3.3.3: what is signed are URLs, Variants values, header maps and payloads: none of them changes."""
     signatures = [[{"cert": b"c"}], [{"authority": 0, "sig": b"s", "signed": b"x"}]]
     source = written((PAGE, {}), manifest_url=PAGE, sections={"signatures": encode(signatures)})
@@ -227,7 +227,7 @@ def test_signatures_stay_where_they_stay_true():
     )
 
 
-def test_a_real_signature_is_as_valid_in_draft_01():
+def test_real_signature_stays_valid_in_draft_01():
     target = io.BytesIO()
     proof = {"certificate": signers.certificate_pem(signers.certificate()), "key": signers.pem(signers.p256())}
     date = int(signers.NOW)
@@ -240,7 +240,7 @@ def test_a_real_signature_is_as_valid_in_draft_01():
     assert converted(there, "b1") == target.getvalue()
 
 
-def test_critical_names_what_is_there():
+def test_critical_names_sections_of_the_copy():
     """3.3.4: "sections of the bundle that the client needs to understand"."""
     signatures = encode([[], []])
     options = {"manifest_url": PAGE, "sections": {"signatures": signatures}}
@@ -254,7 +254,7 @@ def test_critical_names_what_is_there():
 
 
 @pytest.mark.parametrize("version", ["b1", "draft-01", "b2"])
-def test_unknown_sections_are_carried_in_their_places(version):
+def test_unknown_sections_keep_their_positions(version):
     order = ["x", "index", "y", "manifest"]
     extra = {"x": encode({"a": [1]}), "y": encode("why")}
     source = written((PAGE, {}), manifest_url=PAGE, sections=extra, section_order=order)
@@ -276,7 +276,7 @@ def test_an_integrity_block_is_left_out():
     assert there == (VECTORS / "small_b2.wbn").read_bytes()
 
 
-def test_a_bundle_is_converted_from_any_source_and_onto_itself(tmp_path):
+def test_bundles_are_converted_from_any_source_and_in_place(tmp_path):
     path = tmp_path / "bundle.wbn"
     path.write_bytes((VECTORS / "small_b1.wbn").read_bytes())
     with path.open("rb") as file:
@@ -288,13 +288,13 @@ def test_a_bundle_is_converted_from_any_source_and_onto_itself(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_response_that_cannot_be_read_is_not_converted(tmp_path):
+def test_malformed_responses_are_not_converted(tmp_path):
     with open_bundle(VECTORS / "small_b1.wbn") as bundle, pytest.raises(ResponseError, match="content-type is missing"):
         convert(bundle, tmp_path / "out", version="b2")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_payloads_are_not_held(tmp_path):
+def test_payloads_are_not_kept_in_memory(tmp_path):
     payload = os.urandom(300_000)
     with BundleWriter(tmp_path / "in", primary_url=f"{PAGE}0") as writer:
         for number in range(30):
@@ -338,7 +338,7 @@ def test_every_url_of_the_origin_moves():
         assert bundle.metadata.manifest_url == f"{OTHER}/manifest.webmanifest"
 
 
-def test_back_again_is_the_same_bytes():
+def test_moving_back_is_unchanged():
     for name in ("small_b1", "variants_b1", "small_b2"):
         source = (VECTORS / f"{name}.wbn").read_bytes()
         with open_bundle(source, profile="compat") as bundle:
@@ -348,7 +348,7 @@ def test_back_again_is_the_same_bytes():
         assert rebased(there, home) == source
 
 
-def test_another_origin_than_the_primary_urls_moves_when_named():
+def test_named_origin_moves_in_place_of_the_primary_urls():
     source = written((PAGE, {}), ("https://elsewhere.example/a", {}), version="b2")
     assert [url for url, *_ in held(rebased(source, of="https://elsewhere.example/"))] == [PAGE, f"{OTHER}/a"]
 
@@ -378,7 +378,7 @@ def test_location_points_to_the_new_origin(value, moved):
     assert found["link"] == f"<{value}>"
 
 
-def test_two_urls_do_not_become_one():
+def test_urls_that_become_one_are_refused():
     source = written((f"{PAGE}a", {}), (f"{OTHER}/a", {}), version="b2", primary_url=f"{PAGE}a")
     with pytest.raises(HeadgateError, match=r"https://other.example/a appears twice"):
         rebased(source)
@@ -393,7 +393,7 @@ def test_invalid_origins_are_refused(origin):
 
 
 @pytest.mark.parametrize("primary_url", [None, "urn:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"])
-def test_a_bundle_without_an_origin_of_its_own(primary_url):
+def test_bundle_without_an_origin_needs_one_to_move(primary_url):
     urls = [PAGE, *([primary_url] if primary_url else [])]
     source = written(*((url, {}) for url in urls), version="b2", primary_url=primary_url)
     with pytest.raises(HeadgateError, match="has no origin; name the origin to move"):

@@ -17,7 +17,7 @@ def placed(*keys, variants=VARIANTS):
     return placing
 
 
-def test_a_url_has_one_response():
+def test_second_response_of_a_url_is_refused():
     placing = IndexBuilder()
     placing.place(URL, 0, stored=URL)
     placing.place(f"{URL}a", 1, stored="a")
@@ -64,14 +64,14 @@ def test_missing_keys_are_named():
         (["gzip;en", "br;en"], "the variant br;en was added before"),
     ],
 )
-def test_a_key_that_cannot_be(key, fault):
+def test_invalid_keys_are_refused(key, fault):
     placing = placed("br;en")
     with pytest.raises(ConfigurationError, match=fault):
         placing.place_variant(URL, 1, VARIANTS, key)
     placing.place_variant(URL, 1, VARIANTS, "gzip;en")  # the failure placed nothing
 
 
-def test_the_variants_are_said_once():
+def test_variants_come_with_the_first_response():
     placing = placed("br;en")
     placing.place_variant(URL, 1, None, "br;fr")
     with pytest.raises(ConfigurationError, match=r"its variants are .* already"):
@@ -95,25 +95,25 @@ def test_the_variants_are_said_once():
         ("A;a;b, B;" + "c" * 524_287, "variant keys of 1048578 characters; a bundle holds 1048576"),
     ],
 )
-def test_invalid_variants_values(value, fault):
+def test_invalid_variants_are_refused(value, fault):
     with pytest.raises(ConfigurationError, match=fault):
         parse_axes(value)
 
 
-def test_as_many_keys_as_anybody_reads():
+def test_keys_are_limited_as_in_readers():
     values = [f"a/b{number}" for number in range(10_000)]
     placing = placed(values, variants="Accept;" + ";".join(values))
     assert placing.finish()[URL].ordinals == [0] * 10_000
 
 
-def test_other_values_than_tokens_are_quoted():
+def test_values_other_than_tokens_are_quoted():
     variants = 'Accept-Language;en;"*"'
     placing = placed("en", variants=variants)
     placing.place_variant(URL, 1, None, '"*"')
     assert placing.finish()[URL].ordinals == [0, 1]
 
 
-def test_variant_keys_are_bounded_in_all(monkeypatch):
+def test_variant_keys_of_all_urls_are_limited(monkeypatch):
     monkeypatch.setattr("headgate.bundle.layout.MAX_TOTAL_KEYS", 11)
     placing = placed("br;en")
     with pytest.raises(ConfigurationError, match="12 variant keys in all; a bundle holds 11"):
@@ -130,7 +130,7 @@ def made(version="b1", primary=PAGE, manifest=None, critical=(), sections=None, 
     return build_sections(version, primary, manifest, critical, sections or {}, **order)
 
 
-def test_without_an_order_the_published_writers():
+def test_default_order_is_that_of_wbn():
     form = made(manifest=MANIFEST, critical=["index", "x"], sections={"y": encode(1), "x": encode([])})
     assert form.sections == {
         "manifest": encode(MANIFEST),
@@ -143,13 +143,13 @@ def test_without_an_order_the_published_writers():
 
 
 @pytest.mark.parametrize("version", ["b1", "draft-01", "b2"])
-def test_the_primary_url_is_a_section_in_b2_alone(version):
+def test_primary_url_is_a_section_in_b2_only(version):
     assert ("primary" in made(version).sections) is (version == "b2")
     assert "primary" not in made(version, primary=None).sections
 
 
 @pytest.mark.parametrize("last", [[], ["responses"]])
-def test_an_order_is_kept(last):
+def test_given_order_is_kept(last):
     form = made(manifest=MANIFEST, sections={"x": b"\x00"}, order=["index", "x", "manifest", *last])
     assert list(form.sections) == ["index", "x", "manifest"]
 
@@ -158,7 +158,7 @@ def test_an_order_is_kept(last):
     "order",
     [[], ["index"], ["index", "manifest", "manifest"], ["responses", "index", "manifest"], ["index", "manifest", "x"]],
 )
-def test_an_order_names_every_section_once_and_responses_last(order):
+def test_order_must_name_every_section_once(order):
     """3.3 step 20: "If the "responses" section is not last in "sectionLengths", return a "format error" "."""
     with pytest.raises(ConfigurationError, match="does not name each section once: manifest, index, responses"):
         made(manifest=MANIFEST, order=order)
@@ -175,7 +175,7 @@ def test_an_order_names_every_section_once_and_responses_last(order):
         (b"\x42a", "has only 1 left"),
     ],
 )
-def test_a_section_is_one_item_in_the_only_encoding_there_is(item, fault):
+def test_sections_are_one_deterministic_item(item, fault):
     """3.5: "All of these items need to be deterministically encoded." """
     with pytest.raises(
         ConfigurationError, match=f"the section 'x' is not a deterministically encoded CBOR item: .*{fault}"
@@ -183,30 +183,30 @@ def test_a_section_is_one_item_in_the_only_encoding_there_is(item, fault):
         made(sections={"x": item})
 
 
-def test_a_section_may_nest_as_deep_as_it_likes():
+def test_sections_may_nest_deeply():
     item = b"\x81" * 5_000 + b"\x80"
     assert made(sections={"x": item}).sections["x"] == item
 
 
 @pytest.mark.parametrize("name", ["index", "manifest", "critical", "responses", "primary"])
-def test_sections_of_ours_are_not_given_in_bytes(name):
+def test_built_sections_are_not_accepted_as_bytes(name):
     with pytest.raises(ConfigurationError, match="is made from other arguments"):
         made("b2", sections={name: b"\x80"})
 
 
-def test_a_section_that_is_called_primary_is_any_section_outside_of_b2():
+def test_primary_is_any_section_outside_of_b2():
     assert made(sections={"primary": b"\x80"}).sections["primary"] == b"\x80"
 
 
 @pytest.mark.parametrize("name", ["\ud800", b"x", 1, ""])
-def test_a_name_is_text(name):
+def test_section_names_are_text(name):
     with pytest.raises(ConfigurationError, match="is not a section name"):
         made(sections={name: b"\x80"})
     with pytest.raises(ConfigurationError, match="is not a section name"):
         made(critical=[name])
 
 
-def test_signatures_are_what_readers_take_for_them():
+def test_malformed_signatures_are_refused():
     """3.3.3 step 1: "parsing "sectionContents" as a CBOR item matching the "signatures" rule"."""
     vouched = encode([[{"cert": b"c"}], [{"authority": 0, "sig": b"s", "signed": b"x"}]])
     assert made(sections={"signatures": vouched}).sections["signatures"] == vouched
@@ -215,7 +215,7 @@ def test_signatures_are_what_readers_take_for_them():
             made(sections={"signatures": encode(wrong)})
 
 
-def test_section_lengths_are_shorter_than_what_readers_refuse():
+def test_section_lengths_that_readers_refuse_are_refused():
     """3.3 step 9: "If "sectionLengthsLength" is 8192 (8*1024) or greater, return a "format error" "."""
     # head of an array, the name and its head, its length, index with its, responses with its
     rest = 1 + 3 + 1 + (6 + 1) + (10 + 1)

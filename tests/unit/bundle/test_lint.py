@@ -79,7 +79,7 @@ class TestErrors:
         report = lint(content, profile="compat")
         assert (report.errors, codes(report.warnings)) == ([], ["content-type-missing"])
 
-    def test_manifest_outside_of_the_bundle(self):
+    def test_manifest_outside_of_the_bundle_is_an_error(self):
         report = lint(Parts().having(manifest=text(PRIMARY + "other")).written())
         assert [(finding.code, finding.step) for finding in report.errors] == [("manifest-not-in-bundle", "3.3.2")]
 
@@ -90,7 +90,7 @@ class TestErrors:
         assert "the form of b1" in lint(mixed.written()).errors[0].message
         assert codes(lint(Parts(array=b"\x85").written()).errors) == ["b1-b2-mixup"]
 
-    def test_cut_payload(self):
+    def test_cut_payload_has_an_error(self):
         parts = Parts()
         assert codes(lint(parts.written()[: parts.at("trailer") - 1]).errors) == ["response-cut"]
 

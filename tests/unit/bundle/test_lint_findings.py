@@ -36,39 +36,39 @@ def warned(parts: Parts, profile="strict"):
     return codes(report.warnings)
 
 
-def test_literal_array_head_and_version():
+def test_literal_array_head_and_version_are_warnings():
     assert warned(draft01()) == ["head-0x84", "version-1"]
 
 
-def test_fragment_in_the_primary_url():
+def test_fragment_in_the_primary_url_is_a_warning():
     assert warned(Parts(url=text(PRIMARY + "#top"))) == ["primary-url-fragment"]
 
 
-def test_missing_primary_url():
+def test_missing_primary_url_is_a_warning():
     assert warned(Parts(url=text(PRIMARY + "x"))) == ["primary-url-not-in-bundle"]
     assert warned(b2().having(primary=None)) == ["primary-url-missing"]
 
 
-def test_skipped_sections():
+def test_skipped_sections_are_warnings():
     assert warned(Parts().having(primary=text(PRIMARY))) == ["b1-b2-mixup"]
     assert warned(b2().having(signatures=b"\x82\x80\x80")) == ["b1-b2-mixup"]
     assert warned(Parts().having(junk=b"\x01")) == ["unknown-section"]
 
 
-def test_relative_urls():
+def test_relative_urls_are_warnings():
     relative = b2().having(primary=text("/"), manifest=text("m"), index=index({"/": pair(0), "m": pair(1)}))
     assert warned(relative) == ["relative-url"] * 4
     assert lint(relative.written(), base_url=PRIMARY).warnings == []
 
 
-def test_urls_that_differ_in_encoding():
+def test_urls_that_differ_in_encoding_are_warnings():
     first, second = PRIMARY + "a%7Eb", PRIMARY + "a~b"
     entries = {PRIMARY: entry(LOCATIONS[0]), MANIFEST: entry(LOCATIONS[1])}
     parts = Parts().having(index=index(entries | {first: entry(LOCATIONS[0]), second: entry(LOCATIONS[0])}))
     assert warned(parts) == ["near-duplicate-url"]
 
 
-def test_payloads_that_look_like_another_type():
+def test_payloads_that_look_like_another_type_are_warnings():
     rows = [
         ("text/plain", b"  <!DOCTYPE html><p>", ["sniffable"]),
         ("application/octet-stream", b"<script>alert(1)</script>", ["sniffable"]),
@@ -85,13 +85,13 @@ def test_payloads_that_look_like_another_type():
     assert warned(Parts().answering(typed("text/css", b"\x1f\x8b\x08", content_encoding="gzip"))) == []
 
 
-def test_headers_that_contradict_the_payload():
+def test_headers_that_contradict_the_payload_are_warnings():
     assert warned(Parts().answering(typed("a/b", b"xx", content_length="3"))) == ["content-length"]
     assert warned(Parts().answering(typed("a/b", b"xx", content_length="2"))) == []
     assert warned(Parts().answering(typed("a/b", b"xx", transfer_encoding="chunked"))) == ["hop-by-hop"]
 
 
-def test_headers_that_contradict_the_index():
+def test_headers_that_contradict_the_index_are_warnings():
     stored = [
         typed("a/b", b"1", variant_key="en", variants="Accept-Language;en;fr"),
         typed("a/b", b"2", variant_key="en"),
@@ -106,13 +106,13 @@ def test_headers_that_contradict_the_index():
     assert warned(parts) == ["variants", "variant-key"]
 
 
-def test_trailing_length():
+def test_wrong_trailing_length_is_a_warning():
     assert warned(Parts(trailer=trailer(5))) == ["length"]
     assert warned(Parts(trailer=b"")) == ["length-missing"]
     assert warned(Parts(trailer=trailer(len(Parts().written())) + b"more")) == ["trailing-bytes"]
 
 
-def test_layout_of_the_responses():
+def test_gaps_and_overlaps_of_responses_are_warnings():
     assert warned(Parts().having(responses=array(*RESPONSES, response()))) == ["responses-count", "unreferenced"]
     first, second = ((offset + 1, length) for offset, length in LOCATIONS)
     long_head = Parts().having(
@@ -123,7 +123,7 @@ def test_layout_of_the_responses():
     assert "overlap" in codes(lint(Parts().having(index=inside).written()).warnings)
 
 
-def test_media_types():
+def test_invalid_media_types_are_warnings():
     invalid = [b"", b"text", b"text/", b"text/html, text/html", b"a/b; c", b'a/b; c="d', b"\xff/b"]
     valid = [b"a/b", b"text/html;charset=utf-8", b'a/b ; c="d;\\"e" ; f=g', b"a/b;"]
     for value in [*invalid, *valid]:

@@ -58,7 +58,7 @@ class TestSources:
                     assert bytes(bundle.response(PRIMARY).payload) == b"hello"
                     assert bytes(bundle.raw) == GOOD
 
-    def test_a_file_that_gives_less_than_asked_is_asked_again(self):
+    def test_short_reads_of_a_file_are_repeated(self):
         class Slow(io.BytesIO):
             def read(self, size=-1):
                 return super().read(min(size, 7))
@@ -72,7 +72,7 @@ class TestSources:
             open_bundle(path)
         assert (caught.value.step, caught.value.offset) == ("3.3 step 2", 0)
 
-    def test_a_pipe_is_read_to_its_end(self):
+    def test_pipes_are_read_to_their_end(self):
         reading, writing = os.pipe()
         os.write(writing, GOOD)
         os.close(writing)
@@ -80,18 +80,18 @@ class TestSources:
             assert len(bundle.metadata.requests) == 2
         os.close(reading)
 
-    def test_a_missing_file_is_an_error_of_the_system(self, tmp_path):
+    def test_missing_files_raise_os_errors(self, tmp_path):
         with pytest.raises(FileNotFoundError):
             open_bundle(tmp_path / "missing.wbn")
 
-    def test_a_payload_outlives_its_bundle(self, tmp_path):
+    def test_payloads_outlive_their_bundle(self, tmp_path):
         path = tmp_path / "good.wbn"
         path.write_bytes(GOOD)
         with open_bundle(path) as bundle:
             payload = bundle.response(PRIMARY).payload
         assert bytes(payload) == b"hello"
 
-    def test_a_refused_file_is_let_go(self, tmp_path):
+    def test_refused_files_are_closed(self, tmp_path):
         path = tmp_path / "bad.wbn"
         path.write_bytes(b"nothing of the kind")
         before = len(list(Path("/proc/self/fd").iterdir()))
@@ -101,7 +101,7 @@ class TestSources:
 
 
 class TestMetadata:
-    def test_b1(self):
+    def test_metadata_of_b1(self):
         metadata = parse_metadata(GOOD)
         assert (metadata.version, metadata.primary_url, metadata.manifest_url) == ("b1", PRIMARY, MANIFEST)
         assert [section.name for section in metadata.sections] == ["index", "manifest", "responses"]
@@ -109,7 +109,7 @@ class TestMetadata:
         first = metadata.requests[PRIMARY]
         assert GOOD[first.offset : first.offset + first.length] == response()
 
-    def test_the_other_versions(self):
+    def test_metadata_of_other_versions(self):
         assert parse_metadata(draft01().written()).version == "draft-01"
         metadata = parse_metadata(b2().written())
         assert (metadata.version, metadata.primary_url, metadata.manifest_url) == ("b2", PRIMARY, None)
@@ -118,13 +118,13 @@ class TestMetadata:
         metadata = parse_metadata(b2().having(primary=None).written())
         assert metadata.primary_url is None
 
-    def test_relative_urls_of_b2_are_relative_to_what_is_given_else_to_the_primary_url(self):
+    def test_relative_urls_of_b2_are_resolved_with_the_base_or_the_primary_url(self):
         relative = b2().having(index=index({"a.css": array(uint(1), uint(10))})).written()
         assert set(parse_metadata(relative).requests) == {PRIMARY + "a.css"}
         base = "https://elsewhere.example/x/site.wbn"
         assert set(parse_metadata(relative, base_url=base).requests) == {"https://elsewhere.example/x/a.css"}
 
-    def test_relative_urls_of_b2_that_are_relative_to_nothing_are_kept(self):
+    def test_relative_urls_of_b2_without_a_base_are_kept(self):
         relative = index({"a.css": array(*map(uint, LOCATIONS[0])), "/b?c": array(*map(uint, LOCATIONS[1]))})
         for primary, expected in ((None, None), (text("a.css"), "a.css")):
             bundle = open_bundle(b2().having(primary=primary, index=relative).written())
@@ -135,20 +135,20 @@ class TestMetadata:
             with pytest.raises(FormatError):
                 parse_metadata(b2().having(primary=None, index=index({wrong: array(uint(1), uint(1))})).written())
 
-    def test_a_section_is_refused_before_the_next_is_looked_at(self):
+    def test_sections_are_refused_in_file_order(self):
         lengths = array(text("manifest"), uint(1), text("index"), uint(9_999), text("responses"), uint(1))
         bad = Parts(lengths=lengths).arranged(("manifest", b"\x01"), ("index", b"\x80"), ("responses", b"\x80"))
         with pytest.raises(FormatError) as caught:
             parse_metadata(bad.written())
         assert caught.value.step.startswith("3.3.2 step 1")
 
-    def test_the_metadata_needs_no_byte_of_the_responses(self):
+    def test_metadata_needs_no_byte_of_the_responses(self):
         parts = Parts()
         assert parse_metadata(parts.written()[: parts.at("responses")]) == parse_metadata(GOOD)
         with pytest.raises(FormatError):
             parse_metadata(parts.written()[: parts.at("responses") - 1])
 
-    def test_a_refusal_says_what_where_and_what_instead(self):
+    def test_errors_have_reason_step_offset_and_fallback_url(self):
         bad = Parts().having(manifest=text("relative"))
         with pytest.raises(FormatError) as caught:
             parse_metadata(bad.written())
@@ -158,25 +158,25 @@ class TestMetadata:
             f"the URL 'relative' is not an absolute URL at byte {error.offset} (3.3.2 step 3); try {PRIMARY} instead"
         )
 
-    def test_an_unknown_profile_is_wrong_use(self):
+    def test_unknown_profiles_are_configuration_errors(self):
         with pytest.raises(ConfigurationError, match="'lax' is not a profile"):
             open_bundle(GOOD, profile="lax")
 
-    def test_an_unknown_version_is_a_version_error(self):
+    def test_unknown_versions_are_version_errors(self):
         with pytest.raises(VersionError) as caught:
             parse_metadata(Parts(version=b"\x44b9\0\0").written())
         assert caught.value.fallback_url == PRIMARY
 
 
 class TestFromEnd:
-    def test_a_bundle_behind_anything_else(self):
+    def test_bundle_after_other_content_is_found(self):
         with open_bundle(b"#!/bin/sh\nexit\n" + GOOD, from_end=True) as bundle:
             assert bundle.start == 15
             assert bundle.metadata == parse_metadata(GOOD)
             assert bytes(bundle.response(PRIMARY).payload) == b"hello"
             assert bytes(bundle.raw) == GOOD
 
-    def test_offsets_of_refusals_are_those_of_the_file(self):
+    def test_offsets_of_errors_are_those_of_the_file(self):
         bad = Parts().answering(b"\x83").written()
         with pytest.raises(ResponseError) as alone:
             open_bundle(bad).response(PRIMARY)
@@ -192,12 +192,12 @@ class TestResponses:
         assert found.stored_headers == {"content-type": "text/plain"}
         assert found.headers == {"content-type": "text/plain", "x-content-type-options": "nosniff"}
 
-    def test_nosniff_holds_whatever_was_stored(self):
+    def test_nosniff_replaces_the_stored_value(self):
         fields = {b":status": b"200", b"content-type": b"text/plain", b"x-content-type-options": b"off"}
         bundle = open_bundle(Parts().answering(response(header_map(fields))).written())
         assert bundle.response(PRIMARY).headers["x-content-type-options"] == "nosniff"
 
-    def test_a_url_is_found_as_fetch_would(self):
+    def test_urls_are_found_without_fragments(self):
         bundle = open_bundle(GOOD)
         for url in (PRIMARY, PRIMARY + "#top", "HTTPS://test.EXAMPLE.com", "https://test.example.com:443/"):
             assert bundle.response(url).status == 200
@@ -205,7 +205,7 @@ class TestResponses:
             with pytest.raises(NotInBundle, match="not in the bundle"):
                 bundle.response(url)
 
-    def test_a_cut_payload_is_refused_and_the_rest_is_not(self):
+    def test_cut_payload_does_not_affect_others(self):
         parts = Parts()
         cut = parts.written()[: parts.at("trailer") - 1]
         bundle = open_bundle(cut)
@@ -215,12 +215,12 @@ class TestResponses:
         assert caught.value.step == "3.4 step 12"
         assert caught.value.kind == "response"
 
-    def test_headers_longer_than_the_first_read(self):
+    def test_headers_longer_than_the_first_read_are_read(self):
         fields = {b":status": b"200", b"content-type": b"text/plain", b"x-long": b"y" * 5_000}
         bundle = open_bundle(Parts().answering(response(header_map(fields))).written())
         assert len(bundle.response(PRIMARY).headers["x-long"]) == 5_000
 
-    def test_the_bound_of_the_headers_is_exact(self):
+    def test_size_limit_of_headers_is_exact(self):
         for size, taken in ((524_287, True), (524_288, False)):
             padding = (
                 size - len(header_map({b":status": b"200", b"content-type": b"a/b", b"x": b"y" * 70_000})) + 70_000
@@ -235,7 +235,7 @@ class TestResponses:
                     bundle.response(PRIMARY)
                 assert caught.value.step == "3.4 step 4"
 
-    def test_compat_takes_an_empty_payload_without_a_type(self):
+    def test_compat_accepts_empty_payloads_without_a_type(self):
         empty = Parts().answering(response(header_map({b":status": b"301", b"location": b"/"}), b"")).written()
         with pytest.raises(ResponseError):
             open_bundle(empty).response(PRIMARY)
@@ -244,7 +244,7 @@ class TestResponses:
         with pytest.raises(ResponseError):
             open_bundle(typeless, profile="compat").response(PRIMARY)
 
-    def test_a_claimed_length_allocates_nothing(self):
+    def test_claimed_lengths_are_not_allocated(self):
         endless = Parts().answering(b"\x82\x5b" + b"\xff" * 8).written()
         with pytest.raises(ResponseError) as caught:
             open_bundle(endless).response(PRIMARY)
@@ -256,7 +256,7 @@ class TestResponses:
 
 
 class TestVariants:
-    def test_a_variant_by_its_key(self):
+    def test_variants_are_found_by_key(self):
         bundle = open_bundle(negotiated())
         assert bytes(bundle.response(PRIMARY, "gzip;fr").payload) == b"gzip;fr"
         assert bytes(bundle.response(PRIMARY, "gzip ; en").payload) == b"gzip;en"
@@ -266,7 +266,7 @@ class TestVariants:
         with pytest.raises(NotInBundle, match="has no variants"):
             bundle.response(MANIFEST, "gzip;en")
 
-    def test_a_variant_by_the_request(self):
+    def test_variants_are_selected_by_request_headers(self):
         bundle = open_bundle(negotiated())
         assert bytes(bundle.select(PRIMARY, {"accept-encoding": "br", "ACCEPT-LANGUAGE": "fr"}).payload) == b"br;en"
         assert bytes(bundle.select(PRIMARY, {"Accept-Encoding": "gzip"}).payload) == b"gzip;en"
@@ -276,7 +276,7 @@ class TestVariants:
 
 
 class TestExchanges:
-    def test_every_key_comes_with_its_response_in_the_order_of_the_file(self):
+    def test_exchanges_are_in_file_order(self):
         found = list(open_bundle(negotiated()).exchanges())
         assert [(exchange.url, exchange.variant_key) for exchange in found] == [
             (PRIMARY, "gzip;en"),
@@ -293,7 +293,7 @@ class TestExchanges:
         assert [type(exchange.response) for exchange in found][1] is ResponseError
         assert found[0].response.status == 200
 
-    def test_locations_need_no_response(self):
+    def test_locations_are_yielded_without_loading_responses(self):
         bundle = open_bundle(GOOD)
         assert isinstance(bundle, Bundle)
         assert [place for *_, place in bundle.locations()] == [
@@ -302,7 +302,7 @@ class TestExchanges:
 
 
 @pytest.mark.parametrize("kind", ["bytes", "path", "file"])
-def test_a_payload_stays_valid_when_the_bundle_is_closed(tmp_path, kind):
+def test_payloads_stay_valid_after_close(tmp_path, kind):
     path = tmp_path / "good.wbn"
     path.write_bytes(GOOD)
     with path.open("rb") as file:
@@ -313,7 +313,7 @@ def test_a_payload_stays_valid_when_the_bundle_is_closed(tmp_path, kind):
 
 
 @pytest.mark.parametrize("base_url", ["example.com", "", "/a", "urn:x:y", "https://"])
-def test_a_wrong_base_url_is_the_callers_fault_and_not_the_bundles(base_url):
+def test_invalid_base_urls_are_configuration_errors(base_url):
     target = io.BytesIO()
     with BundleWriter(target, relative_urls=True) as writer:
         writer.add("a.css", headers={"content-type": "text/css"})
@@ -337,13 +337,13 @@ METADATA = Metadata(
 
 
 @pytest.mark.parametrize("url", [f"{SITE}/", SITE, f"{SITE}:443/x/../#part", "HTTPS://Site.Example/"])
-def test_a_url_is_found_in_any_form_and_without_its_fragment(url):
+def test_urls_are_found_in_any_form_and_without_fragment(url):
     assert locate(METADATA, url) == Location(0, 5)
     assert select_location(METADATA, url, {"accept": "text/html"}) == Location(0, 5)
 
 
 @pytest.mark.parametrize("key", ["gzip;fr", "gzip; fr", '"gzip";fr', "gzip ;fr"])
-def test_a_key_is_found_however_it_is_written(key):
+def test_variant_keys_are_found_in_any_spelling(key):
     assert locate(METADATA, f"{SITE}/page", key) == Location(20, 1)
 
 
@@ -358,25 +358,25 @@ def test_a_key_is_found_however_it_is_written(key):
         (f"{SITE}/page", "gzip, br", "has no variant"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_is(url, key, why):
+def test_errors_name_the_existing_variants(url, key, why):
     with pytest.raises(NotInBundle) as missing:
         locate(METADATA, url, key)
     assert why in str(missing.value)
 
 
-def test_a_variant_is_selected_by_the_request():
+def test_best_variant_is_selected():
     headers = {"accept-encoding": "gzip", "accept-language": "fr"}
     assert select_location(METADATA, f"{SITE}/page", headers) == Location(20, 1)
     with pytest.raises(NotInBundle):
         select_location(METADATA, f"{SITE}/other", headers)
 
 
-def test_a_bundle_whose_responses_lie_apart_is_taken_whole() -> None:
+def test_separate_responses_are_accepted() -> None:
     with open_bundle(parts.Bundle().written()) as bundle:
         reject_overlapping_responses(bundle)
 
 
-def test_responses_inside_one_another_are_longer_than_their_bundle() -> None:
+def test_overlapping_responses_are_refused() -> None:
     with (
         open_bundle(parts.nested(3).written()) as bundle,
         pytest.raises(HeadgateError, match=r"3\d\d\d bytes in"),
@@ -384,14 +384,14 @@ def test_responses_inside_one_another_are_longer_than_their_bundle() -> None:
         reject_overlapping_responses(bundle)
 
 
-def test_a_response_that_keys_share_is_one() -> None:
+def test_shared_responses_count_once() -> None:
     entries = {f"{parts.PRIMARY}{number}": parts.entry(parts.LOCATIONS[0]) for number in range(100)}
     entries[parts.MANIFEST] = parts.entry(parts.LOCATIONS[1])
     with open_bundle(parts.Bundle().having(index=parts.index(entries)).written()) as bundle:
         reject_overlapping_responses(bundle)
 
 
-def test_what_was_cut_off_counts_for_nothing() -> None:
+def test_cut_responses_do_not_count() -> None:
     long = parts.response(payload=bytes(100_000))
     whole = parts.Bundle().answering(long).written()
     for end in (len(whole), len(whole) - 10, len(whole) - 100_000):
@@ -399,7 +399,7 @@ def test_what_was_cut_off_counts_for_nothing() -> None:
             reject_overlapping_responses(bundle)
 
 
-def test_a_claim_beyond_the_end_hides_nothing() -> None:
+def test_claims_beyond_the_end_do_not_hide_overlaps() -> None:
     made = parts.nested(50)
     claimed = {name: len(content) for name, content in made.sections.items()} | {"responses": 2**40}
     lengths = parts.array(*(item for name, size in claimed.items() for item in (parts.text(name), parts.uint(size))))

@@ -46,7 +46,7 @@ EXAMPLE = "Accept-Encoding;gzip;br, Accept-Language;en;fr;ja"
         (f'{"a" * 512};"{"b" * 1024}"', (Axis("a" * 512, ("b" * 1024,)),)),
     ],
 )
-def test_a_variants_value_is_a_list_of_lists_of_tokens_and_strings(value: str, axes: tuple[Axis, ...]) -> None:
+def test_variants_are_lists_of_lists_of_tokens_and_strings(value: str, axes: tuple[Axis, ...]) -> None:
     assert parse_variants(value) == axes
     assert parse_variants(write_variants(axes)) == axes
 
@@ -71,7 +71,7 @@ def test_other_than_lists_of_lists_are_invalid(value: str) -> None:
     assert parse_key(value) is None
 
 
-def test_half_a_megabyte_of_anything_is_answered() -> None:
+def test_long_values_are_parsed_in_linear_time() -> None:
     size = 1 << 19
     for value in ('a;"' + "\\\\" * size, "a" + " " * size + "x", "a;" * size, "a," * size, '"' * size, "a;b;c," * size):
         assert parse_variants(value) is None
@@ -79,7 +79,7 @@ def test_half_a_megabyte_of_anything_is_answered() -> None:
     assert parse_variants("a" + " " * size) == (Axis("a", ()),)
 
 
-def test_the_documents_example_is_in_row_major_order() -> None:
+def test_keys_of_the_drafts_example_are_in_row_major_order() -> None:
     """3.3.1 of bundled-exchanges-01, both of its lists."""
     keys = " ".join(variant_keys([ENCODINGS.values, LANGUAGES.values]))
     assert keys == "gzip;en gzip;fr gzip;ja br;en br;fr br;ja"
@@ -114,18 +114,18 @@ def test_keys_are_counted_and_measured_without_making_them() -> None:
         ('"1";"";"*"', ("1", "", "*"), '"1";"";"*"'),
     ],
 )
-def test_a_key_is_written_in_one_form(text: str, values: tuple[str, ...], written: str) -> None:
+def test_keys_have_one_written_form(text: str, values: tuple[str, ...], written: str) -> None:
     assert parse_key(text) == values
     assert write_key(values) == written
 
 
 @pytest.mark.parametrize("text", ["gzip;fr, identity;fr", "gzip,fr", "gzip;fr,"])
-def test_several_keys_are_not_one(text: str) -> None:
+def test_several_keys_are_invalid(text: str) -> None:
     assert parse_key(text) is None
 
 
 @pytest.mark.parametrize("value", ["\u00e9", "a\n", "\x7f", "\ud800"])
-def test_what_no_string_can_hold_is_refused_with_a_sentence(value: str) -> None:
+def test_values_other_than_printable_ascii_are_refused(value: str) -> None:
     with pytest.raises(ConfigurationError, match="printable ASCII"):
         write_key([value])
     with pytest.raises(ConfigurationError, match="printable ASCII"):
@@ -152,42 +152,42 @@ def choose(variants: str, request: dict[str, str]) -> str | None:
         ({"accept-encoding": "zstd, identity"}, None),
     ],
 )
-def test_the_documents_example_is_chosen_from(request_headers: dict[str, str], key: str | None) -> None:
+def test_selection_in_the_drafts_example(request_headers: dict[str, str], key: str | None) -> None:
     assert choose(EXAMPLE, request_headers) == key
 
 
-def test_each_axis_is_chosen_by_its_own_field() -> None:
+def test_each_axis_is_selected_by_its_field() -> None:
     """Variants 4.1: the first of the Possible Keys has the first of each axis's sorted values."""
     request = {"accept-language": "fr;q=1.0, en;q=0.1", "accept-encoding": "gzip"}
     assert choose("Accept-Language;en;fr;de, Accept-Encoding;gzip;br", request) == "fr;gzip"
     assert choose("Accept-Encoding;gzip;br, Accept-Language;en;fr;de", request) == "gzip;fr"
 
 
-def test_identity_is_chosen_only_where_it_is_a_value() -> None:
+def test_identity_is_selected_only_if_it_is_a_value() -> None:
     """Variants A.2 step 4: identity is sorted in "if it is not present", also where there is no such response."""
     assert choose("Accept-Encoding;gzip;identity", {}) == "identity"
     assert choose("Accept-Encoding;gzip", {}) is None
     assert choose("Accept-Encoding;gzip", {"accept-encoding": "identity, gzip;q=0.5"}) == "gzip"
 
 
-def test_variants_that_do_not_overlap_the_request_give_the_default() -> None:
+def test_default_is_selected_without_a_match() -> None:
     """Variants 4.3.2: "even though it's not in the set the client prefers"."""
     assert choose("Accept-Language;en;fr;de", {"accept-language": "es;q=1.0, ja;q=0.8"}) == "en"
 
 
-def test_an_axis_that_no_mechanism_is_for_leaves_nothing_to_choose_by() -> None:
+def test_unknown_axes_have_no_selection() -> None:
     request = {"accept-language": "en", "cookie": "a", "dpr": "b"}
     for name in ("Cookie", "DPR", "Accept-Languages", '"Accept Language"', '""'):
         assert choose(f"Accept-Language;en, {name};a;b", request) is None
 
 
-def test_an_axis_without_values_makes_no_key() -> None:
+def test_axes_without_values_have_no_selection() -> None:
     assert choose("Accept-Language", {}) is None
     assert choose("Accept", {"accept": "*/*"}) is None
     assert choose("Accept-Encoding", {}) is None
 
 
-def test_field_names_are_compared_without_regard_to_case_and_their_values_combined() -> None:
+def test_fields_of_one_name_in_any_case_are_combined() -> None:
     for request in ({"Accept-Language": "de", "accept-language": "fr;q=0.1"}, {"ACCEPT-LANGUAGE": "fr;q=0.1,de"}):
         assert choose("aCCEPT-lANGUAGE;en;fr;de", request) == "de"
 
@@ -233,7 +233,7 @@ def sort(field_name: str, field: str | None, values: str) -> list[str]:
         (",;q=1,, text, text/html;q=x", "image/png text/html", "text/html"),
     ],
 )
-def test_accept(field: str | None, values: str, expected: str) -> None:
+def test_accept_sorts_media_types(field: str | None, values: str, expected: str) -> None:
     assert sort("accept", field, values) == expected.split()
 
 
@@ -269,7 +269,7 @@ def test_accept(field: str | None, values: str, expected: str) -> None:
         ("*", "identity gzip", "identity gzip identity"),
     ],
 )
-def test_accept_encoding(field: str | None, values: str, expected: str) -> None:
+def test_accept_encoding_sorts_codings(field: str | None, values: str, expected: str) -> None:
     found = sort("accept-encoding", field, values)
     assert found == expected.split()
 
@@ -310,7 +310,7 @@ def test_accept_encoding(field: str | None, values: str, expected: str) -> None:
         ("-, en-, --", "en en--a -", "- en--a"),
     ],
 )
-def test_accept_language(field: str | None, values: str, expected: str) -> None:
+def test_accept_language_sorts_languages(field: str | None, values: str, expected: str) -> None:
     assert sort("accept-language", field, values) == expected.split()
 
 

@@ -37,18 +37,18 @@ class TestHeads:
             (2**64 - 1, "1bffffffffffffffff"),
         ],
     )
-    def test_the_shortest_head_is_written_and_read_back(self, argument, written):
+    def test_heads_are_written_in_their_shortest_form(self, argument, written):
         assert head(UINT, argument).hex() == written
         assert read_head(bytes.fromhex(written)) == (UINT, argument, len(written) // 2)
         assert head_size(bytes.fromhex(written)[0]) == len(written) // 2
 
     @pytest.mark.parametrize("major", [UINT, BYTES, TEXT, ARRAY, MAP])
-    def test_the_major_type_is_the_top_three_bits(self, major):
+    def test_major_type_is_in_the_top_three_bits(self, major):
         assert head(major, 1)[0] == major << 5 | 1
         assert read_head(head(major, 300))[:2] == (major, 300)
 
     @pytest.mark.parametrize("written", ["1817", "1900ff", "1a0000ffff", "1b00000000ffffffff"])
-    def test_a_longer_head_than_needed_is_refused(self, written):
+    def test_heads_longer_than_needed_are_refused(self, written):
         with pytest.raises(CborError, match="shortest") as caught:
             read_head(bytes.fromhex(written))
         assert caught.value.step == "3.5.3 step 3"
@@ -59,7 +59,7 @@ class TestHeads:
             read_head(bytes([first]) + bytes(9))
         assert caught.value.step == "3.5.3 step 3"
 
-    def test_a_head_that_is_cut_is_refused_at_its_place(self):
+    def test_cut_heads_are_refused_with_their_offset(self):
         with pytest.raises(CborError) as caught:
             read_head(b"\0\0\x1a\0\0\0", 2)
         assert (caught.value.step, caught.value.offset) == ("3.5.3 step 3", 2)
@@ -85,22 +85,22 @@ class TestEncode:
     def test_values_have_one_encoding(self, value, written):
         assert encode(value).hex() == written
 
-    def test_map_keys_sort_by_their_bytes_whole(self):
+    def test_map_keys_sort_by_their_encoded_bytes(self):
         # RFC 8949, section 4.2.1: bytewise, so a shorter key comes first because its head does.
         assert encode({"bb": 1, "c": 2}) == b"\xa2" + text("c") + b"\x02" + text("bb") + b"\x01"
 
     @pytest.mark.parametrize("value", [-1, 2**64, 1.5, None, object()])
-    def test_what_no_bundle_holds_is_refused(self, value):
+    def test_values_without_an_encoding_raise_type_errors(self, value):
         with pytest.raises(TypeError):
             encode(value)
 
-    def test_pieces(self):
+    def test_encoded_parts_are_assembled(self):
         assert data(b"x" * 24)[:2] == b"\x58\x18"
         assert array([b"\x01", b"\x02"]) == b"\x82\x01\x02"
 
 
 class TestItems:
-    def test_each_kind_is_taken_in_turn(self):
+    def test_items_of_each_kind_are_read_in_turn(self):
         items = Items(encode([7, b"x", "y", {"k": 1}]))
         assert items.array(4) == 4
         assert (items.uint(), items.data(), items.text()) == (7, b"x", "y")
@@ -128,20 +128,20 @@ class TestItems:
         assert caught.value.step == step
 
     @pytest.mark.parametrize(("keys", "fault"), [("ba", "is not in order"), ("aa", "appears twice")])
-    def test_keys_out_of_order_or_twice_are_refused(self, keys, fault):
+    def test_unsorted_and_duplicate_keys_are_refused(self, keys, fault):
         items = Items(b"\xa2" + b"".join(text(key) + b"\x01" for key in keys))
         with pytest.raises(CborError, match=fault) as caught:
             [items.uint() for _ in items.entries(items.text)]
         assert (caught.value.step, caught.value.offset) == ("3.5.1 step 2", 4)
 
-    def test_bytes_behind_the_item_are_refused(self):
+    def test_bytes_after_the_item_are_refused(self):
         items = Items(b"\x01\x02")
         items.uint()
         with pytest.raises(CborError) as caught:
             items.end()
         assert (caught.value.step, caught.value.offset) == ("3.5.1 step 3", 1)
 
-    def test_an_array_of_another_length_is_refused(self):
+    def test_arrays_of_another_length_are_refused(self):
         with pytest.raises(CborError, match="has 2 items, expected 3"):
             Items(b"\x82\x01\x02").array(3)
 
@@ -164,7 +164,7 @@ class TestAny:
             "a0",
         ],
     )
-    def test_well_formed_and_deterministic_is_taken_whole(self, written):
+    def test_well_formed_deterministic_items_are_read(self, written):
         source = bytes.fromhex(written)
         assert Items(source + b"\0").any() == source
 
@@ -186,19 +186,19 @@ class TestAny:
             ("61ff", "3.5.1 step 1"),
         ],
     )
-    def test_anything_else_is_refused(self, written, step):
+    def test_other_items_are_refused(self, written, step):
         with pytest.raises(CborError) as caught:
             Items(bytes.fromhex(written)).any()
         assert caught.value.step == step
 
     @pytest.mark.parametrize("level", [b"\x81", b"\xc1", b"\xa1\0"])
-    def test_an_item_nests_to_a_bound_that_no_recursion_sets(self, level):
+    def test_nesting_is_limited_without_recursion(self, level):
         deep = level * MAX_NESTING + b"\0"
         assert len(Items(deep).any()) == len(deep)
         with pytest.raises(CborError, match=f"items nest more than {MAX_NESTING} deep"):
             Items(level + deep).any()
 
-    def test_keys_that_nest_are_compared_without_copying_them_at_each_level(self):
+    def test_nested_keys_are_compared_without_copies(self):
         # Each level's second key holds all the levels below: copied each time, this would be 9 GB.
         levels = 60_000
         nested = b"\xa2\0\0" * levels + b"\x01" + b"\0" * levels

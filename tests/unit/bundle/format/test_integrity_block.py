@@ -55,7 +55,7 @@ def block(
     return cbor.encode([MAGIC, version, attributes, list(signatures), *more])
 
 
-def test_a_block_is_read_and_written_again() -> None:
+def test_blocks_are_read_and_written_unchanged() -> None:
     found = read(SIGNED)
     assert found is not None
     assert SIGNED[found.length :] == BUNDLE
@@ -70,11 +70,11 @@ def test_a_block_is_read_and_written_again() -> None:
 
 
 @pytest.mark.parametrize("content", [BUNDLE, b"", b"\x84", SIGNED[:9], b"garbage, at length", SIGNED[1:]])
-def test_what_begins_otherwise_has_no_block(content: bytes) -> None:
+def test_other_content_has_no_block(content: bytes) -> None:
     assert read(content) is None
 
 
-def test_not_one_byte_behind_the_block_is_asked_for() -> None:
+def test_no_byte_after_the_block_is_requested() -> None:
     """A stream may have no more to give yet."""
     source = Watched(SIGNED)
     found = drive(integrity_block_parser(), source.read)
@@ -82,7 +82,7 @@ def test_not_one_byte_behind_the_block_is_asked_for() -> None:
     assert found.length == source.asked == len(SIGNED) - len(BUNDLE)
 
 
-def test_every_prefix_of_a_block_is_cut_or_none() -> None:
+def test_every_prefix_of_a_block_is_refused_or_no_block() -> None:
     length = len(SIGNED) - len(BUNDLE)
     for end in range(length):
         if end < 10:
@@ -93,7 +93,7 @@ def test_every_prefix_of_a_block_is_cut_or_none() -> None:
         assert (refusal.value.step, refusal.value.offset) == ("integrity block", end)
 
 
-def test_changed_bytes_are_answered_or_refused() -> None:
+def test_changed_blocks_are_read_or_refused() -> None:
     for position in range(len(SIGNED) - len(BUNDLE)):
         for bits in (1, 2, 0x20, 0x40, 0x80, 0xFF):
             changed = bytearray(SIGNED)
@@ -110,7 +110,7 @@ def test_unknown_version_is_a_version_error(version: bytes) -> None:
     assert refusal.value.offset == 10
 
 
-def test_a_block_of_the_earlier_version_can_be_stepped_over() -> None:
+def test_blocks_of_version_1b_are_skipped() -> None:
     content = cbor.encode([MAGIC, b"1b\0\0", [ENTRY]])
     found = read(content + BUNDLE)
     assert found is not None
@@ -137,7 +137,7 @@ def test_a_block_of_the_earlier_version_can_be_stepped_over() -> None:
         (block()[:-1] + b"\x81\x1c", "reserved"),
     ],
 )
-def test_a_block_of_another_shape_is_a_format_error(content: bytes, words: str) -> None:
+def test_malformed_blocks_are_format_errors(content: bytes, words: str) -> None:
     with pytest.raises(FormatError, match=words):
         read(content + BUNDLE)
 
@@ -152,14 +152,14 @@ def test_a_block_of_another_shape_is_a_format_error(content: bytes, words: str) 
         b"\x9a\x00\x08\x00\x00",
     ],
 )
-def test_what_is_claimed_and_cannot_fit_is_never_waited_for(claim: bytes) -> None:
+def test_claimed_lengths_over_the_limit_are_refused_at_once(claim: bytes) -> None:
     source = Watched(block()[:-1] + claim)
     with pytest.raises(FormatError, match=f"more than {MAX_BLOCK_SIZE} bytes"):
         drive(integrity_block_parser(), source.read)
     assert source.asked <= len(source.content)
 
 
-def test_the_longest_block_is_read_and_the_next_is_not() -> None:
+def test_blocks_are_read_up_to_the_size_limit() -> None:
     filler = MAX_BLOCK_SIZE - len(block(b"")) - 4
     longest = block(bytes(filler))
     assert len(longest) == MAX_BLOCK_SIZE
@@ -168,7 +168,7 @@ def test_the_longest_block_is_read_and_the_next_is_not() -> None:
         read(block(bytes(filler + 1)))
 
 
-def test_a_block_may_nest_as_deep_as_it_fits() -> None:
+def test_nesting_is_limited_by_the_block_size_alone() -> None:
     found = read(block()[:-1] + b"\x81" * 100_000 + b"\x00")
     assert found is not None
     assert [len(entry.byte_attributes) for entry in found.signatures] == [0]

@@ -55,34 +55,34 @@ def taken(layout: PayloadLayout, payload: bytes, start: int, stop: int) -> bytes
     return b"".join(payload[offset : offset + length] for offset, length in layout.spans(start, stop))
 
 
-def test_a_message_of_one_record() -> None:
+def test_example_of_one_record() -> None:
     content, proven = encoded(MESSAGE, 41)
     assert content == (41).to_bytes(8, "big") + MESSAGE
     assert proven.digest == ONE_RECORD
 
 
-def test_a_message_of_three_records() -> None:
+def test_example_of_three_records() -> None:
     content, proven = encoded(MESSAGE, 16)
     records = [MESSAGE[:16], SECOND_PROOF, MESSAGE[16:32], THIRD_PROOF, MESSAGE[32:]]
     assert content == (16).to_bytes(8, "big") + b"".join(records)
     assert proven.digest == THREE_RECORDS
 
 
-def test_the_encoding_of_nothing_is_nothing() -> None:
+def test_empty_content_has_an_empty_encoding() -> None:
     content, proven = encoded(b"")
     assert (content, proven.digest) == (b"", EMPTY)
     assert decoded(b"", EMPTY) == b""
 
 
 @given(st.binary(max_size=200), st.integers(1, 70))
-def test_what_is_encoded_is_decoded_again(content: bytes, record_size: int) -> None:
+def test_encoded_content_is_decoded(content: bytes, record_size: int) -> None:
     written, proven = encoded(content, record_size)
     assert len(written) == proven.length
     assert decoded(written, proven.digest) == content
 
 
 @given(st.binary(min_size=1, max_size=100), st.integers(1, 40), st.data())
-def test_no_byte_can_change_and_none_can_be_missing(content: bytes, record_size: int, data: st.DataObject) -> None:
+def test_changed_and_cut_payloads_are_refused(content: bytes, record_size: int, data: st.DataObject) -> None:
     written, proven = encoded(content, record_size)
     position = data.draw(st.integers(8, len(written) - 1))
     changed = bytearray(written)
@@ -93,7 +93,7 @@ def test_no_byte_can_change_and_none_can_be_missing(content: bytes, record_size:
 
 
 @given(st.binary(min_size=1, max_size=100), st.integers(1, 40), st.integers(0, 20_000))
-def test_another_record_size_changes_no_payload(content: bytes, record_size: int, other: int) -> None:
+def test_every_record_size_gives_the_same_content(content: bytes, record_size: int, other: int) -> None:
     """It is not proven by itself: a payload of one record may claim any that is long enough, and is still the same."""
     written, proven = encoded(content, record_size)
     try:
@@ -104,7 +104,7 @@ def test_another_record_size_changes_no_payload(content: bytes, record_size: int
 
 
 @given(st.binary(max_size=100), st.integers(1, 40), st.data())
-def test_any_part_is_found_without_what_is_before_it(content: bytes, record_size: int, data: st.DataObject) -> None:
+def test_parts_are_found_without_the_content_before_them(content: bytes, record_size: int, data: st.DataObject) -> None:
     written, proven = encoded(content, record_size)
     layout = verify_payload(memoryview(written), parse_mi_digest(proven.digest) or b"")
     assert layout.length == len(content)
@@ -113,13 +113,13 @@ def test_any_part_is_found_without_what_is_before_it(content: bytes, record_size
     assert taken(layout, written, start, stop) == content[start:stop]
 
 
-def test_a_payload_that_is_all_content_has_one_part() -> None:
+def test_uncoded_payloads_have_one_part() -> None:
     assert list(PayloadLayout(9).spans(2, 7)) == [(2, 5)]
     assert list(PayloadLayout(9).spans(2, 2)) == []
 
 
 @pytest.mark.parametrize("byte", [8, 8 + 5 * 4128, -1])
-def test_a_refusal_says_which_record_and_where(byte: int) -> None:
+def test_errors_name_the_record_and_its_offset(byte: int) -> None:
     content, proven = encoded(bytes(4096 * 600 + 1))
     changed = bytearray(content)
     changed[byte] ^= 1
@@ -129,7 +129,7 @@ def test_a_refusal_says_which_record_and_where(byte: int) -> None:
     assert caught.value.offset == 8 + number * 4128
 
 
-def test_no_more_is_asked_for_at_once_than_a_reader_should_hold() -> None:
+def test_read_requests_are_bounded() -> None:
     content, proven = encoded(bytes(4096 * 600 + 1))
     asked = []
 
@@ -145,7 +145,7 @@ def test_no_more_is_asked_for_at_once_than_a_reader_should_hold() -> None:
     assert len(asked) < 6
 
 
-def test_what_ends_before_it_should_is_refused() -> None:
+def test_cut_payloads_are_refused() -> None:
     content, proven = encoded(bytes(9000))
     for there in (0, 7, 8, 5000, len(content) - 1):
         parser = payload_layout_parser(Location(0, len(content)), parse_mi_digest(proven.digest) or b"")
@@ -154,13 +154,13 @@ def test_what_ends_before_it_should_is_refused() -> None:
 
 
 @pytest.mark.parametrize("record_size", [0, 16_385, 2**64 - 1])
-def test_a_record_size_that_a_reader_need_not_keep_is_refused(record_size: int) -> None:
+def test_record_sizes_over_the_limit_are_refused(record_size: int) -> None:
     proof = hashlib.sha256(MESSAGE + b"\0").digest()
     with pytest.raises(MerkleIntegrityError, match="record size"):
         verify_payload(memoryview(record_size.to_bytes(8, "big") + MESSAGE), proof)
 
 
-def test_the_largest_record_is_read() -> None:
+def test_records_of_the_maximum_size_are_read() -> None:
     content, proven = encoded(bytes(16_384), 16_384)
     assert decoded(content, proven.digest) == bytes(16_384)
 
@@ -186,7 +186,7 @@ def test_record_size_alone_is_not_an_empty_payload() -> None:
         ("mi-sha256-03=é", False),
     ],
 )
-def test_the_proof_is_found_in_a_digest_header(digest: str, found: bool) -> None:
+def test_proof_is_parsed_from_the_digest_header(digest: str, found: bool) -> None:
     assert (parse_mi_digest(digest) is not None) is found
 
 
@@ -203,7 +203,7 @@ def test_the_proof_is_found_in_a_digest_header(digest: str, found: bool) -> None
         ("", None),
     ],
 )
-def test_the_coding_is_undone_where_it_was_the_last(codings: str, left: str | None) -> None:
+def test_coding_is_removed_if_it_is_the_last(codings: str, left: str | None) -> None:
     assert without_mi_coding(codings) == left
 
 
@@ -231,7 +231,7 @@ def content(response: DecodedResponse) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["small_b1.wbn", "variants_b1.wbn"])
-def test_what_is_signed_is_shown_as_it_was_before(name: str) -> None:
+def test_signed_responses_are_decoded_to_the_originals(name: str) -> None:
     plain = (VECTORS / name).read_bytes()
     with (
         open_bundle(plain, profile="compat") as before,
@@ -246,7 +246,7 @@ def test_what_is_signed_is_shown_as_it_was_before(name: str) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", LONG, LONG[:4096], LONG[:8192]])
-def test_any_part_of_it_is_found(payload: bytes) -> None:
+def test_parts_of_decoded_content_are_found(payload: bytes) -> None:
     with open_bundle(signers.vouched(bundle_of({}, payload))) as bundle:
         shown = found(bundle)
         assert shown.length == len(payload)
@@ -257,7 +257,7 @@ def test_any_part_of_it_is_found(payload: bytes) -> None:
                 assert all(pieces)
 
 
-def test_nothing_is_copied() -> None:
+def test_decoded_pieces_are_views() -> None:
     with open_bundle(signers.vouched(bundle_of({}, LONG))) as bundle:
         shown = found(bundle)
         pieces = list(shown.pieces(0, shown.length))
@@ -265,7 +265,7 @@ def test_nothing_is_copied() -> None:
         assert all(piece.obj is bundle.raw.obj for piece in pieces)
 
 
-def test_other_codings_and_the_entity_tag_stay() -> None:
+def test_other_codings_and_the_entity_tag_are_kept() -> None:
     headers = {"content-encoding": "gzip", "etag": '"strong"', "repr-digest": "sha-256=:AAAA:"}
     with open_bundle(signers.vouched(bundle_of(headers, ZIPPED))) as bundle:
         assert bundle.response(URL).stored_headers["content-encoding"] == "gzip, mi-sha256-03"
@@ -274,7 +274,7 @@ def test_other_codings_and_the_entity_tag_stay() -> None:
         assert gzip.decompress(content(shown)) == LONG
 
 
-def test_a_length_is_that_of_what_is_shown() -> None:
+def test_content_length_is_that_of_the_decoded_content() -> None:
     coded = mi_encode(memoryview(LONG))
     headers = {"content-encoding": "MI-SHA256-03", "digest": f"sha-256=AAAA, {coded.digest}"}
     with open_bundle(bundle_of({**headers, "content-length": str(coded.length)}, b"".join(coded))) as bundle:
@@ -284,7 +284,7 @@ def test_a_length_is_that_of_what_is_shown() -> None:
 
 
 @pytest.mark.parametrize("codings", ["", "gzip", "mi-sha256-03, gzip", "mi-sha256"])
-def test_what_is_not_so_coded_is_left_alone(codings: str) -> None:
+def test_other_responses_are_unchanged(codings: str) -> None:
     headers = {"digest": "mi-sha256-03=AAAA", "content-length": "9"} | (
         {"content-encoding": codings} if codings else {}
     )
@@ -297,7 +297,7 @@ def test_what_is_not_so_coded_is_left_alone(codings: str) -> None:
 
 
 @pytest.mark.parametrize("digest", [{}, {"digest": "sha-256=AAAA"}, {"digest": "mi-sha256-03=AAAA"}])
-def test_without_a_digest_nothing_is_shown(digest: dict[str, str]) -> None:
+def test_coded_responses_without_a_digest_are_refused(digest: dict[str, str]) -> None:
     payload = b"".join(mi_encode(memoryview(LONG)))
     source = bundle_of({"content-encoding": "mi-sha256-03", **digest}, payload)
     with (
@@ -309,7 +309,7 @@ def test_without_a_digest_nothing_is_shown(digest: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("byte", "number"), [(8, 0), (4103, 0), (4104, 0), (4136, 1), (8 + 2 * 4128, 2), (-1, 3)])
-def test_a_payload_that_was_changed_is_refused_and_where(byte: int, number: int) -> None:
+def test_changed_payloads_are_refused_with_their_offset(byte: int, number: int) -> None:
     before = b"anything " * 10
     signed = signers.vouched(bundle_of({}, LONG))
     source = before + signers.tampered(signed, URL, byte=byte)
@@ -325,7 +325,7 @@ def test_a_payload_that_was_changed_is_refused_and_where(byte: int, number: int)
         assert error.fallback_url == URL
 
 
-def test_an_empty_payload_is_checked_as_well() -> None:
+def test_empty_payloads_are_verified() -> None:
     coded = {"content-encoding": "mi-sha256-03", "digest": mi_encode(memoryview(b"")).digest}
     with open_bundle(bundle_of(coded, b"", status=301)) as bundle:
         assert (content(found(bundle)), found(bundle).decoded.headers) == (b"", TEXT)

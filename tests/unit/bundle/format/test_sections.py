@@ -19,19 +19,19 @@ def b2_entry(offset: int, length: int) -> bytes:
 
 
 class TestOneLocation:
-    def test_locations_count_from_the_first_byte_of_the_bundle(self):
+    def test_offsets_count_from_the_first_byte_of_the_bundle(self):
         source = index({"https://a.example/": entry((1, 20)), URLS[0]: entry((21, 30))})
         assert read_index(source, RULES) == {"https://a.example/": Location(1_001, 20), URLS[0]: Location(1_021, 30)}
 
-    def test_many_urls_of_one_origin(self):
+    def test_many_urls_of_one_origin_are_read(self):
         source = index({url: entry((number, 1)) for number, url in enumerate(URLS)})
         assert read_index(source, RULES) == {url: Location(1_000 + n, 1) for n, url in enumerate(URLS)}
 
-    def test_urls_come_in_normal_form(self):
+    def test_urls_are_normalized(self):
         source = index({"HTTPS://Test.EXAMPLE.com:443/a/./b": entry((1, 2)), "urn:x:y": entry((3, 4))})
         assert set(read_index(source, RULES)) == {"https://test.example.com/a/b", "urn:x:y"}
 
-    def test_the_bound_of_the_section_is_exact(self):
+    def test_locations_may_end_with_the_section(self):
         assert read_index(index({URLS[0]: entry((0, 500))}), RULES)
         for offset, length in ((1, 500), (500, 1), (2**64 - 1, 2**64 - 1)):
             with pytest.raises(StepError, match="ends beyond") as caught:
@@ -39,7 +39,7 @@ class TestOneLocation:
             assert caught.value.step == "3.3.1 step 3.1"
 
     @pytest.mark.parametrize("spoiler", ["https://test.example.com/a/long/../path/x", URLS[0] + "/é", URLS[0] + "'"])
-    def test_one_unusual_url_among_many_spoils_nothing(self, spoiler):
+    def test_one_unusual_url_among_many_is_read(self, spoiler):
         entries = {url: entry((number, 1)) for number, url in enumerate(URLS)}
         found = read_index(index(entries | {spoiler: entry((77, 1))}), RULES)
         assert len(found) == len(URLS) + 1
@@ -70,7 +70,7 @@ class TestOneLocation:
     @pytest.mark.parametrize(
         "value", [b"\x80", b"\x81\x40", array(data(b""), uint(1)), b"\x84\x40\1\1\1", b"\xa0", b"\1"]
     )
-    def test_a_value_of_another_shape_is_refused(self, value):
+    def test_malformed_values_are_refused(self, value):
         with pytest.raises(CborError) as caught:
             read_index(index({URLS[0]: value}), RULES)
         assert caught.value.step == "3.5.1 step 5"
@@ -84,12 +84,12 @@ class TestOneLocation:
         with pytest.raises(CborError):
             read_index(b"\xb8" + bytes([len(URLS)]) + b"".join(entries[:19] + entries[20:21] + entries[19:20]), RULES)
 
-    def test_without_variants_there_is_one_location(self):
+    def test_several_locations_without_variants_are_refused(self):
         with pytest.raises(StepError) as caught:
             read_index(index({URLS[0]: entry((0, 1), (1, 1))}), RULES)
         assert caught.value.step == "3.3.1 step 4.3.1"
 
-    def test_a_count_that_lies_is_refused_at_once(self):
+    def test_wrong_count_of_entries_is_refused_at_once(self):
         with pytest.raises(CborError):
             read_index(b"\xbb" + b"\xff" * 8 + text(URLS[0]) + entry((0, 1)), RULES)
 
@@ -110,7 +110,7 @@ class TestVariants:
         assert list(shared.locations.values()) == [Location(1_000, 1)] * 2
 
     @pytest.mark.parametrize(("count", "step"), [(3, "3.3.1 step 4.4.3"), (5, "3.3.1 step 4.4.3")])
-    def test_the_number_of_locations_is_that_of_the_keys(self, count, step):
+    def test_wrong_number_of_locations_is_refused(self, count, step):
         with pytest.raises(StepError) as caught:
             read_index(index({URLS[0]: entry(*[(0, 1)] * count, variants=self.VALUE)}), RULES)
         assert caught.value.step == step
@@ -120,7 +120,7 @@ class TestVariants:
             read_index(index({URLS[0]: entry((0, 1), variants=b";;,")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.1"
 
-    def test_ten_thousand_keys_are_taken_and_no_more(self):
+    def test_variant_keys_of_a_url_are_limited_to_ten_thousand(self):
         ten = ";".join(f"v{number}" for number in range(10))
         most = ", ".join(f"a{axis};{ten}" for axis in range(4)).encode()
         found = read_index(index({URLS[0]: entry(*[(0, 1)] * 10_000, variants=most)}), RULES)
@@ -129,7 +129,7 @@ class TestVariants:
             read_index(index({URLS[0]: entry((0, 1), variants=most + b", b;x;y")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.2"
 
-    def test_keys_that_together_are_a_mebibyte_long_are_taken_and_no_longer_ones(self):
+    def test_text_of_variant_keys_is_limited_to_a_mebibyte(self):
         thousand = "a;" + ";".join(f"v{number:04}" for number in range(1_024))
         locations = [(0, 1)] * 1_024
         most = f"{thousand}, b;{'b' * 1_018}".encode()
@@ -138,7 +138,7 @@ class TestVariants:
             read_index(index({URLS[0]: entry(*locations, variants=most + b"b")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.2"
 
-    def test_what_is_held_of_variants_grows_with_the_bytes_of_the_index_and_not_with_the_text_of_the_keys(self):
+    def test_memory_for_variants_grows_with_the_index_and_not_with_the_keys(self):
         hundred = ";".join(f"v{number}" for number in range(100))
         value = f"a;{hundred}, b;{'b' * 100}".encode()
         source = index({f"{URLS[0]}{number:03}": entry(*[(0, 0)] * 100, variants=value) for number in range(200)})
@@ -147,7 +147,7 @@ class TestVariants:
         assert len(found[f"{URLS[0]}199"].locations) == 100
         assert found[f"{URLS[0]}199"].locations[f"v99;{'b' * 100}"] == Location(1_000, 0)
 
-    def test_variant_keys_are_bounded_in_all(self, monkeypatch):
+    def test_variant_keys_of_all_urls_are_limited(self, monkeypatch):
         monkeypatch.setattr("headgate.bundle.format.sections.MAX_TOTAL_KEYS", 8)
         entries = {url: entry(*[(0, 1)] * 4, variants=self.VALUE) for url in URLS[:3]} | {URLS[3]: entry((0, 1))}
         assert read_index(index({url: entries[url] for url in (URLS[0], URLS[1], URLS[3])}), RULES)
@@ -165,7 +165,7 @@ def held(found: VariantSet) -> int:
 
 
 class TestB2:
-    def test_a_value_is_one_location(self):
+    def test_index_values_are_one_location(self):
         source = index({url: b2_entry(number, 1) for number, url in enumerate(URLS)})
         assert read_index(source, B2) == {url: Location(1_000 + n, 1) for n, url in enumerate(URLS)}
 
@@ -177,6 +177,6 @@ class TestB2:
             "https://base.example/dir/page",
         }
 
-    def test_a_value_of_b1_is_refused(self):
+    def test_index_values_of_b1_are_refused(self):
         with pytest.raises(CborError, match="3 items, the form of b1; expected 2"):
             read_index(index({URLS[0]: entry((0, 1))}), B2)

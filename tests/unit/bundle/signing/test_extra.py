@@ -39,7 +39,7 @@ def test_signing_and_verifying_name_the_extra() -> None:
                 use()
 
 
-def test_a_block_is_read_and_removed_without() -> None:
+def test_blocks_are_read_and_removed_without_the_extra() -> None:
     out = io.BytesIO()
     with swbn() as bundle:
         remove_integrity(bundle, out)
@@ -51,6 +51,6 @@ def test_unsigned_bundle_needs_no_extra() -> None:
         assert not verify_bundle(bundle, now=0).valid
 
 
-def test_importing_the_room_imports_no_cryptography() -> None:
+def test_importing_the_package_imports_no_cryptography() -> None:
     script = "import sys, headgate.bundle.signing; sys.exit('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

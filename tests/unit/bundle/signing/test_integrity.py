@@ -76,7 +76,7 @@ def by_p256(**options: Any) -> list[Any]:
     return [attributes, P256.sign(message(attributes, **options), ec.ECDSA(SHA256()))]
 
 
-def test_what_wbn_sign_wrote_is_valid() -> None:
+def test_bundles_of_wbn_sign_are_valid() -> None:
     with open_bundle(SIGNED) as bundle:
         verification = verify_bundle(bundle, now=0)
         assert (verification.valid, verification.web_bundle_id) == (True, ID)
@@ -94,7 +94,7 @@ def valid_at_all(content: bytes) -> bool:
 
 
 @pytest.mark.parametrize("second", [False, True])
-def test_no_byte_can_change(second: bool) -> None:
+def test_every_changed_byte_is_detected(second: bool) -> None:
     content = added(SIGNED, P256) if second else SIGNED
     assert valid_at_all(content)
     for position in range(len(content)):
@@ -104,27 +104,27 @@ def test_no_byte_can_change(second: bool) -> None:
             assert not valid_at_all(bytes(changed)), position
 
 
-def test_no_byte_can_be_added_or_missing() -> None:
+def test_added_and_missing_bytes_are_detected() -> None:
     assert not valid_at_all(SIGNED + b"\0")
     assert not valid_at_all(b"\0" + SIGNED)
     for end in range(len(SIGNED)):
         assert not valid_at_all(SIGNED[:end])
 
 
-def test_a_bundle_without_signatures_is_not_valid() -> None:
+def test_bundles_without_signatures_are_not_valid() -> None:
     with open_bundle(BUNDLE) as bundle:
         verification = verify_bundle(bundle, now=0)
     assert (verification.valid, verification.web_bundle_id, verification.signatures) == (False, None, ())
 
 
-def test_what_was_signed_by_hand_is_valid() -> None:
+def test_bundles_signed_by_hand_are_valid() -> None:
     assert codes(forged(by_ed())) == [None]
     assert codes(forged(by_p256(web_bundle_id=P256_ID), web_bundle_id=P256_ID)) == [None]
     assert codes(forged(by_ed(), by_p256())) == [None, None]
 
 
 @pytest.mark.parametrize(("key", "web_bundle_id"), [(ED, ED_ID), (P256, P256_ID)])
-def test_what_is_signed_is_valid_and_named_by_its_key(key: keys.PrivateKey, web_bundle_id: str) -> None:
+def test_signed_bundles_are_valid_and_have_the_id_of_the_key(key: keys.PrivateKey, web_bundle_id: str) -> None:
     content = added(BUNDLE, key)
     assert content.endswith(BUNDLE)
     assert block_of(content).web_bundle_id == web_bundle_id
@@ -133,11 +133,11 @@ def test_what_is_signed_is_valid_and_named_by_its_key(key: keys.PrivateKey, web_
     assert removed(content) == BUNDLE
 
 
-def test_a_block_of_ours_is_the_block_by_hand() -> None:
+def test_blocks_equal_those_made_by_hand() -> None:
     assert added(BUNDLE, ED) == forged(by_ed())
 
 
-def test_another_key_joins_and_the_name_stays() -> None:
+def test_second_key_keeps_the_web_bundle_id() -> None:
     content = added(added(BUNDLE, ED), P256)
     assert block_of(content).web_bundle_id == ED_ID
     assert codes(content) == [None, None]
@@ -146,24 +146,24 @@ def test_another_key_joins_and_the_name_stays() -> None:
     assert removed(removed(content, P256), ED) == BUNDLE
 
 
-def test_a_key_signs_once() -> None:
+def test_second_signature_by_a_key_replaces_the_first() -> None:
     assert added(added(BUNDLE, ED), ED) == added(BUNDLE, ED)
 
 
-def test_the_key_that_names_the_bundle_may_come_last() -> None:
+def test_key_of_the_id_may_sign_last() -> None:
     content = added(BUNDLE, P256, web_bundle_id=ED_ID)
     assert codes(content) == [Reason.WRONG_WEB_BUNDLE_ID]
     assert codes(added(content, ED)) == [None, None]
 
 
-def test_what_is_gone_is_not_gone_twice() -> None:
+def test_removing_a_missing_signature_is_refused() -> None:
     with pytest.raises(HeadgateError, match="has no integrity block"):
         removed(BUNDLE)
     with pytest.raises(HeadgateError, match="no signature by this key"):
         removed(added(BUNDLE, ED), P256)
 
 
-def test_the_key_that_names_the_bundle_leaves_last() -> None:
+def test_key_of_the_id_is_removed_last() -> None:
     both = added(added(BUNDLE, ED), P256)
     with pytest.raises(HeadgateError, match="the web bundle id is derived from this key"):
         removed(both, ED)
@@ -196,7 +196,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("entry", UNKNOWN)
-def test_what_cannot_be_checked_is_not_valid(entry: Any) -> None:
+def test_unknown_signatures_are_not_valid(entry: Any) -> None:
     assert codes(forged(entry, by_ed())) == [Reason.UNKNOWN_KIND, None]
     assert codes(forged(entry)) == [Reason.UNKNOWN_KIND]
     with open_bundle(forged(entry, by_ed())) as bundle:
@@ -206,7 +206,7 @@ def test_what_cannot_be_checked_is_not_valid(entry: Any) -> None:
     assert key_ids(block_of(forged(entry, by_ed()))) == (None, ED_ID)
 
 
-def test_a_block_without_signatures_is_not_valid() -> None:
+def test_blocks_without_signatures_are_not_valid() -> None:
     assert codes(forged()) == [Reason.NO_SIGNATURE]
 
 
@@ -217,7 +217,7 @@ def test_unknown_attributes_are_signed() -> None:
     assert codes(forged([ED_KEY, signature])) == [Reason.BAD_SIGNATURE]
 
 
-def test_every_known_signature_must_hold() -> None:
+def test_every_signature_must_be_valid() -> None:
     other = signers.ed(2)
     stale = [{"ed25519PublicKey": other.public_key().public_bytes_raw()}, other.sign(b"something else")]
     assert codes(forged(by_ed(), stale)) == [None, Reason.BAD_SIGNATURE]
@@ -226,14 +226,14 @@ def test_every_known_signature_must_hold() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\5" + bytes(32), b"\2" + b"\xff" * 32])
-def test_invalid_point_is_named(raw: bytes) -> None:
+def test_invalid_public_keys_are_reported(raw: bytes) -> None:
     content = forged([{"ecdsaP256SHA256PublicKey": raw}, bytes(70)])
     assert codes(content) == [Reason.BAD_KEY]
     assert key_ids(block_of(content)) == (None,)
 
 
 @pytest.mark.parametrize("web_bundle_id", ["", "other", P256_ID, ED_ID.upper(), ED_ID + "="])
-def test_the_name_must_come_from_one_of_the_keys(web_bundle_id: str) -> None:
+def test_web_bundle_id_is_derived_from_one_of_the_keys(web_bundle_id: str) -> None:
     content = forged(by_ed(web_bundle_id=web_bundle_id), web_bundle_id=web_bundle_id)
     assert codes(content) == [Reason.WRONG_WEB_BUNDLE_ID]
     with open_bundle(content) as bundle:

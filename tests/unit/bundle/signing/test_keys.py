@@ -21,23 +21,23 @@ PARAMETERS = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARA
 
 
 @pytest.mark.parametrize("key", [signers.ed(), signers.p256()], ids=["ed25519", "p256"])
-def test_a_key_is_read_as_it_was_written(key: keys.PrivateKey) -> None:
+def test_private_keys_are_read(key: keys.PrivateKey) -> None:
     assert keys.read_private_key(signers.pem(key)).public_key() == key.public_key()
 
 
-def test_older_forms_of_a_p256_key_are_read() -> None:
+def test_older_encodings_of_p256_keys_are_read() -> None:
     older = signers.pem(signers.p256(), encoding=PrivateFormat.TraditionalOpenSSL)
     assert b"BEGIN EC PRIVATE KEY" in older
     for content in (older, PARAMETERS + older):
         assert keys.read_private_key(content).public_key() == signers.p256().public_key()
 
 
-def test_a_key_is_found_beside_certificates() -> None:
+def test_key_is_found_beside_certificates() -> None:
     content = signers.certificate_pem(signers.certificate()) + signers.pem(signers.p256())
     assert keys.read_private_key(content).public_key() == signers.p256().public_key()
 
 
-def test_an_encrypted_key_asks_for_its_passphrase() -> None:
+def test_encrypted_key_needs_its_passphrase() -> None:
     content = signers.pem(signers.ed(), passphrase=b"secret")
     assert keys.read_private_key(content, passphrase=lambda: b"secret").public_key() == signers.ed().public_key()
     with pytest.raises(ConfigurationError, match="cannot be decrypted with this passphrase"):
@@ -46,14 +46,14 @@ def test_an_encrypted_key_asks_for_its_passphrase() -> None:
         keys.read_private_key(content)
 
 
-def test_older_encrypted_key_is_reported_too() -> None:
+def test_older_encrypted_keys_are_reported() -> None:
     content = signers.pem(signers.p256(), passphrase=b"secret", encoding=PrivateFormat.TraditionalOpenSSL)
     assert b"Proc-Type: 4,ENCRYPTED" in content
     with pytest.raises(ConfigurationError, match="is encrypted"):
         keys.read_private_key(content)
 
 
-def test_a_passphrase_is_not_asked_for_in_vain() -> None:
+def test_passphrase_is_requested_for_encrypted_keys_only() -> None:
     assert keys.read_private_key(signers.pem(signers.ed()), passphrase=lambda: pytest.fail("asked"))
 
 
@@ -76,7 +76,7 @@ def test_other_kinds_of_keys_are_refused(content: bytes, words: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_web_bundle_ids_are_the_published_ones() -> None:
+def test_web_bundle_ids_equal_the_published_ones() -> None:
     """The explainer of Isolated Web Apps has this id for this Ed25519 key; for P-256, wbn-sign's tests pin the form."""
     raw = bytes.fromhex(
         "01 23 43 43 33 42 7A 14 42 14 a2 b6 c2 d9 f2 02 03 42 18 10 12 26 62 88 f6 a3 a5 47 14 69 00 73"
@@ -89,12 +89,12 @@ def test_web_bundle_ids_are_the_published_ones() -> None:
     assert curve.endswith("aacai")
 
 
-def test_a_signature_is_the_same_every_time() -> None:
+def test_signatures_are_deterministic() -> None:
     for key in (signers.ed(), signers.p256()):
         assert keys.sign(key, b"message") == keys.sign(key, b"message")
 
 
-def test_a_signature_holds_for_its_message_alone() -> None:
+def test_signatures_are_valid_for_their_message_alone() -> None:
     for key in (signers.ed(), signers.p256()):
         public_key, signature = key.public_key(), keys.sign(key, b"message")
         assert keys.verify_signature(public_key, signature, b"message")
@@ -107,7 +107,7 @@ def test_a_signature_holds_for_its_message_alone() -> None:
     ("attribute", "raw"),
     [("ecdsaP256SHA256PublicKey", b"\5" + bytes(32)), ("ecdsaP256SHA256PublicKey", b"\2" + b"\xff" * 32)],
 )
-def test_invalid_point_is_not_a_key(attribute: str, raw: bytes) -> None:
+def test_invalid_points_are_refused(attribute: str, raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         keys.load_public_key(attribute, raw)
 
@@ -122,18 +122,18 @@ def item(ocsp: bytes | None = None, sct: bytes | None = None) -> dict[str, bytes
     return {name: value for name, value in entries.items() if value is not None}
 
 
-def test_pem_gives_every_certificate_in_its_order() -> None:
+def test_certificates_are_read_from_pem_in_order() -> None:
     chain = read_certificate_chain(signers.certificate_pem(LEAF, ROOT))
     assert [one.certificate for one in chain] == [LEAF, ROOT]
     assert chain[0].item == cbor.encode({"cert": signers.der(LEAF)})
 
 
-def test_pem_may_hold_the_key_too() -> None:
+def test_keys_between_certificates_are_skipped() -> None:
     content = signers.pem(signers.p256()) + signers.certificate_pem(LEAF)
     assert [one.certificate for one in read_certificate_chain(content)] == [LEAF]
 
 
-def test_a_chain_of_cbor_is_read() -> None:
+def test_chains_are_read_from_cbor() -> None:
     content = cbor.encode([MAGIC, {**item(b"ocsp", b"sct"), "more": [1]}, {"cert": signers.der(ROOT)}])
     chain = read_certificate_chain(content)
     assert [one.certificate for one in chain] == [LEAF, ROOT]
@@ -142,7 +142,7 @@ def test_a_chain_of_cbor_is_read() -> None:
     assert cbor.encode([MAGIC]).removeprefix(b"\x81") + b"".join(one.item for one in chain) == content[1:]
 
 
-def test_an_augmented_certificate_is_written_as_it_is_read() -> None:
+def test_augmented_certificates_are_written_as_read() -> None:
     written = write_augmented(signers.der(LEAF), ocsp=b"o", sct=b"s")
     assert written == cbor.encode(item(b"o", b"s"))
     assert read_augmented(cbor.Items(written)).item == written
@@ -175,7 +175,7 @@ def test_invalid_chains_are_refused(content: bytes, words: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_what_the_library_only_warns_of_is_refused() -> None:
+def test_certificates_with_a_warning_of_the_library_are_refused() -> None:
     der = signers.der(LEAF)
     content = der.replace(b"\xa0\x03\x02\x01\x02\x02\x01\x01", b"\xa0\x03\x02\x01\x02\x02\x01\x00")
     assert content != der  # the serial number is 0, which RFC 5280 forbids
@@ -205,7 +205,7 @@ def test_what_the_library_only_warns_of_is_refused() -> None:
         (["127.0.0.1"], "127.0.0.2", False),
     ],
 )
-def test_a_certificate_names_hosts(names: list[str], host: str, covered: bool) -> None:
+def test_certificates_name_hosts(names: list[str], host: str, covered: bool) -> None:
     assert names_of(signers.certificate(names)).cover(host) is covered
 
 
@@ -227,5 +227,5 @@ def test_common_name_is_used_without_alternative_names() -> None:
         ("", ""),
     ],
 )
-def test_the_host_of_a_url(url: str, host: str) -> None:
+def test_host_of_a_url(url: str, host: str) -> None:
     assert host_of(url) == host

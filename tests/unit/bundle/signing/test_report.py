@@ -22,7 +22,7 @@ EXPIRED = Signature("vouched-subset", valid=False, reason=f"{Reason.EXPIRED}: a 
         ((EXPIRED, UNTRUSTED), "not-valid"),
     ],
 )
-def test_untrusted_means_that_trust_is_all_that_is_missing(signatures, result):
+def test_result_is_untrusted_if_trust_alone_is_missing(signatures, result):
     valid = bool(signatures) and all(one.valid for one in signatures)
     assert Verification(valid, None, signatures).result == result
 

@@ -31,7 +31,7 @@ SUBSET = SignedSubset(
 )
 
 
-def test_the_signed_message_is_the_reference_signers() -> None:
+def test_signed_message_equals_the_reference_signers() -> None:
     payload = merkle_integrity.mi_encode(memoryview(b"hello, world!"))
     assert b"".join(payload) == (4096).to_bytes(8, "big") + b"hello, world!"
     headers = {
@@ -52,11 +52,11 @@ def test_the_signed_message_is_the_reference_signers() -> None:
     assert hashlib.sha256(signed_message(write_subset(subset))).hexdigest() == REFERENCE_MESSAGE_SHA256
 
 
-def test_the_message_begins_as_tls_messages_do() -> None:
+def test_signed_message_begins_with_the_context() -> None:
     assert signed_message(b"signed") == b" " * 64 + b"Web Package 1 b1" + b"\0" + b"signed"
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_subsets_are_read() -> None:
     assert read_subset(write_subset(SUBSET)) == SUBSET
 
 
@@ -66,7 +66,7 @@ def members(**other: object) -> bytes:
     return cbor.encode({name: value for name, value in changed.items() if value is not None})
 
 
-def test_members_that_are_not_known_are_passed_over() -> None:
+def test_unknown_members_are_ignored() -> None:
     assert read_subset(members(zz=["any", {"thing": 1}], a=True)) == SUBSET
 
 

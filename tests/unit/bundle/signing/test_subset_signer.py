@@ -62,7 +62,7 @@ SMALL = (VECTORS / "small_b1.wbn").read_bytes()
 VARIANTS = (VECTORS / "variants_b1.wbn").read_bytes()
 
 
-def test_what_is_signed_is_valid_and_still_all_there() -> None:
+def test_signed_bundles_are_valid_and_complete() -> None:
     before, after = read(SMALL), read(signed(SMALL))
     verification = verify_bundle(after, now=signers.NOW, any_certificate=True)
     assert verification.valid
@@ -78,7 +78,7 @@ def test_what_is_signed_is_valid_and_still_all_there() -> None:
         assert content_of(after, url) == old.payload
 
 
-def test_a_response_that_strict_readers_refuse_is_signed_and_verified_with_the_rest() -> None:
+def test_responses_of_profile_compat_are_signed_and_verified() -> None:
     """What readers ask of a response beyond being one, such as a type for no payload, is not a signature's matter."""
     out = io.BytesIO()
     with open_bundle(SMALL) as bundle:
@@ -92,11 +92,11 @@ def test_a_response_that_strict_readers_refuse_is_signed_and_verified_with_the_r
         assert "https://example.com/empty-301" in verification.signatures[0].urls
 
 
-def test_the_same_arguments_give_the_same_bytes() -> None:
+def test_same_arguments_give_the_same_bytes() -> None:
     assert signed(SMALL) == signed(SMALL)
 
 
-def test_variants_are_signed_key_by_key() -> None:
+def test_every_variant_is_signed() -> None:
     leaf = signers.certificate(["variants.example.com"])
     content = signed(VARIANTS, certificate=signers.certificate_pem(leaf), validity_url="https://variants.example.com/v")
     before, after = read(VARIANTS), read(content)
@@ -110,7 +110,7 @@ def test_variants_are_signed_key_by_key() -> None:
     assert len(set(places)) == 5  # two keys share a response, as they did
 
 
-def test_codings_are_listed_in_the_order_they_were_applied() -> None:
+def test_codings_are_listed_in_order_of_application() -> None:
     out = io.BytesIO()
     with BundleWriter(out, version="b1", primary_url=URL, manifest_url=URL) as writer:
         writer.add(URL, headers={"content-type": "text/plain", "content-encoding": "br"}, payload=b"squeezed")
@@ -119,7 +119,7 @@ def test_codings_are_listed_in_the_order_they_were_applied() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"short", bytes(10_000)])
-def test_a_content_length_is_that_of_what_is_stored(payload: bytes) -> None:
+def test_content_length_is_that_of_the_stored_payload(payload: bytes) -> None:
     out = io.BytesIO()
     headers = {"content-type": "text/plain", "content-length": str(len(payload))}
     with BundleWriter(out, version="b1", primary_url=URL, manifest_url=URL) as writer:
@@ -132,7 +132,7 @@ def test_a_content_length_is_that_of_what_is_stored(payload: bytes) -> None:
     assert shown.decoded.headers == headers
 
 
-def test_signatures_that_were_there_are_kept() -> None:
+def test_existing_signatures_are_kept() -> None:
     other = signers.certificate(key=signers.p256(2))
     once = signed(SMALL)
     twice = signed(once, certificate=signers.certificate_pem(other), key=signers.pem(signers.p256(2)))
@@ -142,7 +142,7 @@ def test_signatures_that_were_there_are_kept() -> None:
     assert [signature.valid for signature in verification.signatures] == [True, True]
 
 
-def test_certificates_that_were_there_are_shared() -> None:
+def test_existing_certificates_are_shared() -> None:
     key = signers.p256(2)
     root = signers.root(key)
     chain = [signers.certificate(issuer=(root, key)), root]
@@ -154,12 +154,12 @@ def test_certificates_that_were_there_are_shared() -> None:
     assert verify_bundle(bundle, now=signers.NOW, trust=signers.certificate_pem(root)).valid
 
 
-def test_signing_the_same_twice_adds_nothing() -> None:
+def test_signing_twice_changes_nothing() -> None:
     once = signed(SMALL)
     assert signed(once) == once
 
 
-def test_a_chain_in_cbor_is_the_same_chain() -> None:
+def test_chains_in_cbor_and_pem_give_the_same_bytes() -> None:
     assert signed(SMALL, certificate=signers.certificate_cbor(LEAF)) == signed(SMALL)
 
 
@@ -196,7 +196,7 @@ def test_unknown_sections_are_kept() -> None:
     assert verify_bundle(read(content), now=signers.NOW, any_certificate=True).valid
 
 
-def test_draft_01_is_signed_too() -> None:
+def test_draft_01_is_signed() -> None:
     bundle = read(signed(bundle_of(URL, version="draft-01")))
     assert bundle.metadata.version == "draft-01"
     assert verify_bundle(bundle, now=signers.NOW, any_certificate=True).valid
@@ -223,13 +223,13 @@ def test_draft_01_is_signed_too() -> None:
         ({"urls": []}, "no URL to sign"),
     ],
 )
-def test_what_no_reader_would_take_is_not_signed(changes: dict[str, Any], words: str) -> None:
+def test_signatures_that_readers_refuse_are_not_made(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as refusal:
         signed(SMALL, **changes)
     assert "\n" not in str(refusal.value)
 
 
-def test_a_certificate_for_nothing_in_the_bundle_signs_nothing() -> None:
+def test_certificates_for_other_hosts_are_refused() -> None:
     other = signers.certificate_pem(signers.certificate(["example.net"]))
     with pytest.raises(HeadgateError, match=r"names example\.net, and the bundle has no URL of these hosts"):
         signed(SMALL, certificate=other, validity_url="https://example.net/v")
@@ -240,12 +240,12 @@ def test_a_certificate_for_nothing_in_the_bundle_signs_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "words"), [("small_b2.wbn", "b2 has no signatures"), ("small_b2_signed.swbn", "b2 has no signatures")]
 )
-def test_b2_has_no_place_for_a_signature(name: str, words: str) -> None:
+def test_b2_is_refused(name: str, words: str) -> None:
     with pytest.raises(HeadgateError, match=words):
         signed((VECTORS / name).read_bytes())
 
 
-def test_an_integrity_block_is_not_broken_silently() -> None:
+def test_bundles_with_an_integrity_block_are_refused() -> None:
     swbn = (VECTORS / "small_b2_signed.swbn").read_bytes()
     block = swbn[: len(swbn) - len((VECTORS / "small_b2.wbn").read_bytes())]
     with pytest.raises(HeadgateError, match="integrity block invalid"):
@@ -264,7 +264,7 @@ def test_an_integrity_block_is_not_broken_silently() -> None:
         ),
     ],
 )
-def test_digest_that_would_become_invalid_is_refused(headers: dict[str, str], payload: bytes, words: str) -> None:
+def test_other_digests_are_refused(headers: dict[str, str], payload: bytes, words: str) -> None:
     out = io.BytesIO()
     with BundleWriter(out, version="b1", primary_url=URL, manifest_url=URL) as writer:
         writer.add(URL, headers={"content-type": "text/plain", **headers}, payload=payload)
@@ -272,13 +272,13 @@ def test_digest_that_would_become_invalid_is_refused(headers: dict[str, str], pa
         signed(out.getvalue())
 
 
-def test_responses_inside_one_another_are_not_signed() -> None:
+def test_overlapping_responses_are_not_signed() -> None:
     leaf = signers.certificate_pem(signers.certificate(["test.example.com"]))
     with pytest.raises(HeadgateError, match="the responses overlap"):
         signed(parts.nested(50).written(), certificate=leaf, validity_url=f"{parts.PRIMARY}validity")
 
 
-def test_a_response_that_urls_share_is_stored_once() -> None:
+def test_shared_responses_are_stored_once() -> None:
     """Else a small bundle with many URLs for one large response could fill any disk."""
     entries = {f"{parts.PRIMARY}{number}": parts.entry(parts.LOCATIONS[0]) for number in range(100)}
     entries |= {f"https://elsewhere.example/{number}": parts.entry(parts.LOCATIONS[0]) for number in range(100)}
@@ -301,7 +301,7 @@ def test_a_response_that_urls_share_is_stored_once() -> None:
     assert "digest" not in bundle.response("https://elsewhere.example/0").stored_headers
 
 
-def test_what_is_not_signed_now_stays_byte_for_byte() -> None:
+def test_unsigned_responses_are_unchanged() -> None:
     """What a reader takes and our own writer would not write may have been signed by others."""
     loose = parts.header_map({b":status": b"200", b"content-type": b"text/plain", b"x": b"\x01"})
     entries = {"https://elsewhere.example/": parts.entry((1, len(parts.response(loose))))}
@@ -323,7 +323,7 @@ def test_what_is_not_signed_now_stays_byte_for_byte() -> None:
     assert (kept["primary"], kept["critical"]) == (parts.array(parts.uint(1)), parts.array())
 
 
-def test_a_response_that_cannot_be_read_cannot_be_signed() -> None:
+def test_malformed_responses_are_not_signed() -> None:
     with pytest.raises(ResponseError):
         signed(SMALL.replace(b":status\x43200", b":status\x432x0"))
 
@@ -334,7 +334,7 @@ def refusal(load: Callable[[Location], object], location: Location) -> tuple[str
     return refused.value.reason, refused.value.step, refused.value.offset
 
 
-def test_a_response_is_refused_as_any_reader_does() -> None:
+def test_malformed_responses_raise_the_readers_errors() -> None:
     swbn = (VECTORS / "small_b2_signed.swbn").read_bytes()
     cut, broken = swbn[:-30], swbn.replace(b":status\x43200", b":status\x432x0")
     for content, step in ((cut, "3.4 step 12"), (broken, "3.4 step 8")):

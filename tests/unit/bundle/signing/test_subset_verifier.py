@@ -41,23 +41,23 @@ def by(one: Any, **options: Any) -> dict[str, Any]:
     }
 
 
-def test_what_was_signed_by_hand_is_valid() -> None:
+def test_bundles_signed_by_hand_are_valid() -> None:
     signature = found(opened(vouch()))
     assert (signature.kind, signature.valid, signature.reason) == ("vouched-subset", True, None)
     assert set(signature.urls) == set(SUBSET_HASHES)
     assert any("trusted root" in sentence for sentence in signature.unchecked)
 
 
-def test_a_bundle_of_draft_01_is_verified_too() -> None:
+def test_draft_01_is_verified() -> None:
     assert found(opened(vouch(), version="draft-01")).valid
 
 
-def test_a_subset_may_leave_urls_out() -> None:
+def test_subsets_may_leave_urls_out() -> None:
     signature = found(opened(vouch(subset_hashes={URL: [b"", *HASHES]})))
     assert (signature.valid, signature.urls) == (True, (URL,))
 
 
-def test_a_url_in_another_form_is_the_same_url() -> None:
+def test_urls_are_compared_in_normal_form() -> None:
     assert found(opened(vouch(subset_hashes={"HTTPS://example.com:443": [b"", *HASHES]}))).valid
 
 
@@ -104,7 +104,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize(("reason", "changes"), FORGED)
-def test_what_is_wrong_is_named(reason: Reason, changes: dict[str, Any]) -> None:
+def test_each_invalid_subset_has_its_reason(reason: Reason, changes: dict[str, Any]) -> None:
     assert code(found(opened(vouch(**changes)))) == reason
 
 
@@ -126,18 +126,18 @@ def test_what_is_wrong_is_named(reason: Reason, changes: dict[str, Any]) -> None
         (Reason.NOT_P256, signers.certificate(key=rsa.generate_private_key(65537, 2048)), {}),
     ],
 )
-def test_what_is_wrong_with_the_certificate_is_named(reason: Reason, certificate: Any, changes: dict[str, Any]) -> None:
+def test_each_invalid_certificate_has_its_reason(reason: Reason, certificate: Any, changes: dict[str, Any]) -> None:
     options = by(certificate)
     authorities = options.pop("authorities")
     assert code(found(opened(vouch(**options, **changes), authorities=authorities))) == reason
 
 
 @pytest.mark.parametrize("cert", [b"", b"garbage", signers.der(LEAF)[:-1], signers.der(LEAF) + b"\0"])
-def test_a_certificate_that_cannot_be_read_is_named(cert: bytes) -> None:
+def test_malformed_certificates_have_their_reason(cert: bytes) -> None:
     assert code(found(opened(vouch(), authorities=[{"cert": cert}]))) == Reason.CERTIFICATE_UNREADABLE
 
 
-def test_a_signature_with_another_context_is_another_signature() -> None:
+def test_signatures_with_another_context_are_invalid() -> None:
     vouched = vouch()
     for lead in (
         b"",
@@ -150,11 +150,11 @@ def test_a_signature_with_another_context_is_another_signature() -> None:
 
 
 @pytest.mark.parametrize("sig", [b"", b"garbage", bytes(64), bytes(72)])
-def test_empty_signature_is_bad(sig: bytes) -> None:
+def test_empty_signatures_are_invalid(sig: bytes) -> None:
     assert code(found(opened({**vouch(), "sig": sig}))) == Reason.BAD_SIGNATURE
 
 
-def test_a_digest_is_asked_for() -> None:
+def test_missing_digest_is_reported() -> None:
     for digest in ("", "sha-256=AAAA", "mi-sha256-03=AAAA"):
         headers = forging.headers_of(b"one", digest=digest)
         hashes = {URL: [b"", forging.header_sha256(headers), forging.INTEGRITY]}
@@ -162,31 +162,31 @@ def test_a_digest_is_asked_for() -> None:
         assert code(found(opened(vouch(subset_hashes=hashes), stored=stored))) == Reason.NO_DIGEST
 
 
-def test_a_payload_is_held_to_its_digest() -> None:
+def test_payloads_are_checked_with_their_digest() -> None:
     for payload in (forging.proven(b"two")[0], b"one", b"", forging.proven(b"one")[0] + b"\0"):
         stored = {URL: (payload, forging.headers_of(b"one"))}
         assert code(found(opened(vouch(), stored=stored))) == Reason.WRONG_DIGEST
 
 
-def test_a_response_that_breaks_a_step_is_named() -> None:
+def test_malformed_responses_are_reported() -> None:
     content = forging.written(vouch())
     status = content.index(b"\x47:status\x43200")
     broken = content[:status] + b"\x47:status\x432x0" + content[status + 12 :]
     assert code(found(open_bundle(broken))) == Reason.RESPONSE_UNREADABLE
 
 
-def test_the_moments_at_which_it_is_valid_are_the_first_and_the_last() -> None:
+def test_signatures_are_valid_from_date_to_expires() -> None:
     bundle = opened(vouch())
     assert [found(bundle, now).valid for now in (forging.DATE, forging.EXPIRES)] == [True, True]
     assert code(found(bundle, forging.DATE - 0.001)) == Reason.NOT_YET_VALID
     assert code(found(bundle, forging.EXPIRES + 0.001)) == Reason.EXPIRED
 
 
-def test_a_signature_may_be_valid_for_a_moment_alone() -> None:
+def test_signatures_may_expire_at_their_date() -> None:
     assert found(opened(vouch(date=int(signers.NOW), expires=int(signers.NOW)))).valid
 
 
-def test_a_certificate_is_valid_in_its_first_and_last_second() -> None:
+def test_certificates_are_valid_in_their_first_and_last_second() -> None:
     first, last = datetime(2026, 1, 10, tzinfo=UTC), datetime(2026, 1, 10, 0, 0, 30, tzinfo=UTC)
     options = by(signers.certificate(valid=(first, last)))
     bundle = opened(vouch(auth_sha256=options["auth_sha256"]), authorities=options["authorities"])
@@ -195,7 +195,7 @@ def test_a_certificate_is_valid_in_its_first_and_last_second() -> None:
     assert code(found(bundle, last.timestamp() + 1)) == Reason.CERTIFICATE_EXPIRED
 
 
-def test_key_on_an_unknown_curve_is_not_on_p256() -> None:
+def test_keys_on_unknown_curves_are_not_on_p256() -> None:
     der = signers.der(LEAF)
     p256, unknown = (bytes.fromhex(f"06082a8648ce3d0301{last}") for last in ("07", "7f"))
     content = {"cert": der.replace(p256, unknown)}
@@ -203,11 +203,11 @@ def test_key_on_an_unknown_curve_is_not_on_p256() -> None:
     assert code(found(opened(vouch(), authorities=[content]))) == Reason.NOT_P256
 
 
-def test_seven_days_are_not_too_long() -> None:
+def test_signatures_may_last_seven_days() -> None:
     assert found(opened(vouch(expires=forging.DATE + 604_800))).valid
 
 
-def test_each_signature_stands_for_itself() -> None:
+def test_signatures_are_verified_independently() -> None:
     bundle = opened(vouch(), vouch(key=signers.p256(2)), vouch(subset_hashes={OTHER_URL: SUBSET_HASHES[OTHER_URL]}))
     results = verify_subsets(bundle, now=signers.NOW, trust=None)
     assert [signature.valid for signature in results] == [True, False, True]
@@ -215,7 +215,7 @@ def test_each_signature_stands_for_itself() -> None:
     assert [signature.valid for signature in verify_subsets(opened(vouch()), now=signers.NOW, trust=None)] == [True]
 
 
-def test_no_byte_of_what_was_signed_can_change() -> None:
+def test_every_changed_byte_of_a_signed_response_is_detected() -> None:
     """Only the record size of a payload of one record is not proven: it changes nothing of the payload."""
     content = forging.written(vouch())
     bundle = open_bundle(content)
@@ -251,7 +251,7 @@ def trusted(certificate: Any, *more: Any, trust: Sequence[Any] = (ROOT,), **chan
     return signature
 
 
-def test_responses_inside_one_another_are_not_proven() -> None:
+def test_overlapping_responses_are_not_verified() -> None:
     """A response may hold another that is signed too, so that a small file could keep a verifier busy for any time."""
     leaf = signers.certificate(["test.example.com"])
     options = by(leaf, validity_url=parts.PRIMARY, subset_hashes={f"{parts.PRIMARY}0": [b"", *HASHES]})
@@ -262,13 +262,13 @@ def test_responses_inside_one_another_are_not_proven() -> None:
         assert code(found(bundle)) == Reason.WRONG_HEADER_SHA256
 
 
-def test_a_certificate_that_leads_to_a_root_is_trusted() -> None:
+def test_certificates_that_lead_to_a_root_are_trusted() -> None:
     signature = trusted(signers.certificate(issuer=(ROOT, ROOT_KEY)))
     assert signature.valid, signature.reason
     assert not any("trusted root" in sentence for sentence in signature.unchecked)
 
 
-def test_certificates_between_it_and_the_root_are_found_in_the_bundle() -> None:
+def test_intermediate_certificates_are_taken_from_the_bundle() -> None:
     key = signers.p256(4)
     between = signers.root(key, issuer=(ROOT, ROOT_KEY))
     leaf = signers.certificate(issuer=(between, key))
@@ -276,7 +276,7 @@ def test_certificates_between_it_and_the_root_are_found_in_the_bundle() -> None:
     assert code(trusted(leaf)) == Reason.UNTRUSTED
 
 
-def test_a_certificate_that_is_trusted_itself_need_not_lead_anywhere() -> None:
+def test_trusted_certificates_need_no_chain() -> None:
     assert trusted(LEAF, trust=[ROOT, LEAF]).valid
     assert code(trusted(LEAF, trust=[signers.certificate(common_name="another")])) == Reason.UNTRUSTED
     # It is believed about its own hosts and for its own time alone.
@@ -288,16 +288,16 @@ def test_a_certificate_that_is_trusted_itself_need_not_lead_anywhere() -> None:
     assert code(trusted(old, trust=[old])) == Reason.CERTIFICATE_EXPIRED
 
 
-def test_a_certificate_that_leads_to_no_root_is_not_trusted() -> None:
+def test_certificates_without_a_chain_to_a_root_are_untrusted() -> None:
     assert code(trusted(LEAF)) == Reason.UNTRUSTED
     other = signers.root(signers.p256(3))
     assert code(trusted(signers.certificate(issuer=(other, signers.p256(3))), other)) == Reason.UNTRUSTED
 
 
-def test_without_any_root_nothing_is_trusted() -> None:
+def test_without_roots_signatures_are_untrusted() -> None:
     (signature,) = verify_subsets(opened(vouch()), now=signers.NOW)
     assert code(signature) == Reason.UNTRUSTED
 
 
-def test_untrusted_means_that_everything_else_holds() -> None:
+def test_trust_is_checked_last() -> None:
     assert code(trusted(LEAF, subset_hashes={URL: [b"", *forging.hashes(b"two")]})) == Reason.WRONG_HEADER_SHA256
