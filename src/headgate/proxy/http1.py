@@ -73,7 +73,7 @@ TRANSITIONS: Final = {
 
 
 class Http1Connection:
-    """One connection. `surplus` marks one beyond the limit of connections, whose requests are refused."""
+    """One connection. `surplus` marks one above the limit of connections, whose requests are refused."""
 
     __slots__ = (
         "_buffer", "_client_ended", "_decision", "_events", "_head_started", "_keep_alive", "_loop_state", "_peer",

@@ -89,7 +89,7 @@ _HANDSHAKE_RECORD: Final = b"\x16"
 
 
 class Handshake:
-    """Runs a handshake, then calls `services.handshake_finished`. `surplus` marks a connection beyond the limit."""
+    """Runs a handshake, then calls `services.handshake_finished`. `surplus` marks a connection above the limit."""
 
     __slots__ = (
         "_closed", "_context", "_descriptor", "_events", "_peer", "_services", "_socket", "_surplus", "deadline",

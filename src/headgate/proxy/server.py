@@ -30,17 +30,17 @@ DEFAULT_CLIENT_CONNECTIONS: Final = 256
 _TICK: Final = 0.25
 """Seconds between two checks of deadlines."""
 _MAX_SURPLUS: Final = 256
-"""Connections beyond the limit that are told so; those beyond these are closed at once."""
+"""Connections above the limit whose requests are refused; further ones are closed at once."""
 _MAX_HANDSHAKES: Final = 1024
-"""Concurrent handshakes: each takes three times the memory of a connection that has completed its own."""
+"""Concurrent TLS handshakes: each needs three times the memory of a connection afterwards."""
 
 
 class TunnelServer:
     """Accepts connections, and relays the tunnels that `decide` accepts. It is the `Services` of its connections.
 
-    `connections` limits those at once; clients beyond are told so. `client_connections` limits those of one client,
-    HTTP/1.1 tunnels not counted (0: no limit); further ones are closed at once. `protocols` are those beside HTTP/1.1,
-    by ALPN name; `pages` is what is published, by path. For the event loop that it is created on.
+    At most `connections` are open at once; requests of further ones are refused. At most `client_connections` are open
+    for one client, without HTTP/1.1 tunnels (0: no limit); further ones are closed at once. `protocols` are those
+    beside HTTP/1.1, by ALPN name; `pages` are published, by path. For the event loop that it is created on.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class ProxyPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission:
-    """Decides on CONNECTs; its `decide` and `complain` are for a `TunnelServer`."""
+    """Decides on CONNECT requests; its `decide` and `refuse_early` are for a `TunnelServer`."""
 
     def __init__(
         self,
@@ -243,5 +243,5 @@ class _Tunnel:
         self.began = began
 
     def closed(self, received: int, sent: int, reason: CloseReason) -> None:
-        """See `Opened`."""
+        """See `AcceptedConnect.on_closed`."""
         self._admission.tunnel_closed(self, received, sent, reason)

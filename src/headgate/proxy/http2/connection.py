@@ -42,7 +42,7 @@ _PROBE: Final = b"headgate"
 
 
 class Http2Connection:
-    """One connection. `surplus` marks one beyond the limit of connections, whose requests are refused."""
+    """One connection. `surplus` marks one above the limit of connections, whose requests are refused."""
 
     __slots__ = (
         "_blocked", "_buffers", "_client_leaves", "_dispatcher", "_engine", "_events", "_held", "_idle_until",

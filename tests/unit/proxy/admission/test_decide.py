@@ -1,4 +1,4 @@
-"""Decisions: the order of the questions, the reasons, and that everything taken is released."""
+"""Decisions: the order of the checks, the reasons of refusals, and that everything taken is released."""
 
 import asyncio
 import math
@@ -24,29 +24,29 @@ HERE = ip_address("127.0.0.1")
 
 
 class World:
-    """All that a decision is made with; what it did, in order, is in `did`."""
+    """Everything that an `Admission` uses; `calls` has the lookups and queries for advice in order."""
 
     def __init__(self, **options):
-        self.did = []
+        self.calls = []
         self.now = NOW
         self.steady = 5.0
         self.log = []
         self.advice_of = {}
         self.known_of = {}
-        self.undialled = None
+        self.unreachable_reason = None
         self.addresses = [HERE]
-        self.hold = None
-        self.flying = None
+        self.lookup_gate = None
+        self.pending = None
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self.port = self.listener.getsockname()[1]
-        self.places = TunnelSlots(options.pop("places", 3), create_slots(1))
+        self.slots = TunnelSlots(options.pop("slots", 3), create_slots(1))
         allowed = options.pop("allowed", [ip_network("127.0.0.0/8")])
         self.clients = Clients(tunnels=options.pop("client_tunnels", 10), rule=options.pop("rule", None))
         self.decision = Admission(
-            ProxyPolicy(key=b"k" * 16, **options.pop("manners", {})),
+            ProxyPolicy(key=b"k" * 16, **options.pop("policy", {})),
             tokens=options.pop("tokens", None),
             clients=self.clients,
-            slots=self.places,
+            slots=self.slots,
             hosts=HostRules(deny=["denied.example"], ports=[self.port]),
             resolver=Resolver(
                 AddressRules(allowed, is_local_address=lambda address: False),
@@ -61,9 +61,9 @@ class World:
         )
 
     async def _lookup(self, host, client):
-        self.did.append(f"look up {host}")
-        if self.hold is not None:
-            await self.hold.wait()
+        self.calls.append(f"look up {host}")
+        if self.lookup_gate is not None:
+            await self.lookup_gate.wait()
         if not self.addresses:
             raise Refusal("name")
         return self.addresses
@@ -72,14 +72,14 @@ class World:
         return self.known_of.get(origin)
 
     def pending_fetch(self, origin):
-        return self.flying
+        return self.pending
 
     async def advice(self, authority, endpoints):
-        self.did.append(f"ask {authority.origin}")
-        if self.flying is not None:
-            await asyncio.shield(self.flying)
+        self.calls.append(f"ask {authority.origin}")
+        if self.pending is not None:
+            await asyncio.shield(self.pending)
         advice = self.advice_of.get(authority.host, None)
-        return Advice(authority.origin, advice, "because", math.inf), self.undialled
+        return Advice(authority.origin, advice, "because", math.inf), self.unreachable_reason
 
     def refused(self, asked, authority, refusal):
         self.log.append((None if authority is None else authority.origin, refusal.reason))
@@ -92,11 +92,11 @@ class World:
         return await self.decision.decide(ConnectRequest(authority=f"{host}:{port or self.port}", **asked))
 
     def taken(self):
-        return self.places.taken, sum(self.clients._open.values())
+        return self.slots.taken, sum(self.clients._open.values())
 
     def close(self):
         self.listener.close()
-        self.places.close()
+        self.slots.close()
 
 
 @pytest.fixture
@@ -113,37 +113,37 @@ def world():
 
 
 def refused(world, reason, **asked):
-    """Ask, be refused for `reason`, and find that nothing stays taken."""
+    """Check that a request is refused for `reason`, and that everything taken is released."""
     before = world.taken()
-    verdict = asyncio.run(world.decide(**asked))
-    assert isinstance(verdict, RefusedConnect)
-    assert verdict.reason == reason
+    outcome = asyncio.run(world.decide(**asked))
+    assert isinstance(outcome, RefusedConnect)
+    assert outcome.reason == reason
     assert world.log[-1][1] == reason
     assert world.taken() == before
-    return verdict
+    return outcome
 
 
-def opened(world, **asked):
-    verdict = asyncio.run(world.decide(**asked))
-    assert isinstance(verdict, AcceptedConnect), verdict
-    return verdict
+def accepted(world, **asked):
+    outcome = asyncio.run(world.decide(**asked))
+    assert isinstance(outcome, AcceptedConnect), outcome
+    return outcome
 
 
-async def passes(world, client):
-    """Say whether a client is let through; its tunnel ends at once."""
-    verdict = await world.decide(peer=(client, 1))
-    if isinstance(verdict, AcceptedConnect):
-        verdict.socket.close()
-        verdict.on_closed(0, 0, "ended")
+async def is_accepted(world, client):
+    """Return whether a client gets a tunnel, which is closed at once."""
+    outcome = await world.decide(peer=(client, 1))
+    if isinstance(outcome, AcceptedConnect):
+        outcome.socket.close()
+        outcome.on_closed(0, 0, "ended")
         return True
-    assert verdict.reason == "advice_fraction"
+    assert outcome.reason == "advice_fraction"
     return False
 
 
 def test_an_accepted_request_releases_its_slot_at_the_end(world):
-    world = world(manners={"limits": TunnelLimits(idle=7.0)})
-    tunnel = opened(world)
-    assert world.did == ["look up www.example.org", f"ask https://www.example.org:{world.port}"]
+    world = world(policy={"limits": TunnelLimits(idle=7.0)})
+    tunnel = accepted(world)
+    assert world.calls == ["look up www.example.org", f"ask https://www.example.org:{world.port}"]
     assert tunnel.socket.getpeername() == world.listener.getsockname()
     assert not tunnel.socket.getblocking()
     assert tunnel.limits.idle == 7.0
@@ -160,20 +160,20 @@ def test_an_accepted_request_releases_its_slot_at_the_end(world):
 
 def test_a_malformed_target_is_refused(world):
     world = world()
-    verdict = asyncio.run(world.decision.decide(ConnectRequest(authority="www.example.org", peer=("192.0.2.1", 1))))
-    assert (verdict.status, verdict.reason) == (400, "malformed")
-    assert "retry-after" not in dict(verdict.fields)
-    assert world.did == []
+    outcome = asyncio.run(world.decision.decide(ConnectRequest(authority="www.example.org", peer=("192.0.2.1", 1))))
+    assert (outcome.status, outcome.reason) == (400, "malformed")
+    assert "retry-after" not in dict(outcome.fields)
+    assert world.calls == []
 
 
 def test_requests_during_the_shutdown_are_refused(world):
     world = world()
-    verdict = refused(world, "draining", draining=True)
-    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (503, "12")
-    assert world.did == []
+    outcome = refused(world, "draining", draining=True)
+    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (503, "12")
+    assert world.calls == []
 
 
-class Shown:
+class MemoryStore:
     """Remembers tokens in a set."""
 
     def __init__(self):
@@ -203,11 +203,11 @@ class Counting(TokenCheck):
 
 def test_the_clients_limits_are_checked_before_the_token(world):
     key = new_key("hmac-sha256", entropy=lambda count: b"1" * count)
-    tokens = Counting([key], Shown())
+    tokens = Counting([key], MemoryStore())
     world = world(tokens=tokens, rule=Rule.parse("1 per 10s burst 2"), client_tunnels=1)
-    refused(world, "token_missing")  # which counts: it is the client's rate, whatever becomes of the CONNECT
+    refused(world, "token_missing")  # it counts towards the client's rate all the same
     token = mint(key, now=NOW, ttl=60.0, origin=None, entropy=lambda count: b"a" * count)
-    opened(world, fields=[("proxy-authorization", f"Bearer {token}")]).socket.close()
+    accepted(world, fields=[("proxy-authorization", f"Bearer {token}")]).socket.close()
     assert tokens.checked == 2
     refused(world, "client_rate")
     world.steady += 10
@@ -216,7 +216,7 @@ def test_the_clients_limits_are_checked_before_the_token(world):
 
 
 def test_a_cancelled_token_check_releases_everything(world):
-    class Slow(Shown):
+    class Slow(MemoryStore):
         async def consume(self, valid, *, now):
             await asyncio.get_running_loop().create_future()
 
@@ -224,21 +224,21 @@ def test_a_cancelled_token_check_releases_everything(world):
     world = world(tokens=TokenCheck([key], Slow()))
     token = mint(key, now=NOW, ttl=60.0, origin=None, entropy=lambda count: b"a" * count)
 
-    async def go():
-        asking = asyncio.ensure_future(world.decide(fields=[("proxy-authorization", f"Bearer {token}")]))
+    async def check():
+        pending_request = asyncio.ensure_future(world.decide(fields=[("proxy-authorization", f"Bearer {token}")]))
         await asyncio.sleep(0)
         assert world.taken() == (0, 1)
-        asking.cancel()
+        pending_request.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await pending_request
         assert world.taken() == (0, 0)
 
-    asyncio.run(go())
+    asyncio.run(check())
 
 
 def test_tokens_are_checked_before_the_lookup(world):
     key, other = (new_key("hmac-sha256", entropy=lambda count, seed=seed: seed * count) for seed in (b"1", b"2"))
-    world = world(tokens=TokenCheck([key], Shown()))
+    world = world(tokens=TokenCheck([key], MemoryStore()))
 
     def with_token(text):
         return {"fields": [("proxy-authorization", f"Bearer {text}")]}
@@ -255,17 +255,17 @@ def test_tokens_are_checked_before_the_lookup(world):
         ("token_expired", with_token(minted(key, now=NOW - 61))),
         ("token_invalid", {"fields": 2 * with_token(minted(key))["fields"]}),
     ):
-        verdict = refused(world, reason, **asked)
-        assert verdict.status == 407
-        assert dict(verdict.fields)["retry-after"] == "0"
-        assert dict(verdict.fields)["proxy-authenticate"].startswith("Bearer")
-    assert world.did == []
+        outcome = refused(world, reason, **asked)
+        assert outcome.status == 407
+        assert dict(outcome.fields)["retry-after"] == "0"
+        assert dict(outcome.fields)["proxy-authenticate"].startswith("Bearer")
+    assert world.calls == []
     good = with_token(minted(key))
-    opened(world, **good).socket.close()
-    world.did.clear()
+    accepted(world, **good).socket.close()
+    world.calls.clear()
     refused(world, "token_replayed", **good)
-    assert world.did == []
-    # A token is used up when it is checked, whatever becomes of the CONNECT.
+    assert world.calls == []
+    # A token is used up when it is checked, also if the CONNECT is refused later.
     spent = with_token(minted(key, seed=b"b"))
     refused(world, "port", port=1, **spent)
     refused(world, "token_replayed", **spent)
@@ -273,46 +273,46 @@ def test_tokens_are_checked_before_the_lookup(world):
 
 def test_each_client_has_its_own_limits(world):
     world = world(client_tunnels=1, rule=Rule.parse("1 per 10s burst 2"))
-    opened(world).socket.close()
+    accepted(world).socket.close()
     refused(world, "client_tunnels")
-    verdict = refused(world, "client_rate")
-    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (429, "10")
-    opened(world, peer=("192.0.2.2", 1)).socket.close()
+    outcome = refused(world, "client_rate")
+    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (429, "10")
+    accepted(world, peer=("192.0.2.2", 1)).socket.close()
 
 
 def test_the_rate_uses_the_steady_clock(world):
     world = world(rule=Rule.parse("1 per 10s"))
-    opened(world).socket.close()
+    accepted(world).socket.close()
     world.now -= 86_400.0
     assert dict(refused(world, "client_rate").fields)["retry-after"] == "10"
     world.steady += 10.0
-    opened(world).socket.close()
+    accepted(world).socket.close()
 
 
 def test_a_slot_is_taken_before_the_lookup(world):
-    world = world(places=1)
-    opened(world).socket.close()
-    world.did.clear()
-    verdict = refused(world, "tunnels", peer=("192.0.2.2", 1))
-    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (503, "5")
-    assert world.did == []
+    world = world(slots=1)
+    accepted(world).socket.close()
+    world.calls.clear()
+    outcome = refused(world, "tunnels", peer=("192.0.2.2", 1))
+    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (503, "5")
+    assert world.calls == []
 
 
 def test_concurrent_requests_do_not_exceed_the_slots(world):
-    world = world(places=3, client_tunnels=1000)
+    world = world(slots=3, client_tunnels=1000)
 
     async def at_once():
-        world.hold = asyncio.Event()
-        asking = [asyncio.ensure_future(world.decide()) for _ in range(50)]
+        world.lookup_gate = asyncio.Event()
+        requests = [asyncio.ensure_future(world.decide()) for _ in range(50)]
         await asyncio.sleep(0.05)
-        assert world.places.taken == 3
-        world.hold.set()
-        return await asyncio.gather(*asking)
+        assert world.slots.taken == 3
+        world.lookup_gate.set()
+        return await asyncio.gather(*requests)
 
-    verdicts = asyncio.run(at_once())
-    tunnels = [verdict for verdict in verdicts if isinstance(verdict, AcceptedConnect)]
+    outcomes = asyncio.run(at_once())
+    tunnels = [outcome for outcome in outcomes if isinstance(outcome, AcceptedConnect)]
     assert len(tunnels) == 3
-    assert {verdict.reason for verdict in verdicts if isinstance(verdict, RefusedConnect)} == {"tunnels"}
+    assert {outcome.reason for outcome in outcomes if isinstance(outcome, RefusedConnect)} == {"tunnels"}
     for tunnel in tunnels:
         tunnel.socket.close()
         tunnel.on_closed(0, 0, "ended")
@@ -331,31 +331,31 @@ def test_concurrent_requests_do_not_exceed_the_slots(world):
 )
 def test_host_rules_are_checked_before_the_lookup(world, asked, reason):
     world = world(allowed=[])
-    verdict = refused(world, reason, **asked)
-    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (403, "0")
-    assert world.did == []
+    outcome = refused(world, reason, **asked)
+    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (403, "0")
+    assert world.calls == []
 
 
 def test_addresses_are_checked_before_the_advice(world):
     world = world(allowed=[])
     world.addresses = [ip_address("93.184.216.34"), ip_address("10.0.0.1")]
     refused(world, "address")
-    assert world.did == ["look up www.example.org"]
+    assert world.calls == ["look up www.example.org"]
 
 
 def test_a_failed_lookup_is_refused(world):
     world = world()
     world.addresses = []
-    verdict = refused(world, "name")
-    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (502, "0")
+    outcome = refused(world, "name")
+    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (502, "0")
 
 
 def test_advice_can_refuse(world):
     world = world()
     world.advice_of["www.example.org"] = AdviceEntry(disallowed=True)
-    verdict = refused(world, "advice_disallowed")
-    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (403, "0")
-    assert 'details="advice_disallowed"' in dict(verdict.fields)["proxy-status"]
+    outcome = refused(world, "advice_disallowed")
+    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (403, "0")
+    assert 'details="advice_disallowed"' in dict(outcome.fields)["proxy-status"]
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.0)
     refused(world, "advice_fraction")
 
@@ -365,49 +365,49 @@ def test_known_advice_is_checked_before_the_lookup(world):
     origin = f"https://www.example.org:{world.port}"
     world.known_of[origin] = Advice(origin, AdviceEntry(disallowed=True), "", NOW + 600)
     refused(world, "advice_disallowed")
-    assert world.did == []
+    assert world.calls == []
     world.known_of[origin] = Advice(origin, UNREACHABLE, "", NOW + 60)
     refused(world, "advice_unreachable")
-    assert world.did == []
-    # What an address is, costs nothing to find out first.
+    assert world.calls == []
+    # An address needs no lookup, so it is checked first.
     literal = f"https://10.0.0.1:{world.port}"
     world.known_of[literal] = Advice(literal, AdviceEntry(disallowed=True), "", NOW + 600)
     refused(world, "address", host="10.0.0.1")
-    # What permits is no reason not to look the name up, and check it.
+    # A name whose advice permits the request is looked up and checked.
     world.known_of[origin] = Advice(origin, AdviceEntry(), "", NOW + 600)
     world.addresses = [ip_address("10.0.0.1")]
     refused(world, "address")
 
 
 def test_a_fraction_of_clients_is_accepted_for_ten_minutes(world):
-    world = world(places=10_000)
+    world = world(slots=10_000)
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
 
-    async def let_through():
-        return {n for n in range(1000) if await passes(world, f"198.51.{n // 250}.{n % 250}")}
+    async def accepted_clients():
+        return {n for n in range(1000) if await is_accepted(world, f"198.51.{n // 250}.{n % 250}")}
 
     world.now = NOW // 600 * 600
-    first = asyncio.run(let_through())
+    first = asyncio.run(accepted_clients())
     assert 60 < len(first) < 140
     world.now += 599.9
-    assert asyncio.run(let_through()) == first
+    assert asyncio.run(accepted_clients()) == first
     # With a larger fraction, clients that were accepted still are.
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.2)
-    assert first < asyncio.run(let_through())
-    # After ten minutes chance decides anew, so that no client is refused for ever.
+    assert first < asyncio.run(accepted_clients())
+    # After ten minutes each client has a new draw.
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
     world.now += 0.1
-    second = asyncio.run(let_through())
+    second = asyncio.run(accepted_clients())
     assert 60 < len(second) < 140
     assert len(first & second) < 30
 
 
 def test_clients_of_one_subscriber_share_a_draw(world):
-    world = world(places=10_000)
+    world = world(slots=10_000)
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.5)
 
     async def drawn(subscriber):
-        return {await passes(world, f"2001:db8:0:{subscriber}::{host}") for host in range(1, 4)}
+        return {await is_accepted(world, f"2001:db8:0:{subscriber}::{host}") for host in range(1, 4)}
 
     drawn_by = [asyncio.run(drawn(subscriber)) for subscriber in range(20)]
     assert all(len(draws) == 1 for draws in drawn_by)
@@ -416,71 +416,71 @@ def test_clients_of_one_subscriber_share_a_draw(world):
 
 
 def test_an_unreachable_origin_is_held_or_permitted(world):
-    holding, permitting = world(), world(manners={"unreachable": "permit"})
+    holding, permitting = world(), world(policy={"unreachable": "permit"})
     for each in (holding, permitting):
         each.advice_of["www.example.org"] = UNREACHABLE
-    verdict = refused(holding, "advice_unreachable")
-    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (403, "0")
-    opened(permitting).socket.close()
+    outcome = refused(holding, "advice_unreachable")
+    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (403, "0")
+    accepted(permitting).socket.close()
 
 
 def test_the_first_request_learns_why_an_origin_is_unreachable(world):
-    for manners in ({}, {"unreachable": "permit"}):
-        made = world(manners=manners)
+    for policy in ({}, {"unreachable": "permit"}):
+        made = world(policy=policy)
         made.listener.close()
         made.advice_of["www.example.org"] = UNREACHABLE
-        made.undialled = Refusal("dial_refused")
-        verdict = refused(made, "dial_refused")
-        assert (verdict.status, dict(verdict.fields)["retry-after"]) == (502, "0")
+        made.unreachable_reason = Refusal("dial_refused")
+        outcome = refused(made, "dial_refused")
+        assert (outcome.status, dict(outcome.fields)["retry-after"]) == (502, "0")
 
 
 def test_a_refused_connection_to_the_target(world):
     world = world()
     world.listener.close()
-    verdict = refused(world, "dial_refused")
-    assert verdict.status == 502
+    outcome = refused(world, "dial_refused")
+    assert outcome.status == 502
 
 
 def test_a_cancelled_decision_releases_everything(world):
     world = world()
 
-    async def go():
-        world.hold = asyncio.Event()
-        asking = asyncio.ensure_future(world.decide())
+    async def check():
+        world.lookup_gate = asyncio.Event()
+        pending_request = asyncio.ensure_future(world.decide())
         await asyncio.sleep(0.02)
         assert world.taken() == (1, 1)
-        asking.cancel()
+        pending_request.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await pending_request
         assert world.taken() == (0, 0)
 
-    asyncio.run(go())
+    asyncio.run(check())
 
 
 def test_a_pending_fetch_counts_as_a_tunnel_of_its_client(world):
-    world = world(client_tunnels=2, places=2)
+    world = world(client_tunnels=2, slots=2)
 
-    async def go():
-        world.flying = asyncio.get_running_loop().create_future()
+    async def check():
+        world.pending = asyncio.get_running_loop().create_future()
         for _ in range(2):
-            asking = asyncio.ensure_future(world.decide())
+            pending_request = asyncio.ensure_future(world.decide())
             await asyncio.sleep(0.02)
-            asking.cancel()
+            pending_request.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asking
+                await pending_request
         assert world.taken() == (0, 2)
         assert (await world.decide()).reason == "client_tunnels"
-        world.flying.set_result(None)
+        world.pending.set_result(None)
         await asyncio.sleep(0)
         assert world.taken() == (0, 0)
 
-    asyncio.run(go())
+    asyncio.run(check())
 
 
 def test_early_refusals_are_counted_and_logged(world):
     world = world()
     for reason, status in (("malformed", 400), ("method", 405), ("connections", 503)):
-        verdict = world.decision.refuse_early(reason, ("192.0.2.1", 1))
-        assert (verdict.status, verdict.reason) == (status, reason)
+        outcome = world.decision.refuse_early(reason, ("192.0.2.1", 1))
+        assert (outcome.status, outcome.reason) == (status, reason)
         assert world.log[-1] == (None, reason)
     assert world.decision.counts.connects == {"malformed": 1, "method": 1, "connections": 1}

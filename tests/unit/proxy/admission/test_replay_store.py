@@ -25,8 +25,8 @@ ORIGIN = "https://a.example"
 KEY = HmacKey(bytes(32))
 
 
-class Remembering:
-    """Gives these answers, and keeps what it was asked."""
+class StubStore:
+    """Returns these answers, and records the tokens."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -45,37 +45,37 @@ def minted(**changes):
     return mint(KEY, **({"now": NOW, "ttl": 60, "entropy": os.urandom} | changes))
 
 
-def check(once, token, origin=ORIGIN):
-    return asyncio.run(TokenCheck([KEY], once).check(token, now=NOW, origin=origin))
+def check(store, token, origin=ORIGIN):
+    return asyncio.run(TokenCheck([KEY], store).check(token, now=NOW, origin=origin))
 
 
 def test_a_valid_token_is_consumed():
-    once = Remembering(None)
-    valid = check(once, minted())
+    store = StubStore(None)
+    valid = check(store, minted())
     assert isinstance(valid, ValidToken)
-    assert once.asked == [(valid, NOW)]
+    assert store.asked == [(valid, NOW)]
 
 
 @pytest.mark.parametrize("answer", ["token_replayed", "token_expired", "tokens"])
 def test_the_store_decides_on_replays(answer):
-    assert check(Remembering(answer), minted()) == answer
+    assert check(StubStore(answer), minted()) == answer
 
 
 def test_invalid_tokens_are_not_stored():
-    once = Remembering()
-    assert check(once, None) == "token_missing"
-    assert check(once, "x") == "token_invalid"
-    assert check(once, minted(now=NOW - 60)) == "token_expired"
-    assert check(once, minted(origin="https://b.example")) == "token_invalid"
-    assert once.asked == []
+    store = StubStore()
+    assert check(store, None) == "token_missing"
+    assert check(store, "x") == "token_invalid"
+    assert check(store, minted(now=NOW - 60)) == "token_expired"
+    assert check(store, minted(origin="https://b.example")) == "token_invalid"
+    assert store.asked == []
 
 
 def test_keys_are_required_and_the_store_is_closed():
-    once = Remembering()
-    asyncio.run(TokenCheck([KEY], once).close())
-    assert once.closed
+    store = StubStore()
+    asyncio.run(TokenCheck([KEY], store).close())
+    assert store.closed
     with pytest.raises(ConfigurationError, match="no key"):
-        TokenCheck([], once)
+        TokenCheck([], store)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_keys_are_required_and_the_store_is_closed():
 def test_a_bound_token_matches_the_origin_of_the_connect(url, authority):
     bound = mint(KEY, now=NOW, ttl=60, entropy=os.urandom, origin=url)
     verdict = asyncio.run(
-        TokenCheck([KEY], Remembering(None)).check(bound, now=NOW, origin=parse_authority(authority).origin)
+        TokenCheck([KEY], StubStore(None)).check(bound, now=NOW, origin=parse_authority(authority).origin)
     )
     assert isinstance(verdict, ValidToken)
 
@@ -105,9 +105,9 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(params=[True, False], ids=["in limits", "in a file"])
+@pytest.fixture(params=[True, False], ids=["in memory", "in a file"])
 def descriptor(request, monkeypatch):
-    """A table of each kind, open until the test is over; what uses it is given a descriptor of its own."""
+    """Return the descriptor of a table, of both kinds; each user duplicates it."""
     if not request.param:
         monkeypatch.delattr(os, "memfd_create", raising=False)
     made = create_replay_table(100)
@@ -115,16 +115,16 @@ def descriptor(request, monkeypatch):
     os.close(made)
 
 
-def use(once, *tokens):
-    async def all_of_them():
-        return [await once.consume(token, now=NOW) for token in tokens]
+def use(store, *tokens):
+    async def consume_all():
+        return [await store.consume(token, now=NOW) for token in tokens]
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(consume_all())
 
 
 @contextmanager
 def locked_by_another(descriptor):
-    """Have another process hold a lock that only an exclusive one minds; it is let go when that is killed."""
+    """Hold a shared lock in another process, until that is killed."""
     command = [sys.executable, "-c", LOCKING, str(descriptor)]
     with subprocess.Popen(command, pass_fds=[descriptor], stdin=-1, stdout=-1) as process:
         try:
@@ -150,21 +150,21 @@ def test_the_table_is_shared(descriptor, fresh):
 def test_the_descriptor_is_not_inherited_and_is_closed():
     made = create_replay_table()
     assert not os.get_inheritable(made)
-    once = SharedReplayStore(made)
-    asyncio.run(once.close())
+    store = SharedReplayStore(made)
+    asyncio.run(store.close())
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(made)
 
 
 def test_a_held_lock_refuses_and_does_not_block(descriptor, fresh, monkeypatch):
     monkeypatch.setattr(limits, "_MAX_TRIES", 5)
-    once = SharedReplayStore(os.dup(descriptor))
+    store = SharedReplayStore(os.dup(descriptor))
     token = fresh(NOW + 60)
     with locked_by_another(descriptor):
 
         async def beside():
             turns = 0
-            using = asyncio.ensure_future(once.consume(token, now=NOW))
+            using = asyncio.ensure_future(store.consume(token, now=NOW))
             while not using.done():
                 await asyncio.sleep(0)
                 turns += 1
@@ -173,13 +173,13 @@ def test_a_held_lock_refuses_and_does_not_block(descriptor, fresh, monkeypatch):
         reason, turns = asyncio.run(beside())
         assert reason == "tokens"
         assert turns > 5
-    # Killed, it holds nothing any more; and the token had not been used up.
-    assert use(once, token) == [None]
-    asyncio.run(once.close())
+    # The lock is released with its holder, and the token was not consumed.
+    assert use(store, token) == [None]
+    asyncio.run(store.close())
 
 
 def test_a_lock_is_waited_for_briefly(descriptor, fresh, monkeypatch):
-    once = SharedReplayStore(os.dup(descriptor))
+    store = SharedReplayStore(os.dup(descriptor))
     with locked_by_another(descriptor) as process:
         slept = asyncio.sleep
 
@@ -189,17 +189,17 @@ def test_a_lock_is_waited_for_briefly(descriptor, fresh, monkeypatch):
             await slept(seconds)
 
         monkeypatch.setattr(asyncio, "sleep", sleep)
-        assert use(once, fresh(NOW + 60)) == [None]
-    asyncio.run(once.close())
+        assert use(store, fresh(NOW + 60)) == [None]
+    asyncio.run(store.close())
 
 
 def test_the_lock_is_released_after_each_use(descriptor, fresh):
-    once = SharedReplayStore(os.dup(descriptor))
-    use(once, fresh(NOW + 60))
+    store = SharedReplayStore(os.dup(descriptor))
+    use(store, fresh(NOW + 60))
     script = "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     subprocess.run([sys.executable, "-c", script, str(descriptor)], pass_fds=[descriptor], check=True)
     fcntl.lockf(descriptor, fcntl.LOCK_UN)
-    asyncio.run(once.close())
+    asyncio.run(store.close())
 
 
 PATIENCE = 20.0  # seconds; only ever reached by a failing test
@@ -213,22 +213,22 @@ def url(redis_server):
 
 
 @asynccontextmanager
-async def remembering(url, **settings):
-    once = RedisReplayStore(url, **settings)
+async def redis_store(url, **settings):
+    store = RedisReplayStore(url, **settings)
     try:
-        yield once
+        yield store
     finally:
-        await once.close()
+        await store.close()
 
 
 def run(coroutine):
     return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
 
 
-async def until(once, token, answer):
-    """Use a token until the answer is this one."""
+async def until(store, token, answer):
+    """Consume a token until the answer is this one."""
     for _ in range(1_000):
-        if await once.consume(token, now=NOW) == answer:
+        if await store.consume(token, now=NOW) == answer:
             return
         await asyncio.sleep(0.02)
     raise AssertionError(f"never {answer}")
@@ -238,7 +238,7 @@ async def until(once, token, answer):
 def test_a_token_is_new_once_over_all_proxies(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
-        async with remembering(url) as here, remembering(url) as there:
+        async with redis_store(url) as here, redis_store(url) as there:
             assert await here.consume(token, now=NOW) is None
             assert await there.consume(token, now=NOW) == "token_replayed"
             assert await here.consume(token, now=NOW + 59) == "token_replayed"
@@ -251,8 +251,8 @@ def test_a_token_is_new_once_over_all_proxies(url, fresh):
 def test_one_of_many_concurrent_uses_succeeds(url, fresh):
     async def scenario():
         tokens = [fresh(NOW + 60) for _ in range(20)]
-        async with remembering(url, timeout=PATIENCE) as here, remembering(url, timeout=PATIENCE) as there:
-            asked = [once.consume(token, now=NOW) for token in tokens for once in (here, there) for _ in range(5)]
+        async with redis_store(url, timeout=PATIENCE) as here, redis_store(url, timeout=PATIENCE) as there:
+            asked = [store.consume(token, now=NOW) for token in tokens for store in (here, there) for _ in range(5)]
             answers = await asyncio.gather(*asked)
         assert answers.count(None) == 20
         assert answers.count("token_replayed") == 180
@@ -264,8 +264,8 @@ def test_one_of_many_concurrent_uses_succeeds(url, fresh):
 def test_the_name_expires_after_the_token(url, fresh):
     async def scenario():
         token = fresh(NOW + 90)
-        async with remembering(url) as once, Redis.from_url(url) as client:
-            assert await once.consume(token, now=NOW) is None
+        async with redis_store(url) as store, Redis.from_url(url) as client:
+            assert await store.consume(token, now=NOW) is None
             (name,) = await client.keys()
             assert name == b"headgate:token:a2V5IDEyMzQBAAAAAAAAAAAAAAAAAAAA"
             assert await client.get(name) == b""
@@ -279,7 +279,7 @@ def test_the_name_expires_after_the_token(url, fresh):
 def test_names_have_the_prefix(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
-        async with remembering(url, prefix="one:") as one, remembering(url, prefix="other:") as other:
+        async with redis_store(url, prefix="one:") as one, redis_store(url, prefix="other:") as other:
             assert await one.consume(token, now=NOW) is None
             assert await other.consume(token, now=NOW) is None
 
@@ -291,12 +291,12 @@ def test_an_unreachable_redis_refuses_and_is_not_asked_again_at_once(fresh, monk
     monkeypatch.setattr(RedisReplayStore, "_consume", counted(RedisReplayStore._consume, asked))
 
     async def scenario():
-        async with remembering(f"redis://127.0.0.1:{servers.free_port()}") as once:
-            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
-            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+        async with redis_store(f"redis://127.0.0.1:{servers.free_port()}") as store:
+            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
             assert len(asked) == 1
-            once._retry_at = 0.0
-            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            store._retry_at = 0.0
+            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
             assert len(asked) == 2
 
     run(scenario())
@@ -316,9 +316,9 @@ def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
 
     async def scenario():
         with servers.redis(tmp_path) as server:
-            once = RedisReplayStore(f"redis://127.0.0.1:{server.port}")
-            assert await once.consume(fresh(NOW + 60), now=NOW) is None
-        assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            store = RedisReplayStore(f"redis://127.0.0.1:{server.port}")
+            assert await store.consume(fresh(NOW + 60), now=NOW) is None
+        assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
         command = [
             servers.find_program("redis-server"),
             "--bind",
@@ -329,8 +329,8 @@ def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
             "",
         ]
         with servers.started([*command, "--dir", str(tmp_path)], server.port, tmp_path):
-            await until(once, fresh(NOW + 60), None)
-            await once.close()
+            await until(store, fresh(NOW + 60), None)
+            await store.close()
 
     run(scenario())
 
@@ -338,13 +338,13 @@ def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
 @needs_redis
 def test_a_closed_idle_connection_is_replaced(url, fresh):
     async def scenario():
-        async with remembering(url) as once, Redis.from_url(url) as client:
-            # Two at once have a connection each.
-            assert await asyncio.gather(*(once.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+        async with redis_store(url) as store, Redis.from_url(url) as client:
+            # Two at store have a connection each.
+            assert await asyncio.gather(*(store.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
             assert len(await client.client_list()) == 3
             await client.client_kill_filter(_type="normal", skipme=True)
             assert len(await client.client_list()) == 1
-            assert await asyncio.gather(*(once.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+            assert await asyncio.gather(*(store.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
 
     run(scenario())
 
@@ -356,16 +356,16 @@ def test_a_hanging_redis_times_out_and_late_replies_are_dropped(redis_server, ur
     async def scenario():
         used = fresh(NOW + 60)
         late = [fresh(NOW + 60) for _ in range(4)]
-        async with remembering(url, timeout=0.2) as once:
-            assert await once.consume(used, now=NOW) is None
+        async with redis_store(url, timeout=0.2) as store:
+            assert await store.consume(used, now=NOW) is None
             os.kill(redis_server.process.pid, signal.SIGSTOP)
             try:
-                assert await asyncio.gather(*(once.consume(token, now=NOW) for token in late)) == ["tokens"] * 4
+                assert await asyncio.gather(*(store.consume(token, now=NOW) for token in late)) == ["tokens"] * 4
             finally:
                 os.kill(redis_server.process.pid, signal.SIGCONT)
-            await until(once, used, "token_replayed")
+            await until(store, used, "token_replayed")
             for _ in range(50):
-                answers = await asyncio.gather(once.consume(fresh(NOW + 60), now=NOW), once.consume(used, now=NOW))
+                answers = await asyncio.gather(store.consume(fresh(NOW + 60), now=NOW), store.consume(used, now=NOW))
                 assert answers == [None, "token_replayed"]
 
     run(scenario())
@@ -376,11 +376,11 @@ def test_a_full_redis_refuses(url, fresh, monkeypatch):
     monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
 
     async def scenario():
-        async with remembering(url) as once, Redis.from_url(url) as client:
+        async with redis_store(url) as store, Redis.from_url(url) as client:
             await client.config_set("maxmemory", 1)
-            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
             await client.config_set("maxmemory", 0)
-            assert await once.consume(fresh(NOW + 60), now=NOW) is None
+            assert await store.consume(fresh(NOW + 60), now=NOW) is None
 
     run(scenario())
 
@@ -389,18 +389,21 @@ def test_a_full_redis_refuses(url, fresh, monkeypatch):
 def test_a_cancelled_request_still_consumes_the_token(redis_server, url, fresh):
     async def scenario():
         first, gone = fresh(NOW + 60), fresh(NOW + 60)
-        async with remembering(url, timeout=PATIENCE) as once:
-            assert await once.consume(first, now=NOW) is None
+        async with redis_store(url, timeout=PATIENCE) as store:
+            assert await store.consume(first, now=NOW) is None
             os.kill(redis_server.process.pid, signal.SIGSTOP)
             try:
-                going = asyncio.ensure_future(once.consume(gone, now=NOW))
+                going = asyncio.ensure_future(store.consume(gone, now=NOW))
                 await asyncio.sleep(0.05)
                 going.cancel()
                 await asyncio.wait([going])
             finally:
                 os.kill(redis_server.process.pid, signal.SIGCONT)
             assert going.cancelled()
-            assert [await once.consume(token, now=NOW) for token in (gone, fresh(NOW + 60))] == ["token_replayed", None]
+            assert [await store.consume(token, now=NOW) for token in (gone, fresh(NOW + 60))] == [
+                "token_replayed",
+                None,
+            ]
             async with Redis.from_url(url) as client:
                 # This one, the first, and the second that was opened while the first still waited for its answer; and
                 # the check whether the server listens.
@@ -414,13 +417,13 @@ def test_a_cancelled_request_still_consumes_the_token(redis_server, url, fresh):
 def test_close_waits_for_pending_requests(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
-        once = RedisReplayStore(url)
-        going = asyncio.ensure_future(once.consume(token, now=NOW))
+        store = RedisReplayStore(url)
+        going = asyncio.ensure_future(store.consume(token, now=NOW))
         await asyncio.sleep(0)
         going.cancel()
-        await once.close()
-        assert once._pending == set()
-        async with remembering(url) as later:
+        await store.close()
+        assert store._pending == set()
+        async with redis_store(url) as later:
             assert await later.consume(token, now=NOW) == "token_replayed"
 
     run(scenario())
@@ -456,10 +459,10 @@ class Relay:
 @asynccontextmanager
 async def relay(port, answer):
     """Run a relay; yields it, and its URL."""
-    standing = Relay(port, answer)
-    async with await asyncio.start_server(standing.serve, "127.0.0.1", 0) as server:
-        yield standing, f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    await asyncio.gather(*standing.serving)
+    running = Relay(port, answer)
+    async with await asyncio.start_server(running.serve, "127.0.0.1", 0) as server:
+        yield running, f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await asyncio.gather(*running.serving)
 
 
 @needs_redis
@@ -468,10 +471,10 @@ def test_a_lost_reply_is_not_retried(redis_server, fresh):
         async def cut(asked, said):
             return None if b"SET\r\n" in asked else said
 
-        async with relay(redis_server.port, cut) as (standing, url), remembering(url) as once:
-            # Redis has it: asked again, it would say that the token was shown before.
-            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
-            assert standing.asked.count(b"headgate:token:") == 1
+        async with relay(redis_server.port, cut) as (running, url), redis_store(url) as store:
+            # Redis has stored it: a retry would report the token as replayed.
+            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            assert running.asked.count(b"headgate:token:") == 1
 
     run(scenario())
 
@@ -483,9 +486,9 @@ def test_the_timeout_includes_connecting(redis_server, fresh):
             await asyncio.sleep(0.15)
             return said
 
-        # To choose the database comes before the question, and each is answered in time.
-        async with relay(redis_server.port, slow) as (_, url), remembering(f"{url}/1", timeout=0.2) as once:
-            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+        # Selecting the database comes first, and each reply alone is in time.
+        async with relay(redis_server.port, slow) as (_, url), redis_store(f"{url}/1", timeout=0.2) as store:
+            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
 
     run(scenario())
 
@@ -509,7 +512,7 @@ def test_the_protocol_version_is_fixed():
 def test_invalid_urls_are_errors(url):
     with pytest.raises(ConfigurationError, match="try redis://") as caught:
         RedisReplayStore(url)
-    assert caught.value.__suppress_context__  # there may be a password in what was wrong
+    assert caught.value.__suppress_context__  # the URL may contain a password
 
 
 def test_a_missing_redis_package_is_an_error(monkeypatch):
