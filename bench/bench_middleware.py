@@ -124,7 +124,9 @@ def loaded(side: Side, script: Path, *, rejected: bool = False) -> Load:
     passed = result.requests - result.refused
     right = passed <= IDENTIFIERS + CONNECTIONS if rejected else result.refused == 0
     verify(f"requests are {'rejected' if rejected else 'accepted'}", right=right)
-    return Load(result, side.cpu() - before)
+    spent = side.cpu() - before
+    verify("the application itself answered, and not another process at its port", right=spent > 0)
+    return Load(result, spent)
 
 
 def counted(master: "subprocess.Popen[str]") -> int:
