@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.http import negotiate, quality
+from headgate.http.media_type import negotiate, quality
 from headgate.origin import RequestInfo, Route, Routes, client_address, header
 from headgate.origin.request_info import address_in, forwarded_hops
 

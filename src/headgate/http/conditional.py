@@ -99,7 +99,7 @@ def evaluate(method: bytes, fields: Iterable[tuple[bytes, bytes]], validators: V
     if status != 200:
         return Outcome(status, 0, 0)
     wanted = found.get(b"range")
-    # 14.2: only GET has ranges. Nor has an empty representation: a Content-Range cannot name a part of it.
+    # 14.2: only GET has ranges, and an empty representation has none, because Content-Range cannot name a part of it.
     if wanted is None or method != b"GET" or not length or not _if_range(found.get(b"if-range"), validators):
         return Outcome(200, 0, length)
     return _range(wanted, length)
@@ -136,7 +136,7 @@ def _matches(listed: bytes, etag: bytes, *, weakly: bool) -> bool:
 
 
 def _if_range(value: bytes | None, validators: Validators) -> bool:
-    """Return whether the client has part of this very representation (13.1.5).
+    """Return whether the client has a part of this representation (13.1.5).
 
     Only an entity tag proves that: two states may have the same date, and any tool can set a file's modification time.
     """
@@ -144,7 +144,7 @@ def _if_range(value: bytes | None, validators: Validators) -> bool:
 
 
 def _range(wanted: bytes, length: int) -> Outcome:
-    """Read one range (14.1.2). Several are answered with the whole representation, as 14.2 allows."""
+    """Parse one range (14.1.2). Several ranges get the whole representation, as 14.2 permits."""
     whole = Outcome(200, 0, length)
     unit, _, ranges = wanted.partition(b"=")
     members = [member.strip(b"\t ") for member in ranges.split(b",")]
@@ -164,7 +164,7 @@ def _range(wanted: bytes, length: int) -> Outcome:
 
 
 def _number(digits: bytes) -> int | None:
-    """Read any number of digits; what exceeds the size of every file becomes `_MAX_OFFSET`."""
+    """Parse any number of digits; a number larger than any file becomes `_MAX_OFFSET`."""
     if not digits:
         return None
     significant = digits.lstrip(b"0") or b"0"

@@ -48,7 +48,7 @@ def parse_http_date(value: bytes, *, now: float | None = None) -> int | None:
 
 
 def _of_two_digits(match: re.Match[bytes], digits: int, now: float | None) -> int | None:
-    """Return the date in the past with these digits where the next one is more than 50 years ahead (9110 5.6.7).
+    """Return the next date with these digits, or the one before if that is more than 50 years ahead (9110 5.6.7).
 
     A year is 365.2425 days here, so exactly 50 calendar years may be up to a day more or less.
     """

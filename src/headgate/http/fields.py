@@ -1,7 +1,7 @@
 """The grammar that field values share: lists, tokens (RFC 9110, section 5.6) and structured fields (RFC 9651).
 
 Fields are pairs of name and value: a name may have several lines, and a line several members. Values are text, one
-character for a byte (the Fetch standard's isomorphic decode). No value raises.
+character per byte (the Fetch standard's isomorphic decode). No value raises.
 """
 
 import re

@@ -1,6 +1,6 @@
 """How long a response stays fresh in a cache that several share (RFC 9111, sections 4.2 and 5).
 
-Fields in, seconds out: what is stored, and for how long, is decided elsewhere.
+This module parses fields; callers decide what is stored, and for how long.
 """
 
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from headgate.http.date import parse_http_date
 from headgate.http.fields import Pairs, lines_of, split_list
 
 MAX_SECONDS: Final = 1 << 31
-"""Greater numbers of seconds count as this one (RFC 9111, section 1.2.2)."""
+"""Maximum number of seconds; larger ones count as this one (RFC 9111, section 1.2.2)."""
 
 _NOT_STORED: Final = frozenset({"no-store", "private"})
 _NOT_REUSED: Final = _NOT_STORED | {"no-cache"}
@@ -22,9 +22,9 @@ class Freshness(NamedTuple):
     lifetime: float | None
     """Seconds; 0 if the fields forbid reuse or are malformed, None without a lifetime."""
     age: float
-    """Seconds that it had spent in other caches when it arrived."""
+    """Seconds that the response had spent in other caches when it arrived."""
     allows_storing: bool
-    """Whether it may be stored at all (section 3)."""
+    """Whether it may be stored (section 3)."""
     allows_stale: bool
     """Whether it may be used after its lifetime when the origin cannot be reached (section 4.2.4)."""
 
@@ -57,7 +57,7 @@ def delta_seconds(text: str) -> int | None:
 
 
 def _lifetime(directives: dict[str, str], fields: Pairs, now: float) -> float | None:
-    """Return the first that is present (4.2.1): s-maxage, max-age, Expires minus Date."""
+    """Return the first of these that is present (4.2.1): s-maxage, max-age, Expires minus Date."""
     if not directives.keys().isdisjoint(_NOT_REUSED):
         return 0
     given = [delta_seconds(directives[name]) for name in ("s-maxage", "max-age") if name in directives]
@@ -68,18 +68,18 @@ def _lifetime(directives: dict[str, str], fields: Pairs, now: float) -> float | 
         return None
     until = _date(expires[0], now)
     if until is None:
-        return 0  # 5.3: invalid values, "0" above all, mean the past
+        return 0  # 5.3: invalid values, in particular "0", mean the past
     date = _date(dates[0], now) if dates else None
     return min(max(0.0, until - (now if date is None else date)), MAX_SECONDS)
 
 
 def _directives(fields: Pairs) -> dict[str, str]:
-    """Return the directives of `Cache-Control` by name, in lower case: of each its first value, without quotes."""
+    """Return the first value of each directive of `Cache-Control`, without quotes, by its name in lower case."""
     directives: dict[str, str] = {}
     lines = lines_of(fields, "cache-control")
     for member in split_list(lines) if lines else ():
         name, _, value = member.partition("=")
-        # 5.2: a recipient takes the value as a token and as a quoted string.
+        # 5.2: a value may be a token or a quoted string.
         directives.setdefault(name.strip("\t ").lower(), _unquoted(value.strip("\t ")))
     return directives
 

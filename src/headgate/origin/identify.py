@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from headgate.errors import ConfigurationError
-from headgate.http import is_token
+from headgate.http.fields import is_token
 from headgate.origin.request_info import RequestInfo, forwarded_hops, x_forwarded_for_hops
 
 UNKNOWN = b"unknown"

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.http import negotiate, parameter, quality, sf_string, whole_seconds
+from headgate.http.date import whole_seconds
+from headgate.http.fields import parameter, sf_string
+from headgate.http.media_type import negotiate, quality
 from headgate.limit import Accounting, Domain, Gatekeeper
 from headgate.origin.file_slice import BodySource
 from headgate.release import NEVER

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.http import is_token
+from headgate.http.fields import is_token
 from headgate.origin.request_info import RequestInfo
 
 _Test = Callable[[RequestInfo], bool]

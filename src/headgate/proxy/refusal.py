@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from headgate.errors import HeadgateError
-from headgate.http import sf_string, whole_seconds
+from headgate.http.date import whole_seconds
+from headgate.http.fields import sf_string
 from headgate.proxy.connect import RefusedConnect
 
 # fmt: off

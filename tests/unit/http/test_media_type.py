@@ -1,5 +1,4 @@
-from headgate.http import negotiate, quality
-from headgate.http.media_type import extract_essence, parse_essence, parse_weights
+from headgate.http.media_type import extract_essence, negotiate, parse_essence, parse_weights, quality
 
 MIME_TYPES = [
     ("text/html", "text/html"),

@@ -1,15 +1,14 @@
 """One strict grammar of HTTP/1 messages: request heads, response heads, bodies. Pure: bytes in, values or errors out.
 
-It accepts less than RFC 9112 lets a recipient accept: a message that two recipients could read in two ways is refused
-with a `ProtocolError`, so what a proxy passes on has one meaning only. A server reads requests like this; it may be a
-gateway, or serve CONNECT alone:
+It accepts less than RFC 9112 permits: a message that two recipients could read in two ways is refused with a
+`ProtocolError`, so a proxy forwards only messages with one meaning. A server reads requests like this:
 
     buffer.append(data)
     while (raw := buffer.next_head(limits)) is not None:
         request = parse_request_head(raw, limits)
         …                                   # the body, if `request.has_body`, is read from `buffer.take()`
 
-`syntax` holds the pieces that the others share, `request` and `response` read heads, `body` reads what follows them.
+`syntax` contains what the other modules share; `request` and `response` parse heads, `body` parses bodies.
 """
 
 from headgate.http.h1.body import BodyReader, ChunkedBody, LengthBody, UnboundedBody

@@ -1,9 +1,9 @@
 """Bodies: by length, by chunks, or until the connection closes.
 
-A reader is fed bytes in any pieces and returns the pieces to send on; what comes after the body's end is left in
-`rest`. With `framed`, chunked pieces come in chunks again, written anew: sizes in plain hexadecimal, no extensions
-(9112 7.1.1 lets a recipient ignore them), so no two recipients can read them in two ways. The last chunk is the
-caller's to write, once `done` is true.
+A reader takes bytes in any pieces and returns the pieces to forward; bytes after the end of the body are in `rest`.
+With `framed`, the pieces of a chunked body are chunks again, rewritten with sizes in plain hexadecimal and without
+extensions (9112 7.1.1 permits ignoring them), so that all recipients read them alike. The caller writes the last chunk
+once `done` is true.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Protocol
 from headgate.errors import ProtocolError
 from headgate.http.h1.syntax import FIELD_LINES, split_fields
 
-# 9112 7.1, less: no whitespace about the size, at most 15 digits, and no control bytes in what may follow ";".
+# 9112 7.1, but without whitespace around the size, at most 15 digits, and no control bytes after ";".
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e]*+)?")
 _TRAILERS = re.compile(rb"(" + FIELD_LINES + rb")\r\n")
 _STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[^\t\r\n\x20-\x7e\x80-\xff]")
@@ -21,17 +21,17 @@ _MAX_SIZE_LINE = 512
 
 
 class BodyReader(Protocol):
-    """What all bodies have in common."""
+    """A reader of any kind of body."""
 
     done: bool
     """Whether the last byte of the body has been read."""
     rest: bytes
-    """What came after it."""
+    """The bytes after it."""
     size: int
-    """How many bytes of content have been read."""
+    """The bytes of content read so far."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes; return the pieces to send on. Raises `ProtocolError`, and must not be fed again then."""
+        """Take the next bytes; return the pieces to forward. After a `ProtocolError` the reader must not be used."""
 
 
 class LengthBody:
@@ -59,7 +59,7 @@ class LengthBody:
 
 
 class UnboundedBody:
-    """A body that ends with its connection (9112 6.3, item 8); the owner of the connection sets `done`."""
+    """A body that ends with its connection (9112 6.3, item 8); the caller sets `done`."""
 
     __slots__ = ("done", "framed", "rest", "size")
 
@@ -78,9 +78,9 @@ class UnboundedBody:
 
 
 class ChunkedBody:
-    """A chunked body: pieces come framed or bare; `trailers` holds the fields after the last chunk, once `done`.
+    """A chunked body; `trailers` has the fields after the last chunk, once `done`.
 
-    `max_trailers` is the size of the longest trailer section, `max_size` that of the longest content, 0 for any.
+    `max_trailers` is the maximum size of the trailer section, `max_size` that of the content, 0 for no limit.
     """
 
     __slots__ = (
@@ -170,9 +170,9 @@ class ChunkedBody:
         return -1
 
     def _keep_line(self, data: bytes, position: int, max_size: int) -> int:
-        """Keep an incomplete line; refuse it when it can never become right."""
+        """Keep an incomplete line; refuse it if it can never become valid."""
         line = data[position:]
-        known = 0 if position else max(0, self._scanned - 1)  # what an earlier piece began has been checked then
+        known = 0 if position else max(0, self._scanned - 1)  # the bytes of earlier pieces are already checked
         if len(line) > max_size or _STRAY.search(line, known):
             raise ProtocolError(400, "a line of the chunked coding is malformed or too long")
         self._line, self._scanned = line, len(line)

@@ -1,9 +1,8 @@
 """Request heads: bytes in, a `RequestHead` or a `ProtocolError` out.
 
-One regular expression holds the general grammar and runs in C; what it cannot decide (which framing, which host) is
-decided once for each head, from the few fields that matter. A second expression matches the usual head of a browser in
-one pass. It only accepts: what it does not match is read by the general grammar, which alone refuses, and both read an
-accepted head alike (`tests/unit/http/h1/test_usual_request.py`).
+One regular expression is the general grammar; what it cannot decide (the framing, the host) is decided once per head,
+from the few fields that matter. A second expression accepts the usual head of a browser in one pass. The general
+grammar reads all others, and alone refuses; a test checks that both read an accepted head alike.
 """
 
 import re
@@ -32,10 +31,10 @@ NOTEWORTHY_FIELDS = (
     "forwarded", "via", "x-forwarded-*", "x-real-ip",  # about earlier hops
     "proxy",  # "httpoxy": CGI makes it the variable HTTP_PROXY
 )  # fmt: skip
-"""Every field that a recipient, or a proxy that forwards the request, must not treat as opaque.
+"""The fields that a recipient, or a proxy that forwards the request, must not treat as opaque.
 
-Spellings with "_" for "-" count too: CGI and WSGI read Content_Length as Content-Length. A head whose only
-such fields are Host and `Connection: keep-alive` may be forwarded as it came.
+Spellings with "_" for "-" count too: CGI and WSGI read Content_Length as Content-Length. A head without such fields,
+except Host and `Connection: keep-alive`, may be forwarded unchanged.
 """
 
 MAX_METHOD_SIZE = 32
@@ -65,30 +64,30 @@ _USUAL_HEAD = re.compile(
 
 
 class RequestLimits(msgspec.Struct, frozen=True):
-    """Sizes in bytes above which a request is refused."""
+    """The maximum sizes of a request in bytes."""
 
     target: int = 8192
-    """Of the target; 414."""
+    """The target; above it the status is 414."""
     head: int = 65536
-    """Of the head; 431."""
+    """The head; 431."""
     body: int = 0
-    """Of the body as Content-Length announces it; 413. 0 sets no limit."""
+    """The body by its Content-Length; 413. 0 for no limit."""
 
 
 class RequestHead(msgspec.Struct, gc=False):
-    """One request head, and what it means for the connection."""
+    """One request head, and its meaning for the connection."""
 
     raw: bytes
-    """The head as it came, its empty line included."""
+    """The unchanged head, including its empty line."""
     method: bytes
     target: bytes
-    """Origin-form, `*`, or what a CONNECT names; of an absolute-form what follows scheme and authority."""
+    """Origin-form, `*`, or the authority of a CONNECT; of an absolute-form the part after scheme and authority."""
     host: bytes = b""
-    """The value of Host; empty when it is absent, as it may be in HTTP/1.0 and with CONNECT."""
+    """The value of Host; empty if it is absent, which HTTP/1.0 and CONNECT permit."""
     minor: int = 1
     """HTTP/1.`minor`: 0 or 1."""
     length: int = -1
-    """The value of Content-Length; -1 when it is absent."""
+    """The value of Content-Length; -1 if it is absent."""
     chunked: bool = False
     """Whether the body is chunked."""
     connection: frozenset[bytes] = frozenset()
@@ -98,11 +97,11 @@ class RequestHead(msgspec.Struct, gc=False):
     expects_continue: bool = False
     """Whether the client waits for 100 before it sends the body."""
     websocket: bool = False
-    """Whether the client asks to switch to WebSocket, in a request that can: GET, without a body."""
+    """Whether this is a valid request to switch to WebSocket: GET, without a body."""
     accepts_trailers: bool = False
     """Whether the client understands trailers in the response."""
     forwardable: bytes = b""
-    """Of a usual head: request line and field lines without Connection, which may be forwarded as they are."""
+    """The request line and field lines of a usual head without Connection, which may be forwarded unchanged."""
     _fields: list[tuple[bytes, bytes]] | None = None
 
     @property
@@ -112,12 +111,12 @@ class RequestHead(msgspec.Struct, gc=False):
 
     @property
     def lines(self) -> bytes:
-        """The field lines as they came, each with its CRLF."""
+        """The unchanged field lines, each with its CRLF."""
         return self.raw[self.raw.find(b"\r\n") + 2 : -2]
 
     @property
     def fields(self) -> list[tuple[bytes, bytes]]:
-        """Every field in order: (name in lower case, value); split when first asked for."""
+        """All fields in order: (name in lower case, value); split on first use."""
         if self._fields is None:
             self._fields = split_fields(self.lines)
         return self._fields
@@ -133,13 +132,13 @@ class RequestHead(msgspec.Struct, gc=False):
 
 
 class RequestBuffer:
-    """Bytes received and not read yet; finds the next request head in them."""
+    """Received bytes that are not parsed yet; finds the next request head in them."""
 
     __slots__ = ("_data", "_scanned")
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._scanned = 0  # bytes of an incomplete head that have been checked already
+        self._scanned = 0  # bytes of an incomplete head that are already checked
 
     def __len__(self) -> int:
         return len(self._data)
@@ -149,17 +148,17 @@ class RequestBuffer:
         self._data += data
 
     def take(self) -> bytes:
-        """Remove and return all bytes: those of a body, or of a tunnel."""
+        """Remove and return all bytes, which belong to a body or a tunnel."""
         data = bytes(self._data)
         self._data.clear()
         self._scanned = 0
         return data
 
     def next_head(self, limits: RequestLimits) -> bytes | None:
-        """Remove and return the next head, its empty line included; None while it is incomplete.
+        """Remove and return the next head, including its empty line; None while it is incomplete.
 
-        Raises `ProtocolError` for a beginning that can never become a request head: without that, a head with bare
-        line feeds would never end, and HTTP/0.9 would wait for its timeout.
+        Raises `ProtocolError` for a beginning that can never become a request head. Otherwise a head with bare line
+        feeds would never end, and HTTP/0.9 would wait for the timeout.
         """
         data = self._data
         while data.startswith(b"\r\n"):
@@ -189,12 +188,12 @@ class RequestBuffer:
 
 
 def parse_request_head(raw: bytes, limits: RequestLimits) -> RequestHead:
-    """Read a whole head, its empty line included; raises `ProtocolError` with the status to answer."""
+    """Parse a complete head, including its empty line; raises `ProtocolError` with the status of the response."""
     return parse_usual_request_head(raw, limits) or parse_general_request_head(raw, limits)
 
 
 def parse_usual_request_head(raw: bytes, limits: RequestLimits) -> RequestHead | None:
-    """Read a whole head if it is usual; None where it is not, or not a head.
+    """Parse a complete head if it is usual; None for any other bytes.
 
     A usual head is HTTP/1.1 with a path for its target, one Host, perhaps one `Connection: keep-alive` after it, and no
     other field of `NOTEWORTHY_FIELDS`; so it has no body.
@@ -211,7 +210,7 @@ def parse_usual_request_head(raw: bytes, limits: RequestLimits) -> RequestHead |
 
 
 def parse_general_request_head(raw: bytes, limits: RequestLimits) -> RequestHead:
-    """Do what `parse_request_head` does, with the general grammar alone."""
+    """Parse a complete head, as `parse_request_head` does, with the general grammar only."""
     match = _HEAD.fullmatch(raw)
     if match is None:
         raise _mismatch(raw, limits)
@@ -222,7 +221,7 @@ def parse_general_request_head(raw: bytes, limits: RequestLimits) -> RequestHead
     _read_host(request, values)
     request.length, request.chunked = parse_framing(values, request.minor)
     if method == b"CONNECT" and request.has_body:
-        # 9110 9.3.6: what follows would be a tunnel's to one recipient and a body to another.
+        # 9110 9.3.6: one recipient would read a tunnel, another one a body.
         raise ProtocolError(400, "CONNECT with a body")
     _read_connection(request, values)
     _read_target(request)
@@ -232,7 +231,7 @@ def parse_general_request_head(raw: bytes, limits: RequestLimits) -> RequestHead
 
 
 def _mismatch(head: bytes, limits: RequestLimits) -> ProtocolError:
-    """Explain why a head does not fit the grammar; that it is too long comes first."""
+    """Return why a head does not fit the grammar; excess length comes first."""
     if head.find(b"\r\n") > limits.target + 2 * MAX_METHOD_SIZE:
         return ProtocolError(414, f"the target is longer than {limits.target} bytes")
     if len(head) > limits.head:
@@ -267,7 +266,7 @@ def _noteworthy_values(lines: list[tuple[bytes, bytes]]) -> dict[bytes, list[byt
 
 def _read_host(request: RequestHead, values: dict[bytes, list[bytes]]) -> None:
     hosts = values.get(b"host", [])
-    # 9112 3.2. CONNECT may lack it: its target is what Host would repeat.
+    # 9112 3.2. CONNECT may lack it, because its target is the host.
     if len(hosts) > 1 or (not hosts and request.minor and request.method != b"CONNECT"):
         raise ProtocolError(400, "Host is missing or repeated")
     if hosts:
@@ -284,7 +283,7 @@ def _read_connection(request: RequestHead, values: dict[bytes, list[bytes]]) -> 
     expectations = values.get(b"expect")
     if expectations is not None:
         if [value.lower() for value in expectations] != [b"100-continue"]:
-            raise ProtocolError(417, "the only expectation met is 100-continue")
+            raise ProtocolError(417, "the only supported expectation is 100-continue")
         request.expects_continue = request.has_body
     if b"upgrade" in members and request.method == b"GET" and not request.has_body:
         protocols = b",".join(values.get(b"upgrade", [])).lower().split(b",")

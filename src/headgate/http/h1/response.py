@@ -1,8 +1,8 @@
 """Response heads: bytes in, a `ResponseHead` or a `ProtocolError` (502) out.
 
-A head that two clients could read in two ways is refused, so a response cannot be split by what an origin let into its
-fields. As in `request`, one expression matches the usual
-head in one pass and only accepts; what it does not match is for the general grammar, which alone refuses.
+A head that two clients could read in two ways is refused, so values that an origin puts into its fields cannot split a
+response. As in `request`, one expression accepts usual heads in one pass; the general grammar reads all others, and
+alone refuses.
 """
 
 import re
@@ -24,9 +24,9 @@ from headgate.http.h1.syntax import (
 NOTEWORTHY_FIELDS = (
     "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "upgrade",
 )  # fmt: skip
-"""Every field about framing or about this hop, of which a recipient must not take any for opaque."""
+"""The fields about framing and about this hop, which a recipient must not treat as opaque."""
 
-# 9112 4: the reason may be empty; the space before it may be missing too, in what many origins send.
+# 9112 4: the reason may be empty; many origins omit the space before it, too.
 _STATUS_LINE = rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: (" + FIELD_VALUE + rb"))?+\r\n"
 _HEAD = re.compile(_STATUS_LINE + FIELD_LINES + rb"\r\n")
 _BEGINNING = b"HTTP/1."
@@ -49,18 +49,18 @@ _NO_MEMBERS: frozenset[bytes] = frozenset()
 
 
 class ResponseHead(msgspec.Struct, gc=False):
-    """One response head, and what it means for the connection."""
+    """One response head, and its meaning for the connection."""
 
     status: int
     reason: bytes = b""
     lines: bytes = b""
-    """The field lines as they came, each with its CRLF; empty in a usual head, whose lines are in `forwardable`."""
+    """The unchanged field lines, each with its CRLF; empty in a usual head, whose lines are in `forwardable`."""
     size: int = 0
     """Bytes of the head, its empty line included."""
     minor: int = 1
     """HTTP/1.`minor`: 0 or 1."""
     length: int = -1
-    """The value of Content-Length; -1 when it is absent."""
+    """The value of Content-Length; -1 if it is absent."""
     chunked: bool = False
     """Whether the body, if there is one, is chunked."""
     connection: frozenset[bytes] = frozenset()
@@ -72,15 +72,15 @@ class ResponseHead(msgspec.Struct, gc=False):
     websocket: bool = False
     """Whether the origin switches to WebSocket."""
     forwardable: bytes = b""
-    """Of a usual head: status line and field lines without Connection, which may be forwarded as they are."""
+    """The status line and field lines of a usual head without Connection, which may be forwarded unchanged."""
 
     def has_body(self, method: bytes) -> bool:
-        """Return whether a body follows when the request's method was `method` (9112 6.3, items 1 and 2)."""
+        """Return whether a body follows in the response to a request with this method (9112 6.3, items 1 and 2)."""
         return not (method == b"HEAD" or self.status < 200 or self.status in {204, 304})
 
 
 def parse_usual_response_head(data: bytes) -> ResponseHead | None:
-    """Read the head at the beginning of `data` if it is usual and whole; else None.
+    """Parse the head at the beginning of `data`; None unless it is complete and usual.
 
     A usual head is final, HTTP/1.1, has one Content-Length, Date, perhaps one `Connection: keep-alive`, and no other
     field of `NOTEWORTHY_FIELDS`.
@@ -88,14 +88,14 @@ def parse_usual_response_head(data: bytes) -> ResponseHead | None:
     match = _USUAL_HEAD.match(data)
     if match is None:
         return None
-    before, status, between, lengthy, length, after = match.groups()
+    before, status, between, with_length, length, after = match.groups()
     size = match.end()
     if data.find(b"\r\nDate: ", 0, size) < 0 and data.find(b"\r\ndate: ", 0, size) < 0:
         return None
     if between is None and after is None:
-        members, forwardable = _NO_MEMBERS, before + lengthy
+        members, forwardable = _NO_MEMBERS, before + with_length
     elif between is None or after is None:
-        members, forwardable = _KEEP_ALIVE, before + (between or b"") + lengthy + (after or b"")
+        members, forwardable = _KEEP_ALIVE, before + (between or b"") + with_length + (after or b"")
     else:
         return None
     return ResponseHead(
@@ -104,7 +104,7 @@ def parse_usual_response_head(data: bytes) -> ResponseHead | None:
 
 
 def parse_response_head(raw: bytes) -> ResponseHead:
-    """Read a whole head, its empty line included; raises `ProtocolError` (502)."""
+    """Parse a complete head, including its empty line; raises `ProtocolError` (502)."""
     match = _HEAD.fullmatch(raw)
     if match is None:
         raise ProtocolError(502, "the origin's response has a malformed head")
@@ -125,7 +125,7 @@ def parse_response_head(raw: bytes) -> ResponseHead:
 
 
 def check_response_start(data: bytes) -> None:
-    """Refuse what can never become a response head; raises `ProtocolError` (502)."""
+    """Check the beginning of a response head; raises `ProtocolError` (502) if it can never become one."""
     if not data.startswith(_BEGINNING[: len(data)]) or find_stray_byte(data):
         raise ProtocolError(502, "the origin's response is not HTTP/1.1 or HTTP/1.0")
 

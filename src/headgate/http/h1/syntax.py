@@ -1,6 +1,6 @@
-"""The pieces that heads and trailers are made of: tokens, field lines, and the few fields with a grammar of their own.
+"""The parts of heads and trailers: tokens, field lines, and the few fields with a grammar of their own.
 
-Every repetition is possessive: what it has taken is never given back, so matching takes time linear in the input.
+Every repetition is possessive, so matching takes time linear in the input.
 """
 
 import re
@@ -99,5 +99,5 @@ def parse_framing(values: Mapping[bytes, list[bytes]], minor: int) -> tuple[int,
 
 
 def is_host_and_port(value: bytes) -> bool:
-    """Return whether `value` is what Host may hold: one host, and perhaps a port."""
+    """Return whether `value` is a valid Host: one host, and optionally a port."""
     return _HOST.fullmatch(value) is not None

@@ -12,9 +12,9 @@ from typing import Final
 from headgate.bundle.model import Location, Metadata, VariantSet
 from headgate.bundle.variants import Axis, parse_variants, select_key
 from headgate.errors import HeadgateError
-from headgate.http import is_token
 from headgate.http.conditional import ENTITY_TAG, Validators
 from headgate.http.date import parse_http_date
+from headgate.http.fields import is_token
 from headgate.http.url import parse_url, resolve
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.bundle.snapshot import BundleSnapshot
