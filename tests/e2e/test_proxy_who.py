@@ -166,7 +166,7 @@ def run(folder, *words):
         (["--self-signed", "--alpn", "h3"], "expected 'h2', 'http/1.1' or 'h2,http/1.1'"),
         (["--self-signed", "--allow-address", "10.0.0.1/8"], "such as '10.0.0.0/8'"),
         (["--self-signed", "--allow-port", "0"], "--allow-port"),
-        (["--self-signed", "--resolve", "a"], "proxy.resolve: 'a'"),
+        (["--self-signed", "--resolve", "a"], "proxy.resolve: invalid address 'a'"),
         (["--self-signed", "--byte-ratio", "-1"], "must be a number from 0 to 1,000,000, got '-1'"),
         (["--self-signed", "--idle", "0"], "--idle"),
         (["--self-signed", "--max-tunnels", "0"], "--max-tunnels"),

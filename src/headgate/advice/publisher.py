@@ -35,9 +35,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError("advice.user_agent is empty; name an agent, 'prefetch-proxy', or '*' for all")
         if not (math.isfinite(self.fraction) and 0 <= self.fraction <= 1):
             # Section 6, step 8.2: agents ignore a fraction outside 0 to 1.
-            raise ConfigurationError(
-                f"advice.fraction of {self.user_agent!r} is {self.fraction}, not from 0 to 1; try 0.1 for a tenth"
-            )
+            raise ConfigurationError(f"advice.fraction of {self.user_agent!r} must be from 0 to 1, got {self.fraction}")
 
 
 def document(entries: Iterable[Entry]) -> bytes:

@@ -50,7 +50,7 @@ def client_address(trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields
     neither is used. Raises `ConfigurationError` for an invalid CIDR or prefix.
     """
     if not 1 <= ipv6_prefix <= 128:
-        raise ConfigurationError(f"ipv6_prefix must be from 1 to 128, got {ipv6_prefix}; try 64")
+        raise ConfigurationError(f"ipv6_prefix must be from 1 to 128, got {ipv6_prefix}")
     readers = [(name.lower().encode(), _READERS.get(name.lower().encode())) for name in fields]
     for name, reader in readers:
         if reader is None:
@@ -184,7 +184,7 @@ def _network(text: str) -> _Network:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
         raise ConfigurationError(
-            f"trusted proxy {text!r} is not an address or a CIDR; try '127.0.0.0/8', '::1' or 'unix'"
+            f"invalid trusted proxy {text!r}; expected an address or a CIDR such as '127.0.0.0/8' or '::1', or 'unix'"
         ) from None
     mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
     if mapped is not None and network.prefixlen >= 96:

@@ -129,7 +129,7 @@ class Rejections:
         for name, bucket in self._buckets.items():
             # anti-ddos-throttling.txt: an agent ignores a bucket that does not begin with a slash.
             if not (bucket.startswith("/") and bucket.isascii() and bucket.isprintable()):
-                raise ConfigurationError(f"bucket {bucket!r} of domain {name!r} is not a path; try '/api/'")
+                raise ConfigurationError(f"domain {name!r}: invalid bucket {bucket!r}; expected a path such as '/api/'")
         self._prefers_problem = remembered(prefers_problem)
         self._rendered = lru_cache(_MAX_RENDERED)(self._render)
 

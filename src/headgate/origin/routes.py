@@ -93,7 +93,7 @@ def _check(route: Route) -> None:
         (route.value and not route.header, f"value {route.value!r} without a header; add header = 'NAME' beside it"),
         (
             route.path_prefix and (route.path_prefix != path or path[0] != "/"),
-            f"path_prefix {route.path_prefix!r} is not a decoded, normalized path; try {'/' + path.lstrip('/')!r}",
+            f"invalid path_prefix {route.path_prefix!r}; expected it normalized: {'/' + path.lstrip('/')!r}",
         ),
         (
             route.host and not _HOST.fullmatch(route.host),
@@ -103,7 +103,10 @@ def _check(route: Route) -> None:
             route.method and (not is_token(route.method) or route.method in _LOWERED),
             f"unknown method {route.method!r}; methods are case-sensitive, try {route.method.upper().strip()!r}",
         ),
-        (route.header and not is_token(route.header), f"invalid header name {route.header!r}; try 'Sec-Purpose'"),
+        (
+            route.header and not is_token(route.header),
+            f"invalid header name {route.header!r}; expected one such as 'Sec-Purpose'",
+        ),
     )
     for wrong, explanation in checks:
         if wrong:

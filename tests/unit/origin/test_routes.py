@@ -122,10 +122,10 @@ def test_methods_are_case_sensitive() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"path_prefix": "api"}, "path_prefix 'api' is not a decoded, normalized path; try '/api'"),
-        ({"path_prefix": "//api/"}, "try '/api/'"),
-        ({"path_prefix": "/x/../api"}, "try '/api'"),
-        ({"path_prefix": "/caf%C3%A9"}, "try '/café'"),
+        ({"path_prefix": "api"}, "invalid path_prefix 'api'; expected it normalized: '/api'"),
+        ({"path_prefix": "//api/"}, "normalized: '/api/'"),
+        ({"path_prefix": "/x/../api"}, "normalized: '/api'"),
+        ({"path_prefix": "/caf%C3%A9"}, "normalized: '/café'"),
         ({"host": "http://example.org/"}, "without scheme and path"),
         ({"host": "a b"}, "invalid host 'a b'"),
         ({"method": "get"}, "methods are case-sensitive, try 'GET'"),

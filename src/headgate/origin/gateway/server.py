@@ -197,7 +197,9 @@ def _host_and_port(origin: str) -> tuple[str, int]:
         parts, port = urlsplit(""), None
     more = parts.path not in {"", "/"} or parts.query or parts.username
     if parts.scheme != "http" or not parts.hostname or not is_host(parts.hostname) or more:
-        raise ConfigurationError(f"origin {origin!r} is not http://HOST:PORT; try 'http://127.0.0.1:8000'")
+        raise ConfigurationError(
+            f"invalid origin {origin!r}; expected http://HOST:PORT, such as 'http://127.0.0.1:8000'"
+        )
     return parts.hostname, port or 80
 
 

@@ -269,6 +269,6 @@ def _parse_entry(text: str) -> tuple[str, Address, int | None]:
             if (match["ipv6"] is None or address.version == 6) and (port is None or 1 <= port <= 65_535):
                 return host.strip("[]").removesuffix("."), address, port
     raise ConfigurationError(
-        f"{text!r} is not HOST=ADDRESS or HOST=ADDRESS:PORT; "
-        "try 'www.example.org=127.0.0.1:8443', 'www.example.org=[::1]:8443' or '*=127.0.0.1'"
+        f"invalid address {text!r}; expected HOST=ADDRESS or HOST=ADDRESS:PORT, such as "
+        "'www.example.org=127.0.0.1:8443', 'www.example.org=[::1]:8443' or '*=127.0.0.1'"
     )

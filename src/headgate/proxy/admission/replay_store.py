@@ -156,7 +156,9 @@ def _client(url: str) -> "Redis":
         pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, protocol=_PROTOCOL)
         pool.make_connection()  # type: ignore[no-untyped-call]  # opens nothing, and checks all options
     except (ValueError, TypeError, RedisError):
-        raise ConfigurationError("the token store is not a Redis URL; try redis://127.0.0.1:6379/0") from None
+        raise ConfigurationError(
+            "invalid token store; expected the URL of a Redis server, such as redis://127.0.0.1:6379/0"
+        ) from None
     if str(pool.connection_kwargs["protocol"]) != str(_PROTOCOL):
         raise ConfigurationError(f"the token store needs protocol {_PROTOCOL} of Redis; leave protocol out of its URL")
     return Redis.from_pool(pool)

@@ -179,14 +179,18 @@ def _check(section: BundleSection, where: str) -> None:
     plain = plain_path(path.encode("utf-8", "replace")).decode("utf-8", "replace")
     if path and (path != plain or path[0] != "/" or "?" in path or "#" in path):
         instead = "/" + plain.partition("?")[0].partition("#")[0].lstrip("/")
-        raise ConfigurationError(f"{where}.path: {path!r} is not a path in decoded and normal form; try {instead!r}")
+        raise ConfigurationError(
+            f"{where}.path: invalid path {path!r}; expected a decoded, normalized path such as {instead!r}"
+        )
     if not path and not section.lifeboat:
         raise ConfigurationError(f"{where}: it has no effect; add a path to publish it at, or lifeboat = true")
     if section.hosts and not section.lifeboat:
         raise ConfigurationError(f"{where}.hosts: hosts are for a lifeboat; add lifeboat = true")
     for host in section.hosts:
         if not host or any(character in host for character in "/@?#, ") or not host.isascii():
-            raise ConfigurationError(f"{where}.hosts: {host!r} is not a host; try 'www.example.org', or '*' for all")
+            raise ConfigurationError(
+                f"{where}.hosts: invalid host {host!r}; expected a name such as 'www.example.org', or '*' for all"
+            )
 
 
 def _load(section: BundleSection, where: str, complain: Callable[[str], None]) -> "ReloadingBundle":

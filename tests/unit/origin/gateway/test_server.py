@@ -76,7 +76,7 @@ def test_draining_may_be_cut_short_by_draining_again() -> None:
     "origin", ["https://a", "http://", "http://a/b", "http://a..b", f"http://{'x' * 64}:1", "http://a:99999", "a"]
 )
 def test_an_invalid_origin_is_refused(origin: str) -> None:
-    with pytest.raises(ConfigurationError, match="try 'http://127"):
+    with pytest.raises(ConfigurationError, match="such as 'http://127"):
         make_gateway(origin)
 
 

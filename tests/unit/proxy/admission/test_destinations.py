@@ -420,5 +420,7 @@ def test_invalid_entries_are_errors_of_one_line() -> None:
     for entry in INVALID_ENTRIES:
         with pytest.raises(ConfigurationError) as raised:
             Overrides([entry])
-        assert str(raised.value).startswith(f"{entry!r} is not HOST=ADDRESS or HOST=ADDRESS:PORT; try ")
+        assert str(raised.value).startswith(
+            f"invalid address {entry!r}; expected HOST=ADDRESS or HOST=ADDRESS:PORT, such as "
+        )
         assert "\n" not in str(raised.value)

@@ -510,7 +510,7 @@ def test_the_protocol_version_is_fixed():
     ],
 )
 def test_invalid_urls_are_errors(url):
-    with pytest.raises(ConfigurationError, match="try redis://") as caught:
+    with pytest.raises(ConfigurationError, match="such as redis://") as caught:
         RedisReplayStore(url)
     assert caught.value.__suppress_context__  # the URL may contain a password
 

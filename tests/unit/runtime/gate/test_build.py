@@ -63,7 +63,7 @@ def test_rejections_have_the_fields_of_their_domain():
         (GATE + 'trusted_proxies = ["10/8"]\n' + RULED.format("a", "1/s"), "'10/8'"),
         (GATE + '[gate.tls]\ncert = "/none"\nkey = "/none"\n' + RULED.format("a", "1/s"), "'/none'"),
         (RULED.format("a", "1/s") + 'value = "x"\n', "without a header"),
-        (RULED.format("a", "1/s") + 'bucket = "x"\n', "not a path"),
+        (RULED.format("a", "1/s") + 'bucket = "x"\n', "invalid bucket 'x'"),
         ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"\n', "twice"),
     ],
 )
@@ -180,15 +180,15 @@ def test_bundle_is_published_or_a_lifeboat_or_both(site):
     ("lines", "words"),
     [
         ([], r"bundle\[0\]: it has no effect"),
-        (['path = "site.wbn"'], "try '/site.wbn'"),
-        (['path = "/a%20b.wbn"'], "try '/a b.wbn'"),
-        (['path = "/a/../site.wbn"'], "try '/site.wbn'"),
-        (['path = "/site.wbn?x"'], "try '/site.wbn'"),
-        (['path = "/site.wbn#x"'], "try '/site.wbn'"),
+        (['path = "site.wbn"'], "such as '/site.wbn'"),
+        (['path = "/a%20b.wbn"'], "such as '/a b.wbn'"),
+        (['path = "/a/../site.wbn"'], "such as '/site.wbn'"),
+        (['path = "/site.wbn?x"'], "such as '/site.wbn'"),
+        (['path = "/site.wbn#x"'], "such as '/site.wbn'"),
         (['path = "/a"', 'hosts = ["a"]'], "add lifeboat = true"),
-        (["lifeboat = true", 'hosts = ["https://a"]'], r"bundle\[0\].hosts: 'https://a' is not a host"),
-        (["lifeboat = true", 'hosts = [""]'], "is not a host"),
-        (["lifeboat = true", 'hosts = ["é.example"]'], "is not a host"),
+        (["lifeboat = true", 'hosts = ["https://a"]'], r"bundle\[0\].hosts: invalid host 'https://a'"),
+        (["lifeboat = true", 'hosts = [""]'], "invalid host"),
+        (["lifeboat = true", 'hosts = ["é.example"]'], "invalid host"),
     ],
 )
 def test_invalid_section_is_refused(site, lines, words):

@@ -52,7 +52,7 @@ def test_defaults_are_valid():
         ({"allow_hosts": ("a", "*")}, r"proxy.allow_hosts: invalid host '\*'"),
         ({"deny_hosts": ("a b",)}, "proxy.deny_hosts: invalid host 'a b'"),
         ({"allow_addresses": ("10.1.1.1/8",)}, "proxy.allow_addresses: invalid network '10.1.1.1/8'"),
-        ({"resolve": ("a",)}, "proxy.resolve: 'a'"),
+        ({"resolve": ("a",)}, "proxy.resolve: invalid address 'a'"),
         ({"token_store": "nowhere"}, "proxy.token_store"),
         ({"advice_ca": "none.pem"}, "proxy.advice_ca: 'none.pem'"),
         ({"advice_ca": "empty"}, "proxy.advice_ca: 'empty'"),
