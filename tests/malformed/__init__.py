@@ -1,18 +1,18 @@
-"""Malformed bundles, and the good ones beside them: each with the refusal that the document wants.
+"""Malformed and valid bundles, each with the result that the document requires.
 
-Made from parts by a builder of their own, so that no fault of headgate's writer or reader can hide in them.
+A separate builder makes them from parts, so that they do not share defects with the writer or the readers.
 """
 
 from tests.malformed.case import Case, named
-from tests.malformed.leads import lead_cases
+from tests.malformed.heads import head_cases
 from tests.malformed.parts import MANIFEST, PRIMARY
+from tests.malformed.preambles import preamble_cases
 from tests.malformed.responses import response_cases
 from tests.malformed.sections import section_cases
-from tests.malformed.spots import spot_cases
 
 __all__ = ["CASES", "MANIFEST", "PRIMARY", "QUARTERS", "Case", "named"]
 
-CASES: tuple[Case, ...] = (*lead_cases(), *section_cases(), *response_cases(), *spot_cases())
+CASES: tuple[Case, ...] = (*preamble_cases(), *section_cases(), *response_cases(), *head_cases())
 
 QUARTERS: dict[str, tuple[Case, ...]] = {f"{part + 1} of 4": CASES[part::4] for part in range(4)}
 """The table in four parts, so that a test of all cases can run in parallel."""

@@ -1,4 +1,4 @@
-"""That all the ways to read a bundle say the same of it."""
+"""Check that all ways to read a bundle give the same result."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,35 +10,35 @@ from tests.malformed.drivers import Read, Refusal
 from tests.malformed.parts import data, trailer
 
 BLOCK = data("🖋📦".encode())
-"""The magic of an integrity block, which `open_bundle` steps over."""
+"""The magic of an integrity block, which `open_bundle` skips."""
 
 
 def check_agreement(content: bytes, profile: Profile, cuts: Sequence[int], path: Path | None = None) -> drivers.Answer:
-    """Hold every driver against the first, and give what that says; a path is where the one for paths may write."""
-    told = drivers.from_bytes(content, profile)
-    assert drivers.from_file(content, profile) == told
+    """Compare every driver's result with the first one's, and return that; `path` is a file to read from."""
+    answer = drivers.from_bytes(content, profile)
+    assert drivers.from_file(content, profile) == answer
     if path is not None:
         path.write_bytes(content)
-        assert drivers.from_path(path, profile) == told
+        assert drivers.from_path(path, profile) == answer
     parts = list(drivers.pieces(content, cuts))
-    assert _with_liberty(drivers.from_stream(parts, profile), told) == told
+    assert _without_overlaps(drivers.from_stream(parts, profile), answer) == answer
     if content[1:].startswith(BLOCK):
-        return told
+        return answer
     alone = drivers.metadata_alone(content, profile)
-    assert alone == (told.metadata if isinstance(told, Read) else told)
+    assert alone == (answer.metadata if isinstance(answer, Read) else answer)
     if content[-9:] == trailer(len(content)):
-        assert drivers.from_end(content, profile) == told
-        assert drivers.behind(b"MZ" * 7, content, profile) == told
-    return told
+        assert drivers.from_end(content, profile) == answer
+        assert drivers.after_other(b"MZ" * 7, content, profile) == answer
+    return answer
 
 
-def _with_liberty(streamed: drivers.Answer, told: drivers.Answer) -> drivers.Answer:
-    """Forgive a stream the one thing it cannot do: go back for a response that begins inside another."""
-    if not isinstance(streamed, Read) or not isinstance(told, Read):
+def _without_overlaps(streamed: drivers.Answer, answer: drivers.Answer) -> drivers.Answer:
+    """Take the results of responses inside others from `answer`: a stream cannot go back for them."""
+    if not isinstance(streamed, Read) or not isinstance(answer, Read):
         return streamed
     inside = _inside_others(streamed.metadata)
     responses = {
-        key: told.responses.get(key, found)
+        key: answer.responses.get(key, found)
         if key in inside and isinstance(found, Refusal) and found.step == "3.4 step 1"
         else found
         for key, found in streamed.responses.items()
@@ -47,7 +47,7 @@ def _with_liberty(streamed: drivers.Answer, told: drivers.Answer) -> drivers.Ans
 
 
 def _inside_others(metadata: Metadata) -> set[drivers.Keys]:
-    """Give the keys of responses that begin before another, which begins no later, has ended."""
+    """Return the keys of responses that begin inside an earlier one."""
     inside: set[drivers.Keys] = set()
     furthest = 0
     for (offset, length), shared in groupby(sorted(locations(metadata)), key=lambda located: located[:2]):
@@ -58,7 +58,7 @@ def _inside_others(metadata: Metadata) -> set[drivers.Keys]:
 
 
 def locations(metadata: Metadata) -> list[tuple[int, int, str, str]]:
-    """Give offset, length, URL and variant key (or "") of every response."""
+    """Return offset, length, URL and variant key (or "") of every response."""
     listed: list[tuple[int, int, str, str]] = []
     for url, found in metadata.requests.items():
         if isinstance(found, Location):

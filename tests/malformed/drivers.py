@@ -1,7 +1,7 @@
-"""Every way to read a bundle, and what each says of the same bytes, in words that can be compared.
+"""Every way to read a bundle, with results that can be compared.
 
-A driver gives an `Answer`: the metadata and every response, or the refusal. `BundleError` is all it takes: anything
-else that escapes the reader escapes the driver too.
+A driver returns an `Answer`: the metadata and every response, or the error. Exceptions other than `BundleError` pass
+through.
 """
 
 import io
@@ -20,7 +20,7 @@ Keys = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a `BundleError` says, but for its sentence."""
+    """A `BundleError` without its reason."""
 
     kind: str
     step: str
@@ -30,13 +30,13 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Read:
-    """A bundle that was read; a response is its status, headers and payload, or its refusal."""
+    """A bundle that was read; a response is its status, headers and payload, or its error."""
 
     metadata: Metadata
     responses: dict[Keys, "tuple[int, dict[str, str], bytes] | Refusal"]
 
     def refused(self) -> dict[Keys, Refusal]:
-        """Give the responses that were refused."""
+        """Return the responses that were refused."""
         return {key: found for key, found in self.responses.items() if isinstance(found, Refusal)}
 
 
@@ -49,7 +49,7 @@ def from_bytes(content: bytes, profile: Profile) -> Answer:
 
 
 def from_file(content: bytes, profile: Profile) -> Answer:
-    """Read it from a file that somebody else opened."""
+    """Read it from an open file."""
     return _opened(lambda: open_bundle(io.BytesIO(content), profile=profile))
 
 
@@ -63,8 +63,8 @@ def from_end(content: bytes, profile: Profile) -> Answer:
     return _opened(lambda: open_bundle(content, profile=profile, from_end=True))
 
 
-def behind(lead: bytes, content: bytes, profile: Profile) -> Answer:
-    """Find it by the length at its end, behind something else; offsets are given as if nothing were there."""
+def after_other(lead: bytes, content: bytes, profile: Profile) -> Answer:
+    """Find it by the length at its end, after other content; offsets count from the bundle."""
     answer = from_end(lead + content, profile)
     return _shifted(answer, len(lead))
 

@@ -12,7 +12,7 @@ ORDER = ("critical", "index", "manifest", "primary", "signatures")
 
 
 def head(major: int, argument: int, width: int | None = None) -> bytes:
-    """Write a head, in the shortest form or with an argument of so many bytes (1, 2, 4 or 8)."""
+    """Write a head, in the shortest form or with an argument of `width` bytes (1, 2, 4 or 8)."""
     if width is None:
         bounds = ((24, 0), (1 << 8, 1), (1 << 16, 2), (1 << 32, 4))
         width = next((size for bound, size in bounds if argument < bound), 8)
@@ -31,7 +31,7 @@ def data(content: bytes) -> bytes:
 
 
 def text(content: str | bytes) -> bytes:
-    """Write a text string, which as bytes may be anything."""
+    """Write a text string, which may be invalid UTF-8 as bytes."""
     encoded = content.encode() if isinstance(content, str) else content
     return head(3, len(encoded)) + encoded
 
@@ -47,7 +47,7 @@ def pairs(*entries: tuple[bytes, bytes]) -> bytes:
 
 
 def header_map(fields: dict[bytes, bytes]) -> bytes:
-    """Write a header map in its right order."""
+    """Write a header map with sorted keys."""
     return pairs(*sorted((data(name), data(value)) for name, value in fields.items()))
 
 
@@ -69,13 +69,13 @@ def entry(*locations: tuple[int, int], variants: bytes = b"") -> bytes:
 
 
 def index(entries: dict[str, bytes]) -> bytes:
-    """Write an index in its right order."""
+    """Write an index with sorted keys."""
     return pairs(*sorted((text(url), value) for url, value in entries.items()))
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle in parts, each the bytes of its whole item; None: what fits the rest. The default is good, and b1."""
+    """A bundle in parts, each the bytes of a whole item; None is computed from the rest. The default is a valid b1."""
 
     array: bytes = b"\x86"
     magic: bytes = data("🌐📦".encode())
@@ -95,7 +95,7 @@ class Bundle:
     trailer: bytes | None = None
 
     def having(self, **sections: bytes | None) -> "Bundle":
-        """Give the bundle with these sections added or replaced; None takes one away."""
+        """Return the bundle with these sections added or replaced; None removes one."""
         named = {**self.sections, **sections}
         kept = {name: content for name, content in named.items() if content is not None}
         places = {name: place for place, name in enumerate(ORDER)} | {"responses": len(ORDER) + 1}
@@ -103,11 +103,11 @@ class Bundle:
         return self.arranged(*((name, kept[name]) for name in ordered))
 
     def arranged(self, *sections: tuple[str, bytes]) -> "Bundle":
-        """Give the bundle with exactly these sections, in this order."""
+        """Return the bundle with exactly these sections, in this order."""
         return replace(self, sections=dict(sections))
 
     def answering(self, first: bytes, length: int | None = None, *after: bytes) -> "Bundle":
-        """Give the bundle whose response for PRIMARY is `first`; the one for MANIFEST comes before it, and is good."""
+        """Return the bundle whose response for PRIMARY is `first`; the valid one for MANIFEST precedes it."""
         good = RESPONSES[1]
         locations = (1, len(good)), (1 + len(good), len(first) if length is None else length)
         entries = {MANIFEST: self.value(locations[0]), PRIMARY: self.value(locations[1])}
@@ -118,14 +118,14 @@ class Bundle:
         return array(*map(uint, location)) if self.array == b"\x85" else entry(location)
 
     def section_lengths(self) -> bytes:
-        """Give the contents of the section lengths, as they are or as they fit."""
+        """Return the contents of the section lengths, as set or computed."""
         if self.lengths is not None:
             return self.lengths
         items = [item for name, content in self.sections.items() for item in (text(name), uint(len(content)))]
         return array(*items)
 
     def pieces(self) -> list[tuple[str, bytes]]:
-        """Give the bundle's bytes as pieces with names, the sections under their own."""
+        """Return the bundle's bytes as pieces with names, the sections under their own."""
         lengths = self.section_lengths()
         lengths_head = head(2, len(lengths)) if self.lengths_head is None else self.lengths_head
         sections_head = head(4, len(self.sections)) if self.sections_head is None else self.sections_head
@@ -136,11 +136,11 @@ class Bundle:
         return [*named, ("trailer", end)]
 
     def written(self) -> bytes:
-        """Give the bytes."""
+        """Return the bytes."""
         return b"".join(piece for _, piece in self.pieces())
 
     def at(self, name: str) -> int:
-        """Say at which byte a piece begins."""
+        """Return the offset of a piece."""
         offset = 0
         for piece, content in self.pieces():
             if piece == name:
@@ -155,7 +155,7 @@ def trailer(length: int) -> bytes:
 
 
 def nested(count: int, payload: bytes = b"x" * 1_000) -> Bundle:
-    """Give a bundle with responses inside one another for PRIMARY + "0", and so on: each is the next one's payload."""
+    """Return a bundle with nested responses for PRIMARY + "0", and so on: each is the payload of the next."""
     sizes = []
     for _ in range(count):
         payload = response(payload=payload)
@@ -165,18 +165,18 @@ def nested(count: int, payload: bytes = b"x" * 1_000) -> Bundle:
 
 
 def sharing(count: int, first: bytes) -> Bundle:
-    """Give a bundle in which PRIMARY + "0", and so on, share one response."""
+    """Return a bundle in which PRIMARY + "0", and so on, share one response."""
     entries = {f"{PRIMARY}{number}": entry((1, len(first))) for number in range(count)}
     return Bundle().having(index=index(entries), manifest=text(f"{PRIMARY}0"), responses=array(first))
 
 
 def draft01() -> Bundle:
-    """Give a good bundle of the document's letter."""
+    """Return a valid bundle as the document's text defines it."""
     return Bundle(array=b"\x84", version=b"\x441\0\0\0")
 
 
 def b2() -> Bundle:
-    """Give a good bundle of the later format: no URL up front, a primary section, index values of two."""
+    """Return a valid b2 bundle: a primary section, and index values of two integers."""
     return Bundle(array=b"\x85", version=b"\x44b2\0\0", url=b"").arranged(
         ("index", index({PRIMARY: array(*map(uint, LOCATIONS[0])), MANIFEST: array(*map(uint, LOCATIONS[1]))})),
         ("primary", text(PRIMARY)),

@@ -78,7 +78,7 @@ def _lead() -> Iterator[Case]:
 
 
 def _headed(size: int) -> Bundle:
-    """Give a bundle whose response has so many bytes of headers."""
+    """Return a bundle whose response has `size` bytes of headers."""
     padding = size - len(header_map({**PLAIN, b"x": b"y" * 70_000})) + 70_000
     headers = header_map({**PLAIN, b"x": b"y" * padding})
     assert len(headers) == size
@@ -86,7 +86,7 @@ def _headed(size: int) -> Bundle:
 
 
 def _header_items() -> Iterator[Case]:
-    """Step 5: what is no `{* bstr => bstr}`."""
+    """Step 5: anything but `{* bstr => bstr}`."""
     name, value = data(b"content-type"), data(b"text/plain")
     status = data(b":status"), data(b"200")
     for what, headers in {
@@ -153,7 +153,7 @@ def _fields() -> Iterator[Case]:
     for value in (b"\0", b"a\0b", b"a\rb", b"a\nb", b"a\r\n b", b" a", b"a ", b"\ta", b"a\t", b"\r", b" "):
         yield refused(f"headers step 4.3: the value {value!r}", having(x=value), "3.6 step 4.3")
     for value in (b"", b"a\tb", b"\x80\xff", b"a  b", b"\x01"):
-        yield accepted(f"headers step 4.3: the value {value!r} is one for FETCH", having(x=value))
+        yield accepted(f"headers step 4.3: the value {value!r} is valid for FETCH", having(x=value))
     pseudo_headers: dict[str, dict[str, bytes | None]] = {
         "no pseudo-header": {":status": None},
         "another one with it": {":path": b"/"},
@@ -177,7 +177,7 @@ def _fields() -> Iterator[Case]:
         b"abc",
     ):
         yield refused(f"response step 8: {status!r}", having(**{":status": status}), "3.4 step 8")
-    # Only the payload tells the two profiles apart.
+    # The profiles differ only in what they require of an empty payload.
     bare = header_map({b":status": b"200"})
     yield refused("response step 9: content-type is missing", GOOD.answering(response(bare)), "3.4 step 9")
     empty = GOOD.answering(response(bare, b""))

@@ -1,4 +1,4 @@
-"""What the sections hold: index (3.3.1), manifest (3.3.2), signatures (3.3.3) and critical (3.3.4)."""
+"""The contents of sections: index (3.3.1), manifest (3.3.2), signatures (3.3.3) and critical (3.3.4)."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -42,12 +42,12 @@ def section_cases() -> Iterator[Case]:
 
 
 def _indexed(content: bytes) -> Bundle:
-    """Give a bundle with this index."""
+    """Return a bundle with this index."""
     return GOOD.having(index=content)
 
 
 def _index_items() -> Iterator[Case]:
-    """3.3.1 step 1: what is no `{* whatwg-url => [variants-value, +location-in-responses]}`."""
+    """3.3.1 step 1: anything but `{* whatwg-url => [variants-value, +location-in-responses]}`."""
     good = GOOD.sections["index"]
     key, value = text(PRIMARY), entry(FIRST)
     for name, content in {

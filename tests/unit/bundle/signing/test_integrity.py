@@ -1,3 +1,5 @@
+"""headgate.bundle.signing.integrity."""
+
 import hashlib
 import io
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""headgate.bundle.signing.keys."""
+
 import base64
 
 import pytest

@@ -1,3 +1,5 @@
+"""headgate.bundle.signing.report."""
+
 import pytest
 
 from headgate.bundle import open_bundle

@@ -1,3 +1,5 @@
+"""headgate.bundle.signing.subset_signer."""
+
 import io
 from collections.abc import Callable
 from functools import partial
@@ -79,7 +81,7 @@ def test_signed_bundles_are_valid_and_complete() -> None:
 
 
 def test_responses_of_profile_compat_are_signed_and_verified() -> None:
-    """What readers ask of a response beyond being one, such as a type for no payload, is not a signature's matter."""
+    """Strict readers refuse a response for more than a signature covers, such as an empty payload without a type."""
     out = io.BytesIO()
     with open_bundle(SMALL) as bundle:
         options: Any = {"certificate": signers.certificate_pem(LEAF), "key": signers.pem(signers.p256())}
@@ -108,6 +110,18 @@ def test_every_variant_is_signed() -> None:
         assert content_of(after, url, key) == before.response(url, key).payload
     places = [location.offset for location in after.metadata.requests[url].locations.values()]
     assert len(set(places)) == 5  # two keys share a response, as they did
+
+
+def test_duplicate_value_of_an_axis_is_signed_once() -> None:
+    """Its key has two locations in the index, of which readers use the later."""
+    leaf = signers.certificate_pem(signers.certificate(["test.example.com"]))
+    locations = (parts.LOCATIONS[0], parts.LOCATIONS[1])
+    entries = {parts.PRIMARY: parts.entry(*locations, variants=b"Accept-Language;en;en")}
+    source = parts.Bundle().having(index=parts.index(entries), manifest=parts.text(parts.PRIMARY)).written()
+    bundle = read(signed(source, certificate=leaf, validity_url=f"{parts.PRIMARY}validity"))
+    assert verify_bundle(bundle, now=signers.NOW, any_certificate=True).valid
+    assert bundle.metadata.requests[parts.PRIMARY].variants == "Accept-Language;en;en"
+    assert content_of(bundle, parts.PRIMARY, "en") == b"{}"
 
 
 def test_codings_are_listed_in_order_of_application() -> None:
@@ -279,7 +293,7 @@ def test_overlapping_responses_are_not_signed() -> None:
 
 
 def test_shared_responses_are_stored_once() -> None:
-    """Else a small bundle with many URLs for one large response could fill any disk."""
+    """Otherwise a small bundle with many URLs for one large response could become a large one."""
     entries = {f"{parts.PRIMARY}{number}": parts.entry(parts.LOCATIONS[0]) for number in range(100)}
     entries |= {f"https://elsewhere.example/{number}": parts.entry(parts.LOCATIONS[0]) for number in range(100)}
     entries[parts.MANIFEST] = parts.entry(parts.LOCATIONS[1])
@@ -302,7 +316,7 @@ def test_shared_responses_are_stored_once() -> None:
 
 
 def test_unsigned_responses_are_unchanged() -> None:
-    """What a reader takes and our own writer would not write may have been signed by others."""
+    """Readers accept headers that the writer refuses; earlier signatures may cover them."""
     loose = parts.header_map({b":status": b"200", b"content-type": b"text/plain", b"x": b"\x01"})
     entries = {"https://elsewhere.example/": parts.entry((1, len(parts.response(loose))))}
     entries[parts.PRIMARY] = parts.entry((1 + len(parts.response(loose)), len(parts.RESPONSES[0])))
@@ -340,6 +354,6 @@ def test_malformed_responses_raise_the_readers_errors() -> None:
     for content, step in ((cut, "3.4 step 12"), (broken, "3.4 step 8")):
         with open_bundle(content, profile="compat") as bundle:
             location = [location for _, _, location in bundle.locations()][-1]
-            told = refusal(bundle.load, location)
-            assert told[1] == step
-            assert refusal(partial(load_raw_response, bundle), location) == told
+            found = refusal(bundle.load, location)
+            assert found[1] == step
+            assert refusal(partial(load_raw_response, bundle), location) == found

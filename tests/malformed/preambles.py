@@ -1,4 +1,4 @@
-"""What stands before the sections and after them: 3.3 steps 1 to 24 and 3.3.6, for all three versions."""
+"""What precedes and follows the sections: 3.3 steps 1 to 24 and 3.3.6, for all three versions."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ LENGTHS = GOOD.at("lengths head")
 MOST = (1 << 64) - 1
 
 
-def lead_cases() -> Iterator[Case]:
+def preamble_cases() -> Iterator[Case]:
     """Yield them, in the order of the steps."""
     yield from _good()
     yield from _magic_and_version()
@@ -124,7 +124,7 @@ def _section_lengths() -> Iterator[Case]:
 
 
 def _sized(size: int) -> Bundle:
-    """Give a bundle with so many bytes of section lengths, most of them an unknown section's name."""
+    """Return a bundle with `size` bytes of section lengths, most of them the name of an unknown section."""
     bundle = _before_index(b"\0")
     missing = size - len(bundle.section_lengths()) - 2
     return GOOD.arranged(("unknown" + "x" * missing, b"\0"), *GOOD.sections.items())
@@ -165,7 +165,7 @@ def _sections() -> Iterator[Case]:
         claims = replace(_before_index(b"\0"), lengths=_lengths(unknown=length, index=len(items["index"])))
         yield refused(f"step 22.4: behind an unknown section of {length} bytes", claims, "3.3 step 22")
         claims = replace(GOOD, lengths=_lengths(responses=length))
-        yield accepted(f"step 22.2: responses of {length} bytes, claimed: their metadata says No", claims)
+        yield accepted(f"step 22.2: responses of {length} bytes, claimed", claims)
     yield refused("step 24: no index", GOOD.having(index=None), "3.3 step 24")
     yield refused("step 24: no manifest", GOOD.having(manifest=None), "3.3 step 24", compat="ok")
     no_manifest = draft01().having(manifest=None)
@@ -174,14 +174,14 @@ def _sections() -> Iterator[Case]:
 
 
 def _named(*sections: tuple[str, bytes]) -> Bundle:
-    """Give a bundle with these sections, whose names may repeat."""
+    """Return a bundle with these sections, whose names may repeat."""
     items = [item for name, content in sections for item in (text(name), uint(len(content)))]
     kept = {f"{place}": content for place, (_, content) in enumerate(sections)}
     return replace(GOOD, sections=kept, lengths=array(*items))
 
 
 def _lengths(**claimed: int) -> bytes:
-    """Write section lengths of which some are not true."""
+    """Write section lengths, some of which are wrong."""
     known = {name: len(content) for name, content in GOOD.sections.items()}
     order = sorted({**known, **claimed}, key=lambda name: name != "unknown")
     return array(*(item for name in order for item in (text(name), uint({**known, **claimed}[name]))))
