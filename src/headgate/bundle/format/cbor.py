@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 _Key = TypeVar("_Key")
 
 UINT: Final = 0
-_NEGATIVE: Final = 1
 BYTES: Final = 2
 TEXT: Final = 3
 ARRAY: Final = 4

@@ -168,16 +168,15 @@ def host_of(url: str) -> str:
 
 
 class AugmentedCertificate(Struct, frozen=True):
-    """A certificate with its OCSP response and SCT."""
+    """A certificate, with its OCSP response if it has one."""
 
     certificate: x509.Certificate
     names: CertificateNames
     item: bytes
-    """Its CBOR bytes, whatever else its map holds."""
+    """Its CBOR bytes, with all entries of its map."""
     der: bytes
     """The certificate, as it is in the bundle."""
     ocsp: bytes | None = None
-    sct: bytes | None = None
 
 
 def read_certificate_chain(content: bytes) -> tuple[AugmentedCertificate, ...]:
@@ -194,12 +193,6 @@ def read_certificate_chain(content: bytes) -> tuple[AugmentedCertificate, ...]:
         raise ConfigurationError(f"the certificates are neither PEM nor application/cert-chain+cbor: {fault}") from None
 
 
-def write_augmented(der: bytes, *, ocsp: bytes | None = None, sct: bytes | None = None) -> bytes:
-    """Write an augmented-certificate item."""
-    entries = {"cert": der, "ocsp": ocsp, "sct": sct}
-    return cbor.encode({name: value for name, value in entries.items() if value is not None})
-
-
 def read_augmented(items: cbor.Items) -> AugmentedCertificate:
     """Read one augmented-certificate item; raises `CborError`."""
     start = items.position
@@ -213,7 +206,7 @@ def read_augmented(items: cbor.Items) -> AugmentedCertificate:
         raise cbor.CborError("a certificate's map has no cert", "3.5.1 step 5", start)
     certificate, names = _load(found["cert"], start)
     item = items.source[start : items.position]
-    return AugmentedCertificate(certificate, names, item, found["cert"], found.get("ocsp"), found.get("sct"))
+    return AugmentedCertificate(certificate, names, item, found["cert"], found.get("ocsp"))
 
 
 def _load(der: bytes, start: int) -> tuple[x509.Certificate, CertificateNames]:
@@ -254,7 +247,7 @@ def _read_pem(content: bytes) -> tuple[AugmentedCertificate, ...]:
     except ValueError:
         kind = "a private key" if b"PRIVATE KEY-----" in content else "PEM"
         raise ConfigurationError(f"the certificates are {kind} without a certificate that can be read") from None
-    items = [write_augmented(certificate.public_bytes(Encoding.DER)) for certificate in certificates]
+    items = [cbor.encode({"cert": certificate.public_bytes(Encoding.DER)}) for certificate in certificates]
     try:
         return tuple(read_augmented(cbor.Items(item)) for item in items)
     except cbor.CborError as error:
