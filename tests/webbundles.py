@@ -20,8 +20,11 @@ def without_manifest(path: Path) -> Path:
 
 
 def write(path: Path, *exchanges: dict[str, Any], primary: str = f"{SITE}/", **options: Any) -> Path:
-    """Write a bundle of these exchanges, each with its `url` (a path is one of SITE's) and what `add` takes; give its
-    path. Where none is given, it has a home page. It is a b1 with a manifest, or, without one, a b2."""
+    """Write a bundle, and return its path: b1 with a manifest, or b2 if `manifest_url` is None.
+
+    Each exchange has its `url`, which may be a path of `SITE`, and arguments of `BundleWriter.add`. Without exchanges
+    the bundle has a home page.
+    """
     manifest = {"url": "/manifest", "headers": {"content-type": "application/manifest+json"}, "payload": b"{}"}
     home = {"url": primary, "payload": PAGE}
     options.setdefault("manifest_url", f"{SITE}/manifest")
