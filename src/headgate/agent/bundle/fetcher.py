@@ -106,8 +106,9 @@ class Fetcher:
 
     def get_advice(self, request: AdviceRequest) -> AdviceResponse:
         """Fetch traffic advice through the client; raises what is a failure of this machine."""
-        transport = _AdviceTransport(self._client, self._library)
-        return fetch_through(transport, request, library=self._library, is_closed=lambda: self._client.is_closed)
+        client = self._client  # which may be replaced meanwhile
+        transport = _AdviceTransport(client, self._library)
+        return fetch_through(transport, request, library=self._library, is_closed=lambda: client.is_closed)
 
     def close(self) -> None:
         """Close the client, if it was made here."""

@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 import httpx2
 import pytest
 
+from headgate.advice.fetching import AdviceRequest
 from headgate.agent.bundle.fetcher import AsyncFetcher, Download, FetchBackoff, Fetcher
 from headgate.errors import FetchError
 from headgate.fetch.pace import MIN_RATE
@@ -158,6 +159,20 @@ def test_timeout_of_its_own_client_ends_the_blocked_thread():
                 assert not thread.is_alive()
         with pytest.raises(FetchError, match="Timeout"), fetcher.get(url, {}):
             pass  # the client that replaced it sends requests too
+
+
+def test_advice_fetch_through_a_replaced_client_is_a_local_failure(monkeypatch):
+    """A timeout elsewhere closes the client: that says nothing about the origin of the advice."""
+    fetcher = Fetcher()
+
+    def interrupted(request, **_options):
+        fetcher._client.close()
+        fetcher._client = httpx2.Client()
+        raise httpx2.ReadError("the connection was closed")
+
+    monkeypatch.setattr(fetcher._client, "send", interrupted)
+    with closing(fetcher), pytest.raises(httpx2.ReadError):
+        fetcher.get_advice(AdviceRequest("https://a.example/", ()))
 
 
 def test_endless_chunk_is_given_up():
