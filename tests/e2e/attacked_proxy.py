@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.e2e.programs import PATIENCE
-from tests.e2e.proxied import Client, Proxy, origin_running, proxy
+from tests.e2e.proxy_setup import Client, Proxy, origin_running, proxy
 
 GROWTH = 96 << 20
 """Bytes that the process may grow by during an attack."""

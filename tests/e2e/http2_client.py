@@ -27,7 +27,7 @@ from hyperframe.frame import (
 from headgate.proxy.http2.buffers import SharedBuffers
 from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.server import TunnelServer
-from tests.e2e.scripted import PATIENCE
+from tests.e2e.gateway_setup import PATIENCE
 from tests.e2e.tunnels import StubDecision, client_context, proxy_running
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -17,7 +17,7 @@ from headgate.origin.bundle.server import BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.gateway.responses import FileResponse
 from tests import signers, webbundles
-from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until
+from tests.e2e.gateway_setup import PATIENCE, agent_at, gateway_running, until
 from tests.webbundles import BIG, HTML, PAGE
 
 HUGE = BIG * 12

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from headgate.advice import Entry, document
 from headgate.limit import DelayUntil, Gatekeeper
-from tests.e2e.scripted import agent_at, read_request, served
+from tests.e2e.gateway_setup import agent_at, read_request, served
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate.config.tree import Bounds
-from tests.e2e.scripted import agent_at, echo, says, served, until
+from tests.e2e.gateway_setup import agent_at, echo, respond_with, served, until
 from tests.unit.http.h1.hostile import BODIES, HEADS, MARKER, RESPONSES
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -49,7 +49,7 @@ def test_hostile_responses_become_502_and_the_next_request_is_served(run: Callab
     async def check() -> None:
         async with served() as (origin, gateway), agent_at(gateway) as agent:
             for name, response in RESPONSES.items():
-                origin.script = says(response, close=True)
+                origin.script = respond_with(response, close=True)
                 assert (await agent.ask(GET)).status == 502, name
             origin.script = echo
             assert (await agent.ask(GET)).status == 200

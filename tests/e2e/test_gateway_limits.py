@@ -11,7 +11,7 @@ import trustme
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from headgate.origin.gateway import TlsKeys
-from tests.e2e.scripted import PATIENCE, Agent, agent_at, echo, read_request, served, until
+from tests.e2e.gateway_setup import PATIENCE, Agent, agent_at, echo, read_request, served, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.scripted import agent_at, read_request, says, served
+from tests.e2e.gateway_setup import agent_at, read_request, respond_with, served
 
 GET = b"GET /x?q=1 HTTP/1.1\r\nHost: site.example:8080\r\n"
 
@@ -66,7 +66,7 @@ def test_chunked_responses_keep_their_trailers(version: bytes, run: Callable) ->
     )
 
     async def check() -> None:
-        async with served(says(response)) as (_, gateway), agent_at(gateway) as agent:
+        async with served(respond_with(response)) as (_, gateway), agent_at(gateway) as agent:
             for _ in range(2 if version == b"1.1" else 1):
                 reply = await agent.ask(b"GET / HTTP/%b\r\nHost: a\r\nTE: trailers\r\n\r\n" % version)
                 assert reply.body == b"hello world"

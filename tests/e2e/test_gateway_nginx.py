@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.scripted import agent_at, gateway_running
+from tests.e2e.gateway_setup import agent_at, gateway_running
 from tests.servers import Server
 
 SITE = """

@@ -12,14 +12,14 @@ import pytest
 from headgate.config.tree import Timeouts
 from headgate.origin.gateway.tunnel import reset_on_close
 from tests import servers
-from tests.e2e.scripted import (
+from tests.e2e.gateway_setup import (
     Reply,
     Script,
     agent_at,
     gateway_running,
     origin_running,
     read_request,
-    says,
+    respond_with,
     served,
     until,
 )
@@ -93,7 +93,7 @@ TRUNCATED = {
 @pytest.mark.parametrize("name", TRUNCATED)
 def test_a_truncated_response_is_never_completed(name: str, run: Callable) -> None:
     async def check() -> None:
-        async with served(says(TRUNCATED[name], close=True)) as (_, gateway):
+        async with served(respond_with(TRUNCATED[name], close=True)) as (_, gateway):
             async with agent_at(gateway) as agent:
                 await agent.send(GET)
                 with pytest.raises((h11.RemoteProtocolError, ConnectionError)):
@@ -107,7 +107,7 @@ def test_to_an_http_1_0_client_truncation_is_a_reset(run: Callable) -> None:
     """Without a length, closing normally would look like the end of the body."""
 
     async def check() -> None:
-        async with served(says(TRUNCATED["chunks"], close=True)) as (_, gateway), agent_at(gateway) as agent:
+        async with served(respond_with(TRUNCATED["chunks"], close=True)) as (_, gateway), agent_at(gateway) as agent:
             await agent.send(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
             with pytest.raises(ConnectionResetError):
                 await agent.reader.read(-1)
@@ -119,7 +119,7 @@ def test_to_an_http_1_0_client_truncation_is_a_reset(run: Callable) -> None:
 def test_a_response_that_ends_with_its_connection_is_complete(version: bytes, run: Callable) -> None:
     async def check() -> None:
         response = b"HTTP/%b 200 OK\r\nX: y\r\n\r\nhello" % version
-        async with served(says(response, close=True)) as (_, gateway):
+        async with served(respond_with(response, close=True)) as (_, gateway):
             async with agent_at(gateway) as agent:
                 for _ in range(2):
                     reply = await agent.ask(GET)

@@ -11,7 +11,7 @@ import trustme
 
 from headgate.config.tree import Timeouts
 from headgate.origin import header
-from tests.e2e.scripted import agent_at, read_request, served, until
+from tests.e2e.gateway_setup import agent_at, read_request, served, until
 from tests.e2e.test_gateway_limits import keys
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.e2e.scripted import agent_at, served, until
+from tests.e2e.gateway_setup import agent_at, served, until
 
 PIECE = b"x" * 65536
 MOST_IN_FLIGHT = 16 * 2**20

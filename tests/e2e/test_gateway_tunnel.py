@@ -10,7 +10,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import InvalidStatus
 
 from headgate.origin.gateway import Gateway
-from tests.e2e.scripted import agent_at, gateway_running, served, until
+from tests.e2e.gateway_setup import agent_at, gateway_running, served, until
 
 UPGRADE = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n"
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\nX-Kept: 1\r\n\r\n"

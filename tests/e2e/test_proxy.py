@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.e2e import programs
-from tests.e2e.proxied import Client, origin_running, proxy, sources
+from tests.e2e.proxy_setup import Client, origin_running, proxy, sources
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "proxy"
 AT_CONNECT = json.loads((VECTORS / "advice-at-connect.json").read_text())["cases"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import own_network
+from tests.e2e import network_namespace
 
 pytestmark = pytest.mark.needs("unshare", "ip")
 
@@ -17,7 +17,7 @@ CASES = json.loads((Path(__file__).parents[1] / "vectors" / "proxy" / "addresses
 VECTORS = [case for case in CASES if not {"dns", "resolve"} & set(case) and case["host"] != "missing.example.org"]
 NAMED = [case for case in CASES if "dns" in case]
 
-HERE, THERE = "93.184.216.34", own_network.OWN_IPV6
+HERE, THERE = "93.184.216.34", network_namespace.OWN_IPV6
 """Addresses that are as global as any, in this network as elsewhere; no packet leaves this machine."""
 
 MORE = (
@@ -108,7 +108,7 @@ class Seen:
 
     def __init__(self, folder: Path) -> None:
         wanted = plan()
-        told = own_network.seen(folder, wanted)
+        told = network_namespace.run_plan(folder, wanted)
         self.port = told.pop("port")
         self.missed = told.pop("missed")
         self._rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -128,7 +128,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    if not own_network.is_permitted():
+    if not network_namespace.is_permitted():
         pytest.skip("this user may have no network of its own (unshare)")
     return Seen(tmp_path_factory.mktemp("network"))
 
@@ -187,7 +187,7 @@ def test_advice_and_tunnel_use_the_address_that_was_checked(seen: Seen) -> None:
     first, *later = seen.all("turns", "rebind.example.org:PORT")
     # One question, and both the advice and the tunnel go to its answer.
     assert first["queries"] == {"rebind.example.org A": 1, "rebind.example.org AAAA": 1}
-    assert first["reached"] == [[own_network.TCP, HERE, seen.port]]
+    assert first["reached"] == [[network_namespace.TCP, HERE, seen.port]]
     assert (first["status"], first["echoes"]) == (200, True)
     for outcome in later:
         assert is_refused(outcome, 403, "address")
@@ -198,7 +198,7 @@ def test_a_refused_answer_is_not_cached(seen: Seen) -> None:
     first, second = seen.all("turns", "again.example.org:PORT")
     assert is_refused(first, 403, "address")
     assert (second["status"], second["echoes"]) == (200, True)
-    assert second["reached"] == [[own_network.TCP, HERE, seen.port]]
+    assert second["reached"] == [[network_namespace.TCP, HERE, seen.port]]
 
 
 @pytest.mark.parametrize(
@@ -208,13 +208,13 @@ def test_a_refused_answer_is_not_cached(seen: Seen) -> None:
 def test_only_the_given_global_address_is_dialled(host: str, address: str, seen: Seen) -> None:
     outcome = seen.one("good", f"{host}:PORT")
     assert (outcome["status"], outcome["echoes"]) == (200, True)
-    assert outcome["reached"] == [[own_network.TCP, address, seen.port]]
+    assert outcome["reached"] == [[network_namespace.TCP, address, seen.port]]
 
 
 def test_an_allowed_address_is_allowed_in_its_own_form_only(seen: Seen) -> None:
     outcome = seen.one("lifted", "10.0.0.1:PORT")
     assert (outcome["status"], outcome["echoes"]) == (200, True)
-    assert outcome["reached"] == [[own_network.TCP, "10.0.0.1", seen.port]]
+    assert outcome["reached"] == [[network_namespace.TCP, "10.0.0.1", seen.port]]
     for host in ("[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]", "169.254.169.254"):
         assert is_refused(seen.one("lifted", f"{host}:PORT"), 403, "address"), host
 
@@ -236,7 +236,7 @@ def test_other_ports_and_addresses_are_not_taken_for_listeners(seen: Seen) -> No
     for row, address, port in (("127.0.0.2:ADMIN", "127.0.0.2", 8090), ("away.here:PORT", "127.0.0.1", 9)):
         outcome = seen.one("own", row)
         assert (outcome["status"], reason(outcome)) == (502, "dial_refused")
-        assert outcome["reached"] == [[own_network.TCP, address, port]]
+        assert outcome["reached"] == [[network_namespace.TCP, address, port]]
 
 
 # What the tests above stand on.

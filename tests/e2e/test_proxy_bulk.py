@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import proxied
+from tests.e2e import proxy_setup
 from tests.e2e.http2_client import Http2Client, Tunnel, http2_at
 from tests.e2e.programs import PATIENCE
-from tests.e2e.proxied import Proxy
+from tests.e2e.proxy_setup import Proxy
 
 PIECE = 1 << 18
 MUCH, LESS = 1_000_000_000, 300_000_000
@@ -72,7 +72,7 @@ def exchange(sock: socket.socket, seed: int, total: int, midway: Callable[[], ob
     return received.hexdigest()
 
 
-class Origin(proxied.Origin):
+class Origin(proxy_setup.Origin):
     """An origin that sends much data to connections without TLS and receives as much; `heard` has the hash of that."""
 
     def __init__(self, total: int) -> None:
@@ -111,7 +111,7 @@ def ends_well(proxy: Proxy, origin: Origin) -> bool:
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 def test_a_gigabyte_in_each_direction_survives_a_drain(tls: bool, tmp_path: Path) -> None:
     origin = Origin(MUCH)
-    with proxied.proxy(tmp_path, "--drain", PATIENT, origin=origin, tls=tls, admin=False) as proxy:
+    with proxy_setup.proxy(tmp_path, "--drain", PATIENT, origin=origin, tls=tls, admin=False) as proxy:
         with proxy.client() as client:
             assert client.ask(f"www.example.org:{origin.port}").status == 200
             assert exchange(client.sock, UP, MUCH, ending(proxy)) == digest(DOWN, MUCH)
@@ -149,7 +149,7 @@ def test_bulk_in_both_directions_of_a_stream_survives_a_drain(tmp_path: Path) ->
             client.end(tunnel)
             await client.ended(tunnel)
 
-    with proxied.proxy(tmp_path, "--drain", PATIENT, origin=origin, admin=False) as proxy:
+    with proxy_setup.proxy(tmp_path, "--drain", PATIENT, origin=origin, admin=False) as proxy:
         asyncio.run(talk(proxy))
         assert ends_well(proxy, origin)
     origin.close()

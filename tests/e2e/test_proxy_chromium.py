@@ -26,7 +26,7 @@ from tests.e2e.prefetching import (
     scripted_proxy,
 )
 from tests.e2e.programs import Program
-from tests.e2e.proxied import Client
+from tests.e2e.proxy_setup import Client
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -14,7 +14,7 @@ import trustme
 
 from tests.e2e.http2_client import http2_at
 from tests.e2e.programs import PATIENCE
-from tests.e2e.proxied import Proxy, proxy
+from tests.e2e.proxy_setup import Proxy, proxy
 from tests.servers import is_present
 
 HOST, PAGE = "www.example.org", "a page that is fetched\n"

@@ -18,7 +18,7 @@ from hpack import Decoder, Encoder
 from hyperframe.frame import Frame, HeadersFrame, SettingsFrame, WindowUpdateFrame
 
 from tests.e2e.attacked_proxy import POUR, SILENT, AttackedProxy, address, attacked_proxy
-from tests.e2e.proxied import Client
+from tests.e2e.proxy_setup import Client
 
 TRANSPORTS = pytest.mark.parametrize("tls", [True, False], ids=["tls", "plaintext"])
 READ_AHEAD = 32 << 20

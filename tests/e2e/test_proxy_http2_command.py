@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e import programs
 from tests.e2e.http2_client import WIDEST, Http2Client, bounded, http2_at
-from tests.e2e.proxied import proxy
+from tests.e2e.proxy_setup import proxy
 
 LARGE = 32 << 20
 WORKERS = pytest.mark.parametrize("workers", [1, 2])

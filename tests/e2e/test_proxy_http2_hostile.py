@@ -16,9 +16,9 @@ import pytest
 from hyperframe.frame import GoAwayFrame, HeadersFrame, SettingsFrame
 
 from tests import servers
+from tests.e2e.gateway_setup import PATIENCE
 from tests.e2e.http2_attacks import ATTACKS, PREFACE, Attack
 from tests.e2e.http2_client import WIDEST, Http2Client, bounded, http2_at
-from tests.e2e.scripted import PATIENCE
 from tests.e2e.tunnels import Target, client_context, listener_context, target_running
 
 GROWTH = 96 << 20

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.advice.decision import DRAW_PERIOD
 from tests.e2e import programs
-from tests.e2e.proxied import proxy, sources
+from tests.e2e.proxy_setup import proxy, sources
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.pages import Page
-from tests.e2e.scripted import until
+from tests.e2e.gateway_setup import until
 from tests.e2e.tunnels import Encryption, StubDecision, client_at, proxy_running, target_running
 
 LARGE = 12 * 2**20

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import programs
-from tests.e2e.proxied import proxy
+from tests.e2e.proxy_setup import proxy
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 

@@ -19,7 +19,7 @@ import trustme
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
 from headgate.proxy.net.sockets import server_context
 from headgate.proxy.server import TunnelServer
-from tests.e2e.scripted import PATIENCE, until
+from tests.e2e.gateway_setup import PATIENCE, until
 
 __all__ = [
     "LARGE",

@@ -16,7 +16,7 @@ from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import Gateway
 
-PATIENCE = 5.0  # seconds for what should happen at once; only ever reached by a failing test
+PATIENCE = 5.0  # seconds; reached only by a failing test
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -51,7 +51,7 @@ class ScriptedOrigin:
 
     @property
     def received(self) -> bytes:
-        """Everything, from all connections."""
+        """All bytes received, of all connections."""
         return b"".join(bytes(connection.received) for connection in self.connections)
 
     async def run_script(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,8 +87,8 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         writer.write(b"HTTP/1.1 200 OK\r\n" + length + (b"" if head.startswith(b"HEAD ") else content))
 
 
-def says(response: bytes, *, close: bool = False) -> Script:
-    """Make a script that answers every request with the same bytes, and closes after the first if so asked."""
+def respond_with(response: bytes, *, close: bool = False) -> Script:
+    """Return a script that answers every request with the same bytes; with `close`, it closes after the first."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -141,7 +141,7 @@ async def gateway_running(
 
 @asynccontextmanager
 async def served(script: Script = echo, **settings: Any) -> AsyncIterator[tuple[ScriptedOrigin, Gateway]]:
-    """Run both."""
+    """Run an origin, and a gateway before it."""
     async with origin_running(script) as origin, gateway_running(origin.port, **settings) as gateway:
         yield origin, gateway
 
@@ -213,7 +213,7 @@ class Agent:
         return reply
 
     async def rest(self) -> bytes:
-        """Read all that is still to come, until the connection is closed; a reset counts as its end."""
+        """Read until the connection is closed; a reset counts as the end."""
         data = self.early
         with suppress(ConnectionError):
             while piece := await asyncio.wait_for(self.reader.read(65536), PATIENCE):
@@ -234,7 +234,7 @@ async def agent_at(gateway: Gateway, **options: Any) -> AsyncIterator[Agent]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what is waited for cannot be asked to tell
+        while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.002)

@@ -1,8 +1,8 @@
-"""A network namespace in which every address leads to this machine: what a proxy sends there, and to which address.
+"""A network namespace in which every address leads to this machine, to see where a proxy sends packets.
 
-`seen(folder, plan)` runs this module in namespaces of its own: `unshare` creates interfaces, routes and mounts that no
-other process uses. There a name server answers as the plan says, one listener at every address accepts all connections,
-and every packet is recorded, so that one to a forbidden address is seen in any case.
+`run_plan(folder, plan)` runs this module in namespaces of its own: `unshare` creates interfaces, routes and mounts that
+no other process uses. There a name server answers as the plan says, one listener at every address accepts all
+connections, and every packet is recorded, also one to a forbidden address.
 """
 
 import asyncio
@@ -26,44 +26,44 @@ import trustme
 
 from tests.e2e.http2_client import Tunnel, http2_at
 from tests.e2e.programs import PATIENCE, Program, headgate
-from tests.e2e.proxied import Answer, Client
+from tests.e2e.proxy_setup import Answer, Client
 
 UNSHARE = ("unshare", "--map-root-user", "--net", "--mount")
 NAME_SERVER = "127.0.0.53"
-OURS = ip_network("127.77.0.0/16")
-"""Where the clients come from, whose packets are not counted."""
-CLIENT, NOBODY = "127.77.0.1", "127.77.0.9"
+CLIENT_NETWORK = ip_network("127.77.0.0/16")
+"""The network of the clients, whose packets are not counted."""
+CLIENT, UNUSED_ADDRESS = "127.77.0.1", "127.77.0.9"
 TCP, UDP = 6, 17
 SYN, SYN_OR_ACK = 0x02, 0x12
 PACKET_OUTGOING, PACKET_STATISTICS = 4, 6
 A, AAAA, CNAME = 1, 28, 5
 OWN_IPV6 = "2606:2800:220:1:248:1893:25c8:1946"
-"""An address of an interface. Of IPv4 every address counts as one: the system sends from there what it sends there."""
+"""An address of an interface. For IPv4, every address is a source address of the system."""
 
 
 def is_permitted() -> bool:
-    """Whether this user may have such a network."""
+    """Return whether this user may create such a namespace."""
     trial = "ip link set lo up && mount --bind /etc/hosts /etc/hosts"
     tried = subprocess.run([*UNSHARE, "sh", "-c", trial], capture_output=True, timeout=PATIENCE, check=False)
     return tried.returncode == 0
 
 
-def seen(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Run a plan and return what was seen: for each of its proxies by name, an outcome for each of its rows.
+def run_plan(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """Run a plan and return, for each of its proxies by name, an outcome for each of its rows.
 
     The plan has `dns`, the answers to the 1st, 2nd, ... query of a name, each a list of addresses, where "=other" is an
     alias; `certify`, the names and addresses that an origin shows a certificate for; and `proxies`: the `flags` of
     each, `rows` of authorities to ask for, where ":PORT" is the port of the origin, and whether to ask in `h2`.
     An outcome has the answer, `reached`, the places that packets were sent to, `queries` of names, and `echoes`.
     """
-    command = [*UNSHARE, sys.executable, "-m", "tests.e2e.own_network", str(folder)]
+    command = [*UNSHARE, sys.executable, "-m", "tests.e2e.network_namespace", str(folder)]
     root = Path(__file__).parents[2]
     done = subprocess.run(
         command, input=json.dumps(plan), capture_output=True, text=True, cwd=root, timeout=6 * PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 class Packet(NamedTuple):
@@ -77,7 +77,7 @@ class Packet(NamedTuple):
 
 
 def parse_packet(raw: bytes) -> Packet | None:
-    """Read a packet; None where it goes on with, or answers, what another TCP packet began."""
+    """Parse a packet; None for a TCP packet that does not open a connection."""
     version, options = raw[0] >> 4, (raw[0] & 15) * 4
     if version == 4:
         protocol, addresses, payload = raw[9], raw[12:20], raw[options:]
@@ -92,7 +92,7 @@ def parse_packet(raw: bytes) -> Packet | None:
     return Packet(protocol, source, destination, port, payload[8:])
 
 
-class Hearing:
+class PacketRecorder:
     """Records every packet."""
 
     def __init__(self) -> None:
@@ -102,21 +102,21 @@ class Hearing:
         self._socket.settimeout(PATIENCE)
         self._marks = 0
 
-    def since(self) -> list[list[Any]]:
+    def destinations(self) -> list[list[Any]]:
         """Return the destinations of other processes' packets since the last call, each once, in order."""
         self._marks += 1
         mark = b"mark %d" % self._marks
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind((CLIENT, 0))
-            sock.sendto(mark, (NOBODY, 9))
+            sock.sendto(mark, (UNUSED_ADDRESS, 9))
         places: dict[tuple[int, str, int], None] = {}
         while (packet := self._next()) is None or packet.note != mark:
             if packet is not None and self._counts(packet):
                 places[packet.protocol, packet.destination, packet.port] = None
         return [list(place) for place in places]
 
-    def missed(self) -> int:
-        """How many packets came too fast."""
+    def dropped(self) -> int:
+        """Return the number of packets that were not recorded."""
         statistics = self._socket.getsockopt(263, PACKET_STATISTICS, 8)  # SOL_PACKET
         return int(struct.unpack("II", statistics)[1])
 
@@ -126,16 +126,18 @@ class Hearing:
 
     @staticmethod
     def _counts(packet: Packet) -> bool:
-        return not any(ip_address(each) in OURS or each == NAME_SERVER for each in (packet.source, packet.destination))
+        return not any(
+            ip_address(each) in CLIENT_NETWORK or each == NAME_SERVER for each in (packet.source, packet.destination)
+        )
 
 
-class Names:
+class NameServer:
     """A name server; `queries` counts those for the addresses of a name: "name A"."""
 
     def __init__(self, answers: dict[str, list[list[str]]]) -> None:
         self.queries: Counter[str] = Counter()
         self.turns: Counter[str] = Counter()
-        """The same, since when the first answer to each was due."""
+        """Queries by name since the start of a proxy: the index of the next answer."""
         self._answers = answers
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((NAME_SERVER, 53))
@@ -175,7 +177,7 @@ def record(owner: bytes, kind: int, content: bytes) -> bytes:
     return owner + struct.pack("!HHIH", kind, 1, 0, len(content)) + content
 
 
-class Everywhere:
+class EchoOrigin:
     """An origin at every address: over TLS it has no advice; it sends all other data back."""
 
     def __init__(self, authority: trustme.CA, names: list[str]) -> None:
@@ -202,17 +204,17 @@ class Everywhere:
                 tls.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
-class Trying:
-    """Asks a proxy for rows, one after another, and notes what is seen meanwhile."""
+class RowRunner:
+    """Requests tunnels for the rows of a plan, one after another, and records the outcomes."""
 
-    def __init__(self, hearing: Hearing, names: Names, port: int) -> None:
-        self._hearing = hearing
+    def __init__(self, packets: PacketRecorder, names: NameServer, port: int) -> None:
+        self._packets = packets
         self._names = names
         self._port = port
         self.outcomes: list[dict[str, Any]] = []
 
     def authority(self, row: str, proxy: Program) -> str:
-        """Fill the ports in."""
+        """Return a row with its ports filled in."""
         admin = proxy.ready["admin"].rpartition(":")[2]
         ports = {":PORT": self._port, ":LISTEN": proxy.port, ":ADMIN": admin}
         for word, port in ports.items():
@@ -220,18 +222,18 @@ class Trying:
         return row
 
     def begin(self) -> None:
-        """Forget what was seen."""
-        self._hearing.since()
+        """Drop what was recorded so far."""
+        self._packets.destinations()
         self._names.queries.clear()
 
     def note(self, status: int, fields: dict[str, str], *, echoes: bool) -> None:
-        """Note what became of a row."""
-        reached, queries = self._hearing.since(), dict(self._names.queries)
-        told = {"status": status, "fields": fields, "echoes": echoes, "reached": reached, "queries": queries}
-        self.outcomes.append(told)
+        """Record the outcome of a row."""
+        reached, queries = self._packets.destinations(), dict(self._names.queries)
+        found = {"status": status, "fields": fields, "echoes": echoes, "reached": reached, "queries": queries}
+        self.outcomes.append(found)
 
     def ask(self, proxy: Program, rows: list[str]) -> None:
-        """Ask in HTTP/1.1."""
+        """Request the rows over HTTP/1.1."""
         for row in rows:
             self.begin()
             with Client(proxy.port, source=CLIENT) as client:
@@ -239,7 +241,7 @@ class Trying:
                 self.note(*answer, echoes=answer.status == 200 and client.echoes())
 
     async def ask_in_h2(self, proxy: Program, rows: list[str]) -> None:
-        """Ask in one connection of HTTP/2."""
+        """Request the rows over one HTTP/2 connection."""
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         async with http2_at(("127.0.0.1", proxy.port), tls, local_addr=(CLIENT, 0)) as client:
@@ -255,7 +257,7 @@ class Trying:
 
 
 def prepare(folder: Path) -> None:
-    """Make this network: an interface that every address leads to, and a name server of our own."""
+    """Route every address to this machine, and use the name server of this module."""
     for command in (
         "ip link set lo up",
         "ip route add local 0.0.0.0/0 dev lo",
@@ -282,25 +284,25 @@ def running(folder: Path, port: int, flags: list[str]) -> Iterator[Program]:
 
 
 def main(folder: Path) -> None:
-    """Run the plan from stdin and write what was seen to stdout."""
+    """Run the plan from stdin and write the outcomes to stdout."""
     plan = json.load(sys.stdin)
     prepare(folder)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    hearing, names, everywhere = Hearing(), Names(plan["dns"]), Everywhere(authority, plan["certify"])
-    told: dict[str, Any] = {"port": everywhere.port}
+    packets, names, origin = PacketRecorder(), NameServer(plan["dns"]), EchoOrigin(authority, plan["certify"])
+    found: dict[str, Any] = {"port": origin.port}
     for name, wanted in plan["proxies"].items():
-        trying = Trying(hearing, names, everywhere.port)
+        runner = RowRunner(packets, names, origin.port)
         names.turns.clear()
-        with running(folder, everywhere.port, wanted["flags"]) as proxy:
+        with running(folder, origin.port, wanted["flags"]) as proxy:
             if wanted.get("h2"):
-                asyncio.run(trying.ask_in_h2(proxy, wanted["rows"]))
+                asyncio.run(runner.ask_in_h2(proxy, wanted["rows"]))
             else:
-                trying.ask(proxy, wanted["rows"])
+                runner.ask(proxy, wanted["rows"])
             assert proxy.end() == 0
-        told[name] = trying.outcomes
-    told["missed"] = hearing.missed()
-    print(json.dumps(told))
+        found[name] = runner.outcomes
+    found["missed"] = packets.dropped()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
