@@ -58,8 +58,11 @@ class Middleware:
         while True:
             while (wait := attempt.wait()) is not None:
                 await wait.settle()
-            with attempt:
+            try:
                 response = await handler(request)
+            except BaseException:
+                attempt.lost()
+                raise
             try:
                 if getattr(response, "from_cache", False) or attempt.received(response.status, response.headers):
                     return response

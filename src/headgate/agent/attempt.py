@@ -6,8 +6,11 @@ Nothing in here sleeps, locks for long or opens a socket. The transports of all 
     while True:
         while (wait := attempt.wait()) is not None:      # raises NoContact
             wait.block()                                 # or: await wait.settle()
-        with attempt:
+        try:
             response = ...
+        except BaseException:
+            attempt.lost()                               # no response came
+            raise
         if attempt.received(response.status, response.headers):
             return response
         ...                                              # close the response: the request is sent again
@@ -51,7 +54,7 @@ class Phase(enum.IntEnum):
     WAITING = enum.auto()
     """It asks when it may be sent; `wait` is called next."""
     SENDING = enum.auto()
-    """It is being sent; the `with` block and `received` come next."""
+    """It is being sent; `received` or `lost` comes next."""
     PAUSING = enum.auto()
     """It waits until it may be sent again; `wait` is called next."""
     FINISHED = enum.auto()
@@ -68,7 +71,7 @@ class Event(enum.IntEnum):
     REFUSED = enum.auto()
     """`wait` raises `NoContact`."""
     LOST = enum.auto()
-    """The `with` block raises: there is no response."""
+    """There is no response."""
     ANSWERED = enum.auto()
     """`received` returns True: the response is the caller's."""
     REPEATED = enum.auto()
@@ -77,26 +80,33 @@ class Event(enum.IntEnum):
     """`wait` returns the last part of the pause."""
 
 
-class _Transitions(dict[tuple[Phase, Event], Phase]):
-    def __missing__(self, key: tuple[Phase, Event]) -> Phase:
-        raise RuntimeError(f"a request that is {key[0].name} cannot be {key[1].name}; call wait, send, then received")
-
-
-TRANSITIONS: Final = _Transitions(
-    {
-        (Phase.WAITING, Event.HELD): Phase.WAITING,
-        (Phase.WAITING, Event.RELEASED): Phase.SENDING,
-        (Phase.WAITING, Event.REFUSED): Phase.FINISHED,
-        (Phase.SENDING, Event.LOST): Phase.FINISHED,
-        (Phase.SENDING, Event.ANSWERED): Phase.FINISHED,
-        (Phase.SENDING, Event.REPEATED): Phase.PAUSING,
-        (Phase.PAUSING, Event.HELD): Phase.PAUSING,
-        (Phase.PAUSING, Event.PAUSE_ENDS): Phase.WAITING,
-    }
-)
+TRANSITIONS: Final[dict[tuple[Phase, Event], Phase]] = {
+    (Phase.WAITING, Event.HELD): Phase.WAITING,
+    (Phase.WAITING, Event.RELEASED): Phase.SENDING,
+    (Phase.WAITING, Event.REFUSED): Phase.FINISHED,
+    (Phase.SENDING, Event.LOST): Phase.FINISHED,
+    (Phase.SENDING, Event.ANSWERED): Phase.FINISHED,
+    (Phase.SENDING, Event.REPEATED): Phase.PAUSING,
+    (Phase.PAUSING, Event.HELD): Phase.PAUSING,
+    (Phase.PAUSING, Event.PAUSE_ENDS): Phase.WAITING,
+}
 """The phase of an attempt after each event; an event in a phase that is not here is a mistake of the transport."""
 
-_RELEASED, _ANSWERED = Event.RELEASED, Event.ANSWERED  # looked up for every request
+
+class _PhaseAfter(dict[Phase, Phase]):
+    """The phase after one event, by the phase before it."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__({before: after for (before, what), after in TRANSITIONS.items() if what is event})
+        self.event = event
+
+    def __missing__(self, phase: Phase) -> Phase:
+        raise RuntimeError(
+            f"a request that is {phase.name} cannot be {self.event.name}; call wait, send, then received"
+        )
+
+
+_HELD, _RELEASED, _REFUSED, _LOST, _ANSWERED, _REPEATED, _PAUSE_ENDS = map(_PhaseAfter, Event)
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -125,15 +135,6 @@ class Attempt(msgspec.Struct, eq=False):
     _waited_for_advice: float = 0.0
     _tries: int = 0
 
-    def __enter__(self) -> None:
-        """Begin to send the request."""
-
-    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        """Keep the draw for the next request, if it is the same one sent again because no response came."""
-        if error is not None:
-            self.phase = TRANSITIONS[self.phase, Event.LOST]
-            carried_over.set([(_plain(parse_url(self._url)), self._draw, self.interactive)])
-
     def take_over(self) -> None:
         """Take the draw and the interactive flag that the last request left, if they are for this URL."""
         left = carried_over.get()
@@ -154,15 +155,20 @@ class Attempt(msgspec.Struct, eq=False):
             raise RuntimeError("this Courtesy is closed; make another one")
         if self._retry_in > 0:
             return self._next_pause()
-        now, release = state.release_time(self._target, interactive=self.interactive)
+        state.lock.acquire()  # `with` takes twice as long, which is seen here and where a response is received
+        try:
+            now = state.clock()  # inside, so that the throttle's instants come in the order of the clock's
+            release = state.throttle.release_time(self._target, now=now, interactive=self.interactive)
+        finally:
+            state.lock.release()
         if release > now or state.advice is not None:
             wait = self._hold(release, now)
             if wait is not None:
-                self.phase = TRANSITIONS[self.phase, Event.HELD]
+                self.phase = _HELD[self.phase]
                 return wait
         if self._tries and not state.spend_retry(self._url):
             raise self._refuse(Holder(now, "retry_budget", self._target_name()), now)
-        self.phase = TRANSITIONS[self.phase, _RELEASED]
+        self.phase = _RELEASED[self.phase]
         self._tries += 1
         self._sent = now
         return None
@@ -170,24 +176,34 @@ class Attempt(msgspec.Struct, eq=False):
     def received(self, status: int, headers: Headers) -> bool:
         """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
         state = self._state
-        now = state.response_received(self._target, status, headers, sent=self._sent)
+        state.lock.acquire()
+        try:
+            now = state.clock()
+            state.throttle.response_received(self._target, status, headers, now=now, sent=self._sent)
+        finally:
+            state.lock.release()
         if status in REDIRECTS:
             self._redirected(headers)
         if self._tries <= state.retry and self._is_repeatable(status):
             self._retry_in = self._pause_before_retry(status, headers, now)
             if self._retry_in <= state.max_delay:
-                self.phase = TRANSITIONS[self.phase, Event.REPEATED]
+                self.phase = _REPEATED[self.phase]
                 self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0
                 state.report_retry(Retry(self._url, status, self._tries, self._retry_in))
                 return False
-        self.phase = TRANSITIONS[self.phase, _ANSWERED]
+        self.phase = _ANSWERED[self.phase]
         return True
+
+    def lost(self) -> None:
+        """End without a response; the draw is kept for the next request, if it is the same one sent again."""
+        self.phase = _LOST[self.phase]
+        carried_over.set([(_plain(parse_url(self._url)), self._draw, self.interactive)])
 
     def _next_pause(self) -> Pause:
         """Return the rest of the pause before a retry, or as much of it as one wait may be long."""
         pause = Pause(self._retry_in)
         self._retry_in -= pause.seconds
-        self.phase = TRANSITIONS[self.phase, Event.HELD if self._retry_in > 0 else Event.PAUSE_ENDS]
+        self.phase = (_HELD if self._retry_in > 0 else _PAUSE_ENDS)[self.phase]
         return pause
 
     def _is_repeatable(self, status: int) -> bool:
@@ -278,7 +294,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     def _refuse(self, holder: Holder, now: float) -> NoContact:
         """Return what is raised for a request that is not sent."""
-        self.phase = TRANSITIONS[self.phase, Event.REFUSED]
+        self.phase = _REFUSED[self.phase]
         self._report_hold(holder, now, 0.0)
         return self._refusal(*holder, now)
 

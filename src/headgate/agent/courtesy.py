@@ -138,10 +138,9 @@ class Courtesy:
         not `repeatable`. `refusal` is what is raised when it is held. `start_fetch` fetches the origin's advice
         with the client that sends the request; without it, headgate's own client does.
         """
-        state = self._state
-        target = self.throttle.target(url) or url
+        target = self.throttle.stored_target(url) or url
         is_interactive = interactive or _INTERACTIVE.get()
-        attempt = Attempt(state, method, url, is_interactive, repeatable, refusal, start_fetch, target)
+        attempt = Attempt(self._state, method, url, is_interactive, repeatable, refusal, start_fetch, target)
         if carried_over.get() is not None:
             attempt.take_over()
         return attempt
@@ -209,7 +208,9 @@ class Courtesy:
         interactive = interactive or _INTERACTIVE.get()
         left = state.max_advice_delay
         while True:
-            now, release = state.release_time(url, interactive=interactive)
+            with state.lock:
+                now = self.clock()
+                release = self.throttle.release_time(url, now=now, interactive=interactive)
             throttled = state.explain(url, now=now) if release > now else None
             advice = state.ask_advice(origin, throttled, now=now)
             if advice is None:

@@ -6,7 +6,7 @@ here as a request of its own. Nothing of a response's body is read here, unless 
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, closing, suppress
 from functools import cache, partial
 from importlib import import_module
@@ -117,20 +117,18 @@ class Transport(_Polite, BaseTransport):
                     wait.block()
             except NoContact as held:
                 raise _held(held, request) from None
-            with attempt:
-                response = inner.handle_request(request)
             try:
-                if _is_last(attempt, response):
+                response = inner.handle_request(request)
+            except BaseException:
+                attempt.lost()
+                raise
+            try:
+                if _is_stored(response.extensions) or attempt.received(response.status_code, response.headers.raw):
                     return response
             except BaseException:
                 response.close()
                 raise
-            with suppress(Exception), closing(response):  # an error in it is not the next response's
-                if _is_short(response):
-                    deadline = time.monotonic() + READ_TIMEOUT
-                    for _ in response.stream:
-                        if time.monotonic() > deadline:
-                            break
+            _drain(response)
 
     def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
         return in_thread(partial(fetch_through, inner, **options))
@@ -169,31 +167,30 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
                     await wait.settle()
             except NoContact as held:
                 raise _held(held, request) from None
-            with attempt:
-                response = await inner.handle_async_request(request)
             try:
-                if _is_last(attempt, response):
+                response = await inner.handle_async_request(request)
+            except BaseException:
+                attempt.lost()
+                raise
+            try:
+                if _is_stored(response.extensions) or attempt.received(response.status_code, response.headers.raw):
                     return response
             except BaseException:
                 await response.aclose()
                 raise
-            with suppress(Exception):  # an error in it is not the next response's
-                async with aclosing(response):
-                    if _is_short(response):
-                        await _read(response)
+            await _drain_async(response)
 
     def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
         return in_task(partial(fetch_through_async, inner, **options))
 
 
-def _is_last(attempt: Attempt, response: Any) -> bool:
-    had = response.extensions
-    # What hishel, from its version 1.0 and before, marks stored responses with; it may have revalidated them.
+def _is_stored(had: Mapping[str, Any]) -> bool:
+    """Return whether a cache behind the transport had stored a response; it may have revalidated it."""
+    # What hishel marks stored responses with, from its version 1.0 and before.
     if "hishel_from_cache" in had or "from_cache" in had:
         is_stored = had.get("hishel_from_cache") or had.get("from_cache")
-        if is_stored and not (had.get("hishel_revalidated") or had.get("revalidated")):
-            return True
-    return attempt.received(response.status_code, response.headers.raw)
+        return bool(is_stored) and not (had.get("hishel_revalidated") or had.get("revalidated"))
+    return False
 
 
 def _is_short(response: Any) -> bool:
@@ -202,12 +199,25 @@ def _is_short(response: Any) -> bool:
     return length.isdecimal() and int(length) <= MAX_READ_SIZE
 
 
-async def _read(response: Any) -> None:
+def _drain(response: Any) -> None:
+    """Read a short body to its end, if that comes soon, and close the response."""
+    with suppress(Exception), closing(response):  # an error in it is not the next response's
+        if _is_short(response):
+            deadline = time.monotonic() + READ_TIMEOUT
+            for _ in response.stream:
+                if time.monotonic() > deadline:
+                    break
+
+
+async def _drain_async(response: Any) -> None:
     import anyio
 
-    with anyio.move_on_after(READ_TIMEOUT):
-        async for _ in response.stream:
-            pass
+    with suppress(Exception):
+        async with aclosing(response):
+            if _is_short(response):
+                with anyio.move_on_after(READ_TIMEOUT):
+                    async for _ in response.stream:
+                        pass
 
 
 class _Held(NoContact):

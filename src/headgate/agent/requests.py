@@ -86,8 +86,11 @@ class Adapter(HTTPAdapter):
             except Held as held:
                 held.request = request
                 raise
-            with attempt:
+            try:
                 response = forward(request, *args, **options)
+            except BaseException:
+                attempt.lost()
+                raise
             try:
                 if getattr(response, "from_cache", False) or attempt.received(response.status_code, _fields(response)):
                     return response

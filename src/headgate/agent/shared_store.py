@@ -92,9 +92,11 @@ class SqliteStore:
         FORK_HOOKS.register(self, SqliteStore._before_fork, SqliteStore._after_fork)
         atexit.register(self.close)
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many targets and buckets the view has."""
         with self._lock:
-            return len(self._in_use())
+            return self._in_use().size
 
     def find(self, target: Target, *, now: float) -> Entry | None:
         """Return the entry that holds a target."""

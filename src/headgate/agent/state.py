@@ -19,8 +19,6 @@ from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError
 from headgate.release import NEVER
 from headgate.throttle import Explanation, Throttle
-from headgate.throttle.fields import Headers
-from headgate.throttle.target import Target
 
 
 class Hold(NamedTuple):
@@ -126,26 +124,6 @@ class CourtesyState:
         self._settings = settings
         self._is_locked_for_fork = False
         FORK_HOOKS.register(self, CourtesyState._before_fork, CourtesyState._after_fork)
-
-    def release_time(self, target: Target | str, *, interactive: bool) -> tuple[float, float]:
-        """Return the time, and the release time of a target by the throttle."""
-        self.lock.acquire()  # `with` takes twice as long, which is seen here and where a response is received
-        try:
-            # Inside of the lock, so that the throttle's instants come in the order of the clock's.
-            now = self.clock()
-            return now, self.throttle.release_time(target, now=now, interactive=interactive)
-        finally:
-            self.lock.release()
-
-    def response_received(self, target: Target | str, status: int, headers: Headers, *, sent: float) -> float:
-        """Have the throttle count a response; return the time."""
-        self.lock.acquire()
-        try:
-            now = self.clock()
-            self.throttle.response_received(target, status, headers, now=now, sent=sent)
-        finally:
-            self.lock.release()
-        return now
 
     def explain(self, url: str, *, now: float | None = None) -> Explanation:
         """Return what the throttle knows of a URL."""

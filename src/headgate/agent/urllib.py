@@ -65,8 +65,11 @@ class Handler(BaseHandler):
         while True:
             while (wait := attempt.wait()) is not None:
                 wait.block()
-            with attempt:
+            try:
                 response = _first_response(self._openers_behind(request), request)
+            except BaseException:
+                attempt.lost()
+                raise
             if response is None or getattr(response, "from_cache", False):
                 return response
             try:

@@ -44,7 +44,7 @@ class ThrottleFields(msgspec.Struct, frozen=True):
 def parse_fields(headers: Headers) -> ThrottleFields | None:
     """Return the fields that affect the throttle; None without any, as in nearly all responses."""
     lines = []
-    for name, value in pairs_of(headers):
+    for name, value in headers if isinstance(headers, list) else pairs_of(headers):
         if len(name) in _LENGTHS:  # most names fail here, and need no copy in lower case
             known = _NAMES.get(name.lower())
             if known is not None:

@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from headgate.errors import ConfigurationError
+from headgate.release import ASAP
 from headgate.throttle.entry import (
     BUCKET,
     BUDGET,
@@ -66,8 +67,9 @@ class Store(Protocol):
     def counters(self) -> Counters:
         """How often entries in use were dropped or changed."""
 
-    def __len__(self) -> int:
-        """Return the number of stored targets and buckets, including expired ones that are not dropped yet."""
+    @property
+    def size(self) -> int:
+        """Number of stored targets and buckets, including expired ones that are not dropped yet."""
 
     def find(self, target: Target, *, now: float) -> Entry | None:
         """Return the entry that holds a target, of its longest bucket or else its own; None without one."""
@@ -98,10 +100,10 @@ class MemoryStore:
     """A store of at most `max_targets` targets and buckets, as many budgets, and `max_opt_outs` hosts.
 
     An entry expires once it has been released for as long as the policy says; from then on it is never found, even if
-    it is not dropped yet. For each response one entry is examined, and for each new entry two, to drop expired ones. If
-    the store is full, sixteen are examined for a new one, and the least important is dropped. So the cost does not
-    depend on the number of entries. `on_change` is called with the key, the change and the new entry; `counters` are
-    the counters to use.
+    it is not dropped yet. To drop expired ones, each response examines one entry, and each new entry two; responses
+    examine an entry that has not expired no more often than once in a lifetime. If the store is full, sixteen are
+    examined for a new one, and the least important is dropped. So the cost does not depend on the number of entries.
+    `on_change` is called with the key, the change and the new entry; `counters` are the counters to use.
     """
 
     def __init__(
@@ -118,26 +120,33 @@ class MemoryStore:
                 raise ConfigurationError(f"{name} must be at least 1, got {limit!r}")
         self.counters = Counters() if counters is None else counters
         """How often entries in use were dropped or changed."""
-        self._size = 0
+        self.size = 0
+        """Number of stored targets and buckets, including expired ones that are not dropped yet."""
         self._policy = policy
         self._limits = {BUDGET: max_targets, OPT_OUT: max_opt_outs}
         self._max_targets = max_targets
         self._on_change = on_change
         self._entries: tuple[_Entries, ...] = tuple({} for _ in KINDS)
         """By kind. An origin's buckets are sorted, the longest path first."""
+        self._targets, self._buckets = self._entries[TARGET], self._entries[BUCKET]
+        self._examined = ASAP
+        """When a response last examined an entry that had not expired."""
+        self._pause = 0.0
+        """Seconds after that in which responses examine none."""
         self._queue: deque[Entry] = deque()
         """Targets and buckets in the order in which they are examined. Dropped ones stay, and count, until then."""
 
-    def __len__(self) -> int:
-        """Return the number of stored targets and buckets, including expired ones that are not dropped yet."""
-        return self._size
-
     def find(self, target: Target, *, now: float) -> Entry | None:
         """Return the entry that holds a target, of its longest bucket or else its own; None without one."""
-        entry = self.bucket(target, now=now) if self._entries[BUCKET] else None
+        entry = self.bucket(target, now=now) if self._buckets else None
         if entry is None:
-            entry = self._entries[TARGET].get(target.origin, {}).get(target.path)
-        return None if entry is None or self._is_expired(entry, now) else entry
+            entries = self._targets.get(target.origin)
+            entry = None if entries is None else entries.get(target.path)
+            if entry is None:
+                return None
+        if now < entry.noted:
+            self._follow_clock(entry, now)
+        return None if entry.is_expired(now, self._policy) else entry
 
     def bucket(self, target: Target, *, now: float) -> Entry | None:
         """Return the bucket with the longest path that holds a target."""
@@ -176,8 +185,10 @@ class MemoryStore:
 
     def record(self, target: Target, response: Response) -> None:
         """Apply a response to the entry that holds a target."""
-        self._forget_next(response.now)
-        entry = self.find(target, now=response.now)
+        now = response.now
+        if abs(now - self._examined) >= self._pause:
+            self._forget_next(now)
+        entry = self.find(target, now=now)
         if entry is None:
             if response.makes_entry:
                 self.change(Key(TARGET, target.origin, target.path), response)
@@ -223,7 +234,7 @@ class MemoryStore:
         for kind in (TARGET, BUCKET, BUDGET):
             self._entries[kind].clear()
         self._queue.clear()
-        self._size = 0
+        self.size = 0
 
     def forget(self, *, now: float) -> int:
         """Drop expired entries; return their number."""
@@ -236,14 +247,14 @@ class MemoryStore:
     def _forget_next(self, now: float) -> None:
         """Examine one entry, and drop it if it is expired."""
         queue = self._queue
-        if not queue:
-            return
-        if queue[0].is_expired(now, self._policy):
+        if queue and queue[0].is_expired(now, self._policy):
             entry = queue.popleft()
             if self._is_stored(entry):
                 self._drop(entry.key)
         else:
             queue.rotate(-1)
+            self._examined = now
+            self._pause = self._policy.entry_lifetime / max(len(queue), 1)
 
     def _insert(self, entry: Entry) -> None:
         if entry.kind == BUCKET and not self._may_have_bucket(entry.origin):
@@ -256,7 +267,7 @@ class MemoryStore:
             self._entries[BUCKET][entry.origin] = {path: entries[path] for path in paths}
         if entry.kind <= BUCKET:
             self._queue.append(entry)
-            self._size += 1
+            self.size += 1
 
     def _members(self, bucket: Key) -> list[Entry]:
         """Return the entries of targets that a bucket's path matches."""
@@ -332,4 +343,4 @@ class MemoryStore:
         del entries[key.path]
         if not entries:
             del self._entries[key.kind][key.origin]
-        self._size -= key.kind <= BUCKET
+        self.size -= key.kind <= BUCKET

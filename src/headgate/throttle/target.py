@@ -46,7 +46,7 @@ def parse_target(url: str, *, lower_case_path: bool = False) -> Target | None:
     """
     match = normal(url)
     if match is not None and not lower_case_path:
-        _, origin, path = match.groups()
+        origin, path = match.group(2, 3)
     else:
         try:
             parsed = can_ada.parse(url)

@@ -16,7 +16,21 @@ from headgate.errors import ConfigurationError
 from headgate.http.date import retry_after
 from headgate.http.url import host_of, is_localhost, serialised_origin
 from headgate.release import ASAP, NEVER
-from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, Entry, Key, OptedOut, Outcome, Response, RetryTokens
+from headgate.throttle.entry import (
+    BUCKET,
+    BUDGET,
+    FAILURE,
+    MALFORMED,
+    NEITHER,
+    OPT_OUT,
+    SUCCESS,
+    Entry,
+    Key,
+    OptedOut,
+    Outcome,
+    Response,
+    RetryTokens,
+)
 from headgate.throttle.fields import Headers, ThrottleFields, parse_fields
 from headgate.throttle.policy import Policy
 from headgate.throttle.store import MemoryStore, Store
@@ -139,7 +153,7 @@ class Throttle:
 
     def __len__(self) -> int:
         """Return the number of stored targets and buckets."""
-        return len(self._store)
+        return self._store.size
 
     @property
     def evicted(self) -> int:
@@ -163,21 +177,25 @@ class Throttle:
         """
         return parse_target(url, lower_case_path=self.policy.lower_case_path)
 
+    def stored_target(self, url: str) -> Target | None:
+        """Return the throttling target of a URL, or None, without parsing it, if nothing is stored."""
+        if not self._store.size:
+            return None
+        return parse_target(url, lower_case_path=self.policy.lower_case_path)
+
     def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
         """Return the instant before which `url` must not be requested; `ASAP` if it may be requested now.
 
         A request is held if and only if that instant is later than `now`. With `interactive` this request is permitted
         as after a user gesture. This method changes nothing.
         """
-        if interactive or not len(self._store) or -GESTURE < now - self._gesture < GESTURE:
+        if interactive or abs(now - self._gesture) < GESTURE:
             return ASAP
-        target = self._target(url)
-        entry = self._store.find(target, now=now) if target is not None else None
-        if target is None or entry is None:
+        target = url if isinstance(url, Target) else self.stored_target(url)
+        entry = None if target is None else self._store.find(target, now=now)
+        if target is None or entry is None or entry.release <= now:
             return ASAP
-        release = entry.release
-        if release > now and self._has_opted_out(target):
-            release = entry.retry_after
+        release = entry.retry_after if self._has_opted_out(target) else entry.release
         return release if release > now else ASAP
 
     def response_received(
@@ -190,16 +208,18 @@ class Throttle:
         """
         fields = parse_fields(headers)
         failed = status in self._failures
-        if fields is None and not failed and self._full_budget is None and not len(self._store):
-            return
-        target = self._target(url)
+        is_plain = fields is None and not failed  # nearly all responses
+        if isinstance(url, Target):
+            target: Target | None = url
+        else:
+            target = self.stored_target(url) if is_plain and self._full_budget is None else self.target(url)
         if target is None:
             return
         if self._full_budget is not None and not failed and status not in _UNEARNED:
             self._earn_retry(target, self._full_budget)
-        if fields is None and not failed:  # nearly all responses
-            outcome = Outcome.NEITHER if status in UNCOUNTED else Outcome.SUCCESS
-            self._store.record(target, Response(now=now, outcome=outcome))
+        if is_plain:
+            outcome = NEITHER if status in UNCOUNTED else SUCCESS
+            self._store.record(target, Response(now, outcome))
             return
         if self._is_exempt(target):
             return
@@ -218,8 +238,8 @@ class Throttle:
         target = self._target(url)
         if target is None or self._is_exempt(target):
             return
-        if self._outcome(target, status) is Outcome.SUCCESS and not self._has_opted_out(target):
-            self._record(target, Outcome.MALFORMED, now=now)
+        if self._outcome(target, status) is SUCCESS and not self._has_opted_out(target):
+            self._record(target, MALFORMED, now=now)
 
     def user_gesture(self, *, now: float) -> None:
         """Record that the user has just clicked or typed: nothing is held for the next 3.5 seconds."""
@@ -297,13 +317,13 @@ class Throttle:
     def _outcome(self, target: Target, status: int) -> Outcome:
         """Return the effect of a response with this status on the failure count."""
         if status in self._failures:
-            return Outcome.NEITHER if self._has_opted_out(target) else Outcome.FAILURE
-        return Outcome.NEITHER if status in UNCOUNTED else Outcome.SUCCESS
+            return NEITHER if self._has_opted_out(target) else FAILURE
+        return NEITHER if status in UNCOUNTED else SUCCESS
 
     def _record(
         self, target: Target, outcome: Outcome, *, now: float, sent: float | None = None, release: float = ASAP
     ) -> None:
-        draw = self.draw() if outcome is Outcome.FAILURE or outcome is Outcome.MALFORMED else 0.0
+        draw = self.draw() if outcome is FAILURE or outcome is MALFORMED else 0.0
         sent = sent if self._coalesce else None
         self._store.record(target, Response(now=now, outcome=outcome, draw=draw, sent=sent, retry_after=release))
 

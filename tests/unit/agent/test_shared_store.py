@@ -179,7 +179,7 @@ class TestSharing:
         fail(other)
         other.reset()
         fail(other, Target(ORIGIN, "/b"))
-        assert (failures(other), len(other), other.pending) == (0, 1, 2)
+        assert (failures(other), other.size, other.pending) == (0, 1, 2)
         synchronize(other, one)
         assert (failures(one), failures(other), failures(one, Target(ORIGIN, "/b"))) == (1, 1, 1)
         for store in (one, other):
@@ -200,14 +200,14 @@ class TestSharing:
         assert one.synchronize(TIMEOUT)
         assert failures(one) == 0
         synchronize(one, other)
-        assert (len(one), len(other)) == (0, 0)
+        assert (one.size, other.size) == (0, 0)
 
     def test_forgetting_is_each_ones_own(self, make):
         one, other = make(), make()
         fail(one)
         synchronize(one, other)
         assert other.forget(now=NOW + 900) == 1
-        assert (len(one), len(other)) == (1, 0)
+        assert (one.size, other.size) == (1, 0)
 
     def test_its_counters_count_on(self, make, by_hand):
         one = make(max_targets=2, max_opt_outs=1)
@@ -249,7 +249,7 @@ class TestNeverWaiting:
             one.declare(A, "/", now=NOW)
             one.change(Key(OPT_OUT, "a.example"), OptedOut())
             one.clear_backoff(ORIGIN, now=NOW, end=lambda: NOW)
-            assert (failures(one), len(one), one.get(Key(OPT_OUT, "a.example")) is None) == (4, 1, False)
+            assert (failures(one), one.size, one.get(Key(OPT_OUT, "a.example")) is None) == (4, 1, False)
             assert one.forget(now=NOW) == 0
             one.reset()
             fail(one)
@@ -317,9 +317,9 @@ class TestTrouble:
             one.reset()
             fail(one, Target(ORIGIN, "/b"))
             assert not one.synchronize(TIMEOUT)
-            assert (len(one), one.pending) == (1, 2)
+            assert (one.size, one.pending) == (1, 2)
         synchronize(one, other)
-        assert (len(one), failures(other), failures(other, Target(ORIGIN, "/b"))) == (1, 0, 1)
+        assert (one.size, failures(other), failures(other, Target(ORIGIN, "/b"))) == (1, 0, 1)
         assert other.get(Key(OPT_OUT, "b.example")) is not None
 
     def test_what_is_noted_while_a_write_fails_comes_after_what_was_to_be_written(self, make, by_hand, monkeypatch):
@@ -352,7 +352,7 @@ class TestTrouble:
         assert ([key for key, _ in one._noted], one.pending) == (out, 2)
         monkeypatch.setattr(file_module.ThrottleFile, "exchange", exchange)
         synchronize(one, other)
-        assert (len(other), [other.get(key) is not None for key in out]) == (0, [True, True])
+        assert (other.size, [other.get(key) is not None for key in out]) == (0, [True, True])
 
     @pytest.mark.parametrize("size", [0, 100, 8_192])
     def test_damage_is_told_and_ends_when_the_file_is_deleted(self, make, path, hasty, size):

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -72,7 +73,7 @@ class TestTargets:
         assert store.find(target("/a"), now=0.0) is put(store, "/a") is entry
         assert put(store, "/b") is not entry
         assert put(store, "/a", "https://www.example.com") is not entry
-        assert len(store) == 3
+        assert store.size == 3
         assert store.find(target("/c"), now=0.0) is None
 
     def test_reset_drops_everything_except_opt_outs(self):
@@ -82,13 +83,13 @@ class TestTargets:
         store.change(Key(OPT_OUT, "a.example"), OptedOut())
         store.change(Key(BUDGET, ORIGIN), RetryTokens(shares=-10, full=20))
         store.reset()
-        assert len(store) == 0
+        assert store.size == 0
         assert store.find(target("/a"), now=0.0) is None
         assert holder(store, "/b") is None
         assert store.get(Key(BUDGET, ORIGIN)) is None
         assert store.get(Key(OPT_OUT, "a.example")) is not None
         put(store, "/a")
-        assert len(store) == 1
+        assert store.size == 1
 
 
 class TestRecord:
@@ -105,13 +106,13 @@ class TestRecord:
     def test_success_and_neutral_responses_create_no_entry(self, outcome):
         store = make()
         store.record(target("/a"), Response(now=5.0, outcome=outcome))
-        assert len(store) == 0
+        assert store.size == 0
 
     def test_response_counts_in_the_bucket(self):
         store = make()
         store.declare(target("/m/a"), "/m", now=0.0)
         store.record(target("/m/b"), Response(now=5.0, outcome=Outcome.FAILURE))
-        assert (store.find(target("/m/c"), now=5.0).count, len(store)) == (1, 1)
+        assert (store.find(target("/m/c"), now=5.0).count, store.size) == (1, 1)
 
     def test_healthy_target_is_dropped_and_a_bucket_is_kept(self):
         store = make()
@@ -182,15 +183,45 @@ class TestExpiry:
         assert store.find(target("/a"), now=50.0 + lifetime - 0.001) is entry
         assert store.forget(now=50.0 + lifetime - 0.001) == 0
         assert store.find(target("/a"), now=50.0 + lifetime) is None
-        assert len(store) == 1
+        assert store.size == 1
         assert store.forget(now=50.0 + lifetime) == 1
-        assert len(store) == 0
+        assert store.size == 0
+
+    def test_each_response_drops_one_while_there_are_any(self):
+        store = make()
+        for name in range(12):
+            put(store, f"/{name}")
+        sizes = []
+        for _ in range(12):
+            store.record(target("/other"), Response(200.0, Outcome.SUCCESS))
+            sizes.append(store.size)
+        assert sizes == [*range(11, -1, -1)]
+
+    def test_responses_look_at_each_entry_in_use_once_in_a_lifetime(self):
+        store = make()
+        entries = [put(store, f"/{name}", backoff=10_000.0 * (name > 0)) for name in range(12)]
+        looks = []
+        for second in range(240):
+            store.record(target("/other"), Response(float(second), Outcome.SUCCESS))
+            looks.append(store._queue[-1])
+        changes = [here is not there for here, there in pairwise(looks)]
+        assert sum(changes) == 23  # every ten seconds
+        assert entries[0] not in store._queue
+
+    def test_responses_go_on_dropping_entries_after_the_clock_was_set_back(self):
+        store = make()
+        for now in (10_000.0, 0.0):
+            put(store, f"/{now}", now=now, backoff=now)
+            store.record(target("/other"), Response(now, Outcome.SUCCESS))
+        for second in range(500):
+            store.record(target("/other"), Response(float(second), Outcome.SUCCESS))
+        assert store.size == 1
 
     def test_expired_entry_is_replaced(self):
         store = make()
         put(store, "/a", count=5)
         new = put(store, "/a", now=900.0)
-        assert (new.failures, new.backoff, len(store)) == (0, 900.0, 1)
+        assert (new.failures, new.backoff, store.size) == (0, 900.0, 1)
 
     def test_endless_hold_never_expires(self):
         store = make()
@@ -225,7 +256,7 @@ class TestBuckets:
         assert entry == bucket("/m", 7.0, count=4, retry_after=5.0, noted=0.0)
         assert store.find(target("/m"), now=0.0) is entry is put(store, "/m/a")
         assert store.find(target("/mm"), now=0.0).failures == 6
-        assert len(store) == 4
+        assert store.size == 4
 
     def test_repeated_declaration_changes_nothing(self):
         store = make()
@@ -233,7 +264,7 @@ class TestBuckets:
         entry = put(store, "/m/b", count=3)
         store.declare(target("/m/c"), "/m", now=1.0)
         assert store.find(target("/m/c"), now=1.0) is entry
-        assert len(store) == 1
+        assert store.size == 1
 
     def test_expired_bucket_is_declared_anew(self):
         store = make()
@@ -241,7 +272,7 @@ class TestBuckets:
         put(store, "/m/b", count=3)
         store.declare(target("/m/c"), "/m", now=900.0)
         assert store.find(target("/m/c"), now=900.0) == bucket("/m", 900.0, noted=900.0)
-        assert len(store) == 1
+        assert store.size == 1
 
     def test_longest_match_wins_in_any_order_of_declaration(self):
         for order in (["/a", "/a/b", "/a/b/"], ["/a/b/", "/a/b", "/a"], ["/a/b", "/a/b/", "/a"]):
@@ -250,7 +281,7 @@ class TestBuckets:
                 store.declare(target("/a/b/c"), path, now=0.0)
             found = [holder(store, path) for path in ("/a/b/c", "/a/b", "/a/bc", "/a", "/")]
             assert found == ["/a/b/", "/a/b", "/a", "/a", None]
-            assert len(store) == 3
+            assert store.size == 3
 
     def test_wider_bucket_does_not_change_a_narrower_one(self):
         store = make()
@@ -278,7 +309,7 @@ class TestBuckets:
             put(store, f"/{number}", count=1)
         store.declare(target("/more/a"), "/more", now=0.0)
         assert holder(store, "/more/a") is None
-        assert len(store) == MAX_BUCKETS == 64
+        assert store.size == MAX_BUCKETS == 64
         other = target("/more/a", "http://other.example")
         store.declare(other, "/more", now=0.0)
         assert store.find(other, now=0.0).path == "/more"
@@ -293,7 +324,7 @@ class TestBuckets:
         store.declare(target("/more/a"), "/more", now=0.0)
         assert holder(store, "/more/a") == "/more"
         assert holder(store, "/7") is None
-        assert len(store) == MAX_BUCKETS
+        assert store.size == MAX_BUCKETS
         assert sum(holder(store, f"/{number}") is not None for number in range(MAX_BUCKETS)) == MAX_BUCKETS - 1
 
 
@@ -311,13 +342,13 @@ class TestEviction:
             put(store, "/", f"http://{name}.example", **state)
         for index, gone in enumerate(["forgotten", "healthy", "released"]):
             put(store, "/", f"http://new{index}.example", now=1_000.0, count=1, backoff=2_000.0)
-            assert len(store) == len(states)
+            assert store.size == len(states)
             assert store.find(target("/", f"http://{gone}.example"), now=1_000.0) is None
             assert store.counters.evicted == 0
         for name in ("held", "backing-off"):
             assert store.find(target("/", f"http://{name}.example"), now=1_000.0) is not None
         put(store, "/", "http://last.example", now=1_000.0)
-        assert (len(store), store.counters.evicted) == (len(states), 1)
+        assert (store.size, store.counters.evicted) == (len(states), 1)
 
     def test_buckets_count_and_are_evicted(self):
         store = make(most=2)
@@ -325,10 +356,10 @@ class TestEviction:
         put(store, "/a", count=1, backoff=9.0)
         put(store, "/b", count=1, backoff=9.0)
         store.declare(target("/c"), "/c", now=0.0)
-        assert (len(store), store.counters.evicted) == (2, 1)
+        assert (store.size, store.counters.evicted) == (2, 1)
         assert holder(store, "/c") == "/c"
         store.declare(target("/d"), "/d", now=0.0)
-        assert (len(store), store.counters.evicted) == (2, 1)
+        assert (store.size, store.counters.evicted) == (2, 1)
         assert holder(store, "/c") is None
 
     def test_least_important_of_the_next_sixteen_is_dropped(self):
@@ -337,10 +368,10 @@ class TestEviction:
         for number in range(159):
             put(store, f"/{number}", count=1, backoff=9.0)
         for number in range(10):
-            assert len(store) == 160
+            assert store.size == 160
             put(store, f"/new/{number}", count=1, backoff=9.0)
         assert store.find(target("/healthy"), now=0.0) is None
-        assert (len(store), store.counters.evicted) == (160, 9)
+        assert (store.size, store.counters.evicted) == (160, 9)
 
     @pytest.mark.parametrize("held", [True, False])
     def test_new_entry_examines_at_most_sixteen(self, monkeypatch, held):
@@ -351,7 +382,7 @@ class TestEviction:
             looks.clear()
             put(store, f"/{number}", now=float(number), count=1, backoff=1e9 if held else float(number))
             assert len(looks) <= 16
-            assert len(store) <= len(store._queue) <= 2_000
+            assert store.size <= len(store._queue) <= 2_000
 
     def test_dropped_entries_leave_the_queue(self):
         store = make(most=100)
@@ -359,7 +390,7 @@ class TestEviction:
             put(store, f"/{number}", count=0, backoff=0.0)
             store.record(target(f"/{number}"), Response(now=0.0, outcome=Outcome.SUCCESS))
             assert len(store._queue) <= 2
-        assert (len(store), store.counters.evicted) == (0, 0)
+        assert (store.size, store.counters.evicted) == (0, 0)
 
     def test_new_entries_drop_expired_ones(self):
         store = make()
@@ -367,21 +398,21 @@ class TestEviction:
             put(store, f"/{number}", count=1)
         for number in range(100, 200):
             put(store, f"/{number}", count=1, now=900.0)
-        assert len(store) == 100
+        assert store.size == 100
 
     def test_bucket_absorbs_its_members_before_they_are_evicted(self):
         store = make(most=1)
         put(store, "/m/a", count=4, backoff=9.0)
         store.declare(target("/m/b"), "/m", now=0.0)
         assert store.find(target("/m/b"), now=0.0).failures == 4
-        assert (len(store), store.counters.evicted) == (1, 0)
+        assert (store.size, store.counters.evicted) == (1, 0)
 
     def test_dropping_an_expired_entry_is_not_counted(self):
         store = make(most=2)
         put(store, "/forgotten", now=-2_000.0)
         put(store, "/held", count=1, backoff=9.0)
         put(store, "/new")
-        assert (len(store), store.counters.evicted) == (2, 0)
+        assert (store.size, store.counters.evicted) == (2, 0)
         assert store.find(target("/held"), now=0.0) is not None
 
     def test_origins_without_entries_are_dropped(self):
@@ -390,7 +421,7 @@ class TestEviction:
             put(store, "/", f"http://{number}.example")
         store.declare(target("/m/a"), "/m", now=0.0)
         assert store.forget(now=120.0) == 5_001
-        assert (len(store), len(store._queue)) == (0, 0)
+        assert (store.size, len(store._queue)) == (0, 0)
         assert not any(store._entries)
 
     def test_oldest_opt_out_and_budget_are_evicted(self):
@@ -420,10 +451,10 @@ class TestPut:
         assert store.get(entry.key) is store.find(target("/a"), now=5.0) is entry
         store.put(entry.key, Entry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a"))
         assert store.find(target("/a"), now=5.0) == Entry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
-        assert len(store) == 1
+        assert store.size == 1
         store.put(entry.key, None)
         store.put(entry.key, None)
-        assert (store.get(entry.key), len(store)) == (None, 0)
+        assert (store.get(entry.key), store.size) == (None, 0)
 
     def test_put_replaces_an_expired_entry(self):
         store = make()
@@ -433,7 +464,7 @@ class TestPut:
         new = Entry(900.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
         store.put(new.key, new)
         assert store.find(target("/a"), now=900.0) == new
-        assert len(store) == 1
+        assert store.size == 1
 
     def test_put_bucket_holds_targets_with_own_entries_until_it_expires(self):
         store = make()
@@ -455,11 +486,11 @@ class TestPut:
         store = make()
         for number in range(MAX_BUCKETS + 1):
             store.put(Key(BUCKET, ORIGIN, f"/{number}"), bucket(f"/{number}", 7.0))
-        assert len(store) == MAX_BUCKETS
+        assert store.size == MAX_BUCKETS
 
     def test_put_respects_the_maximum_of_targets(self):
         store = make(most=2)
         for number in range(5):
             entry = Entry(9.0, count=1, kind=TARGET, origin=ORIGIN, path=f"/{number}")
             store.put(entry.key, entry)
-        assert (len(store), store.counters.evicted) == (2, 3)
+        assert (store.size, store.counters.evicted) == (2, 3)

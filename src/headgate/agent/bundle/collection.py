@@ -216,9 +216,12 @@ class Collection:
             while (wait := attempt.wait()) is not None:
                 wait.block()
             with ExitStack() as stack:
-                with attempt:
+                try:
                     getting = self._fetcher.get(address, {"Accept-Encoding": "identity"}, follow=False)
                     reply = stack.enter_context(getting)
+                except BaseException:
+                    attempt.lost()
+                    raise
                 if attempt.received(reply.status, reply.pairs()):
                     self._note_busy(address, reply)
                     return self._builder.build(address, reply.status, reply.pairs(), reply.chunks())
