@@ -5,7 +5,6 @@ no other process uses. There a name server answers as the plan says, one listene
 connections, and every packet is recorded, also one to a forbidden address.
 """
 
-import asyncio
 import json
 import os
 import socket
@@ -17,14 +16,12 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import trustme
 
-from tests.e2e.http2_client import Tunnel, http2_at
 from tests.e2e.programs import PATIENCE, Program, headgate
 from tests.e2e.proxy_setup import Answer, Client
 
@@ -53,7 +50,7 @@ def run_plan(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
 
     The plan has `dns`, the answers to the 1st, 2nd, ... query of a name, each a list of addresses, where "=other" is an
     alias; `certify`, the names and addresses that an origin shows a certificate for; and `proxies`: the `flags` of
-    each, `rows` of authorities to ask for, where ":PORT" is the port of the origin, and whether to ask in `h2`.
+    each, and `rows` of authorities to ask for, where ":PORT" is the port of the origin.
     An outcome has the answer, `reached`, the places that packets were sent to, `queries` of names, and `echoes`.
     """
     command = [*UNSHARE, sys.executable, "-m", "tests.e2e.network_namespace", str(folder)]
@@ -240,21 +237,6 @@ class RowRunner:
                 answer: Answer = client.ask(self.authority(row, proxy))
                 self.note(*answer, echoes=answer.status == 200 and client.echoes())
 
-    async def ask_in_h2(self, proxy: Program, rows: list[str]) -> None:
-        """Request the rows over one HTTP/2 connection."""
-        tls = ssl.create_default_context()
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        async with http2_at(("127.0.0.1", proxy.port), tls, local_addr=(CLIENT, 0)) as client:
-            for row in rows:
-                self.begin()
-                tunnel = client.ask(self.authority(row, proxy))
-                await client.until(partial(_is_answered, tunnel))
-                echoes = False
-                if tunnel.status == 200:
-                    await client.send_data(tunnel, b"hello", end=True)
-                    echoes = await client.receive(tunnel, 5) == b"hello"
-                self.note(tunnel.status, tunnel.fields, echoes=echoes)
-
 
 def prepare(folder: Path) -> None:
     """Route every address to this machine, and use the name server of this module."""
@@ -269,10 +251,6 @@ def prepare(folder: Path) -> None:
         file = folder / name
         file.write_text(content)
         subprocess.run(["mount", "--bind", file, os.path.realpath(f"/etc/{name}")], check=True)
-
-
-def _is_answered(tunnel: Tunnel) -> bool:
-    return bool(tunnel.status) or tunnel.code is not None
 
 
 @contextmanager
@@ -295,10 +273,7 @@ def main(folder: Path) -> None:
         runner = RowRunner(packets, names, origin.port)
         names.turns.clear()
         with running(folder, origin.port, wanted["flags"]) as proxy:
-            if wanted.get("h2"):
-                asyncio.run(runner.ask_in_h2(proxy, wanted["rows"]))
-            else:
-                runner.ask(proxy, wanted["rows"])
+            runner.ask(proxy, wanted["rows"])
             assert proxy.end() == 0
         found[name] = runner.outcomes
     found["missed"] = packets.dropped()

@@ -18,7 +18,7 @@ VECTORS = [case for case in CASES if not {"dns", "resolve"} & set(case) and case
 NAMED = [case for case in CASES if "dns" in case]
 
 HERE, THERE = "93.184.216.34", network_namespace.OWN_IPV6
-"""Addresses that are as global as any, in this network as elsewhere; no packet leaves this machine."""
+"""Global addresses, which lead to this machine in this network."""
 
 MORE = (
     "127.0.0.1.", "0", "127.0.1", "0x7f000001", "017700000001", "00000177.0.0.0x1", "127.255.255.254",
@@ -30,7 +30,7 @@ MORE = (
     "[2001::1]", "[2001:2::1]", "[2001:20::1]", "[2001:1ff:ffff::1]", "[2001:db8:ffff::1]", "[3fff::1]",
     "[3fff:fff:ffff::1]", "[5f00::1]", "[4000::1]", "[fdff::1]", "[febf::1]", "[feff::1]", "[ff0e::1]",
 )  # fmt: skip
-"""Further forms of addresses that are not to be dialled."""
+"""Further forms of forbidden addresses."""
 
 MALFORMED = (
     "127.0.0.1%00",
@@ -54,7 +54,7 @@ NAMES = {
     "localhost.": ["127.0.0.1"],
     "last.example.org": [*(f"93.184.216.{number}" for number in range(1, 20)), "127.0.0.1"],
 }
-"""What further names resolve to, of which there is something forbidden."""
+"""Further names, and what they resolve to: each has a forbidden address."""
 
 TURNS = {"again.example.org": [["127.0.0.1"], [HERE]], "six.example.org": [[THERE]], "four.example.org": [[HERE]]}
 REFUSED = [case["host"] for case in VECTORS] + [*MORE, *MALFORMED]
@@ -76,7 +76,6 @@ def plan() -> dict[str, Any]:
     static += [f"10.9.9.9={HERE}"]
     resolve = [word for entry in static for word in ("--resolve", entry)]
     plain = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--plaintext", *resolve]
-    in_h2 = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--self-signed", "--workers", "2", *resolve]
     rows = [f"{host}:PORT" for host in REFUSED + names + [entry.partition("=")[0] for entry in static]]
     everything = ["--unreachable", "permit", "--allow-address", "0.0.0.0/0", "--allow-address", "::/0"]
     own = ["--listen", "0.0.0.0:8443", "--allow-port", "8443", "--admin", "127.0.0.1:8090", "--allow-port", "8090"]
@@ -88,8 +87,7 @@ def plan() -> dict[str, Any]:
         "dns": dns,
         "certify": ["*.example.org", HERE, THERE, "10.0.0.1"],
         "proxies": {
-            "http/1.1": {"flags": plain, "rows": rows},
-            "h2": {"flags": in_h2, "rows": rows, "h2": True},
+            "closed": {"flags": plain, "rows": rows},
             "turns": {"flags": plain, "rows": turns},
             "good": {"flags": plain, "rows": good},
             "open": {"flags": [*plain, *everything], "rows": rows},
@@ -104,7 +102,7 @@ def plan() -> dict[str, Any]:
 
 
 class Seen:
-    """What was seen of all rows, by the proxy and the row; of a row that was asked several times, each time."""
+    """The outcomes of all rows, by proxy and row; several for a row that was requested several times."""
 
     def __init__(self, folder: Path) -> None:
         wanted = plan()
@@ -117,11 +115,11 @@ class Seen:
                 self._rows.setdefault((proxy, row), []).append(outcome)
 
     def all(self, proxy: str, row: str) -> list[dict[str, Any]]:
-        """Every outcome of a row."""
+        """Return every outcome of a row."""
         return self._rows[proxy, row]
 
     def one(self, proxy: str, row: str) -> dict[str, Any]:
-        """The outcome of a row."""
+        """Return the outcome of a row."""
         (outcome,) = self._rows[proxy, row]
         return outcome
 
@@ -134,58 +132,51 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 def reason(outcome: dict[str, Any]) -> str:
-    """The word in `Proxy-Status`."""
+    """Return the reason in `Proxy-Status`."""
     return str(outcome["fields"]["proxy-status"]).rpartition('details="')[2].removesuffix('"')
 
 
 def is_refused(outcome: dict[str, Any], status: int, why: str) -> bool:
-    """Whether it is, as it should be, and nothing was sent to anybody."""
+    """Check a refusal, and that no packet was sent; return True."""
     assert outcome["reached"] == []
     assert (outcome["status"], reason(outcome)) == (status, why)
     assert outcome["fields"].get("retry-after") == ("0" if status in {403, 502, 504} else None)
     return True
 
 
-PROTOCOLS = pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
-
-
-@PROTOCOLS
-def test_no_packet_is_sent_to_a_forbidden_address_in_any_form(protocol: str, seen: Seen) -> None:
+def test_no_packet_is_sent_to_a_forbidden_address_in_any_form(seen: Seen) -> None:
     for host in REFUSED:
-        outcome = seen.one(protocol, f"{host}:PORT")
+        outcome = seen.one("closed", f"{host}:PORT")
         allowed = next((case["status"] for case in VECTORS if case["host"] == host and "status" in case), [403])
         if host in MALFORMED:
             allowed = [400]
         assert outcome["status"] in allowed, host
         assert is_refused(outcome, outcome["status"], "malformed" if outcome["status"] == 400 else "address"), host
-        assert outcome["queries"] == {}, f"{host} needs no name server"
+        assert outcome["queries"] == {}, f"{host} is not looked up"
 
 
-@PROTOCOLS
-def test_a_name_with_any_forbidden_address_is_refused_and_looked_up_once(protocol: str, seen: Seen) -> None:
+def test_a_name_with_any_forbidden_address_is_refused_and_looked_up_once(seen: Seen) -> None:
     for host in [case["host"] for case in NAMED if "may_reach" not in case] + [*NAMES, "mixed.example.org"]:
-        outcome = seen.one(protocol, f"{host}:PORT")
+        outcome = seen.one("closed", f"{host}:PORT")
         assert is_refused(outcome, 403, "address"), host
         name = host.rstrip(".")
         assert outcome["queries"] == {f"{name} A": 1, f"{name} AAAA": 1}
 
 
-@PROTOCOLS
-def test_an_unknown_name_is_refused(protocol: str, seen: Seen) -> None:
-    assert is_refused(seen.one(protocol, "missing.example.org:PORT"), 502, "name")
+def test_an_unknown_name_is_refused(seen: Seen) -> None:
+    assert is_refused(seen.one("closed", "missing.example.org:PORT"), 502, "name")
 
 
-@PROTOCOLS
 @pytest.mark.parametrize("host", ["mapped.example.org", "mapped6.here", "moved.here", "nat64.here", "10.9.9.9"])
-def test_a_static_entry_does_not_allow_a_forbidden_address(host: str, protocol: str, seen: Seen) -> None:
-    outcome = seen.one(protocol, f"{host}:PORT")
+def test_a_static_entry_does_not_allow_a_forbidden_address(host: str, seen: Seen) -> None:
+    outcome = seen.one("closed", f"{host}:PORT")
     assert is_refused(outcome, 403, "address")
     assert outcome["queries"] == {}
 
 
 def test_advice_and_tunnel_use_the_address_that_was_checked(seen: Seen) -> None:
     first, *later = seen.all("turns", "rebind.example.org:PORT")
-    # One question, and both the advice and the tunnel go to its answer.
+    # One lookup, and both the advice and the tunnel use its result.
     assert first["queries"] == {"rebind.example.org A": 1, "rebind.example.org AAAA": 1}
     assert first["reached"] == [[network_namespace.TCP, HERE, seen.port]]
     assert (first["status"], first["echoes"]) == (200, True)
@@ -219,7 +210,7 @@ def test_an_allowed_address_is_allowed_in_its_own_form_only(seen: Seen) -> None:
         assert is_refused(seen.one("lifted", f"{host}:PORT"), 403, "address"), host
 
 
-# Our own listeners, where every address is allowed, and every one is local.
+# The proxy's own listeners: every address is allowed, and every one is local.
 
 
 @pytest.mark.parametrize("row", [*(f"{host}:LISTEN" for host in LOCAL), "own.here:PORT"])
@@ -239,7 +230,7 @@ def test_other_ports_and_addresses_are_not_taken_for_listeners(seen: Seen) -> No
         assert outcome["reached"] == [[network_namespace.TCP, address, port]]
 
 
-# What the tests above stand on.
+# The recording itself.
 
 
 def test_no_packet_was_missed(seen: Seen) -> None:
@@ -251,7 +242,7 @@ UNDIALLED = {"224.0.0.1", "239.255.255.250", "255.255.255.255", "[fe80::1]", "[f
 
 
 def test_a_packet_to_any_of_them_would_have_been_recorded(seen: Seen) -> None:
-    """Where every address is allowed, each is dialled, and that is noticed."""
+    """With every address allowed, each one is connected to, and recorded."""
     for host in REFUSED:
         outcome = seen.one("open", f"{host}:PORT")
         if outcome["status"] == 400:

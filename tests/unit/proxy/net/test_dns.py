@@ -24,10 +24,7 @@ FOUND = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 0))]
 
 
 class NameServer:
-    """In the place of `getaddrinfo`: names that begin with "hang" are not answered before `answer_all`.
-
-    And those that begin with "hung later" not before `later`.
-    """
+    """Replaces `getaddrinfo`: "hang…" is answered after `answer_all`, "hung later…" after `later` too."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -50,7 +47,7 @@ class NameServer:
         return FOUND
 
     async def hang(self, names: int) -> None:
-        """Wait until so many more threads wait for an answer."""
+        """Wait until so many more threads wait."""
         for _ in range(names):
             assert await asyncio.to_thread(self.hanging.acquire, timeout=10)
 
@@ -76,8 +73,8 @@ def threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "headgate-lookup"}
 
 
-def ended(before: set[threading.Thread]) -> None:
-    """Wait until the threads that have come since are gone."""
+def wait_for_end(before: set[threading.Thread]) -> None:
+    """Wait until the threads started since have ended."""
     for thread in threads() - before:
         thread.join(10)
         assert not thread.is_alive()
@@ -95,7 +92,7 @@ def test_the_systems_resolver_is_used(run: Any) -> None:
 
     before = threads()
     run(main())
-    ended(before)
+    wait_for_end(before)
 
 
 def test_addresses_are_unique_in_order_and_without_zones(run: Any) -> None:
@@ -114,7 +111,7 @@ def test_addresses_are_unique_in_order_and_without_zones(run: Any) -> None:
     [
         socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
         socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
-        # On some systems a resolver's own numbers are others' for what a process lacks.
+        # The resolver's own error numbers overlap with the system's.
         socket.gaierror(errno.EMFILE, "Bad hints"),
         OSError(5, "Input/output error"),
         UnicodeError("label too long"),
@@ -150,13 +147,13 @@ def test_lookups_are_not_cached(run: Any, server: NameServer) -> None:
 
 
 def test_concurrent_lookups_of_a_name_are_shared(run: Any, server: NameServer) -> None:
-    """So that one dead name server of a name that everybody wants holds one thread."""
+    """A popular name whose name server does not answer occupies one thread."""
 
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=server, threads=2)
         asking = [asyncio.create_task(lookup("hang.test", client)) for client in (CLIENT, OTHER) for _ in range(20)]
         await server.hang(1)
-        asking[0].cancel()  # the one that began it goes, the others still want to know
+        asking[0].cancel()  # the caller that started it leaves, the others still wait
         assert await lookup("a.test", OTHER)
         server.answer_all()
         assert len(await asyncio.gather(*asking[1:])) == 39
@@ -180,7 +177,7 @@ def test_waiting_callers_share_a_lookup(run: Any, server: NameServer) -> None:
         server.later.set()
         await asyncio.gather(*both)
         assert server.asked["hung later.test"] == 1
-        assert await lookup("b.test", CLIENT)  # all turns were given back
+        assert await lookup("b.test", CLIENT)  # all slots are released
         assert lookup._clients == {}
 
     run(main())
@@ -207,7 +204,7 @@ def test_a_client_delays_only_its_own_lookups(run: Any, server: NameServer) -> N
             assert await lookup(name, OTHER) == (ip_address("93.184.216.34"),)
         mine = asyncio.create_task(lookup("good.test", CLIENT))
         await asyncio.sleep(0)
-        assert not server.asked["good.test"]  # its turn comes when those of the same client are over
+        assert not server.asked["good.test"]  # it waits for the other lookups of the client
         server.answer_all()
         assert await mine
         assert len(await asyncio.gather(*held)) == 50
@@ -227,7 +224,7 @@ def test_threads_are_limited_and_every_caller_is_served(run: Any, server: NameSe
         server.answer_all()
         await asyncio.gather(*waiting)
         assert sum(server.asked.values()) == 9
-        await asyncio.to_thread(ended, before)
+        await asyncio.to_thread(wait_for_end, before)
 
     run(main())
 
@@ -269,8 +266,8 @@ def test_cancelled_callers_leave_only_their_threads(run: Any, server: NameServer
         assert not server.asked["late.test"]
         server.answer_all()
         assert await late
-        assert sum(server.asked.values()) == 3  # of those that left before their turn, none was looked up
-        await asyncio.to_thread(ended, before)
+        assert sum(server.asked.values()) == 3  # those that left before their turn were not looked up
+        await asyncio.to_thread(wait_for_end, before)
         assert not lookup._pending
         assert lookup._clients == {}
 
@@ -286,7 +283,7 @@ def test_running_out_of_threads_is_a_local_failure(run: Any, monkeypatch: pytest
 
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start)
-            for _ in range(3):  # no turn is lost
+            for _ in range(3):  # no slot is lost
                 with pytest.raises(Refusal) as raised:
                     await lookup("localhost", CLIENT)
         assert raised.value.reason == "connections"
@@ -345,4 +342,4 @@ def test_a_result_after_the_loop_has_closed_is_dropped(server: NameServer) -> No
     asyncio.run(main())
     assert len(threads() - before) == 1
     server.answer_all()
-    ended(before)
+    wait_for_end(before)
