@@ -6,43 +6,11 @@ import time
 import pytest
 import zmq
 
-from headgate.limit import Gatekeeper
-from headgate.link import GatekeeperLink
 from headgate.link.sockets import bind_pair
 from headgate.release import Status
-from tests.e2e.bus_master import running_master
+from tests.e2e.bus_setup import Gate, running_master, until
 
 PATIENCE = 10.0
-
-
-async def until(condition, patience=PATIENCE):
-    """Wait until `condition` returns true."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, "condition not reached in time"
-        await asyncio.sleep(0.005)
-
-
-class Gate:
-    """A gatekeeper on the bus, in this process and its event loop."""
-
-    def __init__(self, address, **options):
-        self.link = GatekeeperLink(address, options.pop("domains", ["api"]), **options)
-        self.gatekeeper = Gatekeeper(self.link.account, max_delay=0.0)
-        self.link.attach(self.gatekeeper)
-        self.link.start(asyncio.get_running_loop())
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        self.link.close()
-
-    def admit(self, identifier=b"id", times=1):
-        return [self.gatekeeper.admit("api", identifier, now=time.time()).status for _ in range(times)]
-
-    def holds(self, identifier=b"id"):
-        return self.gatekeeper.held("api", identifier, now=time.time()) > time.time()
 
 
 @pytest.mark.parametrize("accounting", ["auto", "frames", "batch"])

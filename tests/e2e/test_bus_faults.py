@@ -15,8 +15,7 @@ import zmq
 
 from headgate.limit import Accounting
 from headgate.release import Status
-from tests.e2e.bus_master import running_master
-from tests.e2e.test_bus import Gate, until
+from tests.e2e.bus_setup import Gate, running_master, until
 
 MEBIBYTE = 1024 * 1024
 

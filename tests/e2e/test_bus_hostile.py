@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from headgate.link.batch import batch_topic
-from tests.e2e.bus_master import running_master
+from tests.e2e.bus_setup import running_master
 
 MEBIBYTE = 1024 * 1024
 PATIENCE = 15.0

@@ -15,8 +15,7 @@ import zmq
 from headgate.link.sockets import bind_pair
 from headgate.release import Status
 from tests import servers
-from tests.e2e.bus_master import running_master
-from tests.e2e.test_bus import Gate, until
+from tests.e2e.bus_setup import Gate, running_master, until
 
 pytestmark = pytest.mark.needs("node-zeromq")
 SCRIPTS = Path(__file__).parent / "node"

@@ -116,30 +116,6 @@ def test_a_slow_origin_pauses_the_client(run: Callable) -> None:
     run(check())
 
 
-def test_events_arrive_one_by_one(run: Callable) -> None:
-    """Events must not be held until the stream ends."""
-    heard = asyncio.Event()
-
-    async def events(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-        for _ in range(3):
-            heard.clear()
-            writer.write(b"data: tick\n\n")
-            await heard.wait()
-
-    async def check() -> None:
-        async with served(events) as (_, gateway), agent_at(gateway) as agent:
-            await agent.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            await agent.reader.readuntil(b"\r\n\r\n")
-            for _ in range(3):
-                assert await agent.reader.readexactly(17) == b"c\r\ndata: tick\n\n\r\n"
-                heard.set()
-            assert await agent.reader.readexactly(5) == b"0\r\n\r\n"
-
-    run(check())
-
-
 @pytest.mark.parametrize(("rule", "weight"), [("", 3000), ("1/h burst 1", 3)])
 def test_a_client_that_sends_ahead_and_never_reads_is_paused(rule: str, weight: int, run: Callable) -> None:
     request = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * weight + b"\r\n\r\n"
@@ -167,25 +143,5 @@ def test_a_client_that_sends_ahead_and_never_reads_is_paused(rule: str, weight: 
             assert len(connection._buffer) < 2**20
             pouring.cancel()
             agent.writer.transport.abort()
-
-    run(check())
-
-
-def test_large_bodies_both_ways_at_once(run: Callable) -> None:
-    body = bytes(range(256)) * 4096
-
-    async def check() -> None:
-        async with served() as (_, gateway):
-
-            async def one() -> None:
-                async with agent_at(gateway) as agent:
-                    for _ in range(3):
-                        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
-                        sending = asyncio.create_task(agent.send(head + body))
-                        assert (await agent.response()).body.endswith(b"\r\n\r\n" + body)
-                        await sending
-
-            await asyncio.gather(*(one() for _ in range(8)))
-            await until(lambda: not gateway.connections)
 
     run(check())

@@ -1,21 +1,58 @@
-"""A master in a process of its own, for tests that stop and kill it.
+"""A gatekeeper on the bus in this process, and a master in a process of its own, which tests may stop and kill.
 
-``python bus_master.py ADDRESS NAME=RULE …`` prints the accounting endpoint it is bound to, then, for each line it
+``python bus_setup.py ADDRESS NAME=RULE …`` prints the accounting endpoint it is bound to, then, for each line it
 reads, one line of JSON with what it has counted; it ends with its input.
 """
 
+import asyncio
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from headgate.limit import Domain, Master, Rule
-from headgate.link import MasterLink
+from headgate.limit import Domain, Gatekeeper, Master, Rule
+from headgate.link import GatekeeperLink, MasterLink
+from headgate.release import Status
+
+PATIENCE = 10.0
+
+
+async def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
+    """Wait until `condition` returns true."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, "condition not reached in time"
+        await asyncio.sleep(0.005)
+
+
+class Gate:
+    """A gatekeeper on the bus, in this process and its event loop, for the domain `api`."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        self.link = GatekeeperLink(address, ["api"], **options)
+        self.gatekeeper = Gatekeeper(self.link.account, max_delay=0.0)
+        self.link.attach(self.gatekeeper)
+        self.link.start(asyncio.get_running_loop())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.link.close()
+
+    def admit(self, identifier: bytes = b"id", times: int = 1) -> list[Status]:
+        """Return the verdicts on so many requests."""
+        return [self.gatekeeper.admit("api", identifier, now=time.time()).status for _ in range(times)]
+
+    def holds(self, identifier: bytes = b"id") -> bool:
+        """Return whether the gatekeeper holds an identifier now."""
+        return self.gatekeeper.held("api", identifier, now=time.time()) > time.time()
 
 
 class RunningMaster:
