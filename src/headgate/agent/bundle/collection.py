@@ -187,6 +187,8 @@ class Collection:
                     self.failed += 1
                     first = first or sentence
                     self._tell(f"left out {sentence}")
+                    if isinstance(error, FetchError):
+                        self._fetcher.renew()  # a call that has timed out would keep its thread and connection
                 else:
                     self.collected += 1
         finally:

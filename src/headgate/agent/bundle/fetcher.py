@@ -7,7 +7,7 @@
 import math
 import mmap
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from functools import partial
 from types import ModuleType
@@ -76,8 +76,8 @@ class AsyncReply(Reply):
 class Fetcher:
     """Sends GETs through a client, or through its own, which sends `user_agent`, if none is given.
 
-    After a timeout its own client is replaced: closing it ends the blocked call at the next byte from the server. A
-    client that was given cannot be closed, so its thread goes on until the head ends or the server closes.
+    Several threads may use it at once. A call that has timed out goes on in its thread until the server ends it, or
+    until the client is closed: then it ends at the next byte.
     """
 
     def __init__(self, client: Client | None = None, *, timeout: float = TIMEOUT, user_agent: str = USER_AGENT) -> None:
@@ -95,7 +95,8 @@ class Fetcher:
             with as_fetch_error(url, self._library):
                 request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
                 send = partial(self._client.send, request, stream=True, follow_redirects=follow)
-                response = self._call(thread, send)
+                # A head that comes byte by byte never exceeds the time for one byte.
+                response = thread.call(send, 2 * self._timeout)
             try:
                 _refuse_downgrade(url, response)
                 yield Reply(response, pace, thread)
@@ -115,15 +116,11 @@ class Fetcher:
         if self._own:
             self._client.close()
 
-    def _call(self, thread: CallThread, send: Callable[[], Any]) -> Any:
-        try:
-            # A head that comes byte by byte never exceeds the time for one byte.
-            return thread.call(send, 2 * self._timeout)
-        except TimeoutError:
-            if self._own:
-                self._client.close()
-                self._client = self._new_client()
-            raise
+    def renew(self) -> None:
+        """Close and replace the client, if it was made here: this ends all calls. For use by a single thread."""
+        if self._own:
+            self._client.close()
+            self._client = self._new_client()
 
     def _new_client(self) -> Any:
         return self._library.Client(headers={"User-Agent": self._user_agent.encode()})

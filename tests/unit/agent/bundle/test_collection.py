@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from headgate.agent import Courtesy
 from headgate.agent.bundle import Limits, asgi_client, collect, read_url_list
+from headgate.agent.bundle.fetcher import Fetcher
 from headgate.agent.httpx import Transport
 from headgate.bundle import Exchange
 from headgate.bundle.files.payloads import SpooledPayload
@@ -136,6 +137,19 @@ def test_network_errors_are_raised(web, library):
     pages = web({"https://a.example/": library.ConnectError("refused"), "https://b.example/": (200, HTML, b"b")})
     assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
     assert pages.messages == ["left out https://a.example/: ConnectError: refused"]
+
+
+def test_client_is_renewed_after_a_failed_fetch(web, library, monkeypatch):
+    renewed = []
+    monkeypatch.setattr(Fetcher, "renew", lambda fetcher: renewed.append(len(pages.requests)))
+    pages = web({
+        "https://a.example/": library.ReadTimeout(""),
+        "https://b.example/": (404, HTML, b""),
+        "https://c.example/": (200, HTML, b"c"),
+    })  # fmt: skip
+    assert len(list(pages.collect("https://a.example/", "https://b.example/", "https://c.example/"))) == 1
+    assert len(renewed) == 1
+    assert renewed[0] < len(pages.requests) - 1
 
 
 def test_no_fetched_url_is_an_error(web):

@@ -148,11 +148,12 @@ def test_endless_head_is_given_up():
     released.set()
 
 
-def test_timeout_of_its_own_client_ends_the_blocked_thread():
+def test_renewed_client_ends_the_blocked_thread():
     before = set(threading.enumerate())
     with DrippingServer() as url, closing(Fetcher(timeout=0.05)) as fetcher:
         with pytest.raises(FetchError, match="Timeout"), fetcher.get(url, {}):
             pass
+        fetcher.renew()
         for thread in set(threading.enumerate()) - before:
             if thread.name == "headgate-fetch":  # unless it has ended already
                 thread.join(PATIENCE)
@@ -162,12 +163,11 @@ def test_timeout_of_its_own_client_ends_the_blocked_thread():
 
 
 def test_advice_fetch_through_a_replaced_client_is_a_local_failure(monkeypatch):
-    """A timeout elsewhere closes the client: that says nothing about the origin of the advice."""
+    """A failed fetch of another URL closes the client: that says nothing about the origin of the advice."""
     fetcher = Fetcher()
 
     def interrupted(request, **_options):
-        fetcher._client.close()
-        fetcher._client = httpx2.Client()
+        fetcher.renew()
         raise httpx2.ReadError("the connection was closed")
 
     monkeypatch.setattr(fetcher._client, "send", interrupted)
@@ -232,7 +232,9 @@ def test_invalid_url_is_reported():
 
 def test_given_client_stays_open():
     with httpx2.Client() as client:
-        Fetcher(client).close()
+        given = Fetcher(client)
+        given.renew()
+        given.close()
         assert not client.is_closed
     own = Fetcher()
     own.close()
