@@ -1,4 +1,4 @@
-# `make help` lists the rules. python3 and make are all that a fresh machine needs; the rest is set up on first use.
+# `make help` lists the targets. A new machine needs only python3 and make; the first target sets up the rest.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -9,10 +9,10 @@ PYTEST_ARGS ?=
 
 .PHONY: help run test test-deep venv servers lint bench lock reference
 
-help: ## say what can be made
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
-run: $(STAMP) ## a sample origin behind the gate on 127.0.0.1:8080, and three curl lines to try
+run: $(STAMP) ## a sample origin behind the gate on 127.0.0.1:8080, and three commands to try
 	@exec $(BIN)/headgate serve --demo
 
 test: $(STAMP) ## the tests that every change needs, on all cores
@@ -21,7 +21,7 @@ test: $(STAMP) ## the tests that every change needs, on all cores
 test-deep: $(STAMP) ## what `make test` leaves out: the slow tests, and each property on many more examples
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" --hypothesis-profile=deep $(PYTEST_ARGS)
 
-venv: $(STAMP) ## set up .venv alone
+venv: $(STAMP) ## set up .venv only
 	@:
 
 servers: ## install the real servers that tests use (Debian, as root)
@@ -33,13 +33,13 @@ lint: $(STAMP) ## style, types, layers and the purity of the cores
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## measure against real peers, in ratios
+bench: $(STAMP) ## measure ratios to other programs
 	@$(BIN)/python -m bench
 
 reference: $(STAMP) ## write the reference pages that are generated from the code
 	@$(BIN)/python scripts/reference.py
 
-lock: ## write requirements/*.txt anew: exact versions and hashes
+lock: ## write requirements/*.txt: exact versions and hashes
 	@sh scripts/lock.sh
 
 # uv, itself checked against its hash, installs the locked packages within seconds where pip takes a minute.
