@@ -65,7 +65,7 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name.endswith(("Error", "Malformed")) or name in {"echo", "fail", "say", "warn", "warning", "complain"}:
+        if name.endswith(("Error", "Malformed")) or name in {"echo", "fail", "say", "warn", "warning", "log", "_log"}:
             yield from ((node.lineno, text) for text in literals(node))
 
 

@@ -30,7 +30,7 @@ def run_bundle_server(path: str, *, listen: str, unpack: bool = False, profile: 
     leaves the previous one in force, with a message on stderr. Raises `BundleError` and `OSError` for a file that
     cannot be served, and `ConfigurationError` for an address that is not available.
     """
-    bundle = ReloadingBundle(path, profile=profile, complain=lambda message: write_line(f"headgate: {message}"))
+    bundle = ReloadingBundle(path, profile=profile, log=lambda message: write_line(f"headgate: {message}"))
     return run_server(_BundleServer(bundle, Address.parse(listen), unpack=unpack))
 
 

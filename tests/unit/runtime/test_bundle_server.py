@@ -62,11 +62,11 @@ def replace(path, source):
 def run(path, monkeypatch):
     """Run a server in its life-cycle, await `steps(lifecycle, gateway, bundle)`, stop it; return the gateway."""
 
-    def run(steps, *, complain=lambda _message: None, **how):
+    def run(steps, *, log=lambda _message: None, **how):
         async def main():
             gateway = RecordingGateway(**how)
             monkeypatch.setattr(bundle_server, "_new_gateway", lambda _content: gateway)
-            bundle = ReloadingBundle(path, complain=complain)
+            bundle = ReloadingBundle(path, log=log)
             lifecycle = Lifecycle(_BundleServer(bundle, Address("127.0.0.1", 0), unpack=False))
             running = asyncio.ensure_future(lifecycle.run())
             try:
@@ -165,7 +165,7 @@ def test_reload_of_an_invalid_file_keeps_the_bundle_and_the_server(run, path):
         await until(lambda: lifecycle.phase is Phase.READY)
         assert bundle.snapshot.metadata.version == "b1"
 
-    run(steps, complain=messages.append)
+    run(steps, log=messages.append)
     assert len(messages) == 1
     assert "the bundle loaded before is still served" in messages[0]
 

@@ -38,7 +38,7 @@ class BundleApp:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, unpack: bool = False, profile: Profile = "strict") -> None:
-        self._bundle = ReloadingBundle(path, profile=profile, complain=_log.warning)
+        self._bundle = ReloadingBundle(path, profile=profile, log=_log.warning)
         self._server = BundleServer(self._bundle, unpack=unpack)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

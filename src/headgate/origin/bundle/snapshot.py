@@ -175,7 +175,7 @@ class ReloadingBundle:
     """The newest snapshot of the bundle at `path` that could be read.
 
     `check` notices a replaced file within a second, and loads it in the background: no request waits for it. If it
-    cannot be read, the snapshot stays and `complain` is called once. Raises `BundleError` and `OSError` where the first
+    cannot be read, the snapshot stays and `log` is called once. Raises `BundleError` and `OSError` where the first
     one cannot be read.
     """
 
@@ -184,7 +184,7 @@ class ReloadingBundle:
         path: str | os.PathLike[str],
         *,
         profile: Profile = "strict",
-        complain: Callable[[str], None] = lambda _message: None,
+        log: Callable[[str], None] = lambda _message: None,
     ) -> None:
         self.path = os.fspath(path)
         """As given, for messages."""
@@ -192,9 +192,9 @@ class ReloadingBundle:
         self.profile: Profile = profile
         self.snapshot = _open(self.absolute, profile)
         """The current snapshot."""
-        self._complain = complain
+        self._log = log
         self._seen: FileState | None = self.snapshot.state
-        self._complaint = ""
+        self._logged = ""
         self._check_at = 0.0
         self._loading: asyncio.Task[None] | None = None
 
@@ -249,12 +249,12 @@ class ReloadingBundle:
             # It is being written, or writing it failed.
             self._refuse("the file ends before the bundle does")
             return
-        self.snapshot, self._complaint = snapshot, ""
+        self.snapshot, self._logged = snapshot, ""
 
     def _refuse(self, reason: str) -> None:
-        if reason != self._complaint:
-            self._complaint = reason
-            self._complain(f"{self.path}: {reason}; the bundle loaded before is still served")
+        if reason != self._logged:
+            self._logged = reason
+            self._log(f"{self.path}: {reason}; the bundle loaded before is still served")
 
 
 def _open(path: str, profile: Profile) -> BundleSnapshot:

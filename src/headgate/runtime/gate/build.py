@@ -147,11 +147,11 @@ def keep_restart_keys(old: Configuration, new: Configuration) -> Configuration:
 
 
 def load_bundles(
-    tree: Configuration, old: "GateBundles | None" = None, *, complain: Callable[[str], None] = lambda _message: None
+    tree: Configuration, old: "GateBundles | None" = None, *, log: Callable[[str], None] = lambda _message: None
 ) -> "GateBundles | None":
     """Load the bundles of `tree`, except files that `old` has loaded and that are unchanged; None without bundles.
 
-    `complain` is called when the file of one is later replaced by an invalid one. Raises `ConfigurationError` for an
+    `log` is called when the file of one is later replaced by an invalid one. Raises `ConfigurationError` for an
     invalid bundle, and for a section that has no effect.
     """
     if not tree.bundle:
@@ -164,7 +164,7 @@ def load_bundles(
     for index, section in enumerate(tree.bundle):
         where = f"bundle[{index}]"
         _check(section, where)
-        bundle = known.get((section.file, section.profile)) or _load(section, where, complain)
+        bundle = known.get((section.file, section.profile)) or _load(section, where, log)
         if section.path.encode() in published:
             raise ConfigurationError(f"{where}.path: {section.path!r} is taken; each bundle has its own path")
         if section.path:
@@ -193,11 +193,11 @@ def _check(section: BundleSection, where: str) -> None:
             )
 
 
-def _load(section: BundleSection, where: str, complain: Callable[[str], None]) -> "ReloadingBundle":
+def _load(section: BundleSection, where: str, log: Callable[[str], None]) -> "ReloadingBundle":
     from headgate.origin.bundle.snapshot import ReloadingBundle
 
     try:
-        return ReloadingBundle(section.file, profile=section.profile, complain=complain)
+        return ReloadingBundle(section.file, profile=section.profile, log=log)
     except (BundleError, OSError) as error:
         raise ConfigurationError(f"{where}.file: {_explain(error, section.file, section.profile)}") from None
 

@@ -66,7 +66,7 @@ class GateProcess(Backend):
         self._bus = configuration.bus
         require_gate(tree)
         self._composed = compose(tree)
-        self._bundles = load_bundles(tree, complain=_log)
+        self._bundles = load_bundles(tree, log=_log)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
         self._link = self._new_link(tree, self._composed)
         try:
@@ -125,7 +125,7 @@ class GateProcess(Backend):
         tree = keep_restart_keys(self.tree, configuration.tree)
         require_gate(tree)
         composed = compose(tree)
-        bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, complain=_log)
+        bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=_log)
         if self._keys is not None:
             self._keys.reload()
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)

@@ -305,7 +305,7 @@ def renewed(reloading):
 
 def test_replaced_file_is_loaded(bundle, messages):
     path = bundle({"url": "/", "payload": b"one"})
-    reloading = ReloadingBundle(path, complain=messages.append)
+    reloading = ReloadingBundle(path, log=messages.append)
     first = reloading.snapshot
     assert renewed(reloading) is first
     assert reloading.is_current
@@ -322,7 +322,7 @@ def test_replaced_file_is_loaded(bundle, messages):
 def test_invalid_bundle_is_reported_once_and_not_served(bundle, messages):
     path = bundle()
     good = path.read_bytes()
-    reloading = ReloadingBundle(path, complain=messages.append)
+    reloading = ReloadingBundle(path, log=messages.append)
     first = reloading.snapshot
     for content in (b"no bundle", b"no bundle", b"nothing either"):
         replace(path, content)
@@ -342,7 +342,7 @@ def test_invalid_bundle_is_reported_once_and_not_served(bundle, messages):
 def test_incomplete_file_is_not_loaded(bundle, messages):
     path = bundle({"url": "/", "payload": b"x" * 5000})
     whole = path.read_bytes()
-    reloading = ReloadingBundle(path, complain=messages.append)
+    reloading = ReloadingBundle(path, log=messages.append)
     first = reloading.snapshot
     replace(path, whole[:-1000])
     assert renewed(reloading) is first
@@ -485,7 +485,7 @@ def test_check_does_not_wait_and_loads_once(replaced, opening):
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError(), RuntimeError("no thread")])
 def test_load_that_failed_for_lack_of_resources_is_repeated(replaced, messages, monkeypatch, error):
-    replaced._complain = messages.append
+    replaced._log = messages.append
     first = replaced.snapshot
 
     def fail(path, profile):

@@ -235,7 +235,7 @@ def test_only_changed_files_are_loaded_again(tmp_path, site):
 
 def test_invalid_replacement_is_logged(site):
     told = []
-    shelf = load_bundles(tree(site, "lifeboat = true"), complain=told.append)
+    shelf = load_bundles(tree(site, "lifeboat = true"), log=told.append)
     site.unlink()
 
     async def look():
