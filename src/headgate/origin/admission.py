@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
+from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.origin.identify import Header, Identify, parse_identify, short_identifier
 from headgate.origin.request_info import RequestInfo
@@ -17,6 +18,9 @@ FORGET_INTERVAL = 1.0
 """Seconds between two calls of `forget`."""
 
 MAX_FORGOTTEN_AT_ONCE = 1_000
+
+_MAX_NAMES_SHOWN = 8
+"""Domains that an error names."""
 
 R = TypeVar("R")
 
@@ -65,6 +69,38 @@ def make_classifier(
         return None if name is None or identifier is None else (name, identifier)
 
     return by_both
+
+
+def check_domain(
+    domain: Routes | Callable[[R], str | None] | str | None, gatekeeper: Gatekeeper
+) -> Routes | Callable[[R], str | None] | str:
+    """Return `domain`, or its default: the only domain of an embedded master, otherwise `"default"`.
+
+    Raises `ConfigurationError` for a name or a route whose domain an embedded master does not have: it would limit
+    nothing. Without an embedded master, and of a callable, the names are not known.
+    """
+    if not isinstance(gatekeeper, Gatekeeper):
+        raise ConfigurationError(f"gatekeeper must be a Gatekeeper, got {gatekeeper!r}")
+    known = list(gatekeeper.master.domains) if gatekeeper.master is not None else None
+    if domain is None:
+        domain = known[0] if known is not None and len(known) == 1 else "default"
+    if isinstance(domain, (str, Routes)):
+        names = [domain] if isinstance(domain, str) else domain.domains
+        for name in names:
+            if known is not None and name not in known:
+                raise ConfigurationError(
+                    f"domain {name!r}: the gatekeeper's master does not have it; {_expected_domains(known)}"
+                )
+    elif not callable(domain):
+        raise ConfigurationError(f"domain must be a name, Routes or a callable, got {domain!r}")
+    return domain
+
+
+def _expected_domains(known: list[str]) -> str:
+    if not known:
+        return "it has no domains: pass them to Gatekeeper.embedded"
+    more = ", …" if len(known) > _MAX_NAMES_SHOWN else ""
+    return f"expected one of {', '.join(map(repr, known[:_MAX_NAMES_SHOWN]))}{more}"
 
 
 def forget(gatekeeper: Gatekeeper, *, now: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from headgate.limit import Accounting, Gatekeeper
-from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, forget, make_classifier
+from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, check_domain, forget, make_classifier
 from headgate.origin.identify import Identify
 from headgate.origin.request_info import RequestInfo, field_value
 from headgate.origin.response import Rejections, Response
@@ -38,8 +38,10 @@ class GatekeeperMiddleware:
 
     Accepted requests go on at once, delayed ones at their release, rejected ones are answered here with 503 and
     `Retry-After`. `identify` is `"client-address"`, `"header:NAME"`, an `Identify`, or a callable from the scope to
-    bytes, text or None; `domain` is a name, `Routes`, or a callable from the scope to a name or None. None means: not
-    limited. `rejections` writes the rejections; by default with the domains of the gatekeeper's embedded master.
+    bytes, text or None; `domain` is a name, `Routes`, or a callable from the scope to a name or None. A callable that
+    returns None leaves the request unlimited. Without `domain`, requests belong to the only domain of the gatekeeper's
+    embedded master, or to `"default"` if it has several or there is none. `rejections` writes the rejections; by
+    default with the domains of that master. Raises `ConfigurationError` for a domain that it does not have.
     """
 
     def __init__(
@@ -48,12 +50,13 @@ class GatekeeperMiddleware:
         *,
         gatekeeper: Gatekeeper,
         identify: Identify | Callable[[Scope], bytes | str | None] | str = "client-address",
-        domain: Routes | Callable[[Scope], str | None] | str = "default",
+        domain: Routes | Callable[[Scope], str | None] | str | None = None,
         rejections: Rejections | None = None,
     ) -> None:
         self.app = app
         self._gatekeeper = gatekeeper
-        self._classify = make_classifier(identify, domain, RequestAdapter(peer=_peer, field=_field, info=_info))
+        adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
+        self._classify = make_classifier(identify, check_domain(domain, gatekeeper), adapter)
         self._rejections = rejections or Rejections.of(gatekeeper)
         self._forget_at = 0.0
 

@@ -53,6 +53,8 @@ class Routes:
     def __init__(self, routes: Iterable[Route]) -> None:
         listed = tuple(routes)
         self._compiled: list[tuple[str, tuple[_Test, ...]]] = [(route.domain, _tests(route)) for route in listed]
+        self.domains = tuple(dict.fromkeys(route.domain for route in listed))
+        """The domains of the routes, each once."""
         self.only: str | None = listed[0].domain if listed and listed[0].matches_all else None
         """The domain of every request, when the first route is without conditions: then matching is unnecessary."""
 

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
-from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, forget, make_classifier
+from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, check_domain, forget, make_classifier
 from headgate.origin.identify import Identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Rejections, Response
@@ -41,13 +41,14 @@ class GatekeeperMiddleware:
         *,
         gatekeeper: Gatekeeper,
         identify: "Identify | Callable[[WSGIEnvironment], bytes | str | None] | str" = "client-address",
-        domain: "Routes | Callable[[WSGIEnvironment], str | None] | str" = "default",
+        domain: "Routes | Callable[[WSGIEnvironment], str | None] | str | None" = None,
         rejections: Rejections | None = None,
         lock: "threading.Lock | None" = None,
     ) -> None:
         self.app = app
         self._gatekeeper = gatekeeper
-        self._classify = make_classifier(identify, domain, RequestAdapter(peer=_peer, field=_field, info=_info))
+        adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
+        self._classify = make_classifier(identify, check_domain(domain, gatekeeper), adapter)
         self._rejections = rejections or Rejections.of(gatekeeper)
         self._lock = lock or threading.Lock()
         self._forget_at = 0.0

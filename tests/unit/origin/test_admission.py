@@ -2,8 +2,8 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Rule
-from headgate.origin import RequestInfo, Route, Routes, client_address, header
-from headgate.origin.admission import RequestAdapter, forget, make_classifier
+from headgate.origin import RequestInfo, Route, Routes, asgi, client_address, header, wsgi
+from headgate.origin.admission import RequestAdapter, check_domain, forget, make_classifier
 
 
 class Request(dict[str, str]):
@@ -87,3 +87,43 @@ def test_an_embedded_master_forgets_too():
     assert len(gatekeeper.master) == 1
     forget(gatekeeper, now=200.0)
     assert len(gatekeeper.master) == 0
+
+
+def embedded(*names):
+    return Gatekeeper.embedded([Domain(name, (Rule.parse("1/h"),)) for name in names])
+
+
+def test_without_domain_the_only_domain_of_an_embedded_master_is_used():
+    assert check_domain(None, embedded("shop")) == "shop"
+    assert check_domain(None, embedded("shop", "default")) == "default"
+    assert check_domain(None, Gatekeeper()) == "default"
+
+
+@pytest.mark.parametrize(
+    ("domain", "names", "error"),
+    [
+        (None, ["shop", "api"], "domain 'default': .* expected one of 'shop', 'api'$"),
+        ("shpo", ["shop"], "domain 'shpo': .* expected one of 'shop'$"),
+        (Routes([Route("shop", path_prefix="/s"), Route("rest")]), ["shop"], "domain 'rest': .* one of 'shop'$"),
+        (None, [], "domain 'default': .* it has no domains: pass them to Gatekeeper.embedded"),
+        ("x", [f"d{number}" for number in range(20)], "'d7', …$"),
+        (3, ["shop"], "domain must be a name, Routes or a callable, got 3"),
+    ],
+)
+def test_a_domain_that_an_embedded_master_does_not_have_is_an_error(domain, names, error):
+    with pytest.raises(ConfigurationError, match=error):
+        check_domain(domain, embedded(*names))
+
+
+def test_names_are_not_checked_without_an_embedded_master():
+    assert check_domain("shop", Gatekeeper()) == "shop"
+    routes = Routes([Route("p", path_prefix="/p"), Route("rest")])
+    assert check_domain(routes, Gatekeeper()) is routes
+
+
+@pytest.mark.parametrize("middleware", [asgi.GatekeeperMiddleware, wsgi.GatekeeperMiddleware])
+def test_both_middlewares_check_their_domain_and_gatekeeper(middleware):
+    with pytest.raises(ConfigurationError, match="domain 'default'"):
+        middleware(None, gatekeeper=embedded("shop", "api"))
+    with pytest.raises(ConfigurationError, match=r"gatekeeper must be a Gatekeeper, got \[\]"):
+        middleware(None, gatekeeper=[])

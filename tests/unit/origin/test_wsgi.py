@@ -51,6 +51,11 @@ def test_an_accepted_request_reaches_the_application():
     assert gatekeeper.totals["default"].accepted == 1
 
 
+def test_the_only_domain_of_an_embedded_master_limits_without_naming_it():
+    app, gatekeeper = App(), Gatekeeper.embedded([Domain("shop", (Rule.parse("1/h"),))])
+    assert [call(app, gatekeeper)[0][:3] for _ in range(2)] == ["200", "503"]
+
+
 def test_a_delayed_request_reaches_the_application_at_its_release():
     app, release = App(), time.time() + 0.1
     call(app, held(release))
