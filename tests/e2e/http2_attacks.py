@@ -66,7 +66,7 @@ def connect(stream: int, port: int) -> bytes:
 
 
 def streams() -> Iterator[int]:
-    """Give the numbers of a client's streams."""
+    """Return the numbers of a client's streams."""
     return iter(range(1, 1 << 20, 2))
 
 

@@ -30,7 +30,7 @@ async def decide(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
 
 
 async def main(port: int, cert: str, key: str) -> None:
-    """Listen, for ever."""
+    """Listen until the process is killed."""
     server = TunnelServer(
         decide,
         lambda reason, _peer: Refusal(reason).refused,

@@ -1,5 +1,5 @@
-"""Both ends of a prefetch, over TLS: an origin for every name, which remembers what it was asked, and two proxies that
-lead there: `headgate proxy`, as a program, and one that does as it is told.
+"""Both ends of a prefetch inside TLS: an origin for every name, which records requests, and two proxies in front of it:
+`headgate proxy`, as a program, and a scripted one.
 
 The names are those of `NAMES`: a browser prefetches only from names below a real top level. The origin's own port is
 in its addresses, so it is also in the CONNECT's authority.
@@ -33,7 +33,7 @@ class Answer:
     body: bytes = b""
 
     def encode(self, *, length: bool = True) -> bytes:
-        """Write it down for HTTP/1.1; a CONNECT's 200 has no length."""
+        """Return it as an HTTP/1.1 message; the 200 of a CONNECT has no length."""
         fields = self.fields | ({"Content-Length": str(len(self.body))} if length else {})
         lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *map(": ".join, fields.items())]
         return ("\r\n".join(lines) + "\r\n\r\n").encode() + self.body
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it came: its target, the host without the port, and the fields, their names in lower case."""
+    """A received request: its target, the host without the port, and the fields, names in lower case."""
 
     method: str
     target: str
@@ -50,7 +50,7 @@ class Asked:
 
     @classmethod
     def parse(cls, head: bytes) -> "Asked":
-        """Read a head, trusting its form."""
+        """Parse a well-formed head."""
         first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
         method, target, _ = first.split(" ")
         fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -58,7 +58,7 @@ class Asked:
 
 
 class Hold:
-    """A wait that a test ends: `reached` is set when a request waits, `over` ends the wait."""
+    """Holds a request: `reached` is set when one waits, `over` ends the wait."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -68,9 +68,8 @@ class Hold:
 class Origin:
     """An origin for every name.
 
-    `asked` holds its requests, `names` the name of every TLS connection that was begun. It answers 200 with a small
-    page wherever `answers` holds nothing else for (host, path), and 404 where advice is looked for; with a
-    `hold`, the small page waits for that.
+    `asked` has its requests, `names` the server name of each TLS connection. Unless `answers` has a response for (host,
+    path), it responds with a small page, and to requests for advice with 404; with a `hold`, the small page waits.
     """
 
     def __init__(self, authority: trustme.CA) -> None:
@@ -86,13 +85,13 @@ class Origin:
         return f"https://{host}:{self.port}{path}"
 
     def advise(self, host: str, *entries: dict[str, object], status: int = 200, **fields: str) -> None:
-        """Give traffic advice for a host: its entries, and fields such as `retry_after="60"`."""
+        """Publish traffic advice for a host: its entries, and fields such as `retry_after="60"`."""
         named = {name.replace("_", "-"): value for name, value in fields.items()}
         named["Content-Type"] = "application/trafficadvice+json"
         self.answers[host, ADVICE] = Answer(status, named, json.dumps(entries).encode())
 
     def refer(self, host: str, *targets: str) -> str:
-        """Make a page that asks a browser to prefetch these addresses by way of its proxy, at once; return its own."""
+        """Publish a page that has a browser prefetch these URLs through its proxy at once; return its URL."""
         requires = ["anonymous-client-ip-when-cross-origin"]
         rule = {"urls": targets, "eagerness": "immediate", "requires": requires}
         path = f"/refer/{len(self.answers)}"
@@ -100,7 +99,7 @@ class Origin:
         return self.url(host, path)
 
     def paths(self, host: str) -> list[str]:
-        """What was asked of a host, in order."""
+        """Return the requested paths of a host, in order."""
         return [asked.target for asked in self.asked if asked.host == host]
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -121,15 +120,15 @@ class Origin:
 
 
 def page(content: str) -> Answer:
-    """Make a page that may not be kept, so that showing it twice takes two requests; it has no icon to ask for."""
+    """Return a page that must not be stored, so that each visit is a request; it has no icon to fetch."""
     head = '<!doctype html><meta charset="utf-8"><title>A page</title><link rel="icon" href="data:,">'
     return Answer(200, {"Content-Type": "text/html", "Cache-Control": "no-store"}, (head + content).encode())
 
 
 class ScriptedProxy:
-    """A CONNECT proxy on HTTP/1.1 that leads every tunnel to one port of loopback, except those in `answers`.
+    """An HTTP/1.1 CONNECT proxy that connects every tunnel to one port of loopback.
 
-    `asked` holds the CONNECTs. `answers` holds what hosts are refused with; None closes the connection instead.
+    `asked` has the CONNECT requests. `answers` has the refusals of hosts; None closes the connection instead.
     """
 
     def __init__(self, behind: int) -> None:
@@ -140,15 +139,15 @@ class ScriptedProxy:
 
     @property
     def url(self) -> str:
-        """Its address, in the form of a browser's flag."""
+        """Its URL, as in a browser's flag."""
         return f"https://127.0.0.1:{self.port}"
 
     def refuse(self, host: str, status: int, *, retry_after: str | None = None) -> None:
-        """Answer CONNECTs to a host with this status from now on."""
+        """Refuse CONNECT requests for a host with this status."""
         self.answers[host] = Answer(status, {} if retry_after is None else {"Retry-After": retry_after})
 
     def hosts(self) -> list[str]:
-        """What tunnels were asked for, in order, without the port."""
+        """Return the hosts of the CONNECT requests, in order."""
         return [asked.host for asked in self.asked]
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -185,7 +184,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 @asynccontextmanager
 async def listening(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Listen on a port, over TLS or not; have each connection talked to and then closed, at the end of this at last."""
+    """Listen on a port, inside TLS or not, and serve each connection with `talk`."""
     talks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -210,7 +209,7 @@ async def listening(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncItera
 
 
 def context(authority: trustme.CA) -> ssl.SSLContext:
-    """Make a server's side of TLS for all names, with http/1.1."""
+    """Return the TLS context of a server for all names, with http/1.1."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*NAMES).configure_cert(made)
     made.set_alpn_protocols(["http/1.1"])
@@ -229,7 +228,7 @@ async def origin_running() -> AsyncIterator[Origin]:
 
 @asynccontextmanager
 async def scripted_proxy(origin: Origin) -> AsyncIterator[ScriptedProxy]:
-    """Run a proxy that leads to this origin."""
+    """Run a scripted proxy in front of this origin."""
     proxy = ScriptedProxy(origin.port)
     async with listening(proxy.talk, context(origin.authority)) as proxy.port:
         yield proxy
@@ -237,7 +236,7 @@ async def scripted_proxy(origin: Origin) -> AsyncIterator[ScriptedProxy]:
 
 @contextmanager
 def prefetch_proxy(folder: Path, origin: Origin, *flags: object) -> Iterator[Program]:
-    """Run `headgate proxy` with a certificate of its own so that every name leads to this origin, until it is ready."""
+    """Run `headgate proxy` with a self-signed certificate; every name resolves to this origin."""
     ca = folder / "ca.pem"
     origin.authority.cert_pem.write_to_path(str(ca))
     words = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--self-signed", "--advice-ca", ca, "--log", "all"]

@@ -196,7 +196,7 @@ def test_a_refused_answer_is_not_cached(seen: Seen) -> None:
     ("host", "address"),
     [(HERE, HERE), (f"[{THERE}]", THERE), ("four.example.org", HERE), ("six.example.org", THERE)],
 )
-def test_only_the_given_global_address_is_dialled(host: str, address: str, seen: Seen) -> None:
+def test_only_the_given_global_address_is_connected_to(host: str, address: str, seen: Seen) -> None:
     outcome = seen.one("good", f"{host}:PORT")
     assert (outcome["status"], outcome["echoes"]) == (200, True)
     assert outcome["reached"] == [[network_namespace.TCP, address, seen.port]]
@@ -214,12 +214,12 @@ def test_an_allowed_address_is_allowed_in_its_own_form_only(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("row", [*(f"{host}:LISTEN" for host in LOCAL), "own.here:PORT"])
-def test_the_listener_is_not_dialled_at_any_address_of_this_machine(row: str, seen: Seen) -> None:
+def test_the_listener_is_not_connected_to_at_any_address_of_this_machine(row: str, seen: Seen) -> None:
     assert is_refused(seen.one("own", row), 403, "address")
 
 
 @pytest.mark.parametrize("host", ADMIN)
-def test_the_admin_listener_is_not_dialled_either(host: str, seen: Seen) -> None:
+def test_the_admin_listener_is_not_connected_to(host: str, seen: Seen) -> None:
     assert is_refused(seen.one("own", f"{host}:ADMIN"), 403, "address")
 
 

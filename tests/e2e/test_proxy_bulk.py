@@ -38,7 +38,7 @@ def pieces(seed: int, total: int) -> Iterator[memoryview]:
 
 
 def digest(seed: int, total: int) -> str:
-    """Give the hash of what `pieces` gives."""
+    """Return the hash of `pieces`."""
     whole = hashlib.sha256()
     for piece in pieces(seed, total):
         whole.update(piece)
@@ -92,12 +92,12 @@ class Origin(proxy_setup.Origin):
 
 
 def ending(proxy: Proxy) -> Callable[[], object]:
-    """Give what has a proxy begin to end."""
+    """Return what sends SIGTERM to a proxy."""
     return partial(proxy.program.process.send_signal, signal.SIGTERM)
 
 
 def ends_well(proxy: Proxy, origin: Origin) -> bool:
-    """Whether the proxy stops by itself, has counted every byte, and the origin has received all of them."""
+    """Check that the proxy stops by itself, has counted every byte, and the origin has received all; return True."""
     assert proxy.program.process.wait(PATIENT) == 0
     assert origin.is_through.wait(PATIENCE)
     assert origin.heard == [digest(UP, origin.total)]

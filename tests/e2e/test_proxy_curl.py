@@ -31,7 +31,7 @@ def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxy]:
 
 
 def was_fetched(running: Proxy) -> bool:
-    """Whether the origin was asked for advice and then for the page, through a tunnel that has ended since."""
+    """Return whether advice and then the page was requested, through a tunnel that has ended."""
     advice, page = running.origin.asked
     assert advice.startswith("GET /.well-known/traffic-advice HTTP/1.1\r\n")
     assert page.startswith("GET /page HTTP/1.1\r\n")
@@ -58,7 +58,7 @@ class Curl:
 
 
 def curl_knows(flag: str) -> bool:
-    """Whether the curl that is here has a flag."""
+    """Return whether the installed curl has a flag."""
     if not is_present("curl"):
         return False
     told = subprocess.run(["curl", "--help", "all"], capture_output=True, text=True, timeout=PATIENCE, check=True)
@@ -120,7 +120,7 @@ def test_curl_opens_several_tunnels_at_once(running: Proxy) -> None:
 
 
 class Inside:
-    """TLS in a tunnel: what goes in and out of it are calls."""
+    """TLS inside a tunnel, in memory."""
 
     def __init__(self, running: Proxy) -> None:
         self.coming, self.going = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -29,7 +29,7 @@ from tests.e2e.tunnels import (
 
 
 async def connections(server: TunnelServer) -> list[Http1Connection]:
-    """Give the connections that are no tunnels, once there are any."""
+    """Return the connections that are not tunnels, when there are any."""
     await until(lambda: server.connections)
     return list(server.connections)
 

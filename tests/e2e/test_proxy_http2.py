@@ -103,8 +103,8 @@ def test_a_reset_of_the_target_reaches_the_client(http2: Callable, run: Callable
     run(check())
 
 
-@pytest.mark.parametrize("goes", ["reset", "gone"])
-def test_a_decision_is_cancelled_when_its_stream_ends(goes: str, http2: Callable, run: Callable) -> None:
+@pytest.mark.parametrize("ending", ["reset", "gone"])
+def test_a_decision_is_cancelled_when_its_stream_ends(ending: str, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         decision = StubDecision()
         decision.gate = asyncio.Event()
@@ -112,7 +112,7 @@ def test_a_decision_is_cancelled_when_its_stream_ends(goes: str, http2: Callable
             tunnel = client.ask("a.example:443")
             await until(lambda: decision.requests)
             assert server.tunnel_count == 1
-            if goes == "reset":
+            if ending == "reset":
                 client.reset(tunnel)
             else:
                 client.writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Laws of where a tunnel may go: no address that is forbidden gets through, whoever names it and however."""
+"""Laws of destinations: no forbidden address is connected to, in any form and from any source."""
 
 import asyncio
 import re
@@ -73,7 +73,7 @@ def written(address: Address) -> st.SearchStrategy[str]:
 def resolve(
     text: str, answers: Sequence[Address] = (), *, rules: AddressRules | None = None, overrides: Sequence[str] = ()
 ) -> tuple[Endpoint, ...] | str:
-    """Go from the text of a CONNECT to where it would be dialled, or to the word of its refusal."""
+    """Return the endpoints for the target of a CONNECT, or the reason of its refusal."""
 
     async def lookup(host: str, _client: bytes) -> Sequence[Address]:
         return answers
@@ -100,13 +100,13 @@ def test_no_forbidden_address_passes_in_any_form(address: Address, drawn: st.Dat
 
 
 @given(addresses, st.data())
-def test_every_form_is_one_and_the_same_address(address: Address, drawn: st.DataObject) -> None:
+def test_every_form_is_the_same_address(address: Address, drawn: st.DataObject) -> None:
     found = {resolve(f"{drawn.draw(written(address))}:{PORT}") for _ in range(3)}
     assert found == {"address" if special_purpose(address) else (Endpoint(address, PORT),)}
 
 
 @given(st.lists(addresses, min_size=1, max_size=5))
-def test_whatever_a_name_resolves_to_all_of_it_is_checked(answers: list[Address]) -> None:
+def test_every_address_of_a_name_is_checked(answers: list[Address]) -> None:
     found = resolve(f"www.example.org:{PORT}", answers)
     if any(special_purpose(address) for address in answers):
         assert found == "address"
@@ -115,20 +115,20 @@ def test_whatever_a_name_resolves_to_all_of_it_is_checked(answers: list[Address]
 
 
 @given(addresses, st.none() | st.integers(1, 65535), st.sampled_from(["www.example.org", "*"]))
-def test_an_override_is_checked_as_an_answer_is(address: Address, port: int | None, host: str) -> None:
+def test_an_override_is_checked_like_a_lookup(address: Address, port: int | None, host: str) -> None:
     text = str(address) if port is None else str(Endpoint(address, port))
     found = resolve(f"www.example.org:{PORT}", overrides=[f"{host}={text}"])
     assert found == ("address" if special_purpose(address) else (Endpoint(address, port or PORT),))
 
 
 @given(addresses)
-def test_what_python_calls_special_is_forbidden(address: Address) -> None:
+def test_what_python_calls_not_global_is_forbidden(address: Address) -> None:
     if not address.is_global or address.is_multicast:
         assert special_purpose(address)
 
 
 @given(addresses, addresses, st.integers(0, 32))
-def test_what_is_allowed_is_the_network_and_nothing_beside(address: Address, base: Address, bits: int) -> None:
+def test_only_the_allowed_network_is_allowed(address: Address, base: Address, bits: int) -> None:
     network = (
         ip_network((int(base), bits), strict=False) if base.version == 4 else IPv6Network((base, bits), strict=False)
     )
@@ -140,21 +140,21 @@ EMBEDDING = ["::", "::ffff:0:0", "::ffff:0:0:0", "64:ff9b::", "64:ff9b:1::"]
 
 
 @given(addresses, st.sampled_from([None, *EMBEDDING]), st.booleans(), st.data())
-def test_nothing_lifts_the_rule_for_our_own_listeners(
+def test_own_listeners_are_always_forbidden(
     own: Address, prefix: str | None, wildcard: bool, drawn: st.DataObject
 ) -> None:
-    dialled = own
+    destination = own
     if prefix is not None:
         assume(own.version == 4)
-        dialled = IPv6Address(int(IPv6Address(prefix)) + int(own))
+        destination = IPv6Address(int(IPv6Address(prefix)) + int(own))
     listener = IPv6Address(0) if wildcard else own
     everything = [ip_network("0.0.0.0/0"), ip_network("::/0")]
     rules = AddressRules(everything, listeners=[(listener, PORT)], is_local_address=lambda address: address == own)
-    text = drawn.draw(written(dialled))
+    text = drawn.draw(written(destination))
     assert resolve(f"{text}:{PORT}", rules=rules) == "address"
-    assert resolve(f"www.example.org:{PORT}", [dialled], rules=rules) == "address"
-    assert resolve("www.example.org:1", overrides=[f"*={Endpoint(dialled, PORT)}"], rules=rules) == "address"
-    assert resolve(f"{text}:{PORT + 1}", rules=rules) == (Endpoint(dialled, PORT + 1),)
+    assert resolve(f"www.example.org:{PORT}", [destination], rules=rules) == "address"
+    assert resolve("www.example.org:1", overrides=[f"*={Endpoint(destination, PORT)}"], rules=rules) == "address"
+    assert resolve(f"{text}:{PORT + 1}", rules=rules) == (Endpoint(destination, PORT + 1),)
 
 
 PIECES = st.sampled_from([
@@ -186,7 +186,7 @@ names = st.lists(labels, min_size=1, max_size=4).map(".".join)
 
 
 @given(names, names, st.sampled_from(["", "."]))
-def test_a_rule_is_for_what_ends_in_it_label_by_label(name: str, rule: str, dot: str) -> None:
+def test_a_rule_includes_subdomains_only(name: str, rule: str, dot: str) -> None:
     authority = parse_authority(f"{name}{dot}:443")
     assert authority is not None
     named = name.split(".")[-len(rule.split(".")) :] == rule.split(".")

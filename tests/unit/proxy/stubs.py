@@ -1,4 +1,4 @@
-"""Stubs of what a connection is given: its socket, the poller, the server."""
+"""Stubs of a connection's socket, poller and server."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from headgate.proxy.services import Timeouts
 
 
 class StubSocket:
-    """A socket with `received` to be read, that takes `capacity` bytes, and raises `error`."""
+    """A socket that reads `received`, sends at most `capacity` bytes, and raises `error`."""
 
     def __init__(self) -> None:
         self.received = b""

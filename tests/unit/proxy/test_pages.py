@@ -21,7 +21,7 @@ def test_a_page_is_one_message():
 
 
 def answers(*requests, pages):
-    """Give all that comes back for these bytes on one connection."""
+    """Return everything that is received in response to these bytes."""
 
     async def ask():
         async def decide(_asked):

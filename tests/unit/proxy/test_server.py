@@ -78,7 +78,7 @@ async def connect(server: TunnelServer, source: str) -> tuple[asyncio.StreamRead
 
 
 async def is_answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], authority: str = "a:443") -> bool:
-    """Say whether a CONNECT is answered; where it is not, the connection was closed."""
+    """Return whether a CONNECT is answered; if not, the connection is closed."""
     reader, writer = connection
     writer.write(f"CONNECT {authority} HTTP/1.1\r\n\r\n".encode())
     try:

@@ -14,14 +14,14 @@ from tests.unit.proxy.tunnel import Tunnelled, tunnelled
 
 
 def send(one: Tunnelled, count: int) -> None:
-    """Have the client send."""
+    """Send from the client."""
     one.client.send(b"x" * count)
     one.tunnel.client_end.ready(READ)
     one.drain(one.target)
 
 
 def receive(one: Tunnelled, count: int) -> None:
-    """Have the client receive."""
+    """Send to the client."""
     one.target.send(b"x" * count)
     one.tunnel.target_end.ready(READ)
     one.drain(one.client)

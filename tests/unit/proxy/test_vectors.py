@@ -17,7 +17,7 @@ PORT = 8443
 
 
 class NameServer:
-    """Answers the first, second, … question as the case says, and goes on with its last answer."""
+    """Returns the answers of the case one after another, then the last one again."""
 
     def __init__(self, answers: list[list[str]]) -> None:
         self.answers = answers
@@ -34,7 +34,7 @@ class NameServer:
 
 
 async def find(case: dict[str, Any], server: NameServer) -> list[str] | Refusal:
-    """Give where would be dialled, or the refusal."""
+    """Return the addresses that would be connected to, or the refusal."""
     lookup = SystemLookup(getaddrinfo=server)
     overrides = [f"{case['host']}={case['resolve']}"] if "resolve" in case else []
     resolver = Resolver(AddressRules(is_local_address=lambda _: False), lookup, overrides=Overrides(overrides))

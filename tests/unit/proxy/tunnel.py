@@ -1,4 +1,4 @@
-"""A tunnel whose poll is a list: a test says itself what is ready, and sees what is waited for."""
+"""A tunnel with a stub poller: a test calls `ready` itself, and sees which events are requested."""
 
 import contextlib
 import socket
@@ -11,8 +11,8 @@ from headgate.proxy.net.poller import READ, LoopState, Pollable
 from headgate.proxy.tunnel import Tunnel, Tunnels
 
 
-class Polled:
-    """Remembers what is wanted of which descriptor."""
+class StubPoller:
+    """Records the requested events of each descriptor."""
 
     def __init__(self) -> None:
         self.wanted: dict[int, int] = {}
@@ -38,7 +38,7 @@ class Polled:
 
 
 def descriptors() -> int:
-    """Count what this process has open, where the system tells."""
+    """Return the number of open descriptors; 0 if the system does not report it."""
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
@@ -51,7 +51,7 @@ class Tunnelled:
         far, self.target = socket.socketpair()
         for sock in (self.client, near, far, self.target):
             sock.settimeout(0)
-        self.poll = Polled()
+        self.poll = StubPoller()
         self.poll.register(near.fileno(), READ, self)
         self.told: list[tuple[Any, ...]] = []
         self.left = 0

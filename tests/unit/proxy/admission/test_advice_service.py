@@ -65,7 +65,7 @@ class Origin:
             await asyncio.wait(self.serving, timeout=5)
 
 
-def trusting():
+def client_context():
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     AUTHORITY.configure_trust(context)
@@ -76,21 +76,21 @@ class Proxy:
     def __init__(self, **options):
         self.counts = Counts()
         self.now = 1_000_000.0
-        self.advising = AdviceService(
-            "TollKeeper", tls=trusting(), counts=self.counts, clock=lambda: self.now, **options
+        self.service = AdviceService(
+            "TollKeeper", tls=client_context(), counts=self.counts, clock=lambda: self.now, **options
         )
 
     async def ask(self, port, name="www.example.org", to=None):
         authority = parse_authority(f"{name}:{port}")
-        return await self.advising.advice(authority, [Endpoint(HERE, to or port)])
+        return await self.service.advice(authority, [Endpoint(HERE, to or port)])
 
 
 def test_the_fetch_has_nothing_of_the_client():
     async def ask():
         origin, proxy = Origin(), Proxy()
         async with origin.running() as port:
-            advice, undialled = await proxy.ask(port)
-        assert undialled is None
+            advice, unreachable_reason = await proxy.ask(port)
+        assert unreachable_reason is None
         assert advice.entry.fraction == 0.5
         assert origin.heard == [
             b"GET /.well-known/traffic-advice HTTP/1.1\r\nHost: www.example.org:%d\r\n"
@@ -123,20 +123,20 @@ def test_concurrent_requests_share_a_fetch():
         async with origin.running() as port:
             asking = [asyncio.ensure_future(proxy.ask(port)) for _ in range(100)]
             await origin.asked.wait()
-            asking[0].cancel()  # who asked first goes, and the asking goes on
+            asking[0].cancel()  # the first caller leaves, and the fetch goes on
             await asyncio.sleep(0)
             origin.hold.set()
             answers = await asyncio.gather(*asking[1:])
             assert {advice.entry.fraction for advice, _ in answers} == {0.5}
             proxy.now += 1799
             await proxy.ask(port)
-            assert proxy.advising.known(f"https://www.example.org:{port}", now=proxy.now).entry.fraction == 0.5
+            assert proxy.service.known(f"https://www.example.org:{port}", now=proxy.now).entry.fraction == 0.5
             assert origin.connections == 1
             proxy.now += 2
-            assert proxy.advising.known(f"https://www.example.org:{port}", now=proxy.now) is None
+            assert proxy.service.known(f"https://www.example.org:{port}", now=proxy.now) is None
             await proxy.ask(port)
             assert origin.connections == 2
-        assert proxy.advising._pending == {}
+        assert proxy.service._pending == {}
 
     asyncio.run(ask())
 
@@ -147,12 +147,12 @@ def test_an_unreachable_origin_is_held():
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             port = bound.getsockname()[1]
-            advice, undialled = await proxy.ask(port)
-            assert undialled.reason == "dial_refused"
+            advice, unreachable_reason = await proxy.ask(port)
+            assert unreachable_reason.reason == "dial_refused"
             assert advice.result is UNREACHABLE
             proxy.now += 29
-            advice, undialled = await proxy.ask(port)
-            assert undialled is None
+            advice, unreachable_reason = await proxy.ask(port)
+            assert unreachable_reason is None
             assert advice.result is UNREACHABLE
             proxy.now += 1
             assert (await proxy.ask(port))[1].reason == "dial_refused"
@@ -177,8 +177,8 @@ def test_every_response_is_a_result(said, kind, why):
     async def ask():
         origin, proxy = Origin(said), Proxy()
         async with origin.running() as port:
-            advice, undialled = await proxy.ask(port)
-        assert undialled is None
+            advice, unreachable_reason = await proxy.ask(port)
+        assert unreachable_reason is None
         assert why in advice.reason
         assert proxy.counts.advice_fetches == {kind: 1}
 
@@ -205,8 +205,8 @@ def test_a_certificate_for_another_name_is_unreachable():
     async def ask():
         origin, proxy = Origin(name="other.example.org"), Proxy()
         async with origin.running() as port:
-            advice, undialled = await proxy.ask(port)
-        assert (advice.result, undialled) == (UNREACHABLE, None)
+            advice, unreachable_reason = await proxy.ask(port)
+        assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
         assert "its certificate is not trusted: Hostname mismatch" in advice.reason
         assert origin.heard == []
 
@@ -216,7 +216,7 @@ def test_a_certificate_for_another_name_is_unreachable():
 def test_an_untrusted_certificate_is_unreachable():
     async def ask():
         origin, proxy = Origin(), Proxy()
-        proxy.advising._tls = ssl.create_default_context()
+        proxy.service._tls = ssl.create_default_context()
         async with origin.running() as port:
             advice, _ = await proxy.ask(port)
         assert advice.result is UNREACHABLE
@@ -232,9 +232,9 @@ def test_a_silent_origin_times_out(monkeypatch):
         origin, proxy = Origin(), Proxy()
         origin.hold = asyncio.Event()
         async with origin.running() as port:
-            advice, undialled = await proxy.ask(port)
+            advice, unreachable_reason = await proxy.ask(port)
             origin.hold.set()
-        assert (advice.result, undialled) == (UNREACHABLE, None)
+        assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
         assert "not within" in advice.reason
 
     asyncio.run(ask())
@@ -249,8 +249,8 @@ def test_an_origin_without_tls_is_unreachable():
         proxy = Proxy()
         server = await asyncio.start_server(garbage, "127.0.0.1", 0)
         async with server:
-            advice, undialled = await proxy.ask(server.sockets[0].getsockname()[1])
-        assert (advice.result, undialled) == (UNREACHABLE, None)
+            advice, unreachable_reason = await proxy.ask(server.sockets[0].getsockname()[1])
+        assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
 
     asyncio.run(ask())
 
@@ -289,7 +289,7 @@ def test_an_unexpected_error_is_reported_and_the_next_request_fetches_again(monk
             assert [str(error) for error in reported] == ["a defect"] * 2
             advice, _ = await proxy.ask(port)
             assert advice.entry.fraction == 0.5
-        assert proxy.advising._pending == {}
+        assert proxy.service._pending == {}
 
     asyncio.run(ask())
 
@@ -301,7 +301,7 @@ def test_close_cancels_fetches():
         async with origin.running() as port:
             asking = asyncio.ensure_future(proxy.ask(port))
             await origin.asked.wait()
-            proxy.advising.close()
+            proxy.service.close()
             with pytest.raises(asyncio.CancelledError):
                 await asking
             origin.hold.set()
@@ -326,8 +326,8 @@ def test_a_response_may_arrive_in_pieces(pieces):
 
         origin.serve = serve
         async with origin.running() as port:
-            advice, undialled = await Proxy().ask(port)
-        assert (advice.entry.fraction, undialled) == (0.5, None)
+            advice, unreachable_reason = await Proxy().ask(port)
+        assert (advice.entry.fraction, unreachable_reason) == (0.5, None)
 
     asyncio.run(ask())
 
@@ -352,6 +352,6 @@ def test_fetches_from_one_address_are_limited(monkeypatch):
             # That was not the origin's fault: it is asked as soon as there is room, and nothing is kept.
             advice, _ = await proxy.ask(port, "more.example.org")
             assert advice.entry.fraction == 0.5
-            assert not proxy.advising._fetching
+            assert not proxy.service._fetching
 
     asyncio.run(ask())

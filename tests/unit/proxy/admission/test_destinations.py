@@ -209,7 +209,7 @@ CLIENT = b"client"
 
 
 class Lookup:
-    """Gives `answers`, one after the other."""
+    """Returns `answers` one after another."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.answers = list(answers)

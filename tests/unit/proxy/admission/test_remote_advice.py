@@ -108,27 +108,27 @@ def test_concurrent_requests_share_a_query():
 
 
 @pytest.mark.parametrize(
-    "undialled",
+    "unreachable_reason",
     [
         Refusal("dial_refused", "127.0.0.1:8443: Connection refused"),
         Refusal("dial_timeout", "it did not answer"),
         Refusal("dial_refused", "no route", error_type="destination_ip_unroutable"),
     ],
 )
-def test_the_reason_why_an_origin_is_unreachable_is_passed_on(undialled):
+def test_the_reason_why_an_origin_is_unreachable_is_passed_on(unreachable_reason):
     async def check(parent):
         told, refusal = await parent.ask()
         assert told.result is UNREACHABLE
         assert (refusal.reason, refusal.detail, refusal.rule) == (
-            undialled.reason,
-            undialled.detail,
-            undialled.rule,
+            unreachable_reason.reason,
+            unreachable_reason.detail,
+            unreachable_reason.rule,
         )
-        assert refusal.fields == undialled.fields
+        assert refusal.fields == unreachable_reason.fields
         assert (await parent.ask())[1] is None
         assert len(parent.asked) == 1
 
-    run(check, (advice(UNREACHABLE), undialled))
+    run(check, (advice(UNREACHABLE), unreachable_reason))
 
 
 def test_a_local_failure_is_not_cached():

@@ -23,7 +23,7 @@ CONNECT_ERROR = 10
 
 
 class DecisionWithTarget(StubDecision):
-    """Leads every tunnel to the same socket, whose other end is at hand; a `narrow` one is soon full."""
+    """A decision that connects every tunnel to the same `target`, whose socket is soon full if `narrow`."""
 
     def __init__(self, limits: TunnelLimits | None = None, *, narrow: bool = False) -> None:
         super().__init__(limits)
@@ -186,7 +186,7 @@ def test_a_hangup_with_unread_data_is_not_reported_again() -> None:
             pair.client.end(tunnel)
             assert await decision.read_end()
             [stream] = pair.connection._streams.values()
-            await until(lambda: not stream._registered)  # it would be told of again and again
+            await until(lambda: not stream._registered)  # it would be reported again and again
             for number in (0, tunnel.number):
                 pair.client.send_frames(WindowUpdateFrame(number, window_increment=100_000))
             assert await pair.client.ended(tunnel) == payload

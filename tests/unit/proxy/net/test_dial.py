@@ -197,11 +197,11 @@ def test_a_cancelled_attempt_leaves_nothing_open(run: Any, local: LocalEndpoints
     order = [local.silent() for _ in range(many)]
 
     async def leave() -> None:
-        dialled = asyncio.create_task(dial(order, seconds=LONG, delay=0))
+        dialing = asyncio.create_task(dial(order, seconds=LONG, delay=0))
         await asyncio.sleep(0.01)
-        dialled.cancel()
+        dialing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await dialled
+            await dialing
 
     run(leave())
 

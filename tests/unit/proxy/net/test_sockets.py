@@ -182,7 +182,7 @@ def test_unusable_files_are_named(files: tuple[str, str], tmp_path: Path) -> Non
 
 
 def shaken(files: tuple[str, str], version: ssl.TLSVersion) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
-    """Give both ends of a connection inside TLS."""
+    """Return both ends of a connection inside TLS."""
     near, far = socket.socketpair()
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE

@@ -88,7 +88,7 @@ def test_host_rules():
         assert (hosts.refusal(parse_authority(text)) is None) == allowed
 
 
-def test_own_listeners_are_never_dialled():
+def test_own_listeners_are_never_connected_to():
     settings = Proxy(allow_addresses=("127.0.0.0/8", "::1"), resolve=("a=127.0.0.1",))
     resolver = build_resolver(settings, SystemLookup(), [("127.0.0.1", 8443), ("fe80::1%lo", 1), ("::", 9)])
     rules = resolver._rules
