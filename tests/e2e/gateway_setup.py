@@ -8,13 +8,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import h11
+import trustme
 
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Route, Routes, client_address
-from headgate.origin.gateway import Gateway
+from headgate.origin.gateway import Gateway, TlsKeys
 
 PATIENCE = 5.0  # seconds; reached only by a failing test
 
@@ -231,6 +233,15 @@ async def agent_at(gateway: Gateway, **options: Any) -> AsyncIterator[Agent]:
         writer.close()
         with suppress(ConnectionError, OSError):
             await writer.wait_closed()
+
+
+def tls_keys(folder: Path, authority: trustme.CA, name: str) -> TlsKeys:
+    """Issue a certificate for `name`, written to `folder`."""
+    issued = authority.issue_cert(name)
+    issued.private_key_pem.write_to_path(folder / "key.pem")
+    for number, pem in enumerate(issued.cert_chain_pems):
+        pem.write_to_path(folder / "cert.pem", append=number > 0)
+    return TlsKeys(str(folder / "cert.pem"), str(folder / "key.pem"))
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -10,8 +10,7 @@ import trustme
 
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
-from headgate.origin.gateway import TlsKeys
-from tests.e2e.gateway_setup import PATIENCE, Agent, agent_at, echo, read_request, served, until
+from tests.e2e.gateway_setup import PATIENCE, Agent, agent_at, echo, read_request, served, tls_keys, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -102,14 +101,6 @@ def test_draining_ends_after_its_time(run: Callable) -> None:
     run(check())
 
 
-def keys(folder: Path, authority: trustme.CA, name: str) -> TlsKeys:
-    issued = authority.issue_cert(name)
-    issued.private_key_pem.write_to_path(folder / "key.pem")
-    for number, pem in enumerate(issued.cert_chain_pems):
-        pem.write_to_path(folder / "cert.pem", append=number > 0)
-    return TlsKeys(str(folder / "cert.pem"), str(folder / "key.pem"))
-
-
 async def serial_and_reply(port: int, authority: trustme.CA, name: str | None) -> tuple[str, bytes]:
     context = ssl.create_default_context()
     authority.configure_trust(context)
@@ -127,7 +118,7 @@ async def serial_and_reply(port: int, authority: trustme.CA, name: str | None) -
 
 def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path, run: Callable) -> None:
     authority = trustme.CA()
-    tls = keys(tmp_path, authority, "a.example")
+    tls = tls_keys(tmp_path, authority, "a.example")
 
     async def check() -> None:
         async with served(tls=tls.context) as (_, gateway):
@@ -135,7 +126,7 @@ def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path, run: Cal
             before, body = await serial_and_reply(port, authority, "a.example")
             assert b"X-Forwarded-Proto: https\r\n" in body
             assert b"proto=https\r\n" in body
-            keys(tmp_path, authority, "a.example")
+            tls_keys(tmp_path, authority, "a.example")
             assert (await serial_and_reply(port, authority, "a.example"))[0] == before
             tls.reload()
             after = {(await serial_and_reply(port, authority, name))[0] for name in ("a.example", None)}
@@ -151,7 +142,7 @@ def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path, run: Cal
 
 def test_a_large_body_goes_through_tls(tmp_path: Path, run: Callable) -> None:
     authority = trustme.CA()
-    tls = keys(tmp_path, authority, "a.example")
+    tls = tls_keys(tmp_path, authority, "a.example")
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
     body = bytes(range(256)) * 8192
@@ -170,7 +161,7 @@ def test_a_large_body_goes_through_tls(tmp_path: Path, run: Callable) -> None:
 
 
 def test_plain_http_to_the_tls_port_does_not_affect_others(tmp_path: Path, run: Callable) -> None:
-    tls = keys(tmp_path, authority := trustme.CA(), "a.example")
+    tls = tls_keys(tmp_path, authority := trustme.CA(), "a.example")
 
     async def check() -> None:
         async with served(tls=tls.context) as (_, gateway):
@@ -180,3 +171,32 @@ def test_plain_http_to_the_tls_port_does_not_affect_others(tmp_path: Path, run: 
             await serial_and_reply(gateway.addresses[0][1], authority, "a.example")
 
     run(check())
+
+
+UPGRADE = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+@pytest.mark.parametrize("request_head", [GET, UPGRADE, GET[:-4]])
+def test_clients_that_end_tls_early_cause_no_log_lines(
+    request_head: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture, run: Callable
+) -> None:
+    authority = trustme.CA()
+    tls = tls_keys(tmp_path, authority, "a.example")
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, _ = await read_request(reader)
+        writer.write(switch if b"websocket" in head else b"")
+        await reader.read()
+
+    async def check() -> None:
+        async with served(silent, tls=tls.context) as (_, gateway):
+            async with agent_at(gateway, ssl=trusting, server_hostname="a.example") as agent:
+                await agent.send(request_head)
+                await asyncio.sleep(0.1)
+            await until(lambda: not gateway.connections and not gateway.tunnels)
+
+    run(check())
+    assert caplog.messages == []

@@ -14,8 +14,7 @@ import trustme
 
 from headgate.config.tree import Timeouts
 from headgate.origin.gateway import Gateway
-from tests.e2e.gateway_setup import PATIENCE, agent_at, read_request, served, until
-from tests.e2e.test_gateway_limits import keys
+from tests.e2e.gateway_setup import PATIENCE, agent_at, read_request, served, tls_keys, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 BODY = bytes(range(250)) * 1600
@@ -33,7 +32,7 @@ def contexts(request: pytest.FixtureRequest, tmp_path: Path) -> Contexts:
     authority = trustme.CA()
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    return keys(tmp_path, authority, "a.example").context, trusting
+    return tls_keys(tmp_path, authority, "a.example").context, trusting
 
 
 async def small_listener(gateway: Gateway, tls: ssl.SSLContext | None) -> int:

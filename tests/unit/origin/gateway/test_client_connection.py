@@ -219,6 +219,10 @@ def test_a_delayed_request_is_forwarded_at_its_release() -> None:
     assert driven.release().origin.written.endswith(b"\r\n\r\nhello")
 
 
+def test_a_client_that_leaves_ends_its_request_at_the_origin() -> None:
+    assert Driven().receive(GET).lose().origin.aborted
+
+
 def test_a_client_that_leaves_while_delayed_is_not_forwarded() -> None:
     driven = delaying().receive(GET).lose()
     assert Delay.last.cancelled
