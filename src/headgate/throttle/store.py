@@ -201,7 +201,7 @@ class MemoryStore:
             self._on_change(entry.key, response, stays)
 
     def declare(self, target: Target, path: str, *, now: float) -> None:
-        """Hold all targets of this one's origin that `path` matches together, from now on.
+        """Make a bucket of all targets that have the same origin and that `path` matches.
 
         It starts with the greatest count and the latest horizons of the entries that held its members: their own, which
         are dropped, and that of a wider bucket. Narrower buckets stay as they are. If the origin has the maximum of
