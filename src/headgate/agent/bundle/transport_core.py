@@ -34,15 +34,15 @@ SOURCE: Final = (b"headgate-source", b"bundle")
 """The field that a response out of a bundle has, at either end of a connection."""
 
 _METHODS: Final = frozenset({"GET", "HEAD"})
-_ORIGIN_ONLY: Final = ("if-match", "if-unmodified-since")
+_ORIGIN_ONLY_FIELDS: Final = ("if-match", "if-unmodified-since")
 """Preconditions that "are not applicable to a cache" (RFC 9111, 4.3.2)."""
-_FRESHER: Final = frozenset({"no-cache", "no-store", "max-age", "min-fresh"})
+_FRESHNESS_DIRECTIVES: Final = frozenset({"no-cache", "no-store", "max-age", "min-fresh"})
 """Request directives (RFC 9111, 5.2.1) that require the origin, or an age, which bundles do not record."""
-_OF_THE_CONNECTION: Final = frozenset({
+_CONNECTION_FIELDS: Final = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"content-length", SOURCE[0],
 })  # fmt: skip
-_OF_416: Final = frozenset({b"x-content-type-options", SOURCE[0]})
+_FIELDS_OF_416: Final = frozenset({b"x-content-type-options", SOURCE[0]})
 _WITHOUT_CONTENT: Final = frozenset({204, 205, 304})
 
 _WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
@@ -66,11 +66,11 @@ def parse_request(method: str, headers: Mapping[str, str]) -> CacheRequest | Non
     `Cache-Control` or `Pragma` that refuses stored responses.
     """
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    if method not in _METHODS or has_body or any(name in headers for name in _ORIGIN_ONLY):
+    if method not in _METHODS or has_body or any(name in headers for name in _ORIGIN_ONLY_FIELDS):
         return None
     control = headers.get("cache-control")
     directives = _directives(headers.get("pragma", "") if control is None else control)
-    if directives & _FRESHER:
+    if directives & _FRESHNESS_DIRECTIVES:
         return None
     return CacheRequest(method, headers, "only-if-cached" in directives)
 
@@ -84,7 +84,7 @@ def make_response(
     """
     if not _is_decodable(headers.get("content-encoding"), request.headers.get("accept-encoding")):
         return None
-    fields = [(name, value) for name, value in _encoded(headers) if name not in _OF_THE_CONNECTION]
+    fields = [(name, value) for name, value in _encoded(headers) if name not in _CONNECTION_FIELDS]
     fields.append(SOURCE)
     if status < 200 or status in _WITHOUT_CONTENT:
         return ConditionalResponse(status, fields, 0, 0)
@@ -95,7 +95,7 @@ def make_response(
         request.method.encode(), _encoded(request.headers), (status, fields), validators, length
     )
     if found.status == 416:
-        fields = [field for field in fields if field[0] in _OF_416] + found.fields + [(b"content-length", b"0")]
+        fields = [field for field in fields if field[0] in _FIELDS_OF_416] + found.fields + [(b"content-length", b"0")]
         return found._replace(fields=fields)
     return found._replace(stop=found.start) if request.method == "HEAD" else found
 

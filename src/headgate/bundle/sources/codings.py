@@ -18,14 +18,14 @@ from headgate.bundle.sources.selection import SkipExchange, essence, with_conten
 from headgate.bundle.variants import Axis, write_variants
 from headgate.errors import ConfigurationError, MissingExtra
 
-_STEP = 1 << 16
+_OUTPUT_SIZE = 1 << 16
 """Approximate maximum of bytes returned at a time: a small body may decode to an enormous one."""
-_BEGINNING = 1 << 12
+_SNIFF_SIZE = 1 << 12
 """Bytes by which a coding without a magic number is recognized."""
 _GZIP = 16 + zlib.MAX_WBITS
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(b"%c\x2a\x4d\x18" % first for first in range(0x50, 0x60)))
 """The beginnings of frames and of skippable frames (RFC 8878, 3.1)."""
-_LARGE = 1 << 20
+_BEST_LEVEL_SIZE = 1 << 20
 """Bytes beyond which br and zstd use a lower level: the last tenth would take ten times as long."""
 _WINDOW = 23
 """Base-2 logarithm of the maximum window of zstd in HTTP, 8 MB (RFC 9659, section 3)."""
@@ -112,7 +112,7 @@ def decode_chunks(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
     """
     chunks = iter(chunks)
     first = b""
-    while len(first) < _BEGINNING and (chunk := next(chunks, None)) is not None:
+    while len(first) < _SNIFF_SIZE and (chunk := next(chunks, None)) is not None:
         first += chunk
     for magic, make in DECODERS[coding]:
         if not first.startswith(magic) or not first:
@@ -150,12 +150,12 @@ class _Inflate:
                     return  # what follows the end is ignored
                 self._inflate = zlib.decompressobj(self._wbits)
             try:
-                out = self._inflate.decompress(chunk, _STEP)
+                out = self._inflate.decompress(chunk, _OUTPUT_SIZE)
             except zlib.error as error:
                 raise DecodingError("damaged within its content coding") from error
             yield out
             chunk = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
-            if not chunk and len(out) < _STEP:
+            if not chunk and len(out) < _OUTPUT_SIZE:
                 return
 
     def is_whole(self) -> bool:
@@ -171,7 +171,7 @@ class _Unbrotli:
     def decompress(self, chunk: bytes) -> Iterator[bytes]:
         while not self._brotli.is_finished():
             try:
-                out: bytes = self._brotli.process(chunk, output_buffer_limit=_STEP)
+                out: bytes = self._brotli.process(chunk, output_buffer_limit=_OUTPUT_SIZE)
             except self._error as error:
                 raise DecodingError("damaged within its content coding") from error
             if not out:
@@ -196,7 +196,7 @@ class _Unzstd:
             if self._frame.eof:
                 self._frame = self._zstd.ZstdDecompressor(options=self._options)
             try:
-                out: bytes = self._frame.decompress(chunk, _STEP)
+                out: bytes = self._frame.decompress(chunk, _OUTPUT_SIZE)
             except self._zstd.ZstdError as error:
                 raise DecodingError("damaged within its content coding") from error
             yield out
@@ -210,7 +210,7 @@ class _Unzstd:
 
 class _Brotli:
     def __init__(self, length: int) -> None:
-        self._brotli = _brotli().Compressor(quality=9 if length > _LARGE else 11)
+        self._brotli = _brotli().Compressor(quality=9 if length > _BEST_LEVEL_SIZE else 11)
 
     def compress(self, data: bytes | memoryview, /) -> bytes:
         out: bytes = self._brotli.process(data)
@@ -230,7 +230,7 @@ def _zstd_compressor(length: int) -> Compressor:
     zstd = _zstd()
     name = zstd.CompressionParameter
     # Levels above 19 need more memory in readers than HTTP allows.
-    level = 12 if length > _LARGE else 19
+    level = 12 if length > _BEST_LEVEL_SIZE else 19
     compressor = zstd.ZstdCompressor(options={name.compression_level: level, name.window_log: _WINDOW})
     # Without it readers reserve a window of 8 MB for ten bytes.
     compressor.set_pledged_input_size(length)
@@ -274,7 +274,7 @@ DECODERS: Final[Mapping[str, Sequence[tuple[bytes | tuple[bytes, ...], Callable[
 """The codings that can be decoded, each with its forms: the magic number, if any, and the decompressor."""
 
 
-class _TooLongError(Exception):
+class _SavesTooLittle(Exception):
     """A coding saves too little."""
 
 
@@ -326,7 +326,7 @@ def _pieces(payload: PreparedPayload, length: int, codings: Sequence[str], spool
     for coding in codings if most > 0 else ():
         try:
             pieces[coding] = spool.append(_at_most(most, encode_chunks(payload_chunks(payload), coding, length=length)))
-        except _TooLongError:
+        except _SavesTooLittle:
             continue
     return dict(sorted(pieces.items(), key=lambda item: item[1].length))
 
@@ -335,7 +335,7 @@ def _at_most(length: int, parts: Iterator[bytes]) -> Iterator[bytes]:
     for part in parts:
         length -= len(part)
         if length < 0:
-            raise _TooLongError
+            raise _SavesTooLittle
         yield part
 
 

@@ -19,7 +19,7 @@ MessageCallback: TypeAlias = Callable[[str], None]
 _MAX_SHOWN = 120
 """Maximum characters of an example: a data: URL can be long."""
 
-_ALL = re.compile(r"bytes 0-([0-9]{1,18})/([0-9]{1,18})")
+_WHOLE_RANGE = re.compile(r"bytes 0-([0-9]{1,18})/([0-9]{1,18})")
 # fmt: off
 DROPPED_HEADERS = frozenset({
     # Of one connection (RFC 9110, 7.6.1), or of the transfer.
@@ -36,18 +36,18 @@ DROPPED_HEADERS = frozenset({
 })
 # fmt: on
 """Names of the response fields that sources drop."""
-_OF_THE_BYTES = ("content-digest", "content-md5", "digest", "repr-digest")
+_DIGEST_FIELDS = ("content-digest", "content-md5", "digest", "repr-digest")
 """Computed over the coded representation; wrong after its coding changes."""
-_SINGLE = frozenset({"content-location", "content-type", "date", "etag", "expires", "last-modified", "location"})
+_SINGLE_VALUED = frozenset({"content-location", "content-type", "date", "etag", "expires", "last-modified", "location"})
 """Fields with a single value, of which the last counts; values of others are joined."""
-_UNTYPED = "application/octet-stream"
+_DEFAULT_TYPE = "application/octet-stream"
 _MEDIA_TYPE = re.compile(rf"{TOKEN}/{TOKEN}\s*+(?:;.*)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
-_WORDS = re.compile(r"\+(?:json|xml)|(?:java|ecma)script|/(?:json|xml)")
+_TEXT_TYPES = re.compile(r"\+(?:json|xml)|(?:java|ecma)script|/(?:json|xml)")
 """In a media type other than text/* that contains text."""
 
 
-def ignore_message(_sentence: str) -> None:
+def ignore_message(_message: str) -> None:
     """Ignore the message."""
 
 
@@ -132,7 +132,7 @@ def as_complete_response(status: int, headers: dict[str, str], length: int) -> t
     """
     if status != 206:
         return status, headers
-    found = _ALL.fullmatch(headers.get("content-range", ""))
+    found = _WHOLE_RANGE.fullmatch(headers.get("content-range", ""))
     if found is None or not int(found[1]) + 1 == int(found[2]) == length:
         raise SkipExchange("206: a part of a response")
     return 200, {name: value for name, value in headers.items() if name != "content-range"}
@@ -153,7 +153,7 @@ def filter_headers(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, value in pairs:
         if name in DROPPED_HEADERS or name in named or not is_token(name):
             continue
-        earlier = headers.get(name, "") if name not in _SINGLE else ""
+        earlier = headers.get(name, "") if name not in _SINGLE_VALUED else ""
         headers[name] = f"{earlier}, {value}" if earlier and value else earlier or value
     return headers
 
@@ -163,7 +163,7 @@ def with_content_type(headers: Mapping[str, str], otherwise: str = "") -> dict[s
 
     Every response in a bundle has one (3.4 step 9), and readers do not guess.
     """
-    found = next(filter(_MEDIA_TYPE.fullmatch, (headers.get("content-type", ""), _value(otherwise))), _UNTYPED)
+    found = next(filter(_MEDIA_TYPE.fullmatch, (headers.get("content-type", ""), _value(otherwise))), _DEFAULT_TYPE)
     return {**headers, "content-type": found}
 
 
@@ -172,7 +172,7 @@ def with_content_encoding(headers: Mapping[str, str], coding: str | None) -> dic
 
     A strong tag must not be shared by two codings: "a strong validator … needs to be different" (RFC 9110, 8.8.1).
     """
-    headers = {name: value for name, value in headers.items() if name not in (*_OF_THE_BYTES, "content-encoding")}
+    headers = {name: value for name, value in headers.items() if name not in (*_DIGEST_FIELDS, "content-encoding")}
     etag = headers.get("etag", "")
     if etag.startswith('"'):
         headers["etag"] = f"W/{etag}"
@@ -187,7 +187,7 @@ def essence(content_type: str) -> str:
 def with_utf8_charset(content_type: str) -> str:
     """Return the content type of the same text in UTF-8; unchanged for JSON, and for types without text."""
     kind, *parameters = content_type.split(";")
-    if "json" in essence(kind) or not (kind.strip().lower().startswith("text/") or _WORDS.search(kind.lower())):
+    if "json" in essence(kind) or not (kind.strip().lower().startswith("text/") or _TEXT_TYPES.search(kind.lower())):
         return content_type
     others = [part for part in parameters if part.strip() and not part.strip().lower().startswith("charset=")]
     return ";".join([kind.strip(), *others, " charset=utf-8"])

@@ -22,13 +22,13 @@ from headgate.origin.bundle.snapshot import BundleSnapshot
 HeaderFilter = Callable[[Mapping[str, str], str], dict[str, str]]
 """From stored headers and the origin of the response to the headers that are sent."""
 
-_TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*+")
+_FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*+")
 
 _REMOVED = frozenset({
     # Of this hop and its framing (9110 7.6.1, 9112 6), written by the sender of the message.
     "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "content-length",
     "http2-settings", "content-range", "accept-ranges",
-    # When and by which server the message was made: that is now and here.
+    # When and by which server the message was made: the response is sent now, by this server.
     "date", "age", "warning", "via", "x-cache", "headgate-source",
     # For the client with which the exchange was recorded.
     "set-cookie", "set-cookie2", "proxy-authenticate", "proxy-authentication-info", "authentication-info",
@@ -38,17 +38,17 @@ _REMOVED = frozenset({
 _REMOVED_IN_LIFEBOAT = frozenset({
     # Freshness, as if the origin had sent it now.
     "expires", "pragma", "cdn-cache-control", "surrogate-control",
-    # What holds agents back; this request is answered.
+    # Fields that throttle agents: this request is answered.
     "retry-after", "ratelimit", "ratelimit-policy", "ddos-bucket-with", "exponential-throttling",
 })  # fmt: skip
-_WITHOUT_MEANING = {
+_NEEDS_REQUEST = {
     206: "a part, and the request is for the whole",
     304: "a response to a condition that the request does not have",
 }
 
 ANY_HOST = "*"
 """Among the hosts of a `Site`: all hosts."""
-_NOWHERE: Final = "https://bundle.invalid"
+_NO_ORIGIN: Final = "https://bundle.invalid"
 """The origin of relative URLs without a base (reserved by RFC 6761, 6.4)."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@]+(?![^/?#])")
 """The origin of a URL in normal form without credentials."""
@@ -69,8 +69,8 @@ def check_status(status: int) -> None:
     """Raise `Unservable` for a status that no final response to a plain GET can have."""
     if not 200 <= status <= 599:
         raise Unservable(f"its status {status} is not that of a final response")
-    if status in _WITHOUT_MEANING:
-        raise Unservable(f"its status {status} is {_WITHOUT_MEANING[status]}")
+    if status in _NEEDS_REQUEST:
+        raise Unservable(f"its status {status} is {_NEEDS_REQUEST[status]}")
 
 
 def site_headers(headers: Mapping[str, str], origin: str) -> dict[str, str]:
@@ -104,7 +104,7 @@ def add_vary(headers: dict[str, str], names: list[str]) -> None:
 def field_lines(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """Return field lines as bytes; raises `Unservable` for one that is invalid in a message (9110 5.1 and 5.5)."""
     for name, value in headers.items():
-        if not is_token(name) or not _TEXT.fullmatch(value):
+        if not is_token(name) or not _FIELD_VALUE.fullmatch(value):
             raise Unservable(f"its field {name!r} is invalid in an HTTP message")
     return [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
 
@@ -220,7 +220,7 @@ def _placed(metadata: Metadata) -> Mapping[str, Location | VariantSet]:
         return metadata.requests
     placed: dict[str, Location | VariantSet] = {}
     for url, found in metadata.requests.items():
-        placed.setdefault(resolve(url, _NOWHERE) or url, found)
+        placed.setdefault(resolve(url, _NO_ORIGIN) or url, found)
     return placed
 
 
@@ -233,8 +233,8 @@ def _origins(primary_url: str | None, urls: Iterable[str]) -> tuple[dict[str, st
     found = dict.fromkeys(map(_origin_of, urls))
     found.pop("", None)
     sites = [origin for origin in found if origin.startswith(("https:", "http:"))]
-    stated = _origin_of(resolve(primary_url, _NOWHERE) or "") if primary_url else ""
-    primary = stated or (_NOWHERE if _NOWHERE in found else next(iter([*sites, *found]), None))
+    stated = _origin_of(resolve(primary_url, _NO_ORIGIN) or "") if primary_url else ""
+    primary = stated or (_NO_ORIGIN if _NO_ORIGIN in found else next(iter([*sites, *found]), None))
     by_name: dict[str, str] = {}
     ordered = sorted(sites, key=lambda origin: (origin != primary, not origin.startswith("https:")))
     for origin in ordered:
