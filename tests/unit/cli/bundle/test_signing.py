@@ -11,6 +11,7 @@ from cryptography import x509
 from headgate.bundle import open_bundle
 from headgate.cli.bundle.signing import TIMESTAMP
 from tests import signers
+from tests.malformed import named
 
 BASE = "https://example.com/"
 VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
@@ -300,34 +301,35 @@ def test_invalid_content_is_refused_as_by_other_commands(run, keys, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["sign", "SITE", "-o", "o"], "missing option '--key'"),
-        (["sign", "SITE", "--key", "ed.pem"], "missing option '-o'"),
-        (["sign", "SITE", "--key", "ed.pem", "-o", "o"], "missing option '--certificate'"),
-        (["sign", "SITE", "--key", "k", "--certificate", "c", "-o", "o"], "missing option '--validity-url'"),
-        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "+1d", "-o", "o"], "excludes"),
-        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "soon", "-o", "o"], "invalid time 'soon'"),
-        (["sign", "SITE", "--key", "nowhere.pem", "--integrity-block", "-o", "o"], "nowhere.pem: No such file"),
-        (["sign", "SITE", "--key", "chain.pem", "--integrity-block", "-o", "o"], "the key is a certificate"),
-        (["sign", "SITE", "--key", "locked.pem", "--integrity-block", "-o", "o"], "is encrypted"),
-        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "-o", "."], "is a directory"),
-        (["integrity", "add", "SITE", "-o", "o"], "missing option '--key'"),
-        (["integrity", "add", "SITE"], "missing option '--key'"),
-        (["integrity", "add", "SITE", "--key", "ed.pem", "--from-end"], "missing option '-o'"),
-        (["integrity", "remove", "SITE", "--from-end"], "missing option '-o'"),
-        (["integrity", "show", "SITE", "-o", "."], "is a directory"),
-        (["integrity", "nope"], "no such command 'nope'"),
-    ],
-)  # fmt: skip
-def test_wrong_use_is_exit_code_2(run, site, keys, monkeypatch, arguments, words):
+WRONG = [
+    (["sign", "SITE", "-o", "o"], "missing option '--key'"),
+    (["sign", "SITE", "--key", "ed.pem"], "missing option '-o'"),
+    (["sign", "SITE", "--key", "ed.pem", "-o", "o"], "missing option '--certificate'"),
+    (["sign", "SITE", "--key", "k", "--certificate", "c", "-o", "o"], "missing option '--validity-url'"),
+    (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "+1d", "-o", "o"], "excludes"),
+    (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "soon", "-o", "o"], "invalid time 'soon'"),
+    (["sign", "SITE", "--key", "nowhere.pem", "--integrity-block", "-o", "o"], "nowhere.pem: No such file"),
+    (["sign", "SITE", "--key", "chain.pem", "--integrity-block", "-o", "o"], "the key is a certificate"),
+    (["sign", "SITE", "--key", "locked.pem", "--integrity-block", "-o", "o"], "is encrypted"),
+    (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "-o", "."], "is a directory"),
+    (["integrity", "add", "SITE", "-o", "o"], "missing option '--key'"),
+    (["integrity", "add", "SITE"], "missing option '--key'"),
+    (["integrity", "add", "SITE", "--key", "ed.pem", "--from-end"], "missing option '-o'"),
+    (["integrity", "remove", "SITE", "--from-end"], "missing option '-o'"),
+    (["integrity", "show", "SITE", "-o", "."], "is a directory"),
+    (["integrity", "nope"], "no such command 'nope'"),
+]  # fmt: skip
+
+
+def test_wrong_use_is_exit_code_2(run, site, keys, monkeypatch):
     monkeypatch.chdir(keys)
-    result = run(*(site if word == "SITE" else word for word in arguments))
-    assert (result.code, result.out) == (2, b"")
-    assert words in result.err
-    assert result.err.count("\n") == 1
-    assert not Path("o").exists()
+    for arguments, words in WRONG:
+        with named(" ".join(arguments)):
+            result = run(*(site if word == "SITE" else word for word in arguments))
+            assert (result.code, result.out) == (2, b"")
+            assert words in result.err
+            assert result.err.count("\n") == 1
+            assert not Path("o").exists()
 
 
 def test_unsignable_bundle_is_exit_code_1(run, make, keys, tmp_path):
