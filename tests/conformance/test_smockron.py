@@ -11,10 +11,15 @@ import zmq
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
-from headgate.limit.messages import decode_accounting, decode_control, encode_accounting, encode_control
+from headgate.limit.messages import control_frames, decode_accounting, decode_control, encode_accounting, topic
 from headgate.link import GatekeeperLink, MasterLink, endpoints
 from headgate.origin.asgi import GatekeeperMiddleware
 from headgate.release import Status
+
+
+def encode_control(control):
+    """Return the frames that a master publishes for a control."""
+    return list(control_frames(topic(control.domain), control.identifier, control.release))
 
 
 def master(rule="1/s burst 2", **settings):

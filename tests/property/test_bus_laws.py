@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
-from headgate.limit.messages import decode_accounting, decode_control, encode_accounting, encode_control
+from headgate.limit.messages import control_frames, decode_accounting, decode_control, encode_accounting, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch, encode_batch, to_record
 from headgate.link.subscriptions import Subscriptions
@@ -26,6 +26,11 @@ controls = st.lists(
     ),
     max_size=30,
 )
+
+
+def encode_control(control):
+    """Return the frames that a master publishes for a control."""
+    return list(control_frames(topic(control.domain), control.identifier, control.release))
 
 
 @st.composite

@@ -130,17 +130,9 @@ def decode_accounting(frames: Sequence[bytes]) -> Accounting:
     return Accounting(domain_of(frames[0]), status, frames[2], received, release, loginfo)
 
 
-def encode_control(control: DelayUntil) -> list[bytes]:
-    """Encode the four frames of a DELAY_UNTIL message.
-
-    Raises `WireError` if a frame is longer than `MAX_CONTROL_FRAME` bytes.
-    """
-    frames = [topic(control.domain), _DELAY_UNTIL, control.identifier, b"%d" % to_milliseconds(control.release)]
-    if len(max(frames, key=len)) > MAX_CONTROL_FRAME:
-        raise WireError(
-            f"a control frame must have at most {MAX_CONTROL_FRAME} bytes; shorten the domain or identifier"
-        )
-    return frames
+def control_frames(topic: bytes, identifier: bytes, release: float) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return the four frames of a DELAY_UNTIL message; each must have at most `MAX_CONTROL_FRAME` bytes."""
+    return topic, _DELAY_UNTIL, identifier, b"%d" % to_milliseconds(release)
 
 
 def decode_control(frames: Sequence[bytes]) -> DelayUntil:

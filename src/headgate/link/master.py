@@ -14,7 +14,7 @@ from contextlib import suppress
 import zmq
 
 from headgate.limit.master import Master
-from headgate.limit.messages import DelayUntil, to_milliseconds, topic
+from headgate.limit.messages import DelayUntil, control_frames, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, file_descriptor, open_socket
@@ -23,7 +23,6 @@ from headgate.release import NEVER
 RESEND_EVERY = 0.1
 """Seconds between two transmissions of all holds of a domain."""
 
-_DELAY_UNTIL = b"DELAY_UNTIL"
 _CHUNK_SIZE = 1_000
 """Holds sent at once."""
 _PAUSE = 0.01
@@ -58,10 +57,11 @@ class ControlPublisher:
     def publish(self, name: str, identifier: bytes, release: float) -> None:
         """Publish that every gatekeeper of the domain `name` holds `identifier`; both must fit their frames."""
         send = self._socket.send
-        send(self._topics[name], SNDMORE)
-        send(_DELAY_UNTIL, SNDMORE)
+        frame, command, identifier, timestamp = control_frames(self._topics[name], identifier, release)
+        send(frame, SNDMORE)
+        send(command, SNDMORE)
         send(identifier, SNDMORE)
-        send(b"%d" % to_milliseconds(release), NOBLOCK)
+        send(timestamp, NOBLOCK)
         self._counters.controls += 1
 
     def receive_subscriptions(self, limit: int) -> bool:
