@@ -84,58 +84,56 @@ class AccountingReceiver:
         """Read up to `limit` messages or records that arrive at `now`; return whether more may be waiting."""
         if self._discarding and not self._discard():
             return True
-        recv, names, statuses, master = self._socket.recv, self._names, STATUSES, self._master
-        record, instant, behind = master.record, master.clock.read(now), master.clock.behind
-        accounted = at = 0
-        domain = word = identifier = received = delayed = b""
+        recv, names, record_frames = self._socket.recv, self._names, self._record_frames
+        instant = self._master.clock.read(now)
+        run: list[bytes] = []
         try:
             while limit > 0:
                 limit -= 1
-                at = 0
-                domain = recv(NOBLOCK)
-                name = names.get(domain)
+                run = []
+                run.append(recv(NOBLOCK))
+                name = names.get(run[0])
                 if name is None:
-                    limit -= self._process_run([domain], now, more=self._has_more())
+                    limit -= self._process_run(run, now, more=self._has_more())
                     continue
-                at = 1
-                word = recv(NOBLOCK)
-                at = 2
-                identifier = recv(NOBLOCK)
-                at = 3
+                run.append(recv(NOBLOCK))
+                run.append(recv(NOBLOCK))
                 fourth = recv(NOBLOCK, copy=False)
-                status, received = statuses.get(word), fourth.bytes
-                if status is None or not fourth.more or not received.isdigit():
-                    limit -= self._process_run([domain, word, identifier, received], now, more=fourth.more)
+                run.append(fourth.bytes)
+                if not fourth.more or run[1] not in STATUSES or not run[3].isdigit():
+                    limit -= self._process_run(run, now, more=fourth.more)
                     continue
-                delayed = recv(NOBLOCK)
-                at = 5
+                run.append(recv(NOBLOCK))
                 sixth = recv(NOBLOCK, copy=False)
-                counted = delayed if status is _DELAYED else received
-                digits = max(len(received), len(counted))
-                if (
-                    sixth.more
-                    or not counted.isdigit()
-                    or digits > _MAX_DIGITS
-                    or len(identifier) > _MAX_IDENTIFIER_SIZE
-                ):
-                    run = [domain, word, identifier, received, delayed, sixth.bytes]
+                if sixth.more or not record_frames(name, run, now, instant):
+                    run.append(sixth.bytes)
                     limit -= self._process_run(run, now, whole=5, more=sixth.more)
-                    continue
-                accounted += 1
-                timestamp = int(counted) / 1_000.0
-                if timestamp > now:
-                    timestamp = master.timestamp(int(received) / 1_000.0, timestamp, now)
-                release = record(name, status, identifier, timestamp + behind, instant)
-                if release > instant:
-                    self._publish(name, identifier, release - behind)
         except zmq.Again:
             # ZeroMQ delivers whole messages: the frames read are one or more messages of fewer than six frames.
-            if at:
-                run = [domain, word, identifier, received, delayed][:at]
-                self._process_run(run, now, whole=5 if at == 5 else 1, more=False)
+            if run:
+                self._process_run(run, now, whole=5 if len(run) == 5 else 1, more=False)
             return False
-        finally:
-            self._counters.accounted += accounted
+        return True
+
+    def _record_frames(self, name: str, frames: Sequence[bytes], now: float, instant: float) -> bool:
+        """Record the first five frames of a usual message; return False for an unusual one, which is not recorded."""
+        _, word, identifier, received, delayed = frames
+        status, master = STATUSES[word], self._master
+        counted = delayed if status is _DELAYED else received
+        if (
+            not counted.isdigit()
+            or len(counted) > _MAX_DIGITS
+            or len(received) > _MAX_DIGITS
+            or len(identifier) > _MAX_IDENTIFIER_SIZE
+        ):
+            return False
+        self._counters.accounted += 1
+        timestamp, behind = int(counted) / 1_000.0, master.clock.behind
+        if timestamp > now:
+            timestamp = master.timestamp(int(received) / 1_000.0, timestamp, now)
+        release = master.record(name, status, identifier, timestamp + behind, instant)
+        if release > instant:
+            self._publish(name, identifier, release - behind)
         return True
 
     def _process_run(self, run: list[bytes], now: float, *, whole: int = 1, more: bool) -> int:
