@@ -98,53 +98,71 @@ def admin_application(
 ) -> Starlette:
     """Build the application for a server with that `state`, which accepts nothing as long as `unready` returns why.
 
-    /metrics shows what `collect` makes of the state, /api/state what `to_json` does, or else the state itself.
-    `addresses` are those that it is served at; `on_error` is called with exceptions that are a defect.
+    /metrics shows the metrics that `collect` makes of the state, /api/state the result of `to_json`, or else the state
+    itself. `addresses` are those of the listener; `on_error` is called with exceptions that are a defect.
     """
-    metrics = Metrics(collect)
-
-    async def livez(_request: Request) -> Response:
-        return _response("alive\n")
-
-    async def readyz(_request: Request) -> Response:
-        reason = unready()
-        return _response(f"{reason}\n", HTTPStatus.SERVICE_UNAVAILABLE) if reason else _response("ready\n")
-
-    async def write_metrics(request: Request) -> Response:
-        content, media_type = metrics.write(await state(whole=False), request.headers.get("accept", ""))
-        return _response(content, media_type=media_type)
-
-    async def write_state(_request: Request) -> Response:
-        current = await state(whole=True)
-        shown = current if to_json is None else to_json(current)
-        return _response(msgspec.json.encode(shown) + b"\n", media_type="application/json")
-
-    async def http_error(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        status = HTTPStatus(error.status_code)
-        response = _response(f"{_MESSAGES.get(status, status.phrase)}\n", status)
-        if status is HTTPStatus.METHOD_NOT_ALLOWED:
-            response.headers["allow"] = "GET, HEAD"
-        return response
 
     async def internal_error(_request: Request, error: Exception) -> Response:
         on_error(error)
         return _response("internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)
 
+    pages = _Pages(state, unready, collect, to_json)
     endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {
-        "/livez": livez,
-        "/readyz": readyz,
-        "/metrics": write_metrics,
-        "/api/state": write_state,
+        "/livez": pages.livez,
+        "/readyz": pages.readyz,
+        "/metrics": pages.metrics,
+        "/api/state": pages.state,
     }
     loopback_only = all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in addresses)
     application = Starlette(
         routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()],
         middleware=[Middleware(_CheckRequest, loopback_only=loopback_only)],
-        exception_handlers={HTTPException: http_error, Exception: internal_error},
+        exception_handlers={HTTPException: _http_error, Exception: internal_error},
     )
     application.router.redirect_slashes = False
     return application
+
+
+class _Pages(Generic[_State]):
+    """The pages of the application; see `admin_application`."""
+
+    def __init__(
+        self,
+        state: ReadState[_State],
+        unready: Readiness,
+        collect: Collect[_State],
+        to_json: Callable[[_State], object] | None,
+    ) -> None:
+        self._read_state = state
+        self._unready = unready
+        self._metrics = Metrics(collect)
+        self._to_json = to_json
+
+    async def livez(self, _request: Request) -> Response:
+        return _response("alive\n")
+
+    async def readyz(self, _request: Request) -> Response:
+        reason = self._unready()
+        return _response(f"{reason}\n", HTTPStatus.SERVICE_UNAVAILABLE) if reason else _response("ready\n")
+
+    async def metrics(self, request: Request) -> Response:
+        state = await self._read_state(whole=False)
+        content, media_type = self._metrics.write(state, request.headers.get("accept", ""))
+        return _response(content, media_type=media_type)
+
+    async def state(self, _request: Request) -> Response:
+        current = await self._read_state(whole=True)
+        shown = current if self._to_json is None else self._to_json(current)
+        return _response(msgspec.json.encode(shown) + b"\n", media_type="application/json")
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    response = _response(f"{_MESSAGES.get(status, status.phrase)}\n", status)
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["allow"] = "GET, HEAD"
+    return response
 
 
 def _response(content: str | bytes, status: int = HTTPStatus.OK, media_type: str = _TEXT) -> Response:
