@@ -96,7 +96,7 @@ class AdvisedProxy:
                 AddressRules([ip_network("127.0.0.0/8")], is_local_address=lambda _: False), self._lookup
             ),
             advice=self,
-            log=self,
+            log=self,  # type: ignore[arg-type]  # logs nothing
             clock=lambda: self.now,
         )
         self.counts = self.decision.counts

@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 
-from headgate.proxy.admission.authority import Authority
 from headgate.proxy.connect import CloseReason, ConnectRequest
 from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.refusal import Refusal
@@ -140,11 +139,11 @@ class DecisionLog:
         self._clients = clients
         self._clock = clock
 
-    def refused(self, request: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
-        """Log a refused request; its origin is null if the target is malformed."""
+    def refused(self, request: ConnectRequest, origin: str | None, refusal: Refusal) -> None:
+        """Log a refused request; it has no origin if its target is malformed."""
         line = _Refused(
             time=_rounded(self._clock()),
-            origin=None if authority is None else authority.origin,
+            origin=origin,
             reason=refusal.reason,
             status=refusal.rule.status,
             why=refusal.detail[:_MAX_DETAIL_SIZE],
@@ -155,18 +154,18 @@ class DecisionLog:
     def closed(
         self,
         peer: tuple[str, int],
-        authority: Authority,
+        origin: str,
         received: int,
         sent: int,
         reason: CloseReason,
         *,
         seconds: float,
     ) -> None:
-        """Log a closed tunnel."""
+        """Log the closed tunnel of the client at an address, which was open for so many seconds."""
         if self._tunnels:
             line = _Tunnel(
                 time=_rounded(self._clock()),
-                origin=authority.origin,
+                origin=origin,
                 received=received,
                 sent=sent,
                 seconds=_rounded(seconds),

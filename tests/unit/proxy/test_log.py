@@ -9,24 +9,18 @@ from typing import Any
 
 import pytest
 
-from headgate.proxy.admission.authority import Authority, parse_authority
 from headgate.proxy.connect import ConnectRequest
 from headgate.proxy.counters import Counts
 from headgate.proxy.log import DecisionLog, LogWriter, TrafficSummary
 from headgate.proxy.refusal import Refusal
 
 SECRET = "c2VjcmV0"
+ORIGIN = "https://www.example.org"
 ASKED = ConnectRequest(
     authority="www.example.org:443",
     fields=[("proxy-authorization", f"Bearer {SECRET}"), ("chrome-tunnel", f"key={SECRET}")],
     peer=("192.0.2.7", 50_000),
 )
-
-
-def authority() -> Authority:
-    parsed = parse_authority(ASKED.authority)
-    assert parsed is not None
-    return parsed
 
 
 class Written(LogWriter):
@@ -154,9 +148,9 @@ def test_a_non_blocking_descriptor_is_waited_for() -> None:
 def test_a_refusal_is_one_line(clients: bool, named: dict[str, str]) -> None:
     lines = Written()
     log = DecisionLog(lines, clients=clients, clock=lambda: 1.23456)
-    log.refused(ASKED, authority(), Refusal("port", "port 25 is not open"))
+    log.refused(ASKED, ORIGIN, Refusal("port", "port 25 is not open"))
     log.refused(ConnectRequest(authority="", peer=ASKED.peer), None, Refusal("malformed"))
-    log.closed(ASKED.peer, authority(), 1, 2, "ended", seconds=3)
+    log.closed(ASKED.peer, ORIGIN, 1, 2, "ended", seconds=3)
     assert lines.lines == [
         {
             "event": "refused", "time": 1.235, "origin": "https://www.example.org", "reason": "port", "status": 403,
@@ -170,7 +164,7 @@ def test_a_refusal_is_one_line(clients: bool, named: dict[str, str]) -> None:
 def test_tunnels_are_logged_if_configured(clients: bool, named: dict[str, str]) -> None:
     lines = Written()
     log = DecisionLog(lines, tunnels=True, clients=clients, clock=lambda: 2.0)
-    log.closed(ASKED.peer, authority(), 10, 20, "idle", seconds=0.98765)
+    log.closed(ASKED.peer, ORIGIN, 10, 20, "idle", seconds=0.98765)
     [line] = lines.lines
     assert line == {
         "event": "tunnel", "time": 2.0, "origin": "https://www.example.org", "received": 10, "sent": 20,
@@ -180,7 +174,7 @@ def test_tunnels_are_logged_if_configured(clients: bool, named: dict[str, str]) 
 
 def test_details_are_truncated() -> None:
     lines = Written()
-    DecisionLog(lines).refused(ASKED, authority(), Refusal("name", "x" * 9000))
+    DecisionLog(lines).refused(ASKED, ORIGIN, Refusal("name", "x" * 9000))
     assert len(lines.lines[0]["why"]) == 1024
 
 

@@ -27,6 +27,7 @@ from headgate.proxy.connect import (
     TunnelLimits,
 )
 from headgate.proxy.counters import ACCEPTED, Counts
+from headgate.proxy.log import DecisionLog
 from headgate.proxy.net.dial import CONNECT_TIMEOUT, Connect, dial
 from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import DEFAULT_RETRY_AFTER, Refusal
@@ -45,25 +46,6 @@ class AdviceSource(Protocol):
 
     def pending_fetch(self, origin: str) -> asyncio.Future[Any] | None:
         """Return what completes with the pending fetch of a serialised origin, if there is one."""
-
-
-class DecisionLog(Protocol):
-    """Where decisions are logged."""
-
-    def refused(self, request: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
-        """Log a refused request."""
-
-    def closed(
-        self,
-        peer: tuple[str, int],
-        authority: Authority,
-        received: int,
-        sent: int,
-        reason: CloseReason,
-        *,
-        seconds: float,
-    ) -> None:
-        """Log a closed tunnel of the client at that address, which was open for so many seconds."""
 
 
 class ProxyPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,8 +114,9 @@ class Admission:
         return refusal.refused
 
     def _count_refusal(self, request: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
-        self.counts.connected(None if authority is None else authority.origin, refusal.reason)
-        self._log.refused(request, authority, refusal)
+        origin = None if authority is None else authority.origin
+        self.counts.connected(origin, refusal.reason)
+        self._log.refused(request, origin, refusal)
 
     async def _decide(self, request: ConnectRequest, authority: Authority) -> AcceptedConnect:
         if request.draining:
@@ -156,7 +139,7 @@ class Admission:
             raise
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
-        tunnel = _Tunnel(self, request.peer, authority, client, began=self._steady())
+        tunnel = _Tunnel(self, request.peer, authority.origin, client, began=self._steady())
         return AcceptedConnect(socket=sock, on_closed=tunnel.closed, limits=self._policy.limits)
 
     def tunnel_closed(self, tunnel: "_Tunnel", received: int, sent: int, reason: CloseReason) -> None:
@@ -167,7 +150,7 @@ class Admission:
         self.counts.received += received
         self.counts.sent += sent
         seconds = self._steady() - tunnel.began
-        self._log.closed(tunnel.peer, tunnel.authority, received, sent, reason, seconds=seconds)
+        self._log.closed(tunnel.peer, tunnel.origin, received, sent, reason, seconds=seconds)
 
     def _release(self, client: bytes, authority: Authority, error: BaseException) -> None:
         """Release what a refused or cancelled request held.
@@ -231,14 +214,14 @@ class Admission:
 class _Tunnel:
     """What is needed when a tunnel closes. There are thousands, so it is small and does not include the token."""
 
-    __slots__ = ("_admission", "authority", "began", "client", "peer")
+    __slots__ = ("_admission", "began", "client", "origin", "peer")
 
     def __init__(
-        self, admission: Admission, peer: tuple[str, int], authority: Authority, client: bytes, *, began: float
+        self, admission: Admission, peer: tuple[str, int], origin: str, client: bytes, *, began: float
     ) -> None:
         self._admission = admission
         self.peer = peer
-        self.authority = authority
+        self.origin = origin
         self.client = client
         self.began = began
 

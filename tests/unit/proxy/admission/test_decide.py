@@ -81,11 +81,11 @@ class World:
         advice = self.advice_of.get(authority.host, None)
         return Advice(authority.origin, advice, "because", math.inf), self.unreachable_reason
 
-    def refused(self, asked, authority, refusal):
-        self.log.append((None if authority is None else authority.origin, refusal.reason))
+    def refused(self, asked, origin, refusal):
+        self.log.append((origin, refusal.reason))
 
-    def closed(self, peer, authority, received, sent, why, *, seconds):
-        self.log.append((authority.origin, received, sent, why))
+    def closed(self, peer, origin, received, sent, why, *, seconds):
+        self.log.append((origin, received, sent, why))
 
     async def decide(self, host="www.example.org", port=None, **asked):
         asked = {"peer": ("192.0.2.1", 1234), "head_bytes": 100, **asked}
