@@ -1,7 +1,4 @@
-"""The transports for httpx2 and httpx before a transport that sends nothing.
-
-Clients whose requests go through a `Courtesy`, made from options that the library's own class takes.
-"""
+"""The transports and clients for httpx2 and httpx, before a transport that sends nothing."""
 
 import asyncio
 import copy
@@ -18,12 +15,9 @@ import pytest
 from headgate.agent import Courtesy, NoContact
 from headgate.agent.httpx import AsyncClient, AsyncTransport, Client, Transport
 from headgate.errors import ConfigurationError
-from headgate.throttle import Policy, Throttle
-from tests.unit.agent.addresses import TARGETS
+from tests.unit.agent.transport_laws import URL, TransportLaws, frozen
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
-
-URL = "https://example.com/path"
 
 
 @pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
@@ -114,7 +108,7 @@ class Sending:
                 if self.is_async:
                     return await AsyncTransport(courtesy, wire).handle_async_request(request)
                 return Transport(courtesy, wire).handle_request(request)
-            except Exception as error:
+            except BaseException as error:
                 return error
 
         async def all_of_them():
@@ -128,47 +122,13 @@ def sending(request):
     return Sending(request.param)
 
 
-def courtesy(**options) -> Courtesy:
-    options = {"throttle": Throttle(Policy(jitter_factor=0)), **options}
-    return Courtesy(clock=lambda: 1000.0, **options)
-
-
 def rest(library, seconds=60, **options):
     return library.Response(200, headers={"Retry-After": str(seconds)}, **options)
 
 
-def test_a_held_request_raises_what_is_both_and_sends_nothing(library, sending):
-    polite, wire = courtesy(), Wire(rest(library))
-    sending.send(polite, wire, library.Request("GET", URL))
-    request = library.Request("POST", URL, content=b"body")
-    with pytest.raises(NoContact) as caught:
-        sending.send(polite, wire, request)
-    held = caught.value
-    assert isinstance(held, library.TransportError)
-    assert (held.release_time, held.reason, held.target, held.request) == (1060.0, "retry-after", URL, request)
-    assert str(held) == f"{URL} is held by its Retry-After; retry at 1970-01-01T00:17:40Z, in 60.0 s"
-    assert held.__suppress_context__
-    assert len(wire.sent) == 1
-
-
-def test_one_that_is_held_for_less_waits(library, sending):
-    soon = Policy(num_errors_to_ignore=0, initial_backoff=0.05, multiply_factor=1, jitter_factor=0)
-    polite, wire = Courtesy(policy=soon, max_delay=5, retry=1), Wire(library.Response(503), library.Response(200))
-    start = time.monotonic()
-    assert sending.send(polite, wire, library.Request("GET", URL)).status_code == 200
-    assert time.monotonic() - start >= 0.05
-
-
-def test_every_line_of_a_field_is_read(library, sending):
-    polite = courtesy()
-    lines = [("Retry-After", "60"), ("retry-after", "90")]
-    sending.send(polite, Wire(library.Response(200, headers=lines)), library.Request("GET", URL))
-    assert polite.explain(URL).retry_after == 1090.0
-
-
-def test_each_library_has_its_own_error():
+def test_each_library_has_an_error_of_its_own():
     for library, other in ((httpx2, httpx), (httpx, httpx2)):
-        polite = courtesy()
+        polite = frozen()
         Transport(polite, Wire(rest(library))).handle_request(library.Request("GET", URL))
         with pytest.raises(library.TransportError) as caught:
             Transport(polite).handle_request(library.Request("GET", URL))
@@ -178,8 +138,8 @@ def test_each_library_has_its_own_error():
             Transport(polite).handle_request(library.Request("GET", URL))
 
 
-def test_the_error_can_be_pickled_and_copied(library):
-    polite = courtesy()
+def test_the_error_can_be_copied_with_its_request(library):
+    polite = frozen()
     Transport(polite, Wire(rest(library))).handle_request(library.Request("GET", URL))
     with pytest.raises(NoContact) as caught:
         Transport(polite).handle_request(library.Request("GET", URL))
@@ -194,38 +154,18 @@ def test_the_error_can_be_pickled_and_copied(library):
 
 
 def test_a_client_puts_its_request_into_the_error(library):
-    with library.Client(transport=Transport(courtesy(), Wire(rest(library)))) as client:
+    with library.Client(transport=Transport(frozen(), Wire(rest(library)))) as client:
         client.get(URL)
         with pytest.raises(library.RequestError) as caught:
             client.get(f"{URL}?other")
     assert caught.value.request.url == f"{URL}?other"
 
 
-@pytest.mark.parametrize(
-    ("body", "times"),
-    [
-        ({}, 2),
-        ({"content": b"bytes"}, 2),
-        ({"content": "text"}, 2),
-        ({"data": {"a": "form"}}, 2),
-        ({"json": {}}, 2),
-        ({"content": iter([b"once"])}, 1),
-        ({"content": io.BytesIO(b"once")}, 1),
-        ({"files": {"a": io.BytesIO(b"once")}}, 1),
-        ({"stream": Body(b"once")}, 1),
-    ],
-)
-def test_only_a_body_that_is_all_there_is_sent_again(library, sending, body, times):
-    wire = Wire(library.Response(503), library.Response(200))
-    response = sending.send(courtesy(retry=1), wire, library.Request("PUT", URL, **body))
-    assert (response.status_code, len(wire.sent)) == (200 if times == 2 else 503, times)
-
-
-def test_a_body_that_a_hook_has_read_can_be_sent_again(library):
+def test_a_body_read_by_a_hook_can_be_sent_again(library):
     wire = Wire(library.Response(503), library.Response(200))
     request = library.Request("PUT", URL, content=iter([b"on", b"ce"]))
     request.read()
-    assert Transport(courtesy(retry=1), wire).handle_request(request).status_code == 200
+    assert Transport(frozen(retry=1), wire).handle_request(request).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -241,15 +181,15 @@ def test_a_body_that_a_hook_has_read_can_be_sent_again(library):
         ("5", (b"he", httpx2.ReadTimeout("slow"), b"llo"), 2),
     ],
 )
-def test_a_refused_body_is_read_if_it_is_short_and_closed_in_any_case(library, sending, length, chunks, read):
+def test_a_refused_body_is_read_only_if_it_is_short_and_always_closed(library, sending, length, chunks, read):
     body = Body(*chunks)
     refused = library.Response(503, headers={"Content-Length": length} if length else {}, stream=body)
     wire = Wire(refused, library.Response(200))
-    assert sending.send(courtesy(retry=1), wire, library.Request("GET", URL)).status_code == 200
+    assert sending.send(frozen(retry=1), wire, library.Request("GET", URL)).status_code == 200
     assert (body.read, body.is_closed, refused.is_closed) == (read, True, True)
 
 
-def test_what_cannot_be_closed_is_no_matter(library, sending):
+def test_an_error_in_closing_a_refused_response_is_ignored(library, sending):
     class Broken(Body):
         def close(self):
             raise OSError("broken")
@@ -258,17 +198,17 @@ def test_what_cannot_be_closed_is_no_matter(library, sending):
             raise OSError("broken")
 
     wire = Wire(library.Response(503, stream=Broken()), library.Response(200))
-    assert sending.send(courtesy(retry=1), wire, library.Request("GET", URL)).status_code == 200
+    assert sending.send(frozen(retry=1), wire, library.Request("GET", URL)).status_code == 200
 
 
-def test_nothing_is_read_or_closed_of_a_response_that_is_given(library, sending):
+def test_the_body_of_a_returned_response_is_neither_read_nor_closed(library, sending):
     body = Body(b"hello")
     response = library.Response(503, headers={"Content-Length": "5"}, stream=body)
-    assert sending.send(courtesy(), Wire(response), library.Request("GET", URL)) is response
+    assert sending.send(frozen(), Wire(response), library.Request("GET", URL)) is response
     assert (body.read, body.is_closed) == (0, False)
 
 
-def test_whoever_gives_up_while_a_refused_body_is_read_leaves_it_closed(library):
+def test_a_request_cancelled_while_a_refused_body_is_read_closes_it(library):
     class Slow(Body):
         async def __aiter__(self):
             asked.set()
@@ -278,7 +218,7 @@ def test_whoever_gives_up_while_a_refused_body_is_read_leaves_it_closed(library)
     async def asking():
         wire = Wire(library.Response(503, headers={"Content-Length": "5"}, stream=body))
         sent = asyncio.create_task(
-            AsyncTransport(courtesy(retry=1), wire).handle_async_request(library.Request("GET", URL))
+            AsyncTransport(frozen(retry=1), wire).handle_async_request(library.Request("GET", URL))
         )
         await asked.wait()
         sent.cancel()
@@ -303,68 +243,14 @@ def test_whoever_gives_up_while_a_refused_body_is_read_leaves_it_closed(library)
         ({"hishel_from_cache": False, "hishel_stored": True}, True),
     ],
 )
-def test_what_an_inner_transport_had_stored_counts_for_nothing(library, sending, marks, counts):
-    polite = courtesy()
+def test_a_response_stored_by_hishel_is_counted_only_if_revalidated(library, sending, marks, counts):
+    polite = frozen()
     sending.send(polite, Wire(rest(library, extensions=marks)), library.Request("GET", URL))
     assert polite.explain(URL).held is counts
 
 
-def test_a_failure_out_of_a_cache_is_not_asked_for_again(library, sending):
-    wire = Wire(library.Response(503, extensions={"from_cache": True}))
-    assert sending.send(courtesy(retry=1), wire, library.Request("GET", URL)).status_code == 503
-
-
-def test_an_error_counts_for_nothing_and_is_the_inner_one_s(library, sending):
-    polite, error = courtesy(retry=5), library.ConnectError("refused")
-    for _ in range(4):
-        with pytest.raises(library.ConnectError) as caught:
-            sending.send(polite, Wire(error), library.Request("GET", URL))
-        assert caught.value is error
-    assert polite.explain(URL).failures == 0
-
-
-def test_what_got_no_response_keeps_its_draw_when_it_is_sent_again(library, sending, half_wanted):
-    polite = half_wanted(0.9, 0.1)  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
-    wire = Wire(library.ReadError("lost"), library.Response(200))
-    lost, sent, held = sending.send_all(polite, wire, [library.Request("GET", URL) for _ in range(3)])
-    assert (type(lost), sent.status_code, held.reason) == (library.ReadError, 200, "advice_fraction")
-
-
-def test_a_response_that_cannot_be_noted_is_closed(library, sending, broken):
-    body = Body(b"body")
-    with pytest.raises((StopIteration, RuntimeError)):
-        sending.send(broken, Wire(library.Response(200, stream=body)), library.Request("GET", URL))
-    assert body.is_closed
-
-
-def test_a_mark_passes_what_is_held(library, sending):
-    polite, wire = courtesy(), Wire(rest(library), library.Response(200))
-    sending.send(polite, wire, library.Request("GET", URL))
-    interactive = {"headgate": {"interactive": True}}
-    sending.send(polite, wire, library.Request("GET", URL, extensions=interactive))
-    for marks in ({}, {"interactive": False}, None):
-        with pytest.raises(NoContact):
-            sending.send(polite, wire, library.Request("GET", URL, extensions={"headgate": marks}))
-    assert len(wire.sent) == 2
-
-
-@pytest.mark.parametrize("marks", ["interactive", {"interactive": "yes"}, {"interactve": True}, ["interactive"], 1])
-def test_what_is_no_mark_is_not_sent(library, sending, marks):
-    wire = Wire()
-    with pytest.raises(ConfigurationError, match=r"expected \{'interactive': True\} or False"):
-        sending.send(courtesy(), wire, library.Request("GET", URL, extensions={"headgate": marks}))
-    assert wire.sent == []
-
-
-@pytest.mark.parametrize(("url", "target"), TARGETS.items())
-def test_a_url_is_the_target_it_is_in_every_library(library, sending, url, target):
-    polite = courtesy(throttle=Throttle(hold_localhost=True))
-    sending.send(polite, Wire(rest(library)), library.Request("GET", url))
-    assert polite.explain(target).held
-
-
-def test_each_step_of_an_authentication_is_a_request_of_its_own(library):
-    polite = courtesy()
+def test_each_step_of_an_authentication_is_a_separate_request(library):
+    polite = frozen()
     wire = Wire(
         library.Response(401, headers={"WWW-Authenticate": 'Digest realm="a", nonce="b"', "Retry-After": "60"}),
         library.Response(200),
@@ -375,37 +261,37 @@ def test_each_step_of_an_authentication_is_a_request_of_its_own(library):
         assert len(wire.sent) == 1
 
 
-def test_what_sends_is_entered_left_and_closed_with_it(library):
+def test_the_inner_transport_is_entered_left_and_closed(library):
     wire = Wire(library.Response(200))
-    with library.Client(transport=Transport(courtesy(), wire)) as client:
+    with library.Client(transport=Transport(frozen(), wire)) as client:
         client.get(URL)
     assert wire.calls == ["enter", ("exit", None, None, None)]
-    Transport(courtesy(), wire := Wire()).close()
+    Transport(frozen(), wire := Wire()).close()
     assert wire.calls == ["close"]
 
     async def asynchronously():
         wire = Wire(library.Response(200))
-        async with library.AsyncClient(transport=AsyncTransport(courtesy(), wire)) as client:
+        async with library.AsyncClient(transport=AsyncTransport(frozen(), wire)) as client:
             await client.get(URL)
         assert wire.calls == ["enter", ("exit", None, None, None)]
-        await AsyncTransport(courtesy(), wire := Wire()).aclose()
+        await AsyncTransport(frozen(), wire := Wire()).aclose()
         assert wire.calls == ["close"]
 
     asyncio.run(asynchronously())
 
 
-def test_one_that_has_sent_nothing_has_nothing_to_close():
-    with Transport(courtesy()) as transport:
+def test_a_transport_that_has_sent_nothing_can_be_closed():
+    with Transport(frozen()) as transport:
         transport.close()
 
     async def asynchronously():
-        async with AsyncTransport(courtesy()) as transport:
+        async with AsyncTransport(frozen()) as transport:
             await transport.aclose()
 
     asyncio.run(asynchronously())
 
 
-def test_what_sends_is_the_library_s_own_and_made_once(library, monkeypatch):
+def test_without_an_inner_transport_the_library_s_own_is_made_once(library, monkeypatch):
     made = []
 
     class Own(Wire):
@@ -416,7 +302,7 @@ def test_what_sends_is_the_library_s_own_and_made_once(library, monkeypatch):
 
     monkeypatch.setattr(library, "HTTPTransport", Own)
     monkeypatch.setattr(library, "AsyncHTTPTransport", Own)
-    transport, begun = Transport(courtesy()), threading.Barrier(8)
+    transport, begun = Transport(frozen()), threading.Barrier(8)
 
     def ask():
         begun.wait(10)
@@ -432,7 +318,7 @@ def test_what_sends_is_the_library_s_own_and_made_once(library, monkeypatch):
     assert made[0].calls == ["close"]
 
     async def asynchronously():
-        transport = AsyncTransport(courtesy())
+        transport = AsyncTransport(frozen())
         for _ in range(2):
             await transport.handle_async_request(library.Request("GET", URL))
         await transport.aclose()
@@ -441,16 +327,16 @@ def test_what_sends_is_the_library_s_own_and_made_once(library, monkeypatch):
     assert ([len(each.sent) for each in made], made[1].calls) == ([8, 2], ["close"])
 
 
-def test_what_is_of_neither_library_is_refused(sending):
+def test_a_request_of_another_library_is_refused(sending):
     class Other:
         method, url, extensions = "GET", URL, {}
 
     with pytest.raises(ConfigurationError, match=r"Other is neither of httpx2 nor of httpx; give one of theirs"):
-        sending.send(courtesy(), None, Other())
+        sending.send(frozen(), None, Other())
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_request_for_advice_does_not_wait_for_advice_where_one_transport_is_behind_another(library, is_async):
+def test_a_request_for_advice_does_not_wait_in_a_second_transport(library, is_async):
     asked = []
 
     def answer(request):
@@ -481,7 +367,7 @@ def held(**options) -> Courtesy:
     return courtesy
 
 
-def test_client_is_the_library_s_and_sends_nothing_that_is_held():
+def test_client_is_the_library_s_and_sends_no_held_request():
     with Client(held(), headers={"X-One": "1"}, timeout=3) as client:
         assert isinstance(client, httpx2.Client)
         assert (client.headers["X-One"], client.timeout.read) == ("1", 3)
@@ -489,7 +375,7 @@ def test_client_is_the_library_s_and_sends_nothing_that_is_held():
             client.get(HELD_URL)
 
 
-def test_asynchronous_client_is_too():
+def test_asynchronous_client_sends_no_held_request():
     async def ask():
         async with AsyncClient(held()) as client:
             assert isinstance(client, httpx2.AsyncClient)
@@ -513,21 +399,62 @@ def test_every_transport_of_a_client_is_polite(monkeypatch):
             assert mounted[pattern]._courtesy is client._transport._courtesy
 
 
-def test_identity_stands_for_a_courtesy():
+def test_identity_stands_for_a_frozen():
     for given, fetches in ((None, False), ("ExampleBot", True), (["ExampleBot", "*"], True)):
         with Client(given) as client:
             assert client._transport._courtesy.fetches_advice is fetches
 
 
-def test_transport_of_the_caller_s_sends():
+def test_client_sends_through_a_given_transport():
     with Client(None, transport=httpx2.MockTransport(lambda _: httpx2.Response(418))) as client:
         assert client.get(HELD_URL).status_code == 418
 
 
-def test_close_closes_what_was_made():
+def test_closing_a_client_closes_its_transport():
     client = Client(None)
     inner = client._transport._inner
     closed = []
     inner.close = partial(closed.append, True)
     client.close()
     assert closed == [True]
+
+
+VARIANTS = {
+    "httpx2": (httpx2, False),
+    "httpx2, asynchronous": (httpx2, True),
+    "httpx": (httpx, False),
+    "httpx, asynchronous": (httpx, True),
+}
+
+
+class TestTransports(TransportLaws):
+    @pytest.fixture(autouse=True, params=VARIANTS.values(), ids=VARIANTS)
+    def variant(self, request):
+        self.library, self.is_async = request.param
+        self.error = self.library.TransportError
+        self.errors = (self.library.ReadError("lost"), self.library.ConnectError("refused"), asyncio.CancelledError())
+        self.cannot_be_counted = (StopIteration, RuntimeError)
+
+    def request(self, url=URL, method="GET", *, body=None, options=None):
+        return self.library.Request(method, url, content=body, extensions={"headgate": options})
+
+    def response(self, status=200, *fields, from_cache=False):
+        extensions = {"from_cache": True} if from_cache else {}
+        return self.library.Response(status, headers=[*fields], stream=Body(), extensions=extensions)
+
+    def send(self, courtesy, requests, answers):
+        return Sending(self.is_async).send_all(courtesy, Wire(*answers), requests)
+
+    def is_closed(self, response):
+        return response.is_closed
+
+    def status(self, response):
+        return response.status_code
+
+    def repeatable_bodies(self):
+        whole = [{}, {"content": b"bytes"}, {"content": "text"}, {"data": {"a": "form"}}, {"json": {}}]
+        once = [
+            {"content": iter([b"once"])}, {"content": io.BytesIO(b"once")}, {"files": {"a": io.BytesIO(b"once")}},
+            {"stream": Body(b"once")},
+        ]  # fmt: skip
+        return [(self.library.Request("PUT", URL, **body), body in whole) for body in [*whole, *once]]

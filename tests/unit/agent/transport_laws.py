@@ -1,0 +1,163 @@
+"""The laws that the transport of each library obeys, before a library that sends nothing."""
+
+import contextvars
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from headgate.agent import Courtesy, NoContact
+from headgate.errors import ConfigurationError
+from headgate.throttle import Policy, Throttle
+
+NOW = 1000.0
+URL = "https://example.com/path"
+
+TARGETS = {
+    "http://example.com": "http://example.com/",
+    "http://name:word@EXAMPLE.com:80/Path?query#there": "http://example.com/Path",
+    "https://example.com:443/a/./b/../c//d": "https://example.com/a/c//d",
+    "http://example.com:8080/a;b=c,d": "http://example.com:8080/a;b=c,d",
+    "http://bücher.example/": "http://xn--bcher-kva.example/",
+    "http://xn--bcher-kva.example/": "http://xn--bcher-kva.example/",
+    "http://example.com/café": "http://example.com/caf%C3%A9",
+    "http://example.com/caf%C3%A9": "http://example.com/caf%C3%A9",
+    "http://example.com/caf%E9": "http://example.com/caf%E9",
+    "http://example.com/a b": "http://example.com/a%20b",
+    "http://example.com/a%2Fb": "http://example.com/a%2Fb",
+    "http://127.1/": "http://127.0.0.1/",
+    "http://[0::1]:80/": "http://[::1]/",
+}
+"""URLs as people write them, and their throttling targets."""
+
+
+def frozen(**options: Any) -> Courtesy:
+    """Make a courtesy for which no time passes."""
+    options = {"throttle": Throttle(Policy(jitter_factor=0), hold_localhost=True), **options}
+    return Courtesy(clock=lambda: NOW, **options)
+
+
+def outcome(send: Callable[[Any], Any], request: Any) -> Any:
+    """Send a request; return the response or the error."""
+    try:
+        return send(request)
+    except BaseException as error:
+        return error
+
+
+class TransportLaws:
+    """Derive the test class of a transport from this, and say how messages of its library are made and sent."""
+
+    error: type[Exception]
+    """The library's own error, which a held request raises too."""
+    errors: Sequence[BaseException]
+    """What the library raises for a request without a response."""
+    cannot_be_counted: type[Exception] = StopIteration
+    """What the fixture `broken` raises while a response is counted."""
+
+    def request(self, url: str = URL, method: str = "GET", *, body: object = None, options: object = None) -> Any:
+        """Make a request, with options for headgate where the library has a place for them."""
+        raise NotImplementedError
+
+    def response(self, status: int = 200, *fields: tuple[str, str], from_cache: bool = False) -> Any:
+        """Make a response."""
+        raise NotImplementedError
+
+    def send(self, courtesy: Courtesy, requests: Sequence[Any], answers: Sequence[Any]) -> list[Any]:
+        """Send requests one after the other, in one task; return what is received or raised for each."""
+        raise NotImplementedError
+
+    def is_closed(self, response: Any) -> bool:
+        """Return whether a response was closed."""
+        raise NotImplementedError
+
+    def status(self, response: Any) -> int:
+        """Return the status of a response."""
+        status: int = response.status
+        return status
+
+    def repeatable_bodies(self) -> list[tuple[Any, bool]]:
+        """Return requests with bodies of all kinds, and whether each may be sent again."""
+        raise NotImplementedError
+
+    def sent(self, courtesy: Courtesy, requests: Sequence[Any], answers: Sequence[Any]) -> list[Any]:
+        """Send requests in a context of their own; return the status or the error of each."""
+        outcomes = contextvars.Context().run(self.send, courtesy, requests, answers)
+        return [outcome if isinstance(outcome, BaseException) else self.status(outcome) for outcome in outcomes]
+
+    def test_a_held_request_raises_both_errors_and_is_not_sent(self) -> None:
+        answer = self.response(200, ("Retry-After", "60"))
+        received, held = self.sent(frozen(), [self.request(), self.request()], [answer])
+        assert received == 200
+        assert isinstance(held, NoContact)
+        assert isinstance(held, self.error)
+        assert (held.release_time, held.reason, held.target) == (NOW + 60, "retry-after", URL)
+        assert str(held) == f"{URL} is held by its Retry-After; retry at 1970-01-01T00:17:40Z, in 60.0 s"
+        again = pickle.loads(pickle.dumps(held))
+        assert (type(again), str(again), again.args) == (type(held), str(held), held.args)
+
+    def test_every_line_of_a_field_is_read(self) -> None:
+        courtesy = frozen()
+        self.sent(courtesy, [self.request()], [self.response(200, ("Retry-After", "60"), ("retry-after", "90"))])
+        assert courtesy.explain(URL).retry_after == NOW + 90
+
+    def test_a_response_from_a_cache_is_not_counted(self) -> None:
+        courtesy = frozen(retry=1)
+        answer = self.response(503, ("Retry-After", "60"), from_cache=True)
+        assert self.sent(courtesy, [self.request()], [answer]) == [503]
+        assert (courtesy.explain(URL).failures, courtesy.explain(URL).held) == (0, False)
+
+    def test_a_request_without_a_response_is_not_counted(self) -> None:
+        courtesy = frozen(retry=5)
+        for error in self.errors:
+            assert self.sent(courtesy, [self.request()], [error]) == [error]
+        assert courtesy.explain(URL).failures == 0
+
+    def test_a_request_that_is_sent_again_without_a_response_keeps_its_draw(
+        self, half_wanted: Callable[..., Courtesy]
+    ) -> None:
+        for error in self.errors:
+            answers = [error, self.response(204)]
+            requests = [self.request() for _ in range(3)]
+            lost, received, held = self.sent(half_wanted(0.9, 0.1), requests, answers)
+            assert (lost, received) == (error, 204)
+            assert held.reason == "advice_fraction"
+
+    def test_a_response_that_cannot_be_counted_is_closed(self, broken: Courtesy) -> None:
+        answer = self.response()
+        (error,) = self.sent(broken, [self.request()], [answer])
+        assert isinstance(error, self.cannot_be_counted)
+        assert self.is_closed(answer)
+
+    @pytest.mark.usefixtures("short_pauses")
+    def test_only_a_body_that_is_there_as_a_whole_is_sent_again(self) -> None:
+        bodies = self.repeatable_bodies()
+        assert len({repeatable for _, repeatable in bodies}) == 2
+        for request, repeatable in bodies:
+            refused = self.response(503)
+            expected = 200 if repeatable else 503
+            assert self.sent(frozen(retry=1, max_delay=5), [request], [refused, self.response()]) == [expected]
+
+    def test_an_interactive_request_is_not_held(self) -> None:
+        all_options: list[Any] = [None, {"interactive": True}, {}, {"interactive": False}]
+        requests = [self.request(options=options) for options in all_options]
+        answers = [self.response(200, ("Retry-After", "60")), self.response(204)]
+        outcomes = self.sent(frozen(), requests, answers)
+        assert outcomes[:2] == [200, 204]
+        assert all(isinstance(outcome, NoContact) for outcome in outcomes[2:])
+
+    def test_a_request_with_invalid_options_is_not_sent(self) -> None:
+        for options in ("interactive", {"interactive": "yes"}, {"interactve": True}, ["interactive"], 1):
+            (error,) = self.sent(frozen(), [self.request(options=options)], [])
+            assert isinstance(error, ConfigurationError)
+            assert "expected {'interactive': True} or False" in str(error)
+
+    def test_each_way_to_write_a_url_has_the_same_target(self) -> None:
+        wrong = []
+        for url, target in TARGETS.items():
+            courtesy = frozen()
+            self.sent(courtesy, [self.request(url)], [self.response(200, ("Retry-After", "60"))])
+            if not courtesy.explain(target).held:
+                wrong.append(url)
+        assert wrong == []
