@@ -76,10 +76,10 @@ def test_any_bytes_are_an_entry_or_none(data: bytes, drawn: st.DataObject) -> No
 @given(documents, st.data())
 def test_entries_for_other_agents_and_unknown_members_are_ignored(parsed: list[object], drawn: st.DataObject) -> None:
     entry = parse_advice(json.dumps(parsed), IDENTITY)
-    strangers = st.sampled_from([None, 1, [], {}, {"user_agent": "Other", "disallow": True}, {"disallow": True}])
+    irrelevant = st.sampled_from([None, 1, [], {}, {"user_agent": "Other", "disallow": True}, {"disallow": True}])
     more = list(parsed)
     for _ in range(drawn.draw(st.integers(1, 3))):
-        more.insert(drawn.draw(st.integers(0, len(more))), drawn.draw(strangers))
+        more.insert(drawn.draw(st.integers(0, len(more))), drawn.draw(irrelevant))
     marked = [{**found, "y": drawn.draw(values)} if isinstance(found, dict) else found for found in more]
     assert parse_advice(json.dumps(marked), IDENTITY) == entry
 

@@ -31,21 +31,21 @@ class AdviceEntry(msgspec.Struct, frozen=True):
         return not self.disallowed and self.fraction >= 1
 
 
-class Unreachable(enum.Enum):
+class _Unreachable(enum.Enum):
     """The type of `UNREACHABLE`, which is its only member."""
 
     UNREACHABLE = "unreachable"
 
 
-UNREACHABLE: Final[Literal[Unreachable.UNREACHABLE]] = Unreachable.UNREACHABLE
+UNREACHABLE: Final[Literal[_Unreachable.UNREACHABLE]] = _Unreachable.UNREACHABLE
 """The server was not able to serve a request for its traffic advice (section 7)."""
 
-AdviceResult: TypeAlias = AdviceEntry | Unreachable | None
-"""A traffic advice result: an entry, `UNREACHABLE`, or None where no advice was received."""
+AdviceResult: TypeAlias = AdviceEntry | _Unreachable | None
+"""A traffic advice result (section 3): an entry, `UNREACHABLE`, or None without advice."""
 
 
 def result_to_json(result: AdviceResult) -> dict[str, bool | float] | str | None:
-    """Return a result as JSON shows it: an object with `disallowed` and `fraction`, "unreachable", or null."""
+    """Return a result for JSON: an object with `disallowed` and `fraction`, "unreachable", or null."""
     if isinstance(result, AdviceEntry):
         return {"disallowed": result.disallowed, "fraction": result.fraction}
     return result and result.value

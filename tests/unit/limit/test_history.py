@@ -121,7 +121,7 @@ def test_timestamp_leaves_the_window_despite_floating_point_error():
 
 
 def test_smockron_rounds_down():
-    """A third of a second is no float; a release just after it would hold a request that is exactly in time."""
+    """A third of a second is not a float; a release just after it would hold a request that is exactly in time."""
     algorithm, history = Smockron(rules("3/s burst 1")), new_history()
     for number in range(8):
         release = algorithm.record(history, 0.0, 0.0)
