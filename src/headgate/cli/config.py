@@ -68,7 +68,10 @@ def check_file(named: str | None, file: str | None) -> None:
 @_FILE
 @CONFIG
 def show_file(named: str | None, file: str | None) -> None:
-    """Print the effective configuration: the keys of FILE and the defaults of all others, with their documentation."""
+    """Print the effective configuration: the keys of FILE and the defaults of all others, with their documentation.
+
+    A table that FILE lacks and that can be repeated, such as [[domain]], is commented out.
+    """
     tree, _ = configuration(_one_name(named, file))
     click.echo(show(tree), nl=False)
 

@@ -87,7 +87,10 @@ def _headings(key: str) -> list[str]:
 
 
 def show(tree: Configuration) -> str:
-    """Write `tree` as a whole file: every key with its value, below its documentation."""
+    """Write `tree` as a whole file: every key with its value, below its documentation.
+
+    Of a list of tables that is empty, one table is written with its defaults, commented out with `#` and no space.
+    """
     lines = _table("", tree)
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
     return "\n".join(kept).strip() + "\n"
@@ -104,12 +107,25 @@ def _table(path: str, table: msgspec.Struct) -> list[str]:
         if isinstance(value, msgspec.Struct):
             inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value)]
         elif _is_tables(table, name):
-            inner += ["", *_comment(docs[name])] if value else []
+            inner += ["", *_comment(docs[name])]
             for member in value:
                 inner += [f"[[{where}]]", *_table(where, member), ""]
+            if not value:
+                (kind, *_) = get_args(next(field.type for field in msgspec.structs.fields(table) if field.name == name))
+                inner += [f"#[[{where}]]", *_defaults(kind)]
         else:
             plain += [*_comment(docs[name]), f"{name} = {_literal(value)}"]
     return plain + inner
+
+
+def _defaults(kind: type[msgspec.Struct]) -> list[str]:
+    """Write the keys of a table commented out, with their defaults; a key without one has three dots."""
+    docs = field_docs(kind)
+    lines: list[str] = []
+    for field in msgspec.structs.fields(kind):
+        default = "…" if field.default is msgspec.NODEFAULT else field.default
+        lines += [*_comment(docs[field.name]), f"#{field.name} = {_literal(default)}"]
+    return lines
 
 
 def _is_tables(table: msgspec.Struct, name: str) -> bool:

@@ -139,6 +139,15 @@ def test_written_tree_parses_to_the_same_tree(tree):
     assert parse(show(tree)) == tree
 
 
+def test_missing_tables_are_written_as_comments():
+    lines = show(Configuration()).splitlines()
+    uncommented = "\n".join(line[1:] if line[:1] == "#" and line[1:2] not in {" ", ""} else line for line in lines)
+    tree = parse(uncommented)
+    assert (tree.domain, tree.bundle) == ((DomainSection(name="…"),), (BundleSection(file="…"),))
+    assert tree.advice == (Entry("…"),)
+    assert "[[domain]]" not in show(Configuration(domain=tree.domain)).replace("\n[[domain]]", "", 1)
+
+
 def test_each_key_follows_its_documentation():
     text = show(Configuration())
     assert '# Address that clients connect to; port 0 takes a free port.\nlisten = "127.0.0.1:8080"\n' in text
