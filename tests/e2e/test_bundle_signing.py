@@ -11,38 +11,17 @@ import pytest
 from headgate.bundle.api import open_bundle
 from headgate.bundle.signing.keys import read_private_key, web_bundle_id
 from tests import servers, signers
+from tests.e2e.node_process import NodeProcess
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "bundle"
-SCRIPT = Path(__file__).parent / "node" / "signing.mjs"
 KEYS = {"ed": signers.ed(), "p256": signers.p256(), "other": signers.ed(2)}
 BUNDLES = ["small_b1.wbn", "small_b2.wbn", "variants_b1.wbn", "hello_b2.wbn"]
 
 
-class WbnSign:
-    """One Node.js process that signs and checks for us."""
-
-    def __init__(self, process):
-        self.process = process
-
-    def __call__(self, task, **rest):
-        self.process.stdin.write(json.dumps({"task": task, **rest}, default=str) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        if "error" in answer:
-            raise ValueError(answer["error"])
-        return answer["answer"]
-
-
 @pytest.fixture(scope="module")
 def wbn_sign():
-    command = [servers.find_program("node"), SCRIPT, servers.NODE_MODULES / "wbn-sign"]
-    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield WbnSign(process)
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
+    with NodeProcess("signing.mjs", "wbn-sign") as process:
+        yield process
 
 
 @pytest.fixture
@@ -169,12 +148,16 @@ def certified(tmp_path):
     return key, certificate
 
 
+def vouching_flags(key, certificate):
+    validity = ["--validity-url", "https://example.com/validity"]
+    return ["--certificate", certificate, "--key", key, *validity, "--profile", "compat"]
+
+
 @pytest.mark.needs("openssl")
 def test_a_certificate_made_by_openssl_vouches(certified, tmp_path):
     key, certificate = certified
     source, signed = VECTORS / "small_b1.wbn", tmp_path / "signed.wbn"
-    validity = ["--validity-url", "https://example.com/validity"]
-    words = ["--certificate", certificate, "--key", key, *validity, "--profile", "compat"]
+    words = vouching_flags(key, certificate)
     headgate("sign", source, *words, "-o", signed)
     trust = ("--trust", certificate)
     assert answers(verified(signed, *trust)) == ("valid", None, [("vouched-subset", True)])
@@ -196,21 +179,11 @@ def test_a_certificate_made_by_openssl_vouches(certified, tmp_path):
 
 @pytest.mark.needs("openssl")
 def test_both_kinds_of_signature_can_be_combined(certified, keys, tmp_path):
-    key, certificate = certified
+    words = vouching_flags(*certified)
     vouched, both = tmp_path / "vouched.wbn", tmp_path / "both.swbn"
-    words = [
-        "--certificate",
-        certificate,
-        "--key",
-        key,
-        "--validity-url",
-        "https://example.com/v",
-        "--profile",
-        "compat",
-    ]
     headgate("sign", VECTORS / "small_b1.wbn", *words, "-o", vouched)
     headgate("integrity", "add", vouched, "--key", keys["ed"], "-o", both, "--profile", "compat")
-    found = verified(both, "--trust", certificate)
+    found = verified(both, "--trust", certified[1])
     assert [signature["kind"] for signature in found["signatures"]] == ["integrity-block", "vouched-subset"]
     assert found["valid"]
     before = both.read_bytes()
@@ -220,47 +193,11 @@ def test_both_kinds_of_signature_can_be_combined(certified, keys, tmp_path):
 
 @pytest.mark.needs("openssl", "node-wbn")
 def test_wbn_reads_signed_responses(certified, tmp_path):
-    key, certificate = certified
     signed = tmp_path / "signed.wbn"
-    words = [
-        "--certificate",
-        certificate,
-        "--key",
-        key,
-        "--validity-url",
-        "https://example.com/v",
-        "--profile",
-        "compat",
-    ]
-    headgate("sign", VECTORS / "small_b1.wbn", *words, "-o", signed)
-    reader = Path(__file__).parent / "node" / "bundles.mjs"
-    command = [servers.find_program("node"), reader, servers.NODE_MODULES / "wbn"]
-    task = json.dumps({"task": "read", "bundle": base64.b64encode(signed.read_bytes()).decode()})
-    done = subprocess.run(list(map(str, command)), input=f"{task}\n", capture_output=True, text=True, check=True)
-    answer = json.loads(done.stdout)["answer"]
+    headgate("sign", VECTORS / "small_b1.wbn", *vouching_flags(*certified), "-o", signed)
+    with NodeProcess("bundles.mjs", "wbn") as wbn:
+        answer = wbn("read", bundle=base64.b64encode(signed.read_bytes()).decode())
     with open_bundle(signed, profile="compat") as bundle:
         assert set(answer["responses"]) == set(bundle.metadata.requests)
         for url, read in answer["responses"].items():
             assert read["headers"] == bundle.response(url).stored_headers
-
-
-@pytest.mark.parametrize(
-    ("words", "stderr"),
-    [
-        (["--key", "{certificate}"], "the key is a certificate"),
-        (["--key", "{bundle}"], "the key is not PEM"),
-        (["--key", "{none}"], "No such file"),
-        (["--key", "{encrypted}"], "the private key is encrypted"),
-        (["--key", "{p384}"], "only Ed25519 and P-256"),
-    ],
-)
-def test_a_wrong_key_is_a_one_line_error(tmp_path, words, stderr):
-    files = {name: tmp_path / name for name in ("certificate", "encrypted", "p384", "none")}
-    files["certificate"].write_bytes(signers.certificate_pem(signers.certificate()))
-    files["encrypted"].write_bytes(signers.pem(signers.ed(), passphrase=b"secret"))
-    files["p384"].write_bytes(signers.pem(signers.p384()))
-    named = [word.format(bundle=VECTORS / "small_b1.wbn", **files) for word in words]
-    out = tmp_path / "out.swbn"
-    message = headgate("sign", VECTORS / "small_b2.wbn", "--integrity-block", *named, "-o", out, code=2)
-    assert stderr in message
-    assert not out.exists()

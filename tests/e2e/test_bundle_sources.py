@@ -1,5 +1,6 @@
 """Sources into bundles with the whole command: what a real crawler archived, what a browser saved, a site on disk."""
 
+import base64
 import gzip
 import hashlib
 import json
@@ -12,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import brotli
 import pytest
 
-from tests import servers
 from tests.e2e import programs
+from tests.e2e.node_process import NodeProcess
 
 BASE = "https://example.com/"
 PROGRAM = [sys.executable, "-m", "headgate", "bundle"]
@@ -109,15 +110,9 @@ def test_each_client_gets_a_coding_that_it_accepts(site, tmp_path):
 def test_wbn_reads_the_bundle_of_a_site(site, tmp_path):
     root, files = site
     created(tmp_path / "site.wbn", "--dir", root, "--base-url", BASE)
-    script = (
-        "const { Bundle } = await import(process.argv[2] + '/lib/wbn.js');"
-        "const bundle = new Bundle((await import('node:fs')).readFileSync(process.argv[1]));"
-        "const all = bundle.urls.map((url) => [url, Buffer.from(bundle.getResponse(url).body).toString('base64')]);"
-        "console.log(JSON.stringify(all));"
-    )
-    command = ["node", "--input-type=module", "-e", script, tmp_path / "site.wbn", servers.NODE_MODULES / "wbn"]
-    done = subprocess.run(command, capture_output=True, timeout=programs.PATIENCE, check=True)
-    assert len(json.loads(done.stdout)) == len(files) + 2
+    with NodeProcess("bundles.mjs", "wbn") as wbn:
+        found = wbn("read", bundle=base64.b64encode((tmp_path / "site.wbn").read_bytes()).decode())
+    assert len(found["responses"]) == len(files) + 2
 
 
 def har_entry(url, content, *, status=200, method="GET", headers=()):

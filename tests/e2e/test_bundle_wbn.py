@@ -3,10 +3,7 @@
 import base64
 import hashlib
 import io
-import json
 import random
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -15,28 +12,16 @@ from headgate.bundle.conversion import convert, rebase
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format.cbor import encode
 from headgate.errors import ConfigurationError
-from tests import servers
+from tests.e2e.node_process import NodeProcess
 
 pytestmark = pytest.mark.needs("node-wbn")
-SCRIPT = Path(__file__).parent / "node" / "bundles.mjs"
 PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"
 BOUNDARIES = [0, 1, 22, 23, 24, 25, 254, 255, 256, 257, 65_535, 65_536]
 """Lengths around which a CBOR head grows."""
 
 
-class Wbn:
-    """One Node.js process that writes and reads bundles for us."""
-
-    def __init__(self, process):
-        self.process = process
-
-    def __call__(self, task, **rest):
-        self.process.stdin.write(json.dumps({"task": task, **rest}) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        if "error" in answer:
-            raise ValueError(answer["error"])
-        return answer["answer"]
+class Wbn(NodeProcess):
+    """Writes and reads bundles with wbn."""
 
     def write(self, version, steps):
         return base64.b64decode(self("write", version=version, steps=steps))
@@ -47,14 +32,8 @@ class Wbn:
 
 @pytest.fixture(scope="module")
 def wbn():
-    command = [servers.find_program("node"), SCRIPT, servers.NODE_MODULES / "wbn"]
-    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield Wbn(process)
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
+    with Wbn("bundles.mjs", "wbn") as process:
+        yield process
 
 
 def as_sent(value):
