@@ -18,7 +18,7 @@ from hyperframe.frame import GoAwayFrame, HeadersFrame, SettingsFrame
 from tests import servers
 from tests.e2e.gateway_setup import PATIENCE
 from tests.e2e.http2_attacks import ATTACKS, PREFACE, Attack
-from tests.e2e.http2_client import WIDEST, Http2Client, bounded, http2_at
+from tests.e2e.http2_client import WIDEST, Http2Client, async_test, http2_at
 from tests.e2e.tunnels import Target, client_context, listener_context, target_running
 
 GROWTH = 96 << 20
@@ -122,16 +122,14 @@ async def answer_to(attack: Attack, proxy: Proxy, port: int) -> GoAwayFrame:
         return await client.final_goaway()
 
 
-def test_an_attack_is_closed(proxy: Proxy) -> None:
-    async def check() -> None:
-        async with target_running() as port, watched(proxy, port) as bystander:
-            for name, attack in ATTACKS.items():
-                goaway = await answer_to(attack, proxy, port)
-                assert goaway.error_code in attack.codes, (name, goaway)
-                assert attack.word in goaway.additional_data.decode(), name
-                await bystander.served()
-
-    asyncio.run(check())
+@async_test
+async def test_an_attack_is_closed(proxy: Proxy) -> None:
+    async with target_running() as port, watched(proxy, port) as bystander:
+        for name, attack in ATTACKS.items():
+            goaway = await answer_to(attack, proxy, port)
+            assert goaway.error_code in attack.codes, (name, goaway)
+            assert attack.word in goaway.additional_data.decode(), name
+            await bystander.served()
 
 
 async def never_reads(target: Target) -> None:
@@ -155,7 +153,8 @@ async def many(proxy: Proxy, count: int, stack: AsyncExitStack, **settings: Any)
     return [await stack.enter_async_context(client) for client in connecting]
 
 
-def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
+@async_test
+async def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
     """Each tunnel receives repeatedly what its windows allow, and none of it is forwarded."""
 
     async def fill(client: Http2Client, port: int) -> None:
@@ -165,76 +164,65 @@ def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> N
                 await client.send_data(tunnel, bytes(min(tunnel.window, client.window)))
             await client.ping()
 
-    async def check() -> None:
-        async with (
-            target_running(never_reads) as stuck,
-            target_running() as port,
-            watched(proxy, port) as bystander,
-            AsyncExitStack() as stack,
-        ):
-            clients = await many(proxy, 20, stack)
-            await asyncio.gather(*(fill(client, stuck) for client in clients))
+    async with (
+        target_running(never_reads) as stuck,
+        target_running() as port,
+        watched(proxy, port) as bystander,
+        AsyncExitStack() as stack,
+    ):
+        clients = await many(proxy, 20, stack)
+        await asyncio.gather(*(fill(client, stuck) for client in clients))
+        await bystander.served()
+
+
+@async_test
+async def test_clients_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
+    """Each has windows as wide as there are, and targets that pour."""
+    async with (
+        target_running(pours) as pouring,
+        target_running() as port,
+        watched(proxy, port) as bystander,
+        AsyncExitStack() as stack,
+    ):
+        clients = await many(proxy, 50, stack, settings={SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST})
+        for client in clients:
+            client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for _ in range(4):
+                client.ask(pouring)
+        for _ in range(30):
             await bystander.served()
 
-    asyncio.run(bounded(check()))
 
-
-def test_clients_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
-    """Each has windows as wide as there are, and targets that pour."""
-
-    async def check() -> None:
-        async with (
-            target_running(pours) as pouring,
-            target_running() as port,
-            watched(proxy, port) as bystander,
-            AsyncExitStack() as stack,
-        ):
-            clients = await many(proxy, 50, stack, settings={SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST})
-            for client in clients:
-                client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
-                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-                for _ in range(4):
-                    client.ask(pouring)
-            for _ in range(30):
-                await bystander.served()
-
-    asyncio.run(bounded(check()))
-
-
-def test_windows_of_one_byte(proxy: Proxy) -> None:
+@async_test
+async def test_windows_of_one_byte(proxy: Proxy) -> None:
     """Each byte is allowed for by itself, in many tunnels."""
-
-    async def check() -> None:
-        async with (
-            target_running(pours) as pouring,
-            target_running() as port,
-            watched(proxy, port) as bystander,
-            http2_at(proxy.address, client_context(), settings={SettingsFrame.INITIAL_WINDOW_SIZE: 1}) as client,
-        ):
-            tunnels = [await client.open(pouring) for _ in range(100)]
-            for _ in range(50):
-                await bystander.served()
-            assert all(tunnel.received for tunnel in tunnels)
-
-    asyncio.run(bounded(check()))
+    async with (
+        target_running(pours) as pouring,
+        target_running() as port,
+        watched(proxy, port) as bystander,
+        http2_at(proxy.address, client_context(), settings={SettingsFrame.INITIAL_WINDOW_SIZE: 1}) as client,
+    ):
+        tunnels = [await client.open(pouring) for _ in range(100)]
+        for _ in range(50):
+            await bystander.served()
+        assert all(tunnel.received for tunnel in tunnels)
 
 
 @pytest.mark.deep
-def test_windows_of_no_byte(proxy: Proxy) -> None:
-    async def check() -> None:
-        async with (
-            target_running(pours) as pouring,
-            target_running() as port,
-            watched(proxy, port) as bystander,
-            AsyncExitStack() as stack,
-        ):
-            for client in await many(proxy, 3, stack, settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}):
-                tunnels = [await client.open(pouring) for _ in range(100)]
-            for _ in range(20):
-                await bystander.served()
-            assert not any(tunnel.received for tunnel in tunnels)
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_windows_of_no_byte(proxy: Proxy) -> None:
+    async with (
+        target_running(pours) as pouring,
+        target_running() as port,
+        watched(proxy, port) as bystander,
+        AsyncExitStack() as stack,
+    ):
+        for client in await many(proxy, 3, stack, settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}):
+            tunnels = [await client.open(pouring) for _ in range(100)]
+        for _ in range(20):
+            await bystander.served()
+        assert not any(tunnel.received for tunnel in tunnels)
 
 
 SETTLED = PREFACE + SettingsFrame(0).serialize()
@@ -247,13 +235,11 @@ UNFINISHED = (
 )
 
 
-def test_unfinished_frames_time_out(proxy: Proxy) -> None:
-    async def check() -> None:
-        async with target_running() as port, watched(proxy, port), AsyncExitStack() as stack:
-            clients = await many(proxy, 10 * len(UNFINISHED), stack, greet=False)
-            for client, begun in zip(clients, itertools.cycle(UNFINISHED), strict=False):
-                client.send(begun)
-            for client in clients:
-                assert (await client.final_goaway()).error_code == 11
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_unfinished_frames_time_out(proxy: Proxy) -> None:
+    async with target_running() as port, watched(proxy, port), AsyncExitStack() as stack:
+        clients = await many(proxy, 10 * len(UNFINISHED), stack, greet=False)
+        for client, begun in zip(clients, itertools.cycle(UNFINISHED), strict=False):
+            client.send(begun)
+        for client in clients:
+            assert (await client.final_goaway()).error_code == 11

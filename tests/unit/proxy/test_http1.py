@@ -14,6 +14,7 @@ from headgate.proxy.http1 import (
     response_head,
 )
 from headgate.proxy.net.poller import READ, WRITE
+from tests.e2e.http2_client import async_test
 from tests.unit.proxy.stubs import StubServices, StubSocket
 
 CONNECT = b"CONNECT a.example:443 HTTP/1.1\r\n\r\n"
@@ -122,21 +123,18 @@ async def cause(world: World, event: ConnectionEvent) -> None:
 
 
 @pytest.mark.parametrize("row", EXPECTED, ids="-".join)
-def test_each_row_of_the_table(row: tuple[str, str]) -> None:
+@async_test
+async def test_each_row_of_the_table(row: tuple[str, str]) -> None:
     state, event, expected = ConnectionState[row[0]], ConnectionEvent[row[1]], ConnectionState[EXPECTED[row]]
-
-    async def check() -> None:
-        world = World()
-        await bring_to(world, state)
-        await cause(world, event)
-        assert world.connection.state is expected
-        is_over = expected in {ConnectionState.CLOSED, ConnectionState.HANDED_OVER}
-        assert (world.services.closed == [world.connection]) == is_over
-        assert world.socket.closed == (expected is ConnectionState.CLOSED)
-        assert bool(world.services.tunnels) == (event is ConnectionEvent.ACCEPTED)
-        world.connection.abort()
-
-    asyncio.run(check())
+    world = World()
+    await bring_to(world, state)
+    await cause(world, event)
+    assert world.connection.state is expected
+    is_over = expected in {ConnectionState.CLOSED, ConnectionState.HANDED_OVER}
+    assert (world.services.closed == [world.connection]) == is_over
+    assert world.socket.closed == (expected is ConnectionState.CLOSED)
+    assert bool(world.services.tunnels) == (event is ConnectionEvent.ACCEPTED)
+    world.connection.abort()
 
 
 def test_the_table_has_no_other_rows() -> None:
@@ -144,17 +142,15 @@ def test_the_table_has_no_other_rows() -> None:
 
 
 @pytest.mark.parametrize("state", [ConnectionState.HANDED_OVER, ConnectionState.CLOSED])
-def test_nothing_changes_a_final_state(state: ConnectionState) -> None:
-    async def check() -> None:
-        world = World()
-        await bring_to(world, state)
-        world.connection.expire()
-        world.connection.drain()
-        world.connection.ready(WRITE)
-        assert world.connection.state is state
-        assert len(world.services.closed) == 1
-
-    asyncio.run(check())
+@async_test
+async def test_nothing_changes_a_final_state(state: ConnectionState) -> None:
+    world = World()
+    await bring_to(world, state)
+    world.connection.expire()
+    world.connection.drain()
+    world.connection.ready(WRITE)
+    assert world.connection.state is state
+    assert len(world.services.closed) == 1
 
 
 def lost(world: World) -> None:
@@ -169,45 +165,41 @@ def ended(world: World) -> None:
 
 @pytest.mark.parametrize("leave", [lost, ended])
 @pytest.mark.parametrize("state", [ConnectionState.READING, ConnectionState.DECIDING, ConnectionState.LINGERING])
-def test_a_client_that_leaves_is_noticed_in_every_state(leave: Callable[[World], None], state: ConnectionState) -> None:
-    async def check() -> None:
-        world = World()
-        await bring_to(world, state)
-        leave(world)
-        assert world.connection.state is ConnectionState.CLOSED
-        await asyncio.sleep(0)
-        assert world.outcome.cancelled() == (state is ConnectionState.DECIDING)
-
-    asyncio.run(check())
-
-
-def test_a_tunnel_for_a_client_that_has_left_is_closed() -> None:
-    async def check() -> None:
-        world = World()
-        closed: list[tuple[object, ...]] = []
-        await bring_to(world, ConnectionState.DECIDING)
-        world.socket.error = ConnectionResetError()
-        outcome = AcceptedConnect(socket=StubSocket(), on_closed=lambda *told: closed.append(told))  # type: ignore[arg-type]
-        await world.decided(outcome)
-        assert closed == [(0, 0, "client_gone")]
-        assert outcome.socket.closed  # type: ignore[attr-defined]
-        assert (world.connection.state, world.services.tunnels) == (ConnectionState.CLOSED, [])
-
-    asyncio.run(check())
+@async_test
+async def test_a_client_that_leaves_is_noticed_in_every_state(
+    leave: Callable[[World], None], state: ConnectionState
+) -> None:
+    world = World()
+    await bring_to(world, state)
+    leave(world)
+    assert world.connection.state is ConnectionState.CLOSED
+    await asyncio.sleep(0)
+    assert world.outcome.cancelled() == (state is ConnectionState.DECIDING)
 
 
-def test_a_head_has_a_deadline_of_its_own() -> None:
-    async def check() -> None:
-        world = World()
-        timeouts, now = world.services.timeouts, world.services.loop_state.now
-        assert world.connection.deadline == now + timeouts.idle
-        for piece in (b"\r\n", b"CONN", b"ECT"):
-            world.receive(piece)
-            assert world.connection.deadline == now + timeouts.head
-            world.services.loop_state.now += 1
-        world.connection.abort()
+@async_test
+async def test_a_tunnel_for_a_client_that_has_left_is_closed() -> None:
+    world = World()
+    closed: list[tuple[object, ...]] = []
+    await bring_to(world, ConnectionState.DECIDING)
+    world.socket.error = ConnectionResetError()
+    outcome = AcceptedConnect(socket=StubSocket(), on_closed=lambda *told: closed.append(told))  # type: ignore[arg-type]
+    await world.decided(outcome)
+    assert closed == [(0, 0, "client_gone")]
+    assert outcome.socket.closed  # type: ignore[attr-defined]
+    assert (world.connection.state, world.services.tunnels) == (ConnectionState.CLOSED, [])
 
-    asyncio.run(check())
+
+@async_test
+async def test_a_head_has_a_deadline_of_its_own() -> None:
+    world = World()
+    timeouts, now = world.services.timeouts, world.services.loop_state.now
+    assert world.connection.deadline == now + timeouts.idle
+    for piece in (b"\r\n", b"CONN", b"ECT"):
+        world.receive(piece)
+        assert world.connection.deadline == now + timeouts.head
+        world.services.loop_state.now += 1
+    world.connection.abort()
 
 
 def test_a_refusal_is_a_message() -> None:

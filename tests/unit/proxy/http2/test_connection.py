@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 import ssl
+from types import SimpleNamespace
 
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
@@ -13,346 +14,300 @@ from headgate.proxy.connect import RefusedConnect, TunnelLimits
 from headgate.proxy.http2 import connection as module
 from headgate.proxy.net.poller import READ, WRITE
 from headgate.proxy.services import Timeouts
-from tests.e2e.http2_client import PREFACE, WIDEST, bounded
+from tests.e2e.http2_client import PREFACE, WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
-from tests.unit.proxy.http2.connected import connected
+from tests.unit.proxy.http2.connected import Connected, connected
 
 ENHANCE_YOUR_CALM = 11
 
 
-def test_settings_are_sent_first() -> None:
-    async def check() -> None:
-        async with connected(client={"greet": False}) as pair:
-            await pair.client.until(lambda: pair.client.settings)
-            assert pair.client.settings == {2: 0, 3: 256, 5: 1 << 18, 6: 1 << 14}
-
-    asyncio.run(bounded(check()))
-
-
-def test_an_idle_connection_is_closed() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            quiet = pair.server.timeouts.idle
-            pair.advance(quiet - 1)
-            tunnel = await pair.client.open(port)
-            pair.advance(quiet + 1)
-            pair.client.end(tunnel)
-            await pair.client.ended(tunnel)
-            pair.advance(quiet - 1)
-            await pair.client.ping()
-            pair.advance(2)
-            assert (await pair.client.final_goaway()).error_code == 0
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_an_idle_connection_is_closed() -> None:
+    async with target_running() as port, connected() as pair:
+        quiet = pair.server.timeouts.idle
+        pair.advance(quiet - 1)
+        tunnel = await pair.client.open(port)
+        pair.advance(quiet + 1)
+        pair.client.end(tunnel)
+        await pair.client.ended(tunnel)
+        pair.advance(quiet - 1)
+        await pair.client.ping()
+        pair.advance(2)
+        assert (await pair.client.final_goaway()).error_code == 0
 
 
-def test_each_tunnel_has_its_own_deadline() -> None:
-    async def check() -> None:
-        decision = StubDecision(TunnelLimits(idle=5))
-        async with target_running() as port, connected(decision) as pair:
-            first = await pair.client.open(port)
-            decision.limits = TunnelLimits(idle=60, max_seconds=9)
-            second = await pair.client.open(port)
-            pair.advance(4)
-            await pair.client.send_data(first, b"x")
-            await pair.client.receive(first, 1)
-            pair.advance(4)
-            await pair.client.ping()
-            assert (first.code, second.code) == (None, None)
-            pair.advance(1)
-            assert await pair.client.was_reset(first) == await pair.client.was_reset(second) == 8
-            assert [why for _, _, why in decision.closed] == ["idle", "max_seconds"]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_each_tunnel_has_its_own_deadline() -> None:
+    decision = StubDecision(TunnelLimits(idle=5))
+    async with target_running() as port, connected(decision) as pair:
+        first = await pair.client.open(port)
+        decision.limits = TunnelLimits(idle=60, max_seconds=9)
+        second = await pair.client.open(port)
+        pair.advance(4)
+        await pair.client.send_data(first, b"x")
+        await pair.client.receive(first, 1)
+        pair.advance(4)
+        await pair.client.ping()
+        assert (first.code, second.code) == (None, None)
+        pair.advance(1)
+        assert await pair.client.was_reset(first) == await pair.client.was_reset(second) == 8
+        assert [why for _, _, why in decision.closed] == ["idle", "max_seconds"]
 
 
-def test_incomplete_frames_and_heads_time_out() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            pair.client.send(PingFrame(0).serialize()[:-1])
-            await until(lambda: pair.connection._engine.incomplete_input)
-            pair.advance(pair.server.timeouts.head - 1)
-            pair.client.send(b"\0")
-            await pair.client.until(lambda: pair.client.pings)
-            pair.advance(2)
-            pair.client.send_frames(HeadersFrame(99, data=b"abc"))
-            await until(lambda: pair.connection._engine.incomplete_input)
-            pair.client.send_frames()
-            pair.advance(pair.server.timeouts.head + 1)
-            assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
-            assert tunnel.code is None
-            assert pair.decision.closed == [(0, 0, "client_gone")]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_incomplete_frames_and_heads_time_out() -> None:
+    async with target_running() as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        pair.client.send(PingFrame(0).serialize()[:-1])
+        await until(lambda: pair.connection._engine.incomplete_input)
+        pair.advance(pair.server.timeouts.head - 1)
+        pair.client.send(b"\0")
+        await pair.client.until(lambda: pair.client.pings)
+        pair.advance(2)
+        pair.client.send_frames(HeadersFrame(99, data=b"abc"))
+        await until(lambda: pair.connection._engine.incomplete_input)
+        pair.client.send_frames()
+        pair.advance(pair.server.timeouts.head + 1)
+        assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
+        assert tunnel.code is None
+        assert pair.decision.closed == [(0, 0, "client_gone")]
 
 
-def test_input_after_goaway_is_discarded() -> None:
-    async def check() -> None:
-        async with connected() as pair:
-            pair.client.send_frames(DataFrame(5, data=b"x"))
-            await pair.client.final_goaway()
-            assert pair.server.connections
-            pair.client.send(bytes(1 << 20))
-            pair.client.ask("a.example:443")
-            await asyncio.sleep(0.05)
-            assert (pair.decision.requests, pair.connection.tunnels) == ([], 0)
-            assert pair.server.connections
-            pair.advance(pair.server.timeouts.linger)
-            assert not pair.server.connections
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_input_after_goaway_is_discarded() -> None:
+    async with connected() as pair:
+        pair.client.send_frames(DataFrame(5, data=b"x"))
+        await pair.client.final_goaway()
+        assert pair.server.connections
+        pair.client.send(bytes(1 << 20))
+        pair.client.ask("a.example:443")
+        await asyncio.sleep(0.05)
+        assert (pair.decision.requests, pair.connection.tunnels) == ([], 0)
+        assert pair.server.connections
+        pair.advance(pair.server.timeouts.linger)
+        assert not pair.server.connections
 
 
-def test_a_client_that_does_not_read_responses_is_disconnected() -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        decision.refusals["no.example:443"] = RefusedConnect(status=403, fields=[("x", "y" * 300)], reason="host")
+@async_test
+async def test_a_client_that_does_not_read_responses_is_disconnected() -> None:
+    decision = StubDecision()
+    decision.refusals["no.example:443"] = RefusedConnect(status=403, fields=[("x", "y" * 300)], reason="host")
 
-        async def pour(target: object) -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    target.writer.write(bytes(1 << 16))  # type: ignore[attr-defined]
-                    await target.writer.drain()  # type: ignore[attr-defined]
+    async def pour(target: object) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                target.writer.write(bytes(1 << 16))  # type: ignore[attr-defined]
+                await target.writer.drain()  # type: ignore[attr-defined]
 
-        wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
-        async with target_running(pour) as port, connected(decision, client=wide) as pair:
-            pair.client.ask(port)
-            pair.client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: pair.connection._send_buffer.is_blocked)
-            while pair.connection._is_active:
-                pair.client.ask("no.example:443")
-                await asyncio.sleep(0)
-            assert len(pair.connection._engine.output) > 1 << 16
-            pair.client.writer.transport.resume_reading()  # type: ignore[attr-defined]
-            assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
-
-    asyncio.run(bounded(check()))
+    wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
+    async with target_running(pour) as port, connected(decision, client=wide) as pair:
+        pair.client.ask(port)
+        pair.client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: pair.connection._send_buffer.is_blocked)
+        while pair.connection._is_active:
+            pair.client.ask("no.example:443")
+            await asyncio.sleep(0)
+        assert len(pair.connection._engine.output) > 1 << 16
+        pair.client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
 
 
-def test_a_client_that_stops_reading_is_disconnected() -> None:
-    async def check() -> None:
-        wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
-        payload = bytes(1 << 22)
+@async_test
+async def test_a_client_that_stops_reading_is_disconnected() -> None:
+    wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
+    payload = bytes(1 << 22)
 
-        async def pour(target: object) -> None:
-            target.writer.write(payload)  # type: ignore[attr-defined]
-            await target.reader.read()  # type: ignore[attr-defined]
+    async def pour(target: object) -> None:
+        target.writer.write(payload)  # type: ignore[attr-defined]
+        await target.reader.read()  # type: ignore[attr-defined]
 
-        async with target_running(pour) as port, connected(StubDecision(TunnelLimits(idle=5)), client=wide) as pair:
-            pair.client.ask(port)
-            pair.client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: pair.connection._send_buffer.is_blocked)
-            await asyncio.sleep(0.05)
-            pair.advance(5)
-            assert pair.decision.closed[0][2] == "idle"
-            pair.advance(pair.server.timeouts.idle)
-            assert not pair.connection._is_active
-            assert pair.server.connections
-            pair.advance(pair.server.timeouts.linger)
-            assert not pair.server.connections
-            assert pair.server.loop_state.buffered == 0
-
-    asyncio.run(bounded(check()))
+    async with target_running(pour) as port, connected(StubDecision(TunnelLimits(idle=5)), client=wide) as pair:
+        pair.client.ask(port)
+        pair.client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: pair.connection._send_buffer.is_blocked)
+        await asyncio.sleep(0.05)
+        pair.advance(5)
+        assert pair.decision.closed[0][2] == "idle"
+        pair.advance(pair.server.timeouts.idle)
+        assert not pair.connection._is_active
+        assert pair.server.connections
+        pair.advance(pair.server.timeouts.linger)
+        assert not pair.server.connections
+        assert pair.server.loop_state.buffered == 0
 
 
 @pytest.mark.parametrize("echo", [False, True])
-def test_the_shutdown_waits_for_requests_in_flight(echo: bool) -> None:
-    async def check() -> None:
-        async with connected() as pair:
-            if not echo:
-                pair.client._greeted = False  # it answers nothing any more
-                pair.client._handle = lambda frame: (  # type: ignore[method-assign]
-                    pair.client.goaways.append(frame) if frame.type == 7 else None
-                )
-            pair.connection.drain()
-            pair.connection.drain()
-            if not echo:
-                await pair.client.until(lambda: pair.client.goaways)
-                await asyncio.sleep(0.05)
-                assert len(pair.client.goaways) == 1
-                pair.advance(module._ROUND_TRIP)
-            await pair.client.final_goaway()
-            assert [goaway.last_stream_id for goaway in pair.client.goaways] == [WIDEST, 0]
-
-    asyncio.run(bounded(check()))
-
-
-def test_closing_twice_sends_one_goaway() -> None:
-    async def check() -> None:
-        async with connected() as pair:
-            pair.client.send_frames(DataFrame(5, data=b"x"))
-            await pair.client.final_goaway()
-            pair.connection.drain()
-            pair.connection.close(module.ErrorCode.NO_ERROR, "again")
-            pair.connection.finish_turn()
-            pair.connection.abort()
-            pair.connection.abort()
-            assert not pair.server.connections
+@async_test
+async def test_the_shutdown_waits_for_requests_in_flight(echo: bool) -> None:
+    async with connected() as pair:
+        if not echo:
+            pair.client._greeted = False  # it answers nothing any more
+            pair.client._handle = lambda frame: (  # type: ignore[method-assign]
+                pair.client.goaways.append(frame) if frame.type == 7 else None
+            )
+        pair.connection.drain()
+        pair.connection.drain()
+        if not echo:
+            await pair.client.until(lambda: pair.client.goaways)
+            await asyncio.sleep(0.05)
             assert len(pair.client.goaways) == 1
-
-    asyncio.run(bounded(check()))
-
-
-def test_abort_closes_tunnels() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            pair.connection.abort()
-            assert (await pair.client.final_goaway()).last_stream_id == tunnel.number
-            assert tunnel.code == 8
-            assert pair.decision.closed == [(0, 0, "drained")]
-
-    asyncio.run(bounded(check()))
+            pair.advance(module._ROUND_TRIP)
+        await pair.client.final_goaway()
+        assert [goaway.last_stream_id for goaway in pair.client.goaways] == [WIDEST, 0]
 
 
-def test_a_lost_client_is_noticed_when_reading() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            await pair.client.open(port)
-            pair.client.writer.transport.abort()
-            await until(lambda: not pair.server.connections)
-            assert pair.decision.closed == [(0, 0, "client_gone")]
-            pair.connection.ready(READ)
-            pair.connection.expire()
-
-    asyncio.run(bounded(check()))
-
-
-def test_a_lost_client_is_noticed_when_writing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check() -> None:
-        async def speak(target: object) -> None:
-            await target.reader.readexactly(1)  # type: ignore[attr-defined]
-            target.writer.write(b"news")  # type: ignore[attr-defined]
-
-        async with target_running(speak) as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            broken = type("Broken", (), {"send": lambda *_: (_ for _ in ()).throw(BrokenPipeError())})()
-            monkeypatch.setattr(pair.connection._send_buffer, "_socket", broken)
-            await pair.client.send_data(tunnel, b"x")
-            await until(lambda: not pair.server.connections)
-            assert pair.decision.closed[0][2] == "client_gone"
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_closing_twice_sends_one_goaway() -> None:
+    async with connected() as pair:
+        pair.client.send_frames(DataFrame(5, data=b"x"))
+        await pair.client.final_goaway()
+        pair.connection.drain()
+        pair.connection.close(module.ErrorCode.NO_ERROR, "again")
+        pair.connection.finish_turn()
+        pair.connection.abort()
+        pair.connection.abort()
+        assert not pair.server.connections
+        assert len(pair.client.goaways) == 1
 
 
-def test_a_lost_client_is_noticed_when_responding(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check() -> None:
-        async with connected() as pair:
-            broken = type("Broken", (), {"send": lambda *_: (_ for _ in ()).throw(BrokenPipeError())})()
-            monkeypatch.setattr(pair.connection._send_buffer, "_socket", broken)
-            pair.client.send_frames(PingFrame(0, opaque_data=b"12345678"))
-            await until(lambda: not pair.server.connections)
-
-    asyncio.run(bounded(check()))
-
-
-def test_the_socket_may_break_while_input_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check() -> None:
-        near, far = socket.socketpair()
-        near.settimeout(0)
-        far.close()
-        async with connected() as pair:
-            pair.client.send_frames(DataFrame(5, data=b"x"))
-            await pair.client.final_goaway()
-            pair.client.writer.transport.abort()
-            await until(lambda: not pair.server.connections)
-        near.close()
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_abort_closes_tunnels() -> None:
+    async with target_running() as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        pair.connection.abort()
+        assert (await pair.client.final_goaway()).last_stream_id == tunnel.number
+        assert tunnel.code == 8
+        assert pair.decision.closed == [(0, 0, "drained")]
 
 
-def test_the_read_size_depends_on_the_share_of_data() -> None:
-    async def check() -> None:
-        async with target_running(Target.read_all) as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            assert pair.connection._read_size == module.TLS_RECORD_SIZE
-            putting = asyncio.create_task(pair.client.send_data(tunnel, os.urandom(1 << 22)))
-            await until(lambda: pair.connection._read_size == module.READ_SIZE)
-            await putting
-            await pair.client.ping()
-            await pair.client.ping()
-            assert pair.connection._read_size == module.TLS_RECORD_SIZE
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_lost_client_is_noticed_when_reading() -> None:
+    async with target_running() as port, connected() as pair:
+        await pair.client.open(port)
+        pair.client.writer.transport.abort()
+        await until(lambda: not pair.server.connections)
+        assert pair.decision.closed == [(0, 0, "client_gone")]
+        pair.connection.ready(READ)
+        pair.connection.expire()
 
 
-def test_the_preface_has_a_deadline() -> None:
-    async def check() -> None:
-        async with connected(client={"greet": False}) as pair:
-            pair.advance(pair.server.timeouts.idle - 1)
-            pair.client.send(PREFACE[:5])
-            await until(lambda: pair.connection._incomplete_until < float("inf"))
-            pair.advance(pair.server.timeouts.head + 1)
-            assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
+def break_sending(pair: Connected, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next send to the client fail."""
 
-    asyncio.run(bounded(check()))
+    def send(_frames: memoryview) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(pair.connection._send_buffer, "_socket", SimpleNamespace(send=send))
 
 
-def test_blocked_streams_send_in_turn() -> None:
-    async def check() -> None:
-        async def pour(target: Target) -> None:
-            while True:
-                target.writer.write(bytes(1 << 18))
-                await target.writer.drain()
+@async_test
+async def test_a_lost_client_is_noticed_when_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def speak(target: Target) -> None:
+        await target.reader.readexactly(1)
+        target.writer.write(b"news")
 
-        wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
-        async with target_running(pour) as port, connected(client=wide) as pair:
-            tunnels = [await pair.client.open(port) for _ in range(4)]
-            before = [len(tunnel.received) for tunnel in tunnels]
-            await pair.client.until(lambda: sum(len(tunnel.received) for tunnel in tunnels) > sum(before) + (16 << 20))
-            had = [len(tunnel.received) - first for tunnel, first in zip(tunnels, before, strict=True)]
-            assert min(had) > sum(had) / 16
-
-    asyncio.run(bounded(check()))
+    async with target_running(speak) as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        break_sending(pair, monkeypatch)
+        await pair.client.send_data(tunnel, b"x")
+        await until(lambda: not pair.server.connections)
+        assert pair.decision.closed[0][2] == "client_gone"
 
 
-def test_the_socket_may_break_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            await pair.client.open(port)
-            real = pair.connection._socket
-
-            class Broken:
-                fileno, close, send = real.fileno, real.close, real.send
-
-                def recv_into(self, _: memoryview) -> int:
-                    raise ConnectionResetError
-
-            pair.connection._socket = Broken()  # type: ignore[assignment]
-            pair.client.send_frames(PingFrame(0, opaque_data=b"12345678"))
-            await until(lambda: not pair.server.connections)
-            assert pair.decision.closed == [(0, 0, "client_gone")]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_lost_client_is_noticed_when_responding(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected() as pair:
+        break_sending(pair, monkeypatch)
+        pair.client.send_frames(PingFrame(0, opaque_data=b"12345678"))
+        await until(lambda: not pair.server.connections)
 
 
-def test_a_connection_made_during_the_shutdown_is_told_at_once() -> None:
-    async def check() -> None:
-        async with connected(draining=True) as pair:
-            await pair.client.final_goaway()
-            assert [goaway.last_stream_id for goaway in pair.client.goaways] == [WIDEST, 0]
+@async_test
+async def test_a_client_lost_while_its_input_is_discarded_is_closed() -> None:
+    async with connected() as pair:
+        pair.client.send_frames(DataFrame(5, data=b"x"))
+        await pair.client.final_goaway()
+        pair.client.writer.transport.abort()
+        await until(lambda: not pair.server.connections)
 
-    asyncio.run(bounded(check()))
+
+@async_test
+async def test_the_read_size_depends_on_the_share_of_data() -> None:
+    async with target_running(Target.read_all) as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        assert pair.connection._read_size == module.TLS_RECORD_SIZE
+        putting = asyncio.create_task(pair.client.send_data(tunnel, os.urandom(1 << 22)))
+        await until(lambda: pair.connection._read_size == module.READ_SIZE)
+        await putting
+        await pair.client.ping()
+        await pair.client.ping()
+        assert pair.connection._read_size == module.TLS_RECORD_SIZE
 
 
-def test_each_incomplete_frame_has_its_own_deadline() -> None:
-    async def check() -> None:
-        async with connected(timeouts=Timeouts(idle=1000)) as pair:
-            ping = PingFrame(0, opaque_data=b"12345678").serialize()
-            pair.client.send(ping[:5])
-            for number in range(1, 5):
-                await until(
-                    lambda number=number: (
-                        pair.connection._engine.incomplete_input and len(pair.client.pings) == number - 1
-                    )
-                )  # type: ignore[misc]
-                pair.advance(pair.server.timeouts.head - 1)
-                pair.client.send(ping[5:] + ping[:5])
-            await until(lambda: len(pair.client.pings) == 4)
-            assert pair.connection._is_active
+@async_test
+async def test_the_preface_has_a_deadline() -> None:
+    async with connected(client={"greet": False}) as pair:
+        pair.advance(pair.server.timeouts.idle - 1)
+        pair.client.send(PREFACE[:5])
+        await until(lambda: pair.connection._incomplete_until < float("inf"))
+        pair.advance(pair.server.timeouts.head + 1)
+        assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
 
-    asyncio.run(bounded(check()))
+
+@async_test
+async def test_blocked_streams_send_in_turn() -> None:
+    async def pour(target: Target) -> None:
+        while True:
+            target.writer.write(bytes(1 << 18))
+            await target.writer.drain()
+
+    wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
+    async with target_running(pour) as port, connected(client=wide) as pair:
+        tunnels = [await pair.client.open(port) for _ in range(4)]
+        before = [len(tunnel.received) for tunnel in tunnels]
+        await pair.client.until(lambda: sum(len(tunnel.received) for tunnel in tunnels) > sum(before) + (16 << 20))
+        had = [len(tunnel.received) - first for tunnel, first in zip(tunnels, before, strict=True)]
+        assert min(had) > sum(had) / 16
+
+
+@async_test
+async def test_the_socket_may_break_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with target_running() as port, connected() as pair:
+        await pair.client.open(port)
+        real = pair.connection._socket
+
+        class Broken:
+            fileno, close, send = real.fileno, real.close, real.send
+
+            def recv_into(self, _: memoryview) -> int:
+                raise ConnectionResetError
+
+        pair.connection._socket = Broken()  # type: ignore[assignment]
+        pair.client.send_frames(PingFrame(0, opaque_data=b"12345678"))
+        await until(lambda: not pair.server.connections)
+        assert pair.decision.closed == [(0, 0, "client_gone")]
+
+
+@async_test
+async def test_a_connection_made_during_the_shutdown_is_told_at_once() -> None:
+    async with connected(draining=True) as pair:
+        await pair.client.final_goaway()
+        assert [goaway.last_stream_id for goaway in pair.client.goaways] == [WIDEST, 0]
+
+
+@async_test
+async def test_each_incomplete_frame_has_its_own_deadline() -> None:
+    async with connected(timeouts=Timeouts(idle=1000)) as pair:
+        ping = PingFrame(0, opaque_data=b"12345678").serialize()
+        pair.client.send(ping[:5])
+        for number in range(1, 5):
+            await until(
+                lambda number=number: pair.connection._engine.incomplete_input and len(pair.client.pings) == number - 1
+            )  # type: ignore[misc]
+            pair.advance(pair.server.timeouts.head - 1)
+            pair.client.send(ping[5:] + ping[:5])
+        await until(lambda: len(pair.client.pings) == 4)
+        assert pair.connection._is_active
 
 
 class ChangingKeys:
@@ -370,58 +325,49 @@ class ChangingKeys:
         return self._real.recv_into(buffer)
 
 
-def test_reading_resumes_after_a_key_update() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            pair.connection._socket = ChangingKeys(pair.connection._socket, 1)  # type: ignore[assignment]
-            await pair.client.send_data(tunnel, b"hello!")
-            assert await pair.client.receive(tunnel, 6) == b"hello!"
-            assert pair.connection._socket.times == 0  # type: ignore[attr-defined]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_reading_resumes_after_a_key_update() -> None:
+    async with target_running() as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        pair.connection._socket = ChangingKeys(pair.connection._socket, 1)  # type: ignore[assignment]
+        await pair.client.send_data(tunnel, b"hello!")
+        assert await pair.client.receive(tunnel, 6) == b"hello!"
+        assert pair.connection._socket.times == 0  # type: ignore[attr-defined]
 
 
-def test_a_client_lost_during_a_key_update_is_closed() -> None:
-    async def check() -> None:
-        async with connected() as pair:
-            pair.connection._socket = ChangingKeys(pair.connection._socket, 2)  # type: ignore[assignment]
-            pair.connection._read()
-            assert pair.connection._events == WRITE
-            pair.connection.finish_turn()
-            pair.connection.ready(READ)
-            assert not pair.server.connections
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_client_lost_during_a_key_update_is_closed() -> None:
+    async with connected() as pair:
+        pair.connection._socket = ChangingKeys(pair.connection._socket, 2)  # type: ignore[assignment]
+        pair.connection._read()
+        assert pair.connection._events == WRITE
+        pair.connection.finish_turn()
+        pair.connection.ready(READ)
+        assert not pair.server.connections
 
 
-def test_the_shutdown_waits_until_the_client_has_received_everything() -> None:
+@async_test
+async def test_the_shutdown_waits_until_the_client_has_received_everything() -> None:
     """Where the socket were closed with something unread, what was not yet sent would be lost to a reset."""
-
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            assert pair.connection.tunnels == 1
-            ending = asyncio.create_task(pair.server.drain(60))
-            await pair.client.until(lambda: pair.client.goaways)
-            await pair.client.send_data(tunnel, b"all of it", end=True)
-            assert await pair.client.ended(tunnel) == b"all of it"
-            await pair.client.final_goaway()
-            assert (pair.connection.tunnels, ending.done()) == (1, False)
-            pair.client.writer.close()
-            assert await ending == 0
-            assert pair.connection.tunnels == 0
-
-    asyncio.run(bounded(check()))
+    async with target_running() as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        assert pair.connection.tunnels == 1
+        ending = asyncio.create_task(pair.server.drain(60))
+        await pair.client.until(lambda: pair.client.goaways)
+        await pair.client.send_data(tunnel, b"all of it", end=True)
+        assert await pair.client.ended(tunnel) == b"all of it"
+        await pair.client.final_goaway()
+        assert (pair.connection.tunnels, ending.done()) == (1, False)
+        pair.client.writer.close()
+        assert await ending == 0
+        assert pair.connection.tunnels == 0
 
 
-def test_tunnels_closed_before_the_shutdown_do_not_delay_it() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            await pair.client.send_data(tunnel, b"", end=True)
-            await pair.client.ended(tunnel)
-            await pair.client.ping()
-            assert await pair.server.drain(60) == 0
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_tunnels_closed_before_the_shutdown_do_not_delay_it() -> None:
+    async with target_running() as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        await pair.client.send_data(tunnel, b"", end=True)
+        await pair.client.ended(tunnel)
+        await pair.client.ping()
+        assert await pair.server.drain(60) == 0

@@ -11,7 +11,7 @@ from hyperframe.frame import (
 
 from headgate.proxy.http2.limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
 from headgate.proxy.net.poller import MAX_BUFFERED
-from tests.e2e.http2_client import WIDEST, bounded
+from tests.e2e.http2_client import WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.http2.connected import connected
 
@@ -19,138 +19,121 @@ PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 1, 3, 6
 
 
 @pytest.mark.parametrize("ending", ["reset", "trailers"])
-def test_no_window_update_for_a_stream_closed_in_the_same_read(ending: str) -> None:
+@async_test
+async def test_no_window_update_for_a_stream_closed_in_the_same_read(ending: str) -> None:
     """9113 5.1: "An endpoint MUST NOT send frames other than PRIORITY on a closed stream." """
+    async with target_running() as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        pair.client.send_frames(DataFrame(tunnel.number, data=bytes(16_000)))
+        await pair.client.ping()
+        pair.client.send_frames(DataFrame(tunnel.number, data=bytes(4_000)))
+        await pair.client.ping()
+        assert tunnel.window == INITIAL_WINDOW  # it is opened anew after half of it, which the next frame reaches
+        end = pair.client.head(tunnel.number, [("more", "1")], "END_STREAM")
+        last = RstStreamFrame(tunnel.number, error_code=8) if ending == "reset" else end
+        pair.client.send_frames(DataFrame(tunnel.number, data=bytes(13_000)), last)
+        await pair.client.ping()
+        assert pair.decision.closed
+        assert tunnel.window == INITIAL_WINDOW
 
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            pair.client.send_frames(DataFrame(tunnel.number, data=bytes(16_000)))
+
+@async_test
+async def test_late_data_is_returned_to_the_connection_window() -> None:
+    async with target_running() as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        pair.client.reset(tunnel)
+        for _ in range(8):
+            pair.client.send_frames(DataFrame(tunnel.number, data=bytes(10_000)))
+            pair.client.window -= 10_000
             await pair.client.ping()
-            pair.client.send_frames(DataFrame(tunnel.number, data=bytes(4_000)))
+        assert pair.client.window > 0
+        assert pair.connection._held == 0
+
+
+@async_test
+async def test_window_growth_is_shared_by_all_connections() -> None:
+    async with target_running(Target.read_all) as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        for _ in range(80):
+            await pair.client.send_data(tunnel, bytes(50_000))
             await pair.client.ping()
-            assert tunnel.window == INITIAL_WINDOW  # it is opened anew after half of it, which the next frame reaches
-            end = pair.client.head(tunnel.number, [("more", "1")], "END_STREAM")
-            last = RstStreamFrame(tunnel.number, error_code=8) if ending == "reset" else end
-            pair.client.send_frames(DataFrame(tunnel.number, data=bytes(13_000)), last)
+        shared = pair.connection._buffers
+        assert shared.allowed_growth < MAX_CONNECTION_WINDOW or pair.client.window > INITIAL_WINDOW
+        granted = shared.window_growth
+        assert granted == MAX_CONNECTION_WINDOW - INITIAL_WINDOW
+        pair.client.writer.close()
+        await until(lambda: not pair.server.connections)
+        assert shared.window_growth == 0
+
+
+@async_test
+async def test_windows_do_not_grow_while_much_is_buffered() -> None:
+    decision = StubDecision()
+    async with target_running(Target.read_all) as port, connected(decision) as pair:
+        tunnel = await pair.client.open(port)
+        pair.server.loop_state.buffered += MAX_BUFFERED
+        for _ in range(10):
+            await pair.client.send_data(tunnel, bytes(50_000))
             await pair.client.ping()
-            assert pair.decision.closed
-            assert tunnel.window == INITIAL_WINDOW
-
-    asyncio.run(bounded(check()))
-
-
-def test_late_data_is_returned_to_the_connection_window() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            pair.client.reset(tunnel)
-            for _ in range(8):
-                pair.client.send_frames(DataFrame(tunnel.number, data=bytes(10_000)))
-                pair.client.window -= 10_000
-                await pair.client.ping()
-            assert pair.client.window > 0
-            assert pair.connection._held == 0
-
-    asyncio.run(bounded(check()))
-
-
-def test_window_growth_is_shared_by_all_connections() -> None:
-    async def check() -> None:
-        async with target_running(Target.read_all) as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            for _ in range(80):
-                await pair.client.send_data(tunnel, bytes(50_000))
-                await pair.client.ping()
-            shared = pair.connection._buffers
-            assert shared.allowed_growth < MAX_CONNECTION_WINDOW or pair.client.window > INITIAL_WINDOW
-            granted = shared.window_growth
-            assert granted == MAX_CONNECTION_WINDOW - INITIAL_WINDOW
-            pair.client.writer.close()
-            await until(lambda: not pair.server.connections)
-            assert shared.window_growth == 0
-
-    asyncio.run(bounded(check()))
-
-
-def test_windows_do_not_grow_while_much_is_buffered() -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        async with target_running(Target.read_all) as port, connected(decision) as pair:
-            tunnel = await pair.client.open(port)
-            pair.server.loop_state.buffered += MAX_BUFFERED
-            for _ in range(10):
-                await pair.client.send_data(tunnel, bytes(50_000))
-                await pair.client.ping()
-            assert max(tunnel.window, pair.client.window) <= INITIAL_WINDOW
-            decision.gate = asyncio.Event()
-            early = pair.client.ask(port)
-            await pair.client.send_data(early, bytes(pair.client.window))
-            await pair.client.ping()
-            assert pair.client.window < INITIAL_WINDOW // 2
-            pair.server.loop_state.buffered -= MAX_BUFFERED
-            decision.gate.set()
-            await pair.client.until(lambda: pair.client.window > INITIAL_WINDOW // 2)
-
-    asyncio.run(bounded(check()))
-
-
-def test_data_frames_allow_window_updates() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected(client={"updates_windows": False}) as pair:
-            pair.client.send_frames(WindowUpdateFrame(0, window_increment=WIDEST - INITIAL_WINDOW))
-            tunnel = await pair.client.open(port)
-            for _ in range(1500):
-                await pair.client.send_data(tunnel, b"x")
-                await pair.client.receive(tunnel, 1)
-                pair.client.send_frames(WindowUpdateFrame(tunnel.number, window_increment=1))
-            await pair.client.ping()
-
-    asyncio.run(bounded(check()))
-
-
-def test_padding_is_flow_controlled() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            tunnel = await pair.client.open(port)
-            for number in range(600):
-                await pair.client.until(lambda: min(tunnel.window, pair.client.window) >= 257)
-                tunnel.window -= 257
-                pair.client.window -= 257
-                pair.client.send_frames(
-                    DataFrame(tunnel.number, data=b"%d" % (number % 10), pad_length=255, flags=["PADDED"])
-                )
-            assert await pair.client.receive(tunnel, 600) == b"0123456789" * 60
-
-    asyncio.run(bounded(check()))
-
-
-def test_resets_of_used_tunnels_are_not_limited() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            for _ in range(300):
-                tunnel = await pair.client.open(port)
-                await pair.client.send_data(tunnel, b"x")
-                await pair.client.receive(tunnel, 1)
-                pair.client.reset(tunnel)
-            await pair.client.ping()
-            for _ in range(101):
-                pair.client.reset(await pair.client.open(port))
-            assert b"too many resets" in (await pair.client.final_goaway()).additional_data
-
-    asyncio.run(bounded(check()))
-
-
-def test_early_data_does_not_make_a_tunnel_used() -> None:
-    async def check() -> None:
-        decision = StubDecision()
+        assert max(tunnel.window, pair.client.window) <= INITIAL_WINDOW
         decision.gate = asyncio.Event()
-        async with connected(decision) as pair:
-            for _ in range(101):
-                asked = pair.client.ask("a.example:443")
-                await pair.client.send_data(asked, b"x")
-                await pair.client.ping()
-                pair.client.reset(asked)
-            assert b"too many resets" in (await pair.client.final_goaway()).additional_data
+        early = pair.client.ask(port)
+        await pair.client.send_data(early, bytes(pair.client.window))
+        await pair.client.ping()
+        assert pair.client.window < INITIAL_WINDOW // 2
+        pair.server.loop_state.buffered -= MAX_BUFFERED
+        decision.gate.set()
+        await pair.client.until(lambda: pair.client.window > INITIAL_WINDOW // 2)
 
-    asyncio.run(bounded(check()))
+
+@async_test
+async def test_data_frames_allow_window_updates() -> None:
+    async with target_running() as port, connected(client={"updates_windows": False}) as pair:
+        pair.client.send_frames(WindowUpdateFrame(0, window_increment=WIDEST - INITIAL_WINDOW))
+        tunnel = await pair.client.open(port)
+        for _ in range(1500):
+            await pair.client.send_data(tunnel, b"x")
+            await pair.client.receive(tunnel, 1)
+            pair.client.send_frames(WindowUpdateFrame(tunnel.number, window_increment=1))
+        await pair.client.ping()
+
+
+@async_test
+async def test_padding_is_flow_controlled() -> None:
+    async with target_running() as port, connected() as pair:
+        tunnel = await pair.client.open(port)
+        for number in range(600):
+            await pair.client.until(lambda: min(tunnel.window, pair.client.window) >= 257)
+            tunnel.window -= 257
+            pair.client.window -= 257
+            pair.client.send_frames(
+                DataFrame(tunnel.number, data=b"%d" % (number % 10), pad_length=255, flags=["PADDED"])
+            )
+        assert await pair.client.receive(tunnel, 600) == b"0123456789" * 60
+
+
+@async_test
+async def test_resets_of_used_tunnels_are_not_limited() -> None:
+    async with target_running() as port, connected() as pair:
+        for _ in range(300):
+            tunnel = await pair.client.open(port)
+            await pair.client.send_data(tunnel, b"x")
+            await pair.client.receive(tunnel, 1)
+            pair.client.reset(tunnel)
+        await pair.client.ping()
+        for _ in range(101):
+            pair.client.reset(await pair.client.open(port))
+        assert b"too many resets" in (await pair.client.final_goaway()).additional_data
+
+
+@async_test
+async def test_early_data_does_not_make_a_tunnel_used() -> None:
+    decision = StubDecision()
+    decision.gate = asyncio.Event()
+    async with connected(decision) as pair:
+        for _ in range(101):
+            asked = pair.client.ask("a.example:443")
+            await pair.client.send_data(asked, b"x")
+            await pair.client.ping()
+            pair.client.reset(asked)
+        assert b"too many resets" in (await pair.client.final_goaway()).additional_data

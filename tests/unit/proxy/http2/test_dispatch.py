@@ -9,119 +9,105 @@ from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConne
 from headgate.proxy.http2.dispatch import MalformedRequest, Request, parse_request
 from headgate.proxy.http2.engine import MAX_HEAD_SIZE, MAX_STREAMS
 from headgate.proxy.pages import Page
-from tests.e2e.http2_client import bounded
+from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import StubDecision, target_running, until
 from tests.unit.proxy.http2.connected import PEER, connected
 
 GET = [(":method", "GET"), (":scheme", "https"), (":path", "/feed"), (":authority", "a")]
 
 
-def test_the_decision_gets_the_whole_request() -> None:
-    async def check() -> None:
-        async with target_running() as port, connected() as pair:
-            await pair.client.open(port, ("x", "é"), ("x", "z"))
-            await pair.client.open(port)
-        first, second = pair.decision.requests
-        assert first == ConnectRequest(
-            authority=f"a.example:{port}",
-            fields=[("x", "Ã©"), ("x", "z")],
-            peer=PEER,
-            protocol="h2",
-            head_bytes=first.head_bytes,
-        )
-        assert first.head_bytes > second.head_bytes > 9  # which HPACK knows already
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_the_decision_gets_the_whole_request() -> None:
+    async with target_running() as port, connected() as pair:
+        await pair.client.open(port, ("x", "é"), ("x", "z"))
+        await pair.client.open(port)
+    first, second = pair.decision.requests
+    assert first == ConnectRequest(
+        authority=f"a.example:{port}",
+        fields=[("x", "Ã©"), ("x", "z")],
+        peer=PEER,
+        protocol="h2",
+        head_bytes=first.head_bytes,
+    )
+    assert first.head_bytes > second.head_bytes > 9  # which HPACK knows already
 
 
-def test_the_decision_knows_of_the_shutdown() -> None:
-    async def check() -> None:
-        async with connected() as pair:
-            pair.server.draining = True
-            refused = pair.client.ask("a.example:443")
-            assert await pair.client.answered(refused) == 503
-            assert pair.decision.requests[0].draining
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_the_decision_knows_of_the_shutdown() -> None:
+    async with connected() as pair:
+        pair.server.draining = True
+        refused = pair.client.ask("a.example:443")
+        assert await pair.client.answered(refused) == 503
+        assert pair.decision.requests[0].draining
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_refused_stream_is_closed_at_once(ended: bool) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
-        async with connected(decision) as pair:
-            for _ in range(2 * MAX_STREAMS):
-                refused = pair.client.ask("no.example:443", ended=ended)
-                assert await pair.client.answered(refused) == 403
-                assert pair.connection.tunnels == 0
-            await pair.client.ping()
-            assert refused.code == (None if ended else 0)
-
-    asyncio.run(bounded(check()))
-
-
-def test_a_stream_ended_during_the_decision_is_not_reset() -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        decision.gate = asyncio.Event()
-        decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
-        async with connected(decision) as pair:
-            refused = pair.client.ask("no.example:443")
-            pair.client.end(refused)
-            await pair.client.ping()
-            decision.gate.set()
+@async_test
+async def test_a_refused_stream_is_closed_at_once(ended: bool) -> None:
+    decision = StubDecision()
+    decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
+    async with connected(decision) as pair:
+        for _ in range(2 * MAX_STREAMS):
+            refused = pair.client.ask("no.example:443", ended=ended)
             assert await pair.client.answered(refused) == 403
-            await pair.client.ping()
-            assert refused.code is None
-
-    asyncio.run(bounded(check()))
-
-
-def test_a_surplus_connection_is_refused_and_closed() -> None:
-    async def check() -> None:
-        async with connected(surplus=True) as pair:
-            refused = pair.client.ask("a.example:443")
-            assert await pair.client.answered(refused) == 503
-            assert (await pair.client.final_goaway()).last_stream_id == refused.number
-            assert (pair.decision.early_refusals, pair.decision.requests) == (["connections"], [])
-
-    asyncio.run(bounded(check()))
+            assert pair.connection.tunnels == 0
+        await pair.client.ping()
+        assert refused.code == (None if ended else 0)
 
 
-def test_a_cancelled_decision_resets_the_stream() -> None:
-    async def check() -> None:
-        decision = StubDecision()
+@async_test
+async def test_a_stream_ended_during_the_decision_is_not_reset() -> None:
+    decision = StubDecision()
+    decision.gate = asyncio.Event()
+    decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
+    async with connected(decision) as pair:
+        refused = pair.client.ask("no.example:443")
+        pair.client.end(refused)
+        await pair.client.ping()
+        decision.gate.set()
+        assert await pair.client.answered(refused) == 403
+        await pair.client.ping()
+        assert refused.code is None
 
-        async def cancelled(_: ConnectRequest) -> AcceptedConnect | RefusedConnect:
-            raise asyncio.CancelledError
 
-        decision.open = cancelled  # type: ignore[method-assign]
-        async with connected(decision) as pair:
-            assert await pair.client.was_reset(pair.client.ask("a.example:443")) == 2  # INTERNAL_ERROR
+@async_test
+async def test_a_surplus_connection_is_refused_and_closed() -> None:
+    async with connected(surplus=True) as pair:
+        refused = pair.client.ask("a.example:443")
+        assert await pair.client.answered(refused) == 503
+        assert (await pair.client.final_goaway()).last_stream_id == refused.number
+        assert (pair.decision.early_refusals, pair.decision.requests) == (["connections"], [])
 
-    asyncio.run(bounded(check()))
+
+@async_test
+async def test_a_cancelled_decision_resets_the_stream() -> None:
+    decision = StubDecision()
+
+    async def cancelled(_: ConnectRequest) -> AcceptedConnect | RefusedConnect:
+        raise asyncio.CancelledError
+
+    decision.open = cancelled  # type: ignore[method-assign]
+    async with connected(decision) as pair:
+        assert await pair.client.was_reset(pair.client.ask("a.example:443")) == 2  # INTERNAL_ERROR
 
 
-def test_a_refusal_for_a_closed_stream_is_not_sent() -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        refused = RefusedConnect(status=403, reason="host")
+@async_test
+async def test_a_refusal_for_a_closed_stream_is_not_sent() -> None:
+    decision = StubDecision()
+    refused = RefusedConnect(status=403, reason="host")
 
-        async def stubborn(_: ConnectRequest) -> AcceptedConnect | RefusedConnect:
-            with pytest.raises(asyncio.CancelledError):
-                await asyncio.Event().wait()
-            return refused
+    async def stubborn(_: ConnectRequest) -> AcceptedConnect | RefusedConnect:
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return refused
 
-        decision.open = stubborn  # type: ignore[method-assign]
-        async with connected(decision) as pair:
-            asked = pair.client.ask("a.example:443")
-            await until(lambda: decision.requests)
-            pair.client.send_frames(RstStreamFrame(asked.number))
-            await pair.client.ping()
-            assert asked.status == 0
-
-    asyncio.run(bounded(check()))
+    decision.open = stubborn  # type: ignore[method-assign]
+    async with connected(decision) as pair:
+        asked = pair.client.ask("a.example:443")
+        await until(lambda: decision.requests)
+        pair.client.send_frames(RstStreamFrame(asked.number))
+        await pair.client.ping()
+        assert asked.status == 0
 
 
 @pytest.mark.parametrize(
@@ -135,27 +121,25 @@ def test_a_refusal_for_a_closed_stream_is_not_sent() -> None:
         ([*GET[:2], GET[3]], True, 400, 0),
     ],
 )
-def test_pages_are_served_for_get_and_head_without_a_body(lines: list, ended: bool, status: int, length: int) -> None:
-    async def check() -> None:
-        async with connected(pages={"/feed": Page("text/csv", b"a,b,c")}) as pair:
-            asked = pair.client.request(lines, ended=ended)
-            assert await pair.client.answered(asked) == status
-            assert len(await pair.client.ended(asked)) == length
-            await pair.client.ping()
-            assert pair.connection.tunnels == 0
+@async_test
+async def test_pages_are_served_for_get_and_head_without_a_body(
+    lines: list, ended: bool, status: int, length: int
+) -> None:
+    async with connected(pages={"/feed": Page("text/csv", b"a,b,c")}) as pair:
+        asked = pair.client.request(lines, ended=ended)
+        assert await pair.client.answered(asked) == status
+        assert len(await pair.client.ended(asked)) == length
+        await pair.client.ping()
+        assert pair.connection.tunnels == 0
 
-    asyncio.run(bounded(check()))
 
-
-def test_a_failed_decision_is_reported_and_resets_the_stream() -> None:
-    async def check() -> None:
-        told: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["message"]))
-        async with connected() as pair:
-            assert await pair.client.was_reset(pair.client.ask("a.example:none")) == 2  # INTERNAL_ERROR
-        assert told == ["a decision failed"]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_failed_decision_is_reported_and_resets_the_stream() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["message"]))
+    async with connected() as pair:
+        assert await pair.client.was_reset(pair.client.ask("a.example:none")) == 2  # INTERNAL_ERROR
+    assert told == ["a decision failed"]
 
 
 CONNECT = [(b":method", b"CONNECT"), (b":authority", b"www.example.org:443")]

@@ -12,6 +12,7 @@ from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.http2.events import TRANSITIONS, ConnectionEvent, ConnectionState
 from headgate.proxy.http2.frames import PREFACE, ErrorCode
 from headgate.proxy.net.poller import READ, WRITE
+from tests.e2e.http2_client import async_test
 from tests.unit.proxy.stubs import StubServices, StubSocket
 
 CONNECT = Encoder().encode([(":method", "CONNECT"), (":authority", "a.example:443")])
@@ -89,38 +90,33 @@ def cause(world: World, event: ConnectionEvent) -> None:
 
 
 @pytest.mark.parametrize("row", EXPECTED, ids="-".join)
-def test_each_row_of_the_table(row: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_each_row_of_the_table(row: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     state, event, expected = ConnectionState[row[0]], ConnectionEvent[row[1]], ConnectionState[EXPECTED[row]]
     # Input is discarded below TLS, by the method of a plain socket.
     monkeypatch.setattr("socket.socket.recv_into", lambda stub, buffer: stub.recv_into(buffer))
-
-    async def check() -> None:
-        world = World()
-        bring_to(world, state)
-        cause(world, event)
-        assert world.connection.state is expected
-        is_closed = expected is ConnectionState.CLOSED
-        assert (world.services.closed == [world.connection]) == is_closed == world.socket.closed
-        is_active = expected in {ConnectionState.OPEN, ConnectionState.DRAINING}
-        assert world.connection.tunnels == is_active
-        world.connection.abort()
-        await asyncio.sleep(0)
-
-    asyncio.run(check())
+    world = World()
+    bring_to(world, state)
+    cause(world, event)
+    assert world.connection.state is expected
+    is_closed = expected is ConnectionState.CLOSED
+    assert (world.services.closed == [world.connection]) == is_closed == world.socket.closed
+    is_active = expected in {ConnectionState.OPEN, ConnectionState.DRAINING}
+    assert world.connection.tunnels == is_active
+    world.connection.abort()
+    await asyncio.sleep(0)
 
 
 def test_the_table_has_no_other_rows() -> None:
     assert {(state.name, event.name) for state, event in TRANSITIONS} == EXPECTED.keys()
 
 
-def test_nothing_changes_the_final_state() -> None:
-    async def check() -> None:
-        world = World()
-        bring_to(world, ConnectionState.CLOSED)
-        for act in (world.connection.drain, world.connection.expire, world.connection.finish_turn):
-            act()
-            world.connection.close(ErrorCode.NO_ERROR, "again")
-        assert world.connection.state is ConnectionState.CLOSED
-        assert world.services.closed == [world.connection]
-
-    asyncio.run(check())
+@async_test
+async def test_nothing_changes_the_final_state() -> None:
+    world = World()
+    bring_to(world, ConnectionState.CLOSED)
+    for act in (world.connection.drain, world.connection.expire, world.connection.finish_turn):
+        act()
+        world.connection.close(ErrorCode.NO_ERROR, "again")
+    assert world.connection.state is ConnectionState.CLOSED
+    assert world.services.closed == [world.connection]

@@ -15,7 +15,7 @@ from headgate.proxy.http2.frames import MAX_PAYLOAD_SIZE
 from headgate.proxy.http2.limits import INITIAL_WINDOW
 from headgate.proxy.net.poller import READ
 from headgate.proxy.pages import Page
-from tests.e2e.http2_client import WIDEST, Tunnel, bounded
+from tests.e2e.http2_client import WIDEST, Tunnel, async_test
 from tests.e2e.tunnels import StubDecision, until
 from tests.unit.proxy.http2.connected import Connected, connected
 
@@ -83,145 +83,125 @@ async def fill(pair: Connected, tunnel: Tunnel) -> bytes:
     return sent
 
 
-def test_many_small_frames_are_forwarded_in_order() -> None:
-    async def check() -> None:
-        async with tunnelled() as (pair, decision, tunnel):
-            pieces = [bytes([number % 256]) * (number % 7 + 1) for number in range(2000)]
-            pair.client.send_frames(*(DataFrame(tunnel.number, data=piece) for piece in pieces))
-            assert await decision.read(sum(map(len, pieces))) == b"".join(pieces)
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_many_small_frames_are_forwarded_in_order() -> None:
+    async with tunnelled() as (pair, decision, tunnel):
+        pieces = [bytes([number % 256]) * (number % 7 + 1) for number in range(2000)]
+        pair.client.send_frames(*(DataFrame(tunnel.number, data=piece) for piece in pieces))
+        assert await decision.read(sum(map(len, pieces))) == b"".join(pieces)
 
 
-def test_buffered_data_is_forwarded_in_order() -> None:
-    async def check() -> None:
-        decision = DecisionWithTarget(narrow=True)
-        async with tunnelled(decision) as (pair, _, tunnel):
-            sent = await fill(pair, tunnel)
-            more = os.urandom(5000)
-            await pair.client.send_data(tunnel, more, end=True)
-            await pair.client.ping()
-            assert pair.connection._held == pair.server.loop_state.buffered > 5000
-            assert await decision.read(len(sent) + 5000) == sent + more
-            assert await decision.read_end()
-            assert (pair.connection._held, pair.server.loop_state.buffered) == (0, 0)
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_buffered_data_is_forwarded_in_order() -> None:
+    decision = DecisionWithTarget(narrow=True)
+    async with tunnelled(decision) as (pair, _, tunnel):
+        sent = await fill(pair, tunnel)
+        more = os.urandom(5000)
+        await pair.client.send_data(tunnel, more, end=True)
+        await pair.client.ping()
+        assert pair.connection._held == pair.server.loop_state.buffered > 5000
+        assert await decision.read(len(sent) + 5000) == sent + more
+        assert await decision.read_end()
+        assert (pair.connection._held, pair.server.loop_state.buffered) == (0, 0)
 
 
-def test_unforwarded_bytes_do_not_count() -> None:
-    async def check() -> None:
-        decision = DecisionWithTarget(narrow=True)
-        async with tunnelled(decision) as (pair, _, tunnel):
-            sent = await fill(pair, tunnel)
-            waiting = pair.connection._held
-            pair.client.reset(tunnel)
-            await pair.client.ping()
-            assert await decision.read(len(sent) - waiting) == sent[: len(sent) - waiting]
-            assert await decision.read_end()
-            assert decision.closed == [(0, len(sent) - waiting, "client_gone")]
-            assert pair.server.loop_state.buffered == 0
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_unforwarded_bytes_do_not_count() -> None:
+    decision = DecisionWithTarget(narrow=True)
+    async with tunnelled(decision) as (pair, _, tunnel):
+        sent = await fill(pair, tunnel)
+        waiting = pair.connection._held
+        pair.client.reset(tunnel)
+        await pair.client.ping()
+        assert await decision.read(len(sent) - waiting) == sent[: len(sent) - waiting]
+        assert await decision.read_end()
+        assert decision.closed == [(0, len(sent) - waiting, "client_gone")]
+        assert pair.server.loop_state.buffered == 0
 
 
-def test_a_reset_is_passed_on_as_a_reset() -> None:
-    async def check() -> None:
-        async with tunnelled() as (pair, decision, tunnel):
-            pair.client.reset(tunnel)
-            with pytest.raises(ConnectionResetError):
-                await decision.read(1)
-            assert decision.closed == [(0, 0, "client_gone")]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_reset_is_passed_on_as_a_reset() -> None:
+    async with tunnelled() as (pair, decision, tunnel):
+        pair.client.reset(tunnel)
+        with pytest.raises(ConnectionResetError):
+            await decision.read(1)
+        assert decision.closed == [(0, 0, "client_gone")]
 
 
-def test_a_target_lost_while_data_is_buffered() -> None:
-    async def check() -> None:
-        decision = DecisionWithTarget(narrow=True)
-        async with tunnelled(decision) as (pair, _, tunnel):
-            await fill(pair, tunnel)
-            decision.target.close()
-            assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
-            assert decision.closed[0][2] == "target_gone"
-            assert pair.server.loop_state.buffered == 0
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_target_lost_while_data_is_buffered() -> None:
+    decision = DecisionWithTarget(narrow=True)
+    async with tunnelled(decision) as (pair, _, tunnel):
+        await fill(pair, tunnel)
+        decision.target.close()
+        assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
+        assert decision.closed[0][2] == "target_gone"
+        assert pair.server.loop_state.buffered == 0
 
 
-def test_a_target_lost_when_writing() -> None:
-    async def check() -> None:
-        async with tunnelled() as (pair, decision, tunnel):
-            [stream] = pair.connection._streams.values()
-            pair.server.loop_state.poller.unregister(stream._descriptor)  # or its error would be told first
-            stream._registered = False
-            stream._events = 0
-            decision.reset()
-            await asyncio.sleep(0.01)
-            pair.client.send_frames(DataFrame(tunnel.number, data=b"x"))
-            assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
-            assert decision.closed == [(0, 0, "target_gone")] or decision.closed == [(0, 1, "target_gone")]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_target_lost_when_writing() -> None:
+    async with tunnelled() as (pair, decision, tunnel):
+        [stream] = pair.connection._streams.values()
+        pair.server.loop_state.poller.unregister(stream._descriptor)  # or its error would be told first
+        stream._registered = False
+        stream._events = 0
+        decision.reset()
+        await asyncio.sleep(0.01)
+        pair.client.send_frames(DataFrame(tunnel.number, data=b"x"))
+        assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
+        assert decision.closed == [(0, 0, "target_gone")] or decision.closed == [(0, 1, "target_gone")]
 
 
-def test_a_target_lost_while_it_is_not_read() -> None:
-    async def check() -> None:
-        async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
-            decision.target.send(bytes(100_000))
-            await pair.client.until(lambda: len(tunnel.received) == 65_535)
-            decision.reset()
-            assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_target_lost_while_it_is_not_read() -> None:
+    async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
+        decision.target.send(bytes(100_000))
+        await pair.client.until(lambda: len(tunnel.received) == 65_535)
+        decision.reset()
+        assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
 
 
-def test_a_hangup_with_unread_data_is_not_reported_again() -> None:
-    async def check() -> None:
-        async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
-            payload = os.urandom(100_000)
-            decision.target.send(payload)
-            decision.target.shutdown(socket.SHUT_WR)
-            await pair.client.until(lambda: len(tunnel.received) == 65_535)
-            pair.client.end(tunnel)
-            assert await decision.read_end()
-            [stream] = pair.connection._streams.values()
-            await until(lambda: not stream._registered)  # it would be reported again and again
-            for number in (0, tunnel.number):
-                pair.client.send_frames(WindowUpdateFrame(number, window_increment=100_000))
-            assert await pair.client.ended(tunnel) == payload
-            assert decision.closed == [(100_000, 0, "ended")]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_hangup_with_unread_data_is_not_reported_again() -> None:
+    async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
+        payload = os.urandom(100_000)
+        decision.target.send(payload)
+        decision.target.shutdown(socket.SHUT_WR)
+        await pair.client.until(lambda: len(tunnel.received) == 65_535)
+        pair.client.end(tunnel)
+        assert await decision.read_end()
+        [stream] = pair.connection._streams.values()
+        await until(lambda: not stream._registered)  # it would be reported again and again
+        for number in (0, tunnel.number):
+            pair.client.send_frames(WindowUpdateFrame(number, window_increment=100_000))
+        assert await pair.client.ended(tunnel) == payload
+        assert decision.closed == [(100_000, 0, "ended")]
 
 
-def test_the_targets_end_follows_its_last_byte() -> None:
-    async def check() -> None:
-        async with tunnelled() as (pair, decision, tunnel):
-            decision.target.send(b"last words")
-            decision.target.shutdown(socket.SHUT_WR)
-            assert await pair.client.ended(tunnel) == b"last words"
-            await pair.client.send_data(tunnel, b"thanks")
-            assert await decision.read(6) == b"thanks"
-            assert decision.closed == []
-            pair.client.end(tunnel)
-            await until(lambda: decision.closed)
-            assert decision.closed == [(10, 6, "ended")]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_the_targets_end_follows_its_last_byte() -> None:
+    async with tunnelled() as (pair, decision, tunnel):
+        decision.target.send(b"last words")
+        decision.target.shutdown(socket.SHUT_WR)
+        assert await pair.client.ended(tunnel) == b"last words"
+        await pair.client.send_data(tunnel, b"thanks")
+        assert await decision.read(6) == b"thanks"
+        assert decision.closed == []
+        pair.client.end(tunnel)
+        await until(lambda: decision.closed)
+        assert decision.closed == [(10, 6, "ended")]
 
 
-def test_a_spurious_read_does_nothing() -> None:
-    async def check() -> None:
-        async with tunnelled() as (pair, decision, tunnel):
-            [stream] = pair.connection._streams.values()
-            stream.ready(READ)
-            stream.resume()
-            stream._flush()
-            decision.target.send(b"x")
-            assert await pair.client.receive(tunnel, 1) == b"x"
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_spurious_read_does_nothing() -> None:
+    async with tunnelled() as (pair, decision, tunnel):
+        [stream] = pair.connection._streams.values()
+        stream.ready(READ)
+        stream.resume()
+        stream._flush()
+        decision.target.send(b"x")
+        assert await pair.client.receive(tunnel, 1) == b"x"
 
 
 @pytest.mark.parametrize(
@@ -237,110 +217,98 @@ def test_a_spurious_read_does_nothing() -> None:
         (TunnelLimits(byte_ratio=1), 30_000, 0, "byte_ratio"),
     ],
 )
-def test_limits_close_a_tunnel(limits: TunnelLimits, up: int, down: int, why: str | None) -> None:
-    async def check() -> None:
-        async with tunnelled(DecisionWithTarget(limits)) as (pair, decision, tunnel):
-            if down:
-                decision.target.send(bytes(down))
-                await pair.client.until(lambda: tunnel.received or tunnel.code is not None)
-            for start in range(0, up, 10_000):
-                pair.client.send_frames(DataFrame(tunnel.number, data=bytes(min(10_000, up - start))))
-                await pair.client.ping()
+@async_test
+async def test_limits_close_a_tunnel(limits: TunnelLimits, up: int, down: int, why: str | None) -> None:
+    async with tunnelled(DecisionWithTarget(limits)) as (pair, decision, tunnel):
+        if down:
+            decision.target.send(bytes(down))
+            await pair.client.until(lambda: tunnel.received or tunnel.code is not None)
+        for start in range(0, up, 10_000):
+            pair.client.send_frames(DataFrame(tunnel.number, data=bytes(min(10_000, up - start))))
             await pair.client.ping()
-            assert [told for _, _, told in decision.closed] == ([] if why is None else [why])
-            if why == "max_bytes":
-                assert sum(decision.closed[0][:2]) <= 1000
+        await pair.client.ping()
+        assert [told for _, _, told in decision.closed] == ([] if why is None else [why])
+        if why == "max_bytes":
+            assert sum(decision.closed[0][:2]) <= 1000
 
-    asyncio.run(bounded(check()))
 
-
-def test_a_stream_is_closed_once() -> None:
-    async def check() -> None:
-        async with tunnelled() as (pair, decision, tunnel):
-            [stream] = pair.connection._streams.values()
-            stream.close("idle")
-            stream.close("drained")
-            pair.connection.finish_turn()
-            assert await pair.client.was_reset(tunnel) == 8
-            assert decision.closed == [(0, 0, "idle")]
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_stream_is_closed_once() -> None:
+    async with tunnelled() as (pair, decision, tunnel):
+        [stream] = pair.connection._streams.values()
+        stream.close("idle")
+        stream.close("drained")
+        pair.connection.finish_turn()
+        assert await pair.client.was_reset(tunnel) == 8
+        assert decision.closed == [(0, 0, "idle")]
 
 
 @pytest.mark.parametrize("early", [b"early", b""])
-def test_early_data_and_its_end_are_forwarded(early: bytes) -> None:
-    async def check() -> None:
-        decision = DecisionWithTarget()
-        decision.gate = asyncio.Event()
-        async with connected(decision) as pair:
-            tunnel = pair.client.ask("a.example:443", ended=not early)
-            if early:
-                await pair.client.send_data(tunnel, early, end=True)
-            other = pair.client.ask("a.example:443")
-            pair.client.reset(other)
+@async_test
+async def test_early_data_and_its_end_are_forwarded(early: bytes) -> None:
+    decision = DecisionWithTarget()
+    decision.gate = asyncio.Event()
+    async with connected(decision) as pair:
+        tunnel = pair.client.ask("a.example:443", ended=not early)
+        if early:
+            await pair.client.send_data(tunnel, early, end=True)
+        other = pair.client.ask("a.example:443")
+        pair.client.reset(other)
+        await pair.client.ping()
+        decision.gate.set()
+        assert await pair.client.answered(tunnel) == 200
+        assert await decision.read(len(early)) == early
+        assert await decision.read_end()
+        decision.target.close()
+        await pair.client.ended(tunnel)
+        assert decision.closed == [(0, len(early), "ended")]
+
+
+@async_test
+async def test_data_is_forwarded_after_the_targets_end() -> None:
+    decision = DecisionWithTarget(narrow=True)
+    async with tunnelled(decision) as (pair, _, tunnel):
+        sent = await fill(pair, tunnel)
+        pair.client.end(tunnel)
+        decision.target.shutdown(socket.SHUT_WR)
+        await pair.client.ended(tunnel)
+        assert decision.closed == []
+        assert await decision.read(len(sent)) == sent
+        assert await decision.read_end()
+        assert decision.closed == [(0, len(sent), "ended")]
+
+
+@async_test
+async def test_a_slow_target_keeps_its_tunnel() -> None:
+    decision = DecisionWithTarget(TunnelLimits(idle=10), narrow=True)
+    async with tunnelled(decision) as (pair, _, tunnel):
+        await fill(pair, tunnel)
+        while pair.connection._held < 40_000:
+            await pair.client.send_data(tunnel, bytes(5000))
             await pair.client.ping()
-            decision.gate.set()
-            assert await pair.client.answered(tunnel) == 200
-            assert await decision.read(len(early)) == early
-            assert await decision.read_end()
-            decision.target.close()
-            await pair.client.ended(tunnel)
-            assert decision.closed == [(0, len(early), "ended")]
-
-    asyncio.run(bounded(check()))
-
-
-def test_data_is_forwarded_after_the_targets_end() -> None:
-    async def check() -> None:
-        decision = DecisionWithTarget(narrow=True)
-        async with tunnelled(decision) as (pair, _, tunnel):
-            sent = await fill(pair, tunnel)
-            pair.client.end(tunnel)
-            decision.target.shutdown(socket.SHUT_WR)
-            await pair.client.ended(tunnel)
-            assert decision.closed == []
-            assert await decision.read(len(sent)) == sent
-            assert await decision.read_end()
-            assert decision.closed == [(0, len(sent), "ended")]
-
-    asyncio.run(bounded(check()))
+        for _ in range(3):
+            pair.advance(9)
+            before = pair.connection._held
+            while pair.connection._held == before:
+                await decision.read(1000)
+                await asyncio.sleep(0.001)
+        assert decision.closed == []
+        pair.advance(10)
+        assert decision.closed[0][2] == "idle"
+        assert await pair.client.was_reset(tunnel) == 8
 
 
-def test_a_slow_target_keeps_its_tunnel() -> None:
-    async def check() -> None:
-        decision = DecisionWithTarget(TunnelLimits(idle=10), narrow=True)
-        async with tunnelled(decision) as (pair, _, tunnel):
-            await fill(pair, tunnel)
-            while pair.connection._held < 40_000:
-                await pair.client.send_data(tunnel, bytes(5000))
-                await pair.client.ping()
-            for _ in range(3):
-                pair.advance(9)
-                before = pair.connection._held
-                while pair.connection._held == before:
-                    await decision.read(1000)
-                    await asyncio.sleep(0.001)
-            assert decision.closed == []
-            pair.advance(10)
-            assert decision.closed[0][2] == "idle"
-            assert await pair.client.was_reset(tunnel) == 8
-
-    asyncio.run(bounded(check()))
-
-
-def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
-    async def check() -> None:
-        decision = DecisionWithTarget(narrow=True)
-        async with tunnelled(decision) as (pair, _, tunnel):
-            for _ in range(60):
-                await pair.client.send_data(tunnel, bytes(min(tunnel.window, 10_000)))
-                await pair.client.ping()
-                if not tunnel.window:
-                    await decision.read(5000)
-            assert 0 < pair.connection._held <= INITIAL_WINDOW
-            assert pair.connection._engine.streams[tunnel.number].receive_window.limit == INITIAL_WINDOW
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
+    decision = DecisionWithTarget(narrow=True)
+    async with tunnelled(decision) as (pair, _, tunnel):
+        for _ in range(60):
+            await pair.client.send_data(tunnel, bytes(min(tunnel.window, 10_000)))
+            await pair.client.ping()
+            if not tunnel.window:
+                await decision.read(5000)
+        assert 0 < pair.connection._held <= INITIAL_WINDOW
+        assert pair.connection._engine.streams[tunnel.number].receive_window.limit == INITIAL_WINDOW
 
 
 GET = [(":method", "GET"), (":scheme", "https"), (":path", "/feed"), (":authority", "a")]
@@ -348,105 +316,92 @@ BODY = os.urandom(300_000)
 PAGES = {"/feed": Page("text/csv", BODY)}
 
 
-def test_a_page_arrives_complete() -> None:
-    async def check() -> None:
-        async with connected(pages=PAGES, client={"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}) as pair:
-            pages = [pair.client.request(GET, ended=True) for _ in range(20)]
-            for page in pages:
-                assert await pair.client.ended(page) == BODY
-                assert page.frames < 40  # of up to 16 KiB, the end among them: none is empty
-            assert (pair.connection.tunnels, pair.server.loop_state.buffered) == (0, 0)
-
-    asyncio.run(bounded(check()))
-
-
-def test_a_page_continues_after_a_window_update() -> None:
-    async def check() -> None:
-        async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
-            page = pair.client.request(GET, ended=True)
-            for total in (65_535, 65_536, 100_000, 300_000):
-                for stream in (0, page.number):
-                    if total > 65_535:
-                        pair.client.send_frames(WindowUpdateFrame(stream, window_increment=total - len(page.received)))
-                await pair.client.until(lambda total=total: len(page.received) == total)  # type: ignore[misc]
+@async_test
+async def test_a_page_arrives_complete() -> None:
+    async with connected(pages=PAGES, client={"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}) as pair:
+        pages = [pair.client.request(GET, ended=True) for _ in range(20)]
+        for page in pages:
             assert await pair.client.ended(page) == BODY
+            assert page.frames < 40  # of up to 16 KiB, the end among them: none is empty
+        assert (pair.connection.tunnels, pair.server.loop_state.buffered) == (0, 0)
 
-    asyncio.run(bounded(check()))
 
-
-def test_a_page_that_is_not_read_times_out() -> None:
-    async def check() -> None:
-        async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
-            page = pair.client.request(GET, ended=True)
-            await pair.client.until(lambda: len(page.received) == 65_535)
-            pair.advance(pair.server.timeouts.idle - 1)
+@async_test
+async def test_a_page_continues_after_a_window_update() -> None:
+    async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
+        page = pair.client.request(GET, ended=True)
+        for total in (65_535, 65_536, 100_000, 300_000):
             for stream in (0, page.number):
-                pair.client.send_frames(WindowUpdateFrame(stream, window_increment=1))
-            await pair.client.until(lambda: len(page.received) == 65_536)
-            pair.advance(pair.server.timeouts.idle - 1)
-            await pair.client.ping()
-            assert page.code is None
-            pair.advance(2)
-            assert await pair.client.was_reset(page) == 8
+                if total > 65_535:
+                    pair.client.send_frames(WindowUpdateFrame(stream, window_increment=total - len(page.received)))
+            await pair.client.until(lambda total=total: len(page.received) == total)  # type: ignore[misc]
+        assert await pair.client.ended(page) == BODY
 
-    asyncio.run(bounded(check()))
+
+@async_test
+async def test_a_page_that_is_not_read_times_out() -> None:
+    async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
+        page = pair.client.request(GET, ended=True)
+        await pair.client.until(lambda: len(page.received) == 65_535)
+        pair.advance(pair.server.timeouts.idle - 1)
+        for stream in (0, page.number):
+            pair.client.send_frames(WindowUpdateFrame(stream, window_increment=1))
+        await pair.client.until(lambda: len(page.received) == 65_536)
+        pair.advance(pair.server.timeouts.idle - 1)
+        await pair.client.ping()
+        assert page.code is None
+        pair.advance(2)
+        assert await pair.client.was_reset(page) == 8
 
 
 @pytest.mark.parametrize("rest", [2 * MAX_PAYLOAD_SIZE, MAX_PAYLOAD_SIZE])
-def test_a_client_lost_during_a_page_leaves_nothing_behind(rest: int) -> None:
+@async_test
+async def test_a_client_lost_during_a_page_leaves_nothing_behind(rest: int) -> None:
     """The first write that fails tells of the loss, be it the last of the page or not."""
-
-    async def check() -> None:
-        async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
-            page = pair.client.request(GET, ended=True)
-            await pair.client.until(lambda: len(page.received) == 65_535)
-            for stream in (0, page.number):
-                pair.client.send_frames(WindowUpdateFrame(stream, window_increment=len(BODY) - rest - 65_535))
-            await pair.client.until(lambda: len(page.received) == len(BODY) - rest)
-            [shown] = pair.connection._streams.values()
-            pair.client.writer.transport.abort()
-            while pair.client.writer.transport.get_extra_info("socket").fileno() != -1:
-                await asyncio.sleep(0)
-                assert pair.connection._streams, "the loss was read, not written into"
-            pair.connection._engine.send_window = pair.connection._engine.streams[page.number].send_window = len(BODY)
-            shown.resume()
-            assert (not pair.connection._is_active, shown.closed, pair.connection._streams) == (True, True, {})
-            # Nothing was sent after the frame that failed.
-            assert pair.connection._engine.send_window == len(BODY) - MAX_PAYLOAD_SIZE
-            assert (bytes(pair.connection._engine.output), pair.server.loop_state.buffered, pair.connection._held) == (
-                b"",
-                0,
-                0,
-            )
-            assert not pair.server.connections
-
-    asyncio.run(bounded(check()))
+    async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
+        page = pair.client.request(GET, ended=True)
+        await pair.client.until(lambda: len(page.received) == 65_535)
+        for stream in (0, page.number):
+            pair.client.send_frames(WindowUpdateFrame(stream, window_increment=len(BODY) - rest - 65_535))
+        await pair.client.until(lambda: len(page.received) == len(BODY) - rest)
+        [shown] = pair.connection._streams.values()
+        pair.client.writer.transport.abort()
+        while pair.client.writer.transport.get_extra_info("socket").fileno() != -1:
+            await asyncio.sleep(0)
+            assert pair.connection._streams, "the loss was read, not written into"
+        pair.connection._engine.send_window = pair.connection._engine.streams[page.number].send_window = len(BODY)
+        shown.resume()
+        assert (not pair.connection._is_active, shown.closed, pair.connection._streams) == (True, True, {})
+        # Nothing was sent after the frame that failed.
+        assert pair.connection._engine.send_window == len(BODY) - MAX_PAYLOAD_SIZE
+        assert (bytes(pair.connection._engine.output), pair.server.loop_state.buffered, pair.connection._held) == (
+            b"",
+            0,
+            0,
+        )
+        assert not pair.server.connections
 
 
-def test_a_buffered_page_is_dropped_with_its_client() -> None:
-    async def check() -> None:
-        settings = {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}
-        async with connected(pages={"/feed": Page("text/csv", bytes(1 << 24))}, client={"settings": settings}) as pair:
-            pair.client.writer.transport.pause_reading()
-            pair.client.request(GET, ended=True)
-            await until(lambda: pair.connection._send_buffer.is_blocked)
-            assert pair.server.loop_state.buffered > 0
-            pair.client.writer.transport.abort()
-            await until(lambda: not pair.server.connections)
-            assert (pair.connection._streams, pair.server.loop_state.buffered) == ({}, 0)
-            assert not pair.connection._send_buffer.is_blocked
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_a_buffered_page_is_dropped_with_its_client() -> None:
+    settings = {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}
+    async with connected(pages={"/feed": Page("text/csv", bytes(1 << 24))}, client={"settings": settings}) as pair:
+        pair.client.writer.transport.pause_reading()
+        pair.client.request(GET, ended=True)
+        await until(lambda: pair.connection._send_buffer.is_blocked)
+        assert pair.server.loop_state.buffered > 0
+        pair.client.writer.transport.abort()
+        await until(lambda: not pair.server.connections)
+        assert (pair.connection._streams, pair.server.loop_state.buffered) == ({}, 0)
+        assert not pair.connection._send_buffer.is_blocked
 
 
-def test_data_after_the_request_resets_a_page() -> None:
-    async def check() -> None:
-        async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
-            page = pair.client.request(GET, ended=True)
-            await pair.client.until(lambda: len(page.received) == 65_535)
-            assert (pair.connection.tunnels, len(pair.connection._streams)) == (0, 1)  # it is no tunnel
-            pair.client.send_frames(DataFrame(page.number, data=b"x"))
-            assert await pair.client.was_reset(page) == 5  # STREAM_CLOSED
-            assert pair.connection.tunnels == 0
-
-    asyncio.run(bounded(check()))
+@async_test
+async def test_data_after_the_request_resets_a_page() -> None:
+    async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
+        page = pair.client.request(GET, ended=True)
+        await pair.client.until(lambda: len(page.received) == 65_535)
+        assert (pair.connection.tunnels, len(pair.connection._streams)) == (0, 1)  # it is no tunnel
+        pair.client.send_frames(DataFrame(page.number, data=b"x"))
+        assert await pair.client.was_reset(page) == 5  # STREAM_CLOSED
+        assert pair.connection.tunnels == 0
