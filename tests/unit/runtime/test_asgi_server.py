@@ -1,6 +1,8 @@
-"""What slow and hostile clients may take of an ASGI server."""
+"""The limits of an ASGI server for slow and hostile clients, and where it is imported."""
 
 import asyncio
+import subprocess
+import sys
 
 import h11
 import pytest
@@ -145,3 +147,11 @@ def test_request_that_is_too_large_never_reaches_the_parser(parsed, size):
 
     run(client, limits=limited(size=1000))
     assert bool(parsed) == (size <= 1000)
+
+
+def test_servers_without_an_admin_listener_import_neither_uvicorn_nor_starlette():
+    servers = ("gate.server", "gate.process", "prefetch_proxy.server", "prefetch_proxy.process", "master")
+    names = ", ".join(f"headgate.runtime.{name}" for name in servers)
+    code = f"import sys, {names}; print(*({{'uvicorn', 'starlette', 'click'}} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
