@@ -15,7 +15,7 @@
     │   └── VersionError         a bundle of an unknown version
     ├── FetchError               an HTTP response is missing, or not acceptable
     ├── NoContact                a request was held and not sent (in a client, also an error of that library)
-    └── NotInBundle              the bundle has no response for a URL (also a LookupError)
+    └── NotInBundle              the bundle has no response for a URL (also a KeyError)
 
 Every error that is shown to a user is one of these, and its text is complete.
 """
@@ -146,8 +146,10 @@ class FetchError(HeadgateError):
     """The Retry-After of the response that caused the error; empty without a response or the field."""
 
 
-class NotInBundle(HeadgateError, LookupError):
+class NotInBundle(HeadgateError, KeyError):
     """The bundle has no response for a URL, variant key or request."""
+
+    __str__ = Exception.__str__  # that of KeyError puts the text in quotes
 
 
 class NoContact(HeadgateError):

@@ -9,6 +9,7 @@ from headgate.bundle.format.incremental import drive, reads_from
 from headgate.bundle.format.metadata import metadata_parser
 from headgate.bundle.model import Exchange, Metadata, Profile, Version
 from headgate.bundle.reader import Bundle
+from headgate.errors import ConfigurationError
 
 
 def open_bundle(
@@ -18,7 +19,8 @@ def open_bundle(
 
     With `from_end` the bundle is found by the length at its end (2.2.1), whatever it was appended to; otherwise it
     begins at the first byte, or after an integrity block there. `base_url` resolves the relative URLs of a b2 bundle.
-    Raises `FormatError`, `VersionError` and, for a file that cannot be read, `OSError`. Truncating a mapped file ends
+    Raises `FormatError`, `VersionError`, `OSError` for a path that cannot be read, and `ConfigurationError` for another
+    source, such as a URL: `headgate.agent.bundle.RangeBundle` reads those. Truncating a mapped file ends
     the process that reads it: replace such files by renaming, or open the file yourself and pass the file object.
     Threads may share the bundle; other code must not move the position of a file object that was passed.
     """
@@ -37,6 +39,8 @@ def parse_metadata(
 
     Raises `FormatError` and `VersionError`. `base_url` resolves the relative URLs of a b2 bundle.
     """
+    if not isinstance(source, (bytes, bytearray, memoryview)):
+        raise ConfigurationError(f"parse_metadata needs bytes, got {source!r:.80}; use open_bundle for files")
     return drive(metadata_parser(profile=profile, base_url=base_url), reads_from(source))
 
 
@@ -52,6 +56,8 @@ def create_bundle(
     Raises `ConfigurationError` for exchanges that a bundle cannot hold.
     """
     target = BytesIO()
+    if not isinstance(exchanges, Iterable):
+        raise ConfigurationError(f"create_bundle needs a list of Exchange, got {exchanges!r:.200}")
     with BundleWriter(target, version=version, primary_url=primary_url, manifest_url=manifest_url) as writer:
         for exchange in exchanges:
             writer.add_exchange(exchange)

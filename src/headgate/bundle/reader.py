@@ -23,7 +23,7 @@ from headgate.bundle.model import (
     Version,
 )
 from headgate.bundle.variants import parse_variants, select_key
-from headgate.errors import HeadgateError, NotInBundle, ResponseError
+from headgate.errors import ConfigurationError, HeadgateError, NotInBundle, ResponseError
 from headgate.http.url import parse_url, without_fragment
 
 _Result = TypeVar("_Result")
@@ -65,6 +65,13 @@ class Bundle:
     def __len__(self) -> int:
         """Return the number of URLs."""
         return len(self.metadata.requests)
+
+    def __repr__(self) -> str:
+        return f"<Bundle version={self.version!r} urls={len(self)} primary_url={self.primary_url!r}>"
+
+    def __getitem__(self, url: str) -> Response:
+        """Load the response for `url`; raises as `response` does, and `NotInBundle` is a `KeyError`."""
+        return self.response(url)
 
     def __bool__(self) -> bool:
         """Return True: an empty bundle is a bundle."""
@@ -210,6 +217,8 @@ def find(metadata: Metadata, url: str) -> Location | VariantSet | None:
     """Return what the bundle has for a URL in any form, with or without fragment; None if nothing."""
     found = metadata.requests.get(url)
     if found is None:
+        if not isinstance(url, str):
+            raise ConfigurationError(f"expected a URL such as 'https://example.com/', got {url!r:.200}")
         normal = parse_url(url)
         found = metadata.requests.get(without_fragment(normal)) if normal else None
     return found

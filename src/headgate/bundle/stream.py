@@ -18,7 +18,7 @@ from headgate.bundle.format.integrity_block import integrity_block_parser
 from headgate.bundle.format.metadata import metadata_parser
 from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
 from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, VariantSet
-from headgate.errors import BundleError, ResponseError
+from headgate.errors import BundleError, ConfigurationError, ResponseError
 
 MAX_METADATA_SIZE: Final = 64 * 1024 * 1024
 """Maximum bytes of one section that are held; the document sets no limit."""
@@ -142,6 +142,8 @@ class StreamReader:
 
         Raises `FormatError` and `VersionError` for metadata that is refused; the reader then ignores all that follows.
         """
+        if not isinstance(piece, (bytes, bytearray, memoryview)):
+            raise ConfigurationError(f"a piece of a bundle must be bytes, got {piece!r:.80}")
         if self.state is not State.DONE:
             self._buffer += piece
         return self._advance()

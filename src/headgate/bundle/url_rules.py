@@ -104,6 +104,12 @@ def _percent_encoded(char: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in char[0].encode())
 
 
+def _parse(url: str) -> str | None:
+    if not isinstance(url, str):
+        raise ConfigurationError(f"expected a URL such as 'https://example.com/', got {url!r:.200}")
+    return parse_url(url)
+
+
 class UrlRules:
     """Normalizes and checks URLs."""
 
@@ -111,11 +117,11 @@ class UrlRules:
         """Relative URLs are resolved against `primary_url` where that is absolute, as readers do."""
         self._rules = rules
         self._relative = relative
-        self._base = parse_url(primary_url or "") or _ANY_BASE
+        self._base = (primary_url and _parse(primary_url)) or _ANY_BASE
 
     def primary(self, url: str) -> str:
         """Return the primary URL as stored; unless requests are untrusted it may have a fragment (3.3 step 6)."""
-        normal = parse_url(url)
+        normal = _parse(url)
         if normal is None or self._rules is not None or not has_fragment(normal):
             return self.stored(url)
         self.stored(without_fragment(normal))
@@ -127,7 +133,7 @@ class UrlRules:
         Raises `ConfigurationError` as 3.3.1 step 4.2 refuses: when it "is a failure, its fragment is not null, or it
         includes credentials".
         """
-        stored = parse_url(url)
+        stored = _parse(url)
         whole = stored
         if stored is None and self._relative:
             stored, whole = url, resolve(url, self._base)

@@ -1,13 +1,25 @@
 """headgate.bundle: the names that it exports, and headgate.bundle.api."""
 
 import importlib
+import io
+import os
+import pickle
 import subprocess
 import sys
 
 import pytest
 
 import headgate.bundle
-from headgate.bundle import Exchange, NotInBundle, create_bundle, open_bundle, read_stream
+from headgate.bundle import (
+    BundleWriter,
+    Exchange,
+    NotInBundle,
+    StreamReader,
+    create_bundle,
+    open_bundle,
+    parse_metadata,
+    read_stream,
+)
 from headgate.errors import ConfigurationError
 
 PAGE = "https://example.com/"
@@ -108,3 +120,94 @@ def test_streams_and_open_bundles_give_the_same_headers():
     heads = [event.head for event in read_stream([create_bundle(EXCHANGES)]) if hasattr(event, "head")]
     bundle = open_bundle(create_bundle(EXCHANGES))
     assert [head.headers for head in heads] == [bundle.response(url).headers for url in bundle]
+
+
+class TestMapping:
+    def test_a_url_in_brackets_is_its_response(self):
+        bundle = open_bundle(create_bundle(EXCHANGES))
+        assert bundle[STYLE] == bundle.response(STYLE)
+
+    def test_an_unknown_url_in_brackets_is_a_key_error_with_a_plain_text(self):
+        with pytest.raises(KeyError) as caught:
+            _ = open_bundle(create_bundle(EXCHANGES))[PAGE + "other"]
+        assert str(caught.value) == str(pickle.loads(pickle.dumps(caught.value))) == f"{PAGE}other is not in the bundle"
+
+    def test_repr_has_the_version_and_the_urls(self):
+        bundle = open_bundle(create_bundle(EXCHANGES, primary_url=PAGE))
+        assert repr(bundle) == "<Bundle version='b2' urls=2 primary_url='https://example.com/'>"
+
+
+class TestWrongArguments:
+    """Each is one sentence of `ConfigurationError`, not an error of Python's."""
+
+    @pytest.mark.parametrize("kind", ["bytes", "path", "file"])
+    def test_use_after_close(self, kind, tmp_path):
+        path = tmp_path / "a.wbn"
+        path.write_bytes(create_bundle(EXCHANGES))
+        source = {"bytes": path.read_bytes(), "path": path, "file": io.BytesIO(path.read_bytes())}[kind]
+        bundle = open_bundle(source)
+        payload = bundle.response(STYLE).payload
+        bundle.close()
+        bundle.close()
+        for use in (lambda: bundle[PAGE], lambda: bundle.raw, lambda: list(bundle.exchanges())):
+            with pytest.raises(ConfigurationError, match=r"^the bundle is closed; open it again"):
+                use()
+        assert payload == b"p {}"
+
+    def test_a_file_that_its_owner_has_closed(self):
+        file = io.BytesIO(create_bundle(EXCHANGES))
+        bundle = open_bundle(file)
+        file.close()
+        with pytest.raises(ConfigurationError, match="closed file"):
+            _ = bundle[PAGE]
+        with pytest.raises(ConfigurationError, match=r"closed file.*; expected an open, seekable binary file"):
+            open_bundle(file)
+
+    def test_source_of_open_bundle(self):
+        reading, writing = os.pipe()
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            for source, error in (
+                (None, "in None; expected a path, bytes or a seekable binary file"),
+                (3, "in 3; expected"),
+                ([b"x"], "expected a path"),
+                ("https://example.com/a.wbn", "'https://example.com/a.wbn' is a URL; .*agent.bundle.RangeBundle.open"),
+                ("file:///a.wbn", "is a URL; expected a path"),
+                (io.StringIO("x"), "text file .*; open it in the mode 'rb'"),
+                (pipe, "not seekable"),
+            ):
+                with pytest.raises(ConfigurationError, match=error):
+                    open_bundle(source)
+
+    def test_exchanges_of_create_bundle(self):
+        for exchanges, error in (
+            (None, "needs a list of Exchange, got None"),
+            (EXCHANGES[0], "needs a list of Exchange"),
+            ([(PAGE, b"x")], r"expected an Exchange, got \('https://example.com/', b'x'\)"),
+            ({PAGE: b"x"}, "expected an Exchange, got 'https://example.com/'"),
+            ([Exchange(None)], "expected a URL such as 'https://example.com/', got None"),
+            ([Exchange(b"https://example.com/")], "expected a URL"),
+            ([Exchange(PAGE, headers={"age": 1})], f"^{PAGE}: the value of the header 'age' must be text, got 1"),
+            ([Exchange(PAGE, headers={"age": b"1"})], "must be text, got b'1'"),
+            ([Exchange(PAGE, headers={1: "age"})], "the name of a header must be text, got 1"),
+            ([Exchange(PAGE, headers=None)], "headers must be a mapping or pairs of name and value, got None"),
+            ([Exchange(PAGE, headers="age: 1")], "headers must be a mapping"),
+            ([Exchange(PAGE, headers=[("age",)])], r"headers must be a mapping .* got \('age',\)"),
+        ):
+            with pytest.raises(ConfigurationError, match=error):
+                create_bundle(exchanges)
+
+    def test_other_arguments(self):
+        content = create_bundle(EXCHANGES)
+        for call, error in (
+            (lambda: create_bundle(EXCHANGES, primary_url=3), "expected a URL"),
+            (lambda: open_bundle(content, base_url=3), "base_url 3 is not an absolute URL"),
+            (lambda: open_bundle(content)[3], "expected a URL such as .*, got 3"),
+            (lambda: parse_metadata("a.wbn"), "needs bytes, got 'a.wbn'; use open_bundle for files"),
+            (lambda: list(read_stream(content)), "a piece of a bundle must be bytes, got 133"),
+            (lambda: StreamReader().feed("x"), "must be bytes, got 'x'"),
+            (lambda: BundleWriter(None), "cannot write a bundle to None; expected a path or a binary file"),
+            (lambda: BundleWriter(io.StringIO()), "expected a path or a binary file"),
+        ):
+            with pytest.raises(ConfigurationError, match=error):
+                call()

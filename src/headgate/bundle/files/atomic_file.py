@@ -67,9 +67,11 @@ class Output:
             self._progress(self._written, self._total)
 
 
-def check_target(target: Target) -> None:
-    """Raise `ConfigurationError` for a path that cannot be written."""
+def check_target(target: object) -> None:
+    """Raise `ConfigurationError` for a path that cannot be written, and what is neither a path nor a binary file."""
     if not isinstance(target, str | os.PathLike):
+        if isinstance(target, io.TextIOBase) or not hasattr(target, "write"):
+            raise ConfigurationError(f"cannot write a bundle to {target!r:.200}; expected a path or a binary file")
         return
     path = Path(target)
     if path.is_dir():

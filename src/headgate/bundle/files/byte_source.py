@@ -5,24 +5,55 @@ Several threads may read at once.
 
 import mmap
 import os
+import re
 import stat
 import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from headgate.bundle.format.incremental import ByteSource
+from headgate.errors import ConfigurationError
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap | BinaryIO
 """What a bundle is opened from: a path, its bytes, or a seekable binary file."""
 
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_CLOSED: Final = "the bundle is closed; open it again to read from it"
+_MAX_SHOWN: Final = 200
+
 
 def open_source(source: Source) -> ByteSource:
-    """Open the bytes of `source`; raises `OSError` for a path that cannot be read."""
+    """Open the bytes of `source`.
+
+    Raises `OSError` for a path that cannot be read, and `ConfigurationError` for another type, a URL, and a file that
+    is closed, a text file or not seekable.
+    """
+    if isinstance(source, str) and _URL.match(source):
+        raise ConfigurationError(
+            f"{source[:_MAX_SHOWN]!r} is a URL; expected a path, or open it with headgate.agent.bundle.RangeBundle.open"
+        )
     if isinstance(source, (str, os.PathLike)):
         return _map(Path(source))
     if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
         return _Memory(source)
+    _check_file(source)
     return _File(source)
+
+
+def _check_file(file: BinaryIO) -> None:
+    """Raise `ConfigurationError` unless `file` is an open, seekable binary file."""
+    if not (hasattr(file, "seek") and hasattr(file, "read")):
+        shown = repr(file)[:_MAX_SHOWN]
+        raise ConfigurationError(f"cannot open a bundle in {shown}; expected a path, bytes or a seekable binary file")
+    try:
+        file.seek(0)
+        is_binary = isinstance(file.read(0), bytes)
+    except ValueError as error:  # io.UnsupportedOperation is one
+        raise ConfigurationError(
+            f"cannot open a bundle in {file!r} ({error}); expected an open, seekable binary file"
+        ) from None
+    if not is_binary:
+        raise ConfigurationError(f"cannot open a bundle in the text file {file!r}; open it in the mode 'rb'")
 
 
 class _MappedFile(mmap.mmap):
@@ -47,7 +78,10 @@ class _Memory:
         self.size = len(self._view)
 
     def read(self, offset: int, length: int) -> memoryview:
-        return self._view[offset : offset + length]
+        try:
+            return self._view[offset : offset + length]
+        except ValueError:
+            raise ConfigurationError(_CLOSED) from None
 
     def close(self) -> None:
         self._view.release()
@@ -64,6 +98,7 @@ class _File:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._is_closed = False
         # The file has one position, which threads would move between each other's seek and read.
         self._position = threading.Lock()
         self.size = file.seek(0, os.SEEK_END)
@@ -73,15 +108,21 @@ class _File:
         if left <= 0:
             return memoryview(b"")
         parts = []
+        if self._is_closed:
+            raise ConfigurationError(_CLOSED)
         with self._position:
-            self._file.seek(offset)
+            try:
+                self._file.seek(offset)
+            except ValueError as error:
+                raise ConfigurationError(f"cannot read the bundle in {self._file!r}: {error}") from None
             while left > 0 and (part := self._file.read(left)):
                 parts.append(part)
                 left -= len(part)
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def close(self) -> None:
-        """Leave the file open: the caller opened it."""
+        """Read no more; the file stays open, because the caller opened it."""
+        self._is_closed = True
 
 
 def _map(path: Path) -> _Memory:

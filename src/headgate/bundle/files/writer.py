@@ -183,6 +183,10 @@ class BundleWriter:
 
     def add_exchange(self, exchange: Exchange) -> None:
         """Add an exchange as a source yields it; raises as `add` does."""
+        if not isinstance(exchange, Exchange):
+            raise ConfigurationError(
+                f"expected an Exchange, got {exchange!r:.200}; write Exchange(url, headers={{…}}, payload=…)"
+            )
         self.add(
             exchange.url,
             status=exchange.status,

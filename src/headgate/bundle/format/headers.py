@@ -7,7 +7,7 @@ document's readers: a value contains no control bytes but tabs, and a status is 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from headgate.bundle.format.cbor import MAP, CborError, Items, StepError, data, head, read_head
 from headgate.errors import ConfigurationError
@@ -161,8 +161,10 @@ class HeaderEncoder:
         # 3.4 step 8: "exactly 3 ASCII decimal digits"
         entries = {_STATUS: b"\x43%d" % status}
         names = self._names
-        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        for name, value in headers.items() if isinstance(headers, Mapping) else _checked_pairs(headers):
             key = names.get(name) or self._encode_name(name)
+            if not isinstance(value, str):
+                raise ConfigurationError(f"the value of the header {name!r} must be text, got {value!r:.80}")
             if value[:1] in _STRIPPED or value[-1:] in _STRIPPED:
                 value = value.strip(_STRIPPED)  # noqa: PLW2901 - FETCH normalizes values so
             if _VALUE.fullmatch(value) is None:
@@ -175,6 +177,8 @@ class HeaderEncoder:
         return entries
 
     def _encode_name(self, name: str) -> bytes:
+        if not isinstance(name, str):
+            raise ConfigurationError(f"the name of a header must be text, got {name!r:.80}")
         lowered = name.lower()
         if name.startswith(":"):
             raise ConfigurationError(
@@ -187,6 +191,15 @@ class HeaderEncoder:
             self._names.clear()
         self._names[name] = key
         return key
+
+
+def _checked_pairs(headers: object) -> list[tuple[str, str]]:
+    """Return headers that are not a mapping as pairs; raises `ConfigurationError` for another form."""
+    pairs = list(headers) if isinstance(headers, Iterable) and not isinstance(headers, (str, bytes)) else [headers]
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ConfigurationError(f"headers must be a mapping or pairs of name and value, got {pair!r:.80}")
+    return cast("list[tuple[str, str]]", pairs)
 
 
 def encode_stored_headers(status: int, headers: Mapping[str, str]) -> Encoded:

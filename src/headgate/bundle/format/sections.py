@@ -49,8 +49,8 @@ class IndexRules(Struct, frozen=True):
 
 def check_base_url(base_url: str | None) -> None:
     """Raise `ConfigurationError` for a base URL that relative URLs cannot be resolved against; None is valid."""
-    if base_url is not None and resolve("a", base_url) is None:
-        raise ConfigurationError(f"base_url {base_url[:200]!r} is not an absolute URL such as https://example.com/")
+    if base_url is not None and (not isinstance(base_url, str) or resolve("a", base_url) is None):
+        raise ConfigurationError(f"base_url {base_url!r:.200} is not an absolute URL such as https://example.com/")
 
 
 def read_index(source: bytes, rules: IndexRules) -> Index:
