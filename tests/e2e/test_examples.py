@@ -123,7 +123,7 @@ def test_a_delayed_body_arrives_whole_and_a_rejection_is_json_on_request(run, co
 
 
 @ASGI
-def test_an_agent_that_disconnects_while_delayed_frees_its_place(run, command):
+def test_a_client_that_disconnects_while_delayed_frees_its_slot(run, command):
     server = run(
         [HERE if word is EXAMPLES else "long_delay_app:app" if word == "fastapi_app:app" else word for word in command]
     )

@@ -161,7 +161,7 @@ def test_a_read_under_way_at_the_release_is_passed_to_the_application():
 
 
 @pytest.mark.parametrize("messages", [[], BODY, BODY[:1]])
-def test_a_client_that_leaves_while_delayed_frees_its_place(messages):
+def test_a_client_that_leaves_while_delayed_frees_its_slot(messages):
     app, gatekeeper = App(), held_for(4.0)
     server = Server(*messages, DISCONNECT)
     serve(app, gatekeeper, server)
@@ -171,7 +171,7 @@ def test_a_client_that_leaves_while_delayed_frees_its_place(messages):
     assert gatekeeper.delayed == 0
 
 
-def test_a_delayed_request_that_the_server_cancels_frees_its_place():
+def test_a_delayed_request_that_the_server_cancels_frees_its_slot():
     app, gatekeeper, server = App(), held_for(4.0), Server()
 
     async def cancelled() -> None:
@@ -205,7 +205,7 @@ def test_a_delayed_request_reads_a_bounded_part_of_its_body_early():
     assert app.read == [big] * 10 + [BODY[1]]
 
 
-def test_an_error_of_the_server_while_delayed_is_raised_and_frees_the_place():
+def test_an_error_of_the_server_while_delayed_is_raised_and_frees_the_slot():
     app, gatekeeper, server = App(), held_for(4.0), Server()
 
     async def broken() -> Any:
@@ -263,7 +263,7 @@ def test_a_delayed_websocket_still_sees_its_connect():
     assert app.read == [{"type": "websocket.connect"}]
 
 
-def test_a_websocket_client_that_leaves_while_delayed_frees_its_place():
+def test_a_websocket_client_that_leaves_while_delayed_frees_its_slot():
     app, gatekeeper = App(), held_for(4.0)
     serve(app, gatekeeper, Server({"type": "websocket.connect"}, {"type": "websocket.disconnect"}), scope("websocket"))
     assert app.calls == 0

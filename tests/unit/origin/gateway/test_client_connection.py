@@ -1,4 +1,4 @@
-"""A client's connection, driven by hand over a transport without a socket; each row of its table."""
+"""A client's connection, called directly, over a transport without a socket; each row of its table."""
 
 import asyncio
 import math
@@ -71,7 +71,7 @@ def holding(seconds: float) -> Policy:
     return make_policy(gatekeeper=gatekeeper)
 
 
-class Driven:
+class Harness:
     """A connection with its transports: `client` to the client, `origin` to the origin."""
 
     def __init__(self, policy: Policy | None = None, *, half_open: bool = True, limit: int = 100) -> None:
@@ -88,73 +88,73 @@ class Driven:
     def state(self) -> ClientState:
         return self.connection.state
 
-    def receive(self, *pieces: bytes) -> "Driven":
+    def receive(self, *pieces: bytes) -> "Harness":
         for piece in pieces:
             self.connection.data_received(piece)
         return self
 
-    def respond(self, response: bytes = RESPONSE) -> "Driven":
+    def respond(self, response: bytes = RESPONSE) -> "Harness":
         self.upstream.data_received(response)
         return self
 
-    def lose(self) -> "Driven":
+    def lose(self) -> "Harness":
         self.connection.connection_lost(None)
         return self
 
-    def expire(self) -> "Driven":
+    def expire(self) -> "Harness":
         self.context.now = max(self.context.now, self.connection.deadline)
         self.connection.expire()
         return self
 
-    def pause(self) -> "Driven":
+    def pause(self) -> "Harness":
         self.connection.pause_writing()
         return self
 
-    def resume(self) -> "Driven":
+    def resume(self) -> "Harness":
         self.connection.resume_writing()
         return self
 
-    def release(self) -> "Driven":
+    def release(self) -> "Harness":
         Delay.last.release()
         return self
 
 
-def rejecting() -> Driven:
-    return Driven(holding(100))
+def rejecting() -> Harness:
+    return Harness(holding(100))
 
 
-def delaying() -> Driven:
-    return Driven(holding(2))
+def delaying() -> Harness:
+    return Harness(holding(2))
 
 
 _S, _E = ClientState, ClientEvent
 
-DRIVERS: dict[tuple[ClientState, ClientEvent], Callable[[], Driven]] = {
-    (_S.IDLE, _E.HEAD_STARTED): lambda: Driven().receive(GET[:5]),
-    (_S.IDLE, _E.HELD_BACK): lambda: Driven().pause().receive(GET),
-    (_S.IDLE, _E.REQUEST_READ): lambda: Driven().receive(GET),
-    (_S.IDLE, _E.LAST_RESPONSE): lambda: Driven().receive(b"GET\r\n\r\n"),
-    (_S.IDLE, _E.CLOSE): lambda: Driven().lose(),
-    (_S.READING_HEAD, _E.REQUEST_READ): lambda: Driven().receive(GET[:5], GET[5:]),
-    (_S.READING_HEAD, _E.LAST_RESPONSE): lambda: Driven().receive(GET[:5]).expire(),
-    (_S.READING_HEAD, _E.CLOSE): lambda: Driven().receive(GET[:5]).lose(),
-    (_S.WAITING, _E.RESUMED): lambda: Driven().pause().receive(GET).resume(),
-    (_S.WAITING, _E.CLOSE): lambda: Driven().pause().receive(GET).lose(),
+DRIVERS: dict[tuple[ClientState, ClientEvent], Callable[[], Harness]] = {
+    (_S.IDLE, _E.HEAD_STARTED): lambda: Harness().receive(GET[:5]),
+    (_S.IDLE, _E.HELD_BACK): lambda: Harness().pause().receive(GET),
+    (_S.IDLE, _E.REQUEST_READ): lambda: Harness().receive(GET),
+    (_S.IDLE, _E.LAST_RESPONSE): lambda: Harness().receive(b"GET\r\n\r\n"),
+    (_S.IDLE, _E.CLOSE): lambda: Harness().lose(),
+    (_S.READING_HEAD, _E.REQUEST_READ): lambda: Harness().receive(GET[:5], GET[5:]),
+    (_S.READING_HEAD, _E.LAST_RESPONSE): lambda: Harness().receive(GET[:5]).expire(),
+    (_S.READING_HEAD, _E.CLOSE): lambda: Harness().receive(GET[:5]).lose(),
+    (_S.WAITING, _E.RESUMED): lambda: Harness().pause().receive(GET).resume(),
+    (_S.WAITING, _E.CLOSE): lambda: Harness().pause().receive(GET).lose(),
     (_S.DECIDING, _E.DELAYED): lambda: delaying().receive(GET),
-    (_S.DECIDING, _E.RESPONSE_STARTED): lambda: Driven().receive(GET),
+    (_S.DECIDING, _E.RESPONSE_STARTED): lambda: Harness().receive(GET),
     (_S.DECIDING, _E.ANSWERED_EARLY): lambda: rejecting().receive(POST + b"he"),
     (_S.DECIDING, _E.DONE): lambda: rejecting().receive(GET),
     (_S.DECIDING, _E.LAST_RESPONSE): lambda: rejecting().receive(CHUNKED),
     (_S.DECIDING, _E.CLOSE): lambda: rejecting().receive(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n"),
     (_S.DELAYED, _E.RESPONSE_STARTED): lambda: delaying().receive(GET).release(),
     (_S.DELAYED, _E.CLOSE): lambda: delaying().receive(GET).lose(),
-    (_S.RESPONDING, _E.DONE): lambda: Driven().receive(GET).respond(),
-    (_S.RESPONDING, _E.LAST_RESPONSE): lambda: Driven().receive(CHUNKED, b"zz\r\n"),
-    (_S.RESPONDING, _E.CLOSE): lambda: Driven().receive(GET).lose(),
+    (_S.RESPONDING, _E.DONE): lambda: Harness().receive(GET).respond(),
+    (_S.RESPONDING, _E.LAST_RESPONSE): lambda: Harness().receive(CHUNKED, b"zz\r\n"),
+    (_S.RESPONDING, _E.CLOSE): lambda: Harness().receive(GET).lose(),
     (_S.DISCARDING, _E.DONE): lambda: rejecting().receive(POST + b"he", b"llo"),
     (_S.DISCARDING, _E.CLOSE): lambda: rejecting().receive(POST + b"he").lose(),
-    (_S.LINGERING, _E.CLOSE): lambda: Driven().receive(b"GET\r\n\r\n").lose(),
-    (_S.CLOSED, _E.CLOSE): lambda: Driven().lose().lose(),
+    (_S.LINGERING, _E.CLOSE): lambda: Harness().receive(b"GET\r\n\r\n").lose(),
+    (_S.CLOSED, _E.CLOSE): lambda: Harness().lose().lose(),
 }
 
 ROWS = [(state, event, target) for state, row in CLIENT_TRANSITIONS.items() for event, target in row.items()]
@@ -173,23 +173,23 @@ def test_each_driver_belongs_to_a_row() -> None:
 
 
 def test_a_request_is_forwarded_and_its_response_returned() -> None:
-    driven = Driven().receive(GET)
-    assert driven.origin.take().startswith(b"GET / HTTP/1.1\r\nHost: a\r\n")
-    assert driven.respond().client.take() == RESPONSE
-    assert driven.state is ClientState.IDLE
+    harness = Harness().receive(GET)
+    assert harness.origin.take().startswith(b"GET / HTTP/1.1\r\nHost: a\r\n")
+    assert harness.respond().client.take() == RESPONSE
+    assert harness.state is ClientState.IDLE
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])
 def test_requests_are_handled_one_after_another_however_they_are_split(step: int) -> None:
-    driven, data = Driven(), GET + POST + b"hello" + GET
+    harness, data = Harness(), GET + POST + b"hello" + GET
     for start in range(0, len(data), step):
-        driven.receive(data[start : start + step])
+        harness.receive(data[start : start + step])
     for expected in (b"GET / ", b"POST / ", b"GET / "):
-        sent = driven.origin.take()
+        sent = harness.origin.take()
         assert sent.startswith(expected)
         assert sent.endswith(b"\r\n\r\nhello" if expected == b"POST / " else b"\r\n\r\n")
-        assert driven.respond().client.take() == RESPONSE or expected == b"POST / "
-    assert driven.state is ClientState.IDLE
+        assert harness.respond().client.take() == RESPONSE or expected == b"POST / "
+    assert harness.state is ClientState.IDLE
 
 
 @pytest.mark.parametrize(
@@ -201,33 +201,33 @@ def test_requests_are_handled_one_after_another_however_they_are_split(step: int
         (b"GET / HTTP/3.0\r\n", 505),
     ],
 )
-def test_a_malformed_request_is_the_last(sent: bytes, status: int) -> None:
-    driven = Driven().receive(sent, GET)
-    assert driven.client.written.startswith(b"HTTP/1.1 %d " % status)
-    assert driven.client.written.count(b"Connection: close\r\n") == 1
-    assert (b"allow: " in driven.client.written) is (status == 405)
-    assert driven.context.counts == {"refused": 1}
-    assert driven.client.ended
-    assert driven.connection.deadline == driven.context.now + LINGER_TIMEOUT
-    assert driven.origin.written == b""
+def test_no_request_is_read_after_a_malformed_one(sent: bytes, status: int) -> None:
+    harness = Harness().receive(sent, GET)
+    assert harness.client.written.startswith(b"HTTP/1.1 %d " % status)
+    assert harness.client.written.count(b"Connection: close\r\n") == 1
+    assert (b"allow: " in harness.client.written) is (status == 405)
+    assert harness.context.counts == {"refused": 1}
+    assert harness.client.ended
+    assert harness.connection.deadline == harness.context.now + LINGER_TIMEOUT
+    assert harness.origin.written == b""
 
 
 def test_a_delayed_request_is_forwarded_at_its_release() -> None:
-    driven = delaying().receive(POST + b"hello")
-    assert driven.connection.deadline == math.inf
-    assert driven.origin.written == b""
-    assert driven.release().origin.written.endswith(b"\r\n\r\nhello")
+    harness = delaying().receive(POST + b"hello")
+    assert harness.connection.deadline == math.inf
+    assert harness.origin.written == b""
+    assert harness.release().origin.written.endswith(b"\r\n\r\nhello")
 
 
 def test_a_client_that_leaves_ends_its_request_at_the_origin() -> None:
-    assert Driven().receive(GET).lose().origin.aborted
+    assert Harness().receive(GET).lose().origin.aborted
 
 
 def test_a_client_that_leaves_while_delayed_is_not_forwarded() -> None:
-    driven = delaying().receive(GET).lose()
+    harness = delaying().receive(GET).lose()
     assert Delay.last.cancelled
-    driven.release()
-    assert driven.origin.written == b""
+    harness.release()
+    assert harness.origin.written == b""
 
 
 def test_a_rejected_request_keeps_the_connection_unless_its_body_is_long_or_unknown() -> None:
@@ -240,16 +240,16 @@ def test_a_rejected_request_keeps_the_connection_unless_its_body_is_long_or_unkn
         (CHUNKED, ClientState.LINGERING),
         (expecting, ClientState.LINGERING),
     ):
-        driven = rejecting().receive(head)
-        assert driven.client.written.startswith(b"HTTP/1.1 503 ")
-        assert (b"Connection: close\r\n" in driven.client.written) is (state is ClientState.LINGERING)
-        assert driven.state is state, head
+        harness = rejecting().receive(head)
+        assert harness.client.written.startswith(b"HTTP/1.1 503 ")
+        assert (b"Connection: close\r\n" in harness.client.written) is (state is ClientState.LINGERING)
+        assert harness.state is state, head
 
 
 def test_a_discarded_body_is_followed_by_the_next_request() -> None:
-    driven = rejecting().receive(POST + b"he", b"llo" + GET)
-    assert driven.client.written.count(b"HTTP/1.1 503 ") == 2
-    assert driven.state is ClientState.IDLE
+    harness = rejecting().receive(POST + b"he", b"llo" + GET)
+    assert harness.client.written.count(b"HTTP/1.1 503 ") == 2
+    assert harness.state is ClientState.IDLE
 
 
 def test_a_rejected_head_request_gets_no_body() -> None:
@@ -259,17 +259,17 @@ def test_a_rejected_head_request_gets_no_body() -> None:
 
 
 def test_accept_chooses_the_form_of_a_rejection() -> None:
-    driven = rejecting().receive(GET[:-2] + b"Accept: text/plain;q=0.1\r\nACCEPT: application/json\r\n\r\n")
-    assert b"application/problem+json" in driven.client.written
+    harness = rejecting().receive(GET[:-2] + b"Accept: text/plain;q=0.1\r\nACCEPT: application/json\r\n\r\n")
+    assert b"application/problem+json" in harness.client.written
 
 
-def test_local_answers_and_the_lifeboat_come_before_the_origin_and_the_rejection() -> None:
+def test_local_responses_precede_the_origin_and_the_lifeboat_precedes_a_rejection() -> None:
     here = problem(404, "Not found", "Nothing here.")
-    driven = Driven(make_policy(local=lambda request: here if request.path == b"/" else None)).receive(GET)
-    assert driven.client.written.startswith(b"HTTP/1.1 404 ")
-    assert driven.origin.written == b""
+    harness = Harness(make_policy(local=lambda request: here if request.path == b"/" else None)).receive(GET)
+    assert harness.client.written.startswith(b"HTTP/1.1 404 ")
+    assert harness.origin.written == b""
     held = holding(100)
-    rescued = Driven(make_policy(gatekeeper=held.gatekeeper, lifeboat=lambda _: Response(200, [], b""))).receive(GET)
+    rescued = Harness(make_policy(gatekeeper=held.gatekeeper, lifeboat=lambda _: Response(200, [], b""))).receive(GET)
     assert rescued.client.written.startswith(b"HTTP/1.1 200 ")
     assert rescued.context.counts == {"lifeboat": 1}
 
@@ -281,32 +281,32 @@ def test_a_response_from_a_file_ends_with_the_next_request(tmp_path: Path) -> No
     async def check() -> None:
         source = FileSlice(OpenFile(path), 0, 7)
         here = Response(200, [(b"content-length", b"7")], b"", source)
-        driven = Driven(make_policy(local=lambda _: here)).receive(GET)
-        assert isinstance(driven.connection.exchange, FileResponse)
-        assert driven.state is ClientState.RESPONDING
+        harness = Harness(make_policy(local=lambda _: here)).receive(GET)
+        assert isinstance(harness.connection.exchange, FileResponse)
+        assert harness.state is ClientState.RESPONDING
         for _ in range(3):
             await asyncio.sleep(0)
-        assert driven.client.written.endswith(b"\r\n\r\ncontent")
-        assert driven.state is ClientState.IDLE
+        assert harness.client.written.endswith(b"\r\n\r\ncontent")
+        assert harness.state is ClientState.IDLE
 
     asyncio.run(check())
 
 
 def test_a_new_policy_decides_about_the_next_request() -> None:
-    driven = Driven().receive(GET).respond()
-    driven.context.policy = holding(100)
-    assert driven.receive(GET).client.written.endswith(b".\n")
-    assert driven.client.written.count(b"HTTP/1.1 503 ") == 1
+    harness = Harness().receive(GET).respond()
+    harness.context.policy = holding(100)
+    assert harness.receive(GET).client.written.endswith(b".\n")
+    assert harness.client.written.count(b"HTTP/1.1 503 ") == 1
 
 
-def test_many_requests_in_one_piece_leave_other_connections_their_turn() -> None:
+def test_a_limited_number_of_requests_is_handled_per_turn() -> None:
     async def check() -> None:
-        driven = rejecting().receive(GET * (MAX_REQUESTS_PER_TURN + 5))
-        assert driven.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN
-        assert driven.state is ClientState.WAITING
+        harness = rejecting().receive(GET * (MAX_REQUESTS_PER_TURN + 5))
+        assert harness.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN
+        assert harness.state is ClientState.WAITING
         await asyncio.sleep(0)
-        assert driven.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN + 5
-        assert driven.state is ClientState.IDLE
+        assert harness.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN + 5
+        assert harness.state is ClientState.IDLE
 
     asyncio.run(check())
 
@@ -314,57 +314,57 @@ def test_many_requests_in_one_piece_leave_other_connections_their_turn() -> None
 # Limits and flow control.
 
 
-def test_a_client_that_sends_far_ahead_is_not_read() -> None:
-    driven = Driven().receive(GET, b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * MAX_BUFFERED)
-    assert not driven.client.reading
-    assert driven.respond().client.reading
+def test_a_client_that_sends_too_far_ahead_is_paused() -> None:
+    harness = Harness().receive(GET, b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * MAX_BUFFERED)
+    assert not harness.client.reading
+    assert harness.respond().client.reading
 
 
 def test_a_long_head_is_read_to_its_end() -> None:
-    driven = Driven()
-    driven.context.limits = RequestLimits(head=4 * MAX_BUFFERED)
-    driven.receive(GET[:-2], b"X: " + b"a" * 2 * MAX_BUFFERED)
-    assert driven.client.reading
-    assert driven.receive(b"\r\n\r\n").origin.written
+    harness = Harness()
+    harness.context.limits = RequestLimits(head=4 * MAX_BUFFERED)
+    harness.receive(GET[:-2], b"X: " + b"a" * 2 * MAX_BUFFERED)
+    assert harness.client.reading
+    assert harness.receive(b"\r\n\r\n").origin.written
 
 
 def test_a_client_that_does_not_read_is_sent_no_more_responses() -> None:
-    driven = rejecting().pause().receive(GET, GET)
-    assert driven.client.written == b""
-    assert driven.resume().client.written.count(b"HTTP/1.1 503 ") == 2
+    harness = rejecting().pause().receive(GET, GET)
+    assert harness.client.written == b""
+    assert harness.resume().client.written.count(b"HTTP/1.1 503 ") == 2
 
 
 def test_either_side_of_an_exchange_pauses_the_other() -> None:
-    driven = Driven().receive(POST)
-    driven.upstream.pause_writing()
-    assert not driven.client.reading
-    driven.upstream.resume_writing()
-    assert driven.client.reading
-    assert not driven.pause().origin.reading
-    assert driven.resume().origin.reading
+    harness = Harness().receive(POST)
+    harness.upstream.pause_writing()
+    assert not harness.client.reading
+    harness.upstream.resume_writing()
+    assert harness.client.reading
+    assert not harness.pause().origin.reading
+    assert harness.resume().origin.reading
 
 
 def test_a_connection_over_a_limit_is_answered_and_closed() -> None:
     async def check() -> None:
-        driven = Driven(limit=0)
-        assert driven.client.written.startswith(b"HTTP/1.1 503 ")
-        assert driven.client.closed
-        assert driven.state is ClientState.CLOSED
-        assert driven.context.counts == {"crowded": 1}
+        harness = Harness(limit=0)
+        assert harness.client.written.startswith(b"HTTP/1.1 503 ")
+        assert harness.client.closed
+        assert harness.state is ClientState.CLOSED
+        assert harness.context.counts == {"crowded": 1}
 
     asyncio.run(check())
 
 
 def test_a_websocket_becomes_a_tunnel() -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    driven = Driven().receive(GET[:-2] + upgrade + b"early")
-    driven.origin.take()
+    harness = Harness().receive(GET[:-2] + upgrade + b"early")
+    harness.origin.take()
     switch = b"HTTP/1.1 101 Switching Protocols\r\n" + upgrade
-    assert driven.respond(switch).client.written == switch
-    assert driven.origin.written == b"early"
-    [tunnel] = driven.context.registry.tunnels
-    assert driven.client.protocol is tunnel.client_end
-    assert driven.context.registry.connections == set()
+    assert harness.respond(switch).client.written == switch
+    assert harness.origin.written == b"early"
+    [tunnel] = harness.context.registry.tunnels
+    assert harness.client.protocol is tunnel.client_end
+    assert harness.context.registry.connections == set()
 
 
 # Deadlines.
@@ -377,72 +377,72 @@ def test_a_websocket_becomes_a_tunnel() -> None:
         pytest.param(b"GET / HTTP/1.1\r\n", b"HTTP/1.1 408 ", id="a part of its head"),
     ],
 )
-def test_reading_an_earlier_response_gives_no_more_time_for_a_head(
+def test_reading_an_earlier_response_does_not_move_the_deadline_of_a_head(
     sent: bytes, response: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client takes bytes of that response all the while: an idle connection stays open for it."""
     acknowledged = iter(range(100))
     monkeypatch.setattr("headgate.origin.gateway.flow_control.send_progress", lambda _: next(acknowledged))
-    driven = Driven(half_open=False)
+    harness = Harness(half_open=False)
     if sent:
-        driven.receive(sent)
-    driven.expire()
-    assert driven.client.written[: len(response) or None] == response
-    assert not driven.client.aborted
-    timeouts = driven.context.timeouts
-    assert (driven.connection.deadline == driven.context.now + timeouts.idle) == (not sent)
+        harness.receive(sent)
+    harness.expire()
+    assert harness.client.written[: len(response) or None] == response
+    assert not harness.client.aborted
+    timeouts = harness.context.timeouts
+    assert (harness.connection.deadline == harness.context.now + timeouts.idle) == (not sent)
 
 
 def test_pieces_of_a_head_and_empty_lines_do_not_move_its_deadline() -> None:
-    driven = Driven()
-    first = driven.connection.deadline
-    assert first == driven.context.now + driven.context.timeouts.header
+    harness = Harness()
+    first = harness.connection.deadline
+    assert first == harness.context.now + harness.context.timeouts.header
     for piece in (b"\r", b"\n", b"\r\n", GET[:5], GET[5:9]):
-        driven.context.now += 1
-        driven.receive(piece)
+        harness.context.now += 1
+        harness.receive(piece)
         if len(piece) > 2 or piece == b"\r":
-            expected = driven.connection.deadline
-        assert driven.connection.deadline == expected
-    assert driven.connection.deadline == first + 1
+            expected = harness.connection.deadline
+        assert harness.connection.deadline == expected
+    assert harness.connection.deadline == first + 1
 
 
 def test_each_phase_has_its_timeout() -> None:
-    for driven, timeout in (
-        (Driven().receive(GET), "response"),
-        (Driven().receive(GET).respond(), "idle"),
-        (Driven().receive(POST, b"he"), "idle"),
-        (Driven().receive(GET).respond(RESPONSE[:-1]), "response_body"),
+    for harness, timeout in (
+        (Harness().receive(GET), "response"),
+        (Harness().receive(GET).respond(), "idle"),
+        (Harness().receive(POST, b"he"), "idle"),
+        (Harness().receive(GET).respond(RESPONSE[:-1]), "response_body"),
         (rejecting().receive(GET), "idle"),
     ):
-        assert driven.connection.deadline == driven.context.now + getattr(driven.context.timeouts, timeout), timeout
+        assert harness.connection.deadline == harness.context.now + getattr(harness.context.timeouts, timeout), timeout
 
 
 @pytest.mark.parametrize(
     ("drive", "written"),
     [
-        (lambda: Driven().receive(GET[:5]), b"HTTP/1.1 408 "),
-        (lambda: Driven().receive(POST, b"he"), b"HTTP/1.1 408 "),
-        (lambda: Driven().receive(GET), b"HTTP/1.1 504 "),
-        (lambda: Driven(), b""),
-        (lambda: Driven().pause().receive(GET), b""),
+        (lambda: Harness().receive(GET[:5]), b"HTTP/1.1 408 "),
+        (lambda: Harness().receive(POST, b"he"), b"HTTP/1.1 408 "),
+        (lambda: Harness().receive(GET), b"HTTP/1.1 504 "),
+        (lambda: Harness(), b""),
+        (lambda: Harness().pause().receive(GET), b""),
         (lambda: rejecting().receive(POST), b"HTTP/1.1 503 "),
     ],
     ids=["head", "body", "response", "idle", "client that does not read", "discarded body"],
 )
-def test_an_expired_connection_is_answered_or_closed(drive: Callable[[], Driven], written: bytes) -> None:
-    driven = drive().expire()
-    assert driven.client.written[:13] == written
-    assert driven.client.aborted is (not written or b"503" in written)
+def test_an_expired_connection_is_answered_or_closed(drive: Callable[[], Harness], written: bytes) -> None:
+    harness = drive().expire()
+    assert harness.client.written[:13] == written
+    assert harness.client.aborted is (not written or b"503" in written)
 
 
 def test_a_response_may_end_the_connection() -> None:
-    assert Driven().receive(GET[:-2] + b"Connection: close\r\n\r\n").respond().client.closed
+    assert Harness().receive(GET[:-2] + b"Connection: close\r\n\r\n").respond().client.closed
 
 
 def test_after_a_response_before_the_end_of_its_body_no_request_is_read() -> None:
-    driven = Driven().receive(POST + b"he").respond()
-    assert driven.state is ClientState.LINGERING
-    assert driven.client.ended
+    harness = Harness().receive(POST + b"he").respond()
+    assert harness.state is ClientState.LINGERING
+    assert harness.client.ended
 
 
 # The end of one side.
@@ -451,29 +451,29 @@ def test_after_a_response_before_the_end_of_its_body_no_request_is_read() -> Non
 @pytest.mark.parametrize(
     ("drive", "stays"),
     [
-        (lambda: Driven(), False),
-        (lambda: Driven().receive(GET), True),
-        (lambda: Driven().receive(POST, b"he"), False),
+        (lambda: Harness(), False),
+        (lambda: Harness().receive(GET), True),
+        (lambda: Harness().receive(POST, b"he"), False),
         (lambda: delaying().receive(GET), False),
-        (lambda: Driven().pause().receive(GET), True),
-        (lambda: Driven(half_open=False).receive(GET), False),
+        (lambda: Harness().pause().receive(GET), True),
+        (lambda: Harness(half_open=False).receive(GET), False),
     ],
     ids=["idle", "responding", "within a body", "delayed", "waiting", "tls"],
 )
-def test_a_client_that_sends_no_more_gets_what_it_is_owed(drive: Callable[[], Driven], stays: bool) -> None:
+def test_a_half_closed_connection_stays_open_for_responses_under_way(drive: Callable[[], Harness], stays: bool) -> None:
     assert drive().connection.eof_received() is stays
 
 
-def test_a_client_that_sends_no_more_is_closed_after_its_response() -> None:
-    driven = Driven().receive(GET)
-    driven.connection.eof_received()
-    assert driven.respond().client.closed
+def test_a_half_closed_connection_is_closed_after_its_response() -> None:
+    harness = Harness().receive(GET)
+    harness.connection.eof_received()
+    assert harness.respond().client.closed
 
 
 def test_an_end_within_a_head_is_400() -> None:
-    driven = Driven().receive(GET[:5])
-    driven.connection.eof_received()
-    assert driven.client.written.startswith(b"HTTP/1.1 400 ")
+    harness = Harness().receive(GET[:5])
+    harness.connection.eof_received()
+    assert harness.client.written.startswith(b"HTTP/1.1 400 ")
 
 
 # Draining.
@@ -482,21 +482,21 @@ def test_an_end_within_a_head_is_400() -> None:
 @pytest.mark.parametrize(
     ("drive", "finish"),
     [
-        (lambda: Driven(), lambda driven: None),
-        (lambda: Driven().receive(GET).respond(), lambda driven: None),
-        (lambda: Driven().receive(GET), lambda driven: driven.respond()),
-        (lambda: delaying().receive(GET), lambda driven: driven.release().respond()),
-        (lambda: Driven().receive(GET[:5]), lambda driven: driven.receive(GET[5:]).respond()),
-        (lambda: rejecting().receive(POST + b"he"), lambda driven: driven.receive(b"llo")),
+        (lambda: Harness(), lambda harness: None),
+        (lambda: Harness().receive(GET).respond(), lambda harness: None),
+        (lambda: Harness().receive(GET), lambda harness: harness.respond()),
+        (lambda: delaying().receive(GET), lambda harness: harness.release().respond()),
+        (lambda: Harness().receive(GET[:5]), lambda harness: harness.receive(GET[5:]).respond()),
+        (lambda: rejecting().receive(POST + b"he"), lambda harness: harness.receive(b"llo")),
     ],
     ids=["new", "idle", "responding", "delayed", "reading a head", "discarding"],
 )
-def test_a_draining_connection_closes_after_what_is_under_way(
-    drive: Callable[[], Driven], finish: Callable[[Driven], Any]
+def test_a_draining_connection_closes_after_the_request_under_way(
+    drive: Callable[[], Harness], finish: Callable[[Harness], Any]
 ) -> None:
-    driven = drive()
-    driven.context.state = GatewayState.DRAINING
-    driven.connection.drain()
-    finish(driven)
-    assert driven.client.closed
-    assert driven.state is ClientState.CLOSED
+    harness = drive()
+    harness.context.state = GatewayState.DRAINING
+    harness.connection.drain()
+    finish(harness)
+    assert harness.client.closed
+    assert harness.state is ClientState.CLOSED

@@ -24,7 +24,7 @@ def request(line: bytes = b"GET / HTTP/1.1", *fields: bytes) -> RequestHead:
 
 
 class Client:
-    """Takes what an exchange tells the client's connection, and notes it."""
+    """Stands for the client's connection, and records the calls of the exchange."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -62,7 +62,7 @@ class Client:
         self.calls.append(("tunnel", greeting))
 
 
-class Driven:
+class Harness:
     """An exchange with its client; `origin` is the transport to the origin once there is a connection."""
 
     def __init__(self, request: RequestHead, *, pooled: bool = True, reused: bool = True) -> None:
@@ -107,26 +107,26 @@ ROWS = [(state, event, target) for state, row in EXCHANGE_TRANSITIONS.items() fo
 @pytest.mark.parametrize(("state", "event", "target"), ROWS)
 def test_each_row(state: ExchangeState, event: ExchangeEvent, target: ExchangeState) -> None:
     async def check() -> None:
-        driven = Driven(request(), pooled=state is not ExchangeState.CONNECTING)
-        exchange = driven.exchange
+        harness = Harness(request(), pooled=state is not ExchangeState.CONNECTING)
+        exchange = harness.exchange
         if state is ExchangeState.CONNECTING and event is ExchangeEvent.CONNECTED:
-            driven.connect = driven.at_once
+            harness.connect = harness.at_once
         else:
             exchange.start()
         if state is ExchangeState.RESPONDING:
-            driven.upstream.data_received(RESPONSE[:-1])
+            harness.upstream.data_received(RESPONSE[:-1])
         elif state is ExchangeState.ENDED:
             exchange.abandon()
         assert exchange.state is state
         if event is ExchangeEvent.CONNECTED:
             exchange.start()
             await turns()
-            assert driven.origin.written == HEAD
+            assert harness.origin.written == HEAD
         elif event is ExchangeEvent.LOST:
-            driven.upstream.connection_lost(None)
-            assert driven.context.counts == {"retried": 1}
+            harness.upstream.connection_lost(None)
+            assert harness.context.counts == {"retried": 1}
         elif event is ExchangeEvent.RESPONSE_BEGUN:
-            driven.upstream.data_received(RESPONSE[:-1])
+            harness.upstream.data_received(RESPONSE[:-1])
             assert exchange.begun
         else:
             exchange.abandon()
@@ -138,13 +138,13 @@ def test_each_row(state: ExchangeState, event: ExchangeEvent, target: ExchangeSt
 
 
 def test_a_whole_response_ends_the_exchange() -> None:
-    driven = Driven(request())
-    driven.exchange.start()
-    assert driven.origin.take() == HEAD
-    driven.upstream.data_received(RESPONSE)
-    assert driven.client.calls == [("whole", RESPONSE)]
-    assert driven.exchange.state is ExchangeState.ENDED
-    assert driven.context.pool.idle == [driven.upstream]
+    harness = Harness(request())
+    harness.exchange.start()
+    assert harness.origin.take() == HEAD
+    harness.upstream.data_received(RESPONSE)
+    assert harness.client.calls == [("whole", RESPONSE)]
+    assert harness.exchange.state is ExchangeState.ENDED
+    assert harness.context.pool.idle == [harness.upstream]
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_a_whole_response_ends_the_exchange() -> None:
 def test_the_connection_is_kept_as_the_request_asks(
     line: bytes, fields: tuple[bytes, ...], keep: bool, framing: bytes
 ) -> None:
-    driven = Driven(request(line, *fields))
-    driven.exchange.start()
-    driven.upstream.data_received(RESPONSE)
-    assert driven.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + framing + b"\r\nhi"
-    assert driven.client.calls == [("complete", keep, False)]
+    harness = Harness(request(line, *fields))
+    harness.exchange.start()
+    harness.upstream.data_received(RESPONSE)
+    assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + framing + b"\r\nhi"
+    assert harness.client.calls == [("complete", keep, False)]
 
 
 @pytest.mark.parametrize(
@@ -175,85 +175,85 @@ def test_the_connection_is_kept_as_the_request_asks(
     ],
 )
 def test_the_framing_of_a_response_is_written_anew(line: bytes, head: bytes, written: bytes, keep: bool) -> None:
-    driven = Driven(request(line))
-    driven.exchange.start()
-    driven.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n" + head + b"\r\n\r\n")
-    assert driven.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + written
-    assert driven.exchange._keep is (keep and line.endswith(b"1.1"))
+    harness = Harness(request(line))
+    harness.exchange.start()
+    harness.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n" + head + b"\r\n\r\n")
+    assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + written
+    assert harness.exchange._keep is (keep and line.endswith(b"1.1"))
 
 
 def test_a_body_without_framing_ends_the_connection() -> None:
-    driven = Driven(request(b"GET / HTTP/1.0", b"Connection: keep-alive"))
-    driven.exchange.start()
-    driven.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\n")
-    assert driven.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\n"
+    harness = Harness(request(b"GET / HTTP/1.0", b"Connection: keep-alive"))
+    harness.exchange.start()
+    harness.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\n")
+    assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\n"
 
 
 def test_a_client_that_expects_100_is_waited_for_once_it_is_sent() -> None:
-    driven = Driven(request(*POST, b"Expect: 100-continue"))
-    driven.exchange.start()
-    assert not driven.exchange.waits_for_client
-    driven.upstream.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
-    assert driven.exchange.waits_for_client
+    harness = Harness(request(*POST, b"Expect: 100-continue"))
+    harness.exchange.start()
+    assert not harness.exchange.waits_for_client
+    harness.upstream.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert harness.exchange.waits_for_client
 
 
 def test_a_304_keeps_the_length_it_describes() -> None:
-    driven = Driven(request())
-    driven.exchange.start()
-    driven.upstream.data_received(b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n")
-    assert driven.client.written == b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n"
-    assert driven.client.calls == [("complete", True, False)]
+    harness = Harness(request())
+    harness.exchange.start()
+    harness.upstream.data_received(b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n")
+    assert harness.client.written == b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n"
+    assert harness.client.calls == [("complete", True, False)]
 
 
 def test_a_204_has_no_framing() -> None:
-    driven = Driven(request())
-    driven.exchange.start()
-    driven.upstream.data_received(b"HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
-    assert driven.client.written == b"HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"
-    assert driven.client.calls == [("complete", True, False)]
+    harness = Harness(request())
+    harness.exchange.start()
+    harness.upstream.data_received(b"HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
+    assert harness.client.written == b"HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"
+    assert harness.client.calls == [("complete", True, False)]
 
 
 def test_a_response_without_a_date_gets_one() -> None:
-    driven = Driven(request())
-    driven.exchange.start()
-    driven.upstream.data_received(RESPONSE.replace(b"Date: d\r\n", b""))
-    assert driven.client.written.count(b"Date: ") == 1
+    harness = Harness(request())
+    harness.exchange.start()
+    harness.upstream.data_received(RESPONSE.replace(b"Date: d\r\n", b""))
+    assert harness.client.written.count(b"Date: ") == 1
 
 
 def test_a_body_is_forwarded_and_what_follows_is_returned() -> None:
-    driven = Driven(request(*POST))
-    driven.exchange.start()
-    assert driven.exchange.takes_body
-    assert driven.exchange.feed(b"he") == b""
-    assert driven.exchange.waits_for_client
-    assert driven.exchange.feed(b"lloGET") == b"GET"
-    assert not driven.exchange.takes_body
-    assert driven.origin.written == HEAD + b"hello"
+    harness = Harness(request(*POST))
+    harness.exchange.start()
+    assert harness.exchange.takes_body
+    assert harness.exchange.feed(b"he") == b""
+    assert harness.exchange.waits_for_client
+    assert harness.exchange.feed(b"lloGET") == b"GET"
+    assert not harness.exchange.takes_body
+    assert harness.origin.written == HEAD + b"hello"
 
 
 def test_a_malformed_body_ends_the_exchange_on_both_sides() -> None:
     for pieces, begun in (([], False), ([RESPONSE[:-1]], True)):
-        driven = Driven(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"))
-        driven.exchange.start()
+        harness = Harness(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"))
+        harness.exchange.start()
         for piece in pieces:
-            driven.upstream.data_received(piece)
-        assert driven.exchange.feed(b"zz\r\n") == b""
-        assert driven.client.calls == [("refuse", 400, begun)]
-        assert driven.origin.aborted
+            harness.upstream.data_received(piece)
+        assert harness.exchange.feed(b"zz\r\n") == b""
+        assert harness.client.calls == [("refuse", 400, begun)]
+        assert harness.origin.aborted
 
 
-def test_a_body_is_held_in_bounds_until_there_is_a_connection() -> None:
+def test_a_limited_part_of_a_body_is_kept_until_there_is_a_connection() -> None:
     async def check() -> None:
-        driven = Driven(request(b"POST / HTTP/1.1", b"Content-Length: 200000"), pooled=False)
-        driven.connect = driven.at_once
-        driven.exchange.start()
-        driven.exchange.feed(b"x" * MAX_HELD_BODY)
-        assert driven.client.calls == []
-        driven.exchange.feed(b"x")
-        assert driven.client.calls == ["pause"]
+        harness = Harness(request(b"POST / HTTP/1.1", b"Content-Length: 200000"), pooled=False)
+        harness.connect = harness.at_once
+        harness.exchange.start()
+        harness.exchange.feed(b"x" * MAX_HELD_BODY)
+        assert harness.client.calls == []
+        harness.exchange.feed(b"x")
+        assert harness.client.calls == ["pause"]
         await turns()
-        assert driven.client.calls == ["pause", "resume"]
-        assert driven.origin.written == HEAD + b"x" * (MAX_HELD_BODY + 1)
+        assert harness.client.calls == ["pause", "resume"]
+        assert harness.origin.written == HEAD + b"x" * (MAX_HELD_BODY + 1)
 
     asyncio.run(check())
 
@@ -261,12 +261,12 @@ def test_a_body_is_held_in_bounds_until_there_is_a_connection() -> None:
 @pytest.mark.parametrize(("connect", "status", "event"), [("refused", 502, "unreachable"), ("too_late", 504, "slow")])
 def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status: int, event: str) -> None:
     async def check() -> None:
-        driven = Driven(request(*POST), pooled=False)
-        driven.connect = getattr(driven, connect)
-        driven.exchange.start()
+        harness = Harness(request(*POST), pooled=False)
+        harness.connect = getattr(harness, connect)
+        harness.exchange.start()
         await turns()
-        assert driven.client.calls == [("fail", status, True)]
-        assert driven.context.counts == {event: 1}
+        assert harness.client.calls == [("fail", status, True)]
+        assert harness.context.counts == {event: 1}
 
     asyncio.run(check())
 
@@ -283,14 +283,14 @@ def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() -> Non
             (request(b"POST / HTTP/1.1"), True, b"", False),
             (request(b"PUT / HTTP/1.1", b"Content-Length: 1"), True, b"", False),
         ):
-            driven = Driven(one, reused=reused)
-            driven.exchange.start()
+            harness = Harness(one, reused=reused)
+            harness.exchange.start()
             if received:
-                driven.upstream.data_received(received)
-            driven.upstream.connection_lost(None)
-            assert (driven.exchange.state is ExchangeState.CONNECTING) is repeated
-            assert driven.client.calls == ([] if repeated else [("fail", 502, one.has_body)])
-            driven.exchange.abandon()
+                harness.upstream.data_received(received)
+            harness.upstream.connection_lost(None)
+            assert (harness.exchange.state is ExchangeState.CONNECTING) is repeated
+            assert harness.client.calls == ([] if repeated else [("fail", 502, one.has_body)])
+            harness.exchange.abandon()
             await turns()
 
     asyncio.run(check())
@@ -302,54 +302,54 @@ def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() 
         (b"GET / HTTP/1.1", RESPONSE[:-1], ("abort", False), "truncated"),
         (b"GET / HTTP/1.0", RESPONSE[:-1], ("abort", True), "truncated"),
     ):
-        driven = Driven(request(line))
-        driven.exchange.start()
+        harness = Harness(request(line))
+        harness.exchange.start()
         if received:
-            driven.upstream.data_received(received)
-        driven.exchange.time_out()
-        assert driven.client.calls == [call]
-        assert driven.context.counts == {event: 1}
-        assert driven.origin.aborted
+            harness.upstream.data_received(received)
+        harness.exchange.time_out()
+        assert harness.client.calls == [call]
+        assert harness.context.counts == {event: 1}
+        assert harness.origin.aborted
 
 
-def test_an_origin_that_answers_early_does_not_get_the_rest_of_the_body() -> None:
-    driven = Driven(request(*POST))
-    driven.exchange.start()
-    driven.upstream.data_received(RESPONSE)
-    assert driven.client.calls == [("complete", True, True)]
-    assert driven.origin.aborted
+def test_after_an_early_response_the_origin_does_not_receive_the_rest_of_the_body() -> None:
+    harness = Harness(request(*POST))
+    harness.exchange.start()
+    harness.upstream.data_received(RESPONSE)
+    assert harness.client.calls == [("complete", True, True)]
+    assert harness.origin.aborted
 
 
 def test_a_connection_with_unsent_bytes_is_not_given_back() -> None:
-    driven = Driven(request(*POST))
-    driven.exchange.start()
-    driven.exchange.feed(b"hello")
-    driven.origin.buffered = 1
-    driven.upstream.data_received(RESPONSE)
-    assert driven.origin.aborted
-    assert driven.context.pool.idle == []
+    harness = Harness(request(*POST))
+    harness.exchange.start()
+    harness.exchange.feed(b"hello")
+    harness.origin.buffered = 1
+    harness.upstream.data_received(RESPONSE)
+    assert harness.origin.aborted
+    assert harness.context.pool.idle == []
 
 
 def test_interim_responses_reach_http_1_1_clients_only() -> None:
     for line, written in ((b"GET / HTTP/1.1", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"), (b"GET / HTTP/1.0", b"")):
-        driven = Driven(request(line))
-        driven.exchange.start()
-        driven.upstream.data_received(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n")
-        assert driven.client.written == written
-        assert not driven.exchange.begun
+        harness = Harness(request(line))
+        harness.exchange.start()
+        harness.upstream.data_received(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n")
+        assert harness.client.written == written
+        assert not harness.exchange.begun
 
 
 def test_either_side_is_paused_while_the_other_is_slow() -> None:
-    driven = Driven(request(*POST))
-    driven.exchange.pause_response()  # without a connection there is nothing to pause
-    driven.exchange.start()
-    driven.exchange.pause_response()
-    assert not driven.origin.reading
-    driven.exchange.resume_response()
-    assert driven.origin.reading
-    driven.upstream.pause_writing()
-    driven.upstream.resume_writing()
-    assert driven.client.calls == ["pause", "resume"]
+    harness = Harness(request(*POST))
+    harness.exchange.pause_response()  # without a connection there is nothing to pause
+    harness.exchange.start()
+    harness.exchange.pause_response()
+    assert not harness.origin.reading
+    harness.exchange.resume_response()
+    assert harness.origin.reading
+    harness.upstream.pause_writing()
+    harness.upstream.resume_writing()
+    assert harness.client.calls == ["pause", "resume"]
 
 
 UPGRADE = b"Connection: Upgrade", b"Upgrade: websocket"
@@ -357,28 +357,28 @@ SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: w
 
 
 def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
-    driven = Driven(request(b"GET / HTTP/1.1", *UPGRADE))
-    driven.exchange.start()
-    driven.upstream.data_received(SWITCH + b"hi")
-    assert driven.client.calls == [("tunnel", SWITCH + b"hi")]
-    assert driven.exchange.state is ExchangeState.ENDED
+    harness = Harness(request(b"GET / HTTP/1.1", *UPGRADE))
+    harness.exchange.start()
+    harness.upstream.data_received(SWITCH + b"hi")
+    assert harness.client.calls == [("tunnel", SWITCH + b"hi")]
+    assert harness.exchange.state is ExchangeState.ENDED
 
 
 @pytest.mark.parametrize(
     ("fields", "response"), [((), SWITCH), (UPGRADE, SWITCH.replace(b"websocket", b"h2c"))], ids=["unasked", "other"]
 )
 def test_any_other_switch_is_502(fields: tuple[bytes, ...], response: bytes) -> None:
-    driven = Driven(request(b"GET / HTTP/1.1", *fields))
-    driven.exchange.start()
-    driven.upstream.data_received(response)
-    assert driven.client.calls == [("fail", 502, False)]
+    harness = Harness(request(b"GET / HTTP/1.1", *fields))
+    harness.exchange.start()
+    harness.upstream.data_received(response)
+    assert harness.client.calls == [("fail", 502, False)]
 
 
 def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
-    driven = Driven(request())
-    driven.exchange.start()
-    driven.exchange.drain()
-    driven.context.state = driven.context.state.DRAINING
-    driven.upstream.data_received(RESPONSE)
-    assert b"Connection: close\r\n" in driven.client.written
-    assert driven.client.calls == [("complete", False, False)]
+    harness = Harness(request())
+    harness.exchange.start()
+    harness.exchange.drain()
+    harness.context.state = harness.context.state.DRAINING
+    harness.upstream.data_received(RESPONSE)
+    assert b"Connection: close\r\n" in harness.client.written
+    assert harness.client.calls == [("complete", False, False)]

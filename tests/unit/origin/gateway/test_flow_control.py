@@ -51,7 +51,7 @@ class Transport(asyncio.Transport):
         return self.waiting
 
 
-def test_the_number_changes_as_the_peer_takes_what_is_sent() -> None:
+def test_progress_changes_as_the_peer_acknowledges_bytes() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
         client.connect(listening.getsockname())
@@ -72,7 +72,7 @@ def test_the_number_changes_as_the_peer_takes_what_is_sent() -> None:
 
 
 @pytest.mark.parametrize("waiting", [0, 7])
-def test_without_a_tcp_socket_it_is_the_size_of_the_buffer(waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_without_a_tcp_socket_is_the_size_of_the_buffer(waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = waiting or None
     assert send_progress(Transport(None, waiting)) == expected
     pair = socket.socketpair()

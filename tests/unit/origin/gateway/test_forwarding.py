@@ -100,7 +100,7 @@ def test_one_connection_may_request_several_hosts() -> None:
     assert b"Via: 1.0 headgate\r\n" in client.forwarding_lines(b"a", 0, {})
 
 
-def test_what_an_untrusted_client_says_about_earlier_hops_is_replaced() -> None:
+def test_forwarding_fields_of_an_untrusted_client_are_replaced() -> None:
     sent = fields_sent(
         UNTRUSTED, b"X-Forwarded-For: 9.9.9.9", b"Forwarded: for=9.9.9.9", b"X-Forwarded-Proto: https",
         b"X-Forwarded-Host: b", b"X-Forwarded-Port: 1", b"X-Real-IP: 9.9.9.9", b"Via: 1.1 x",
@@ -115,7 +115,7 @@ def test_what_an_untrusted_client_says_about_earlier_hops_is_replaced() -> None:
     }
 
 
-def test_what_a_trusted_proxy_says_about_earlier_hops_is_continued() -> None:
+def test_forwarding_fields_of_a_trusted_proxy_are_continued() -> None:
     sent = fields_sent(
         TRUSTED, b"X-Forwarded-For: 9.9.9.9", b"Forwarded: for=9.9.9.9", b"X-Forwarded-Proto: http, HTTPS",
         b"X-Forwarded-Host: b", b"X-Real-IP: 9.9.9.9", b"Via: 1.1 x",
@@ -154,7 +154,7 @@ def test_a_trusted_proxys_scheme_and_host_are_forwarded_as_one_value(
     assert (sent[b"x-forwarded-proto"], sent[b"x-forwarded-host"]) == (proto, host)
 
 
-def test_fields_of_this_hop_end_here() -> None:
+def test_hop_by_hop_fields_are_not_forwarded() -> None:
     sent = fields_sent(
         UNTRUSTED, b"Connection: keep-alive, X-Mine, Host, Content-Length", b"X-Mine: 1", b"Keep-Alive: timeout=5",
         b"Proxy-Connection: keep-alive", b"TE: gzip", b"Upgrade: h2c", b"Proxy: evil", b"Trailer: X-After",

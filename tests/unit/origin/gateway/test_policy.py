@@ -105,7 +105,7 @@ def test_a_client_is_seen_by_its_address() -> None:
 
 
 def test_a_timer_that_fires_early_does_not_release() -> None:
-    """Loops round their timers, and some down: this one makes all of them half as long."""
+    """Event loops round their timers, some of them down: this one makes all of them half as long."""
     timers: list[float] = []
 
     class HalvingLoop(asyncio.SelectorEventLoop):
@@ -125,7 +125,7 @@ def test_a_timer_that_fires_early_does_not_release() -> None:
         runner.run(check())
 
 
-def test_a_cancelled_wait_frees_the_place_and_never_releases() -> None:
+def test_a_cancelled_delay_frees_its_slot_and_does_not_release() -> None:
     released: list[None] = []
 
     async def check() -> None:

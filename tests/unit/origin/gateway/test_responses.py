@@ -73,7 +73,7 @@ def test_errors_are_problem_documents() -> None:
     assert dict(gateway_problem(405, "x", allow=b"GET").fields)[b"allow"] == b"GET"
 
 
-def test_a_connection_over_a_limit_learns_which() -> None:
+def test_the_response_to_a_connection_over_a_limit_names_the_limit() -> None:
     details = [json.loads(crowded_response(event).body)["detail"] for event in ("crowded", "crowded_client")]
     assert details == ["Connection limit reached.", "Connection limit of this client address reached."]
 
@@ -182,7 +182,7 @@ def test_the_whole_slice_is_sent_in_pieces(path: Path, unread: bool) -> None:
     asyncio.run(check())
 
 
-def test_the_system_copies_to_a_plain_socket_all_but_the_last_piece(path: Path) -> None:
+def test_all_but_the_last_piece_is_sent_with_sendfile_on_a_plain_socket(path: Path) -> None:
     async def check(limits: list[int | None], read: bytes, **extra: object) -> None:
         transport, client = Transport(), Client()
         near, far = socket.socketpair()

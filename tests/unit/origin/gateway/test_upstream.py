@@ -1,4 +1,4 @@
-"""A connection to the origin, driven by hand over a transport without a socket; each row of its table."""
+"""A connection to the origin, called directly, over a transport without a socket; each row of its table."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class Handler:
-    """Takes what a connection reports, as an exchange does, and notes it."""
+    """Stands for an exchange, and records the reports of the connection."""
 
     def __init__(self, *, relays_whole: bool = True) -> None:
         self.relays_whole = relays_whole
@@ -60,7 +60,7 @@ class Handler:
         self.events.append("resume")
 
 
-class Driven:
+class Harness:
     """A connection in a state, with its handler, transport and pool."""
 
     def __init__(self, state: UpstreamState = UpstreamState.IDLE, *, relays_whole: bool = True) -> None:
@@ -86,17 +86,17 @@ class Driven:
         return self.handler.events
 
 
-def bring_about(driven: Driven, event: UpstreamEvent) -> None:
-    """Do what leads to an event, as the loop or the exchange does."""
+def cause(harness: Harness, event: UpstreamEvent) -> None:
+    """Cause an event, as the loop or the exchange does."""
     if event is UpstreamEvent.REQUEST_SENT:
-        driven.connection.begin(driven.handler, REQUEST)
+        harness.connection.begin(harness.handler, REQUEST)
     elif event is UpstreamEvent.RESPONSE_BEGUN:
-        driven.connection.data_received(HEAD)
+        harness.connection.data_received(HEAD)
     elif event is UpstreamEvent.RESPONSE_ENDED:
-        whole = driven.connection.state is UpstreamState.WAITING
-        driven.connection.data_received(HEAD + b"hello" if whole else b"lo")
+        whole = harness.connection.state is UpstreamState.WAITING
+        harness.connection.data_received(HEAD + b"hello" if whole else b"lo")
     else:
-        driven.connection.connection_lost(None)
+        harness.connection.connection_lost(None)
 
 
 ROWS = [(state, event, target) for state, row in UPSTREAM_TRANSITIONS.items() for event, target in row.items()]
@@ -104,71 +104,71 @@ ROWS = [(state, event, target) for state, row in UPSTREAM_TRANSITIONS.items() fo
 
 @pytest.mark.parametrize(("state", "event", "target"), ROWS)
 def test_each_row(state: UpstreamState, event: UpstreamEvent, target: UpstreamState) -> None:
-    driven = Driven(state)
-    bring_about(driven, event)
-    assert driven.connection.state is target
-    assert (driven.connection in driven.pool.open) is (target is not UpstreamState.CLOSED)
+    harness = Harness(state)
+    cause(harness, event)
+    assert harness.connection.state is target
+    assert (harness.connection in harness.pool.open) is (target is not UpstreamState.CLOSED)
 
 
 @pytest.mark.parametrize("leave", ["close", "abort", "release_transport"])
 @pytest.mark.parametrize("state", list(UpstreamState))
-def test_a_connection_can_be_given_up_in_every_state_and_reports_nothing(state: UpstreamState, leave: str) -> None:
-    driven = Driven(state)
-    getattr(driven.connection, leave)()
-    driven.connection.connection_lost(None)
-    assert driven.connection.state is UpstreamState.CLOSED
-    assert driven.handler.events == []
-    assert not driven.pool.open
+def test_a_connection_can_be_left_in_every_state_and_reports_nothing(state: UpstreamState, leave: str) -> None:
+    harness = Harness(state)
+    getattr(harness.connection, leave)()
+    harness.connection.connection_lost(None)
+    assert harness.connection.state is UpstreamState.CLOSED
+    assert harness.handler.events == []
+    assert not harness.pool.open
 
 
 def test_a_usual_response_in_one_piece_is_relayed_whole() -> None:
-    driven = Driven(UpstreamState.WAITING)
-    assert driven.receive(HEAD + b"hello") == [("whole", HEAD + b"hello")]
-    assert driven.pool.idle == [driven.connection]
-    assert driven.connection.reused
+    harness = Harness(UpstreamState.WAITING)
+    assert harness.receive(HEAD + b"hello") == [("whole", HEAD + b"hello")]
+    assert harness.pool.idle == [harness.connection]
+    assert harness.connection.reused
 
 
 @pytest.mark.parametrize("relays_whole", [True, False])
 def test_a_response_in_pieces_is_relayed_as_it_comes(relays_whole: bool) -> None:
-    driven = Driven(UpstreamState.WAITING, relays_whole=relays_whole)
-    assert driven.receive(HEAD[:9], HEAD[9:] + b"he", b"llo") == [
+    harness = Harness(UpstreamState.WAITING, relays_whole=relays_whole)
+    assert harness.receive(HEAD[:9], HEAD[9:] + b"he", b"llo") == [
         ("final", 200), ("relay", b"Hhe"), ("relay", b"llo"), ("end", True),
     ]  # fmt: skip
-    assert driven.connection.state is UpstreamState.IDLE
-    assert driven.pool.idle == []  # the exchange decides whether it is given back
+    assert harness.connection.state is UpstreamState.IDLE
+    assert harness.pool.idle == []  # the exchange decides whether it is given back
 
 
-def test_pieces_of_a_head_report_nothing_and_so_give_it_no_more_time() -> None:
-    assert Driven(UpstreamState.WAITING).receive(*(bytes([byte]) for byte in HEAD[:-1])) == []
+def test_pieces_of_a_head_report_nothing_and_do_not_move_its_deadline() -> None:
+    assert Harness(UpstreamState.WAITING).receive(*(bytes([byte]) for byte in HEAD[:-1])) == []
 
 
 def test_chunks_and_trailers_are_relayed() -> None:
-    driven = Driven(UpstreamState.WAITING)
-    assert driven.receive(CHUNKED + b"2\r\nhi\r\n0\r\nX: y\r\n\r\n") == [
+    harness = Harness(UpstreamState.WAITING)
+    assert harness.receive(CHUNKED + b"2\r\nhi\r\n0\r\nX: y\r\n\r\n") == [
         ("final", 200), ("relay", b"H2\r\nhi\r\n0\r\nx: y\r\n\r\n"), ("end", True),
     ]  # fmt: skip
 
 
 def test_interim_responses_come_before_the_final_one() -> None:
-    driven = Driven(UpstreamState.WAITING)
+    harness = Harness(UpstreamState.WAITING)
     interim = b"HTTP/1.1 103 Early Hints\r\n\r\n"
-    assert driven.receive(interim + interim + HEAD + b"hello") == [
+    assert harness.receive(interim + interim + HEAD + b"hello") == [
         ("interim", 103), ("interim", 103), ("final", 200), ("relay", b"IIHhello"), ("end", True),
     ]  # fmt: skip
 
 
 def test_a_head_in_pieces_may_follow_an_interim_response() -> None:
-    driven = Driven(UpstreamState.WAITING)
-    assert driven.receive(b"HTTP/1.1 103 Early Hints\r\n\r\n" + HEAD[:9], HEAD[9:] + b"hello") == [
+    harness = Harness(UpstreamState.WAITING)
+    assert harness.receive(b"HTTP/1.1 103 Early Hints\r\n\r\n" + HEAD[:9], HEAD[9:] + b"hello") == [
         ("interim", 103), ("relay", b"I"), ("final", 200), ("relay", b"Hhello"), ("end", True),
     ]  # fmt: skip
 
 
 def test_a_body_that_ends_with_the_connection_gets_its_last_chunk() -> None:
-    driven = Driven(UpstreamState.WAITING)
-    driven.receive(b"HTTP/1.1 200 OK\r\n\r\nhi")
-    driven.connection.connection_lost(None)
-    assert driven.handler.events[-2:] == [("relay", b"0\r\n\r\n"), ("end", False)]
+    harness = Harness(UpstreamState.WAITING)
+    harness.receive(b"HTTP/1.1 200 OK\r\n\r\nhi")
+    harness.connection.connection_lost(None)
+    assert harness.handler.events[-2:] == [("relay", b"0\r\n\r\n"), ("end", False)]
 
 
 def test_many_interim_responses_are_read_without_copying_the_rest() -> None:
@@ -180,8 +180,8 @@ def test_many_interim_responses_are_read_without_copying_the_rest() -> None:
             Counted.copied += len(piece) if isinstance(piece, bytes) else 0
             return Counted(piece) if isinstance(piece, bytes) else piece
 
-    driven, flood = Driven(UpstreamState.WAITING), Counted(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 5000)
-    assert driven.receive(flood)[-1] == ("relay", b"I" * 5000)
+    harness, flood = Harness(UpstreamState.WAITING), Counted(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 5000)
+    assert harness.receive(flood)[-1] == ("relay", b"I" * 5000)
     assert Counted.copied < 4 * len(flood)
 
 
@@ -195,22 +195,22 @@ def test_many_interim_responses_are_read_without_copying_the_rest() -> None:
     ],
 )
 def test_a_malformed_response_ends_the_connection(response: bytes, reported: Any) -> None:
-    driven = Driven(UpstreamState.WAITING)
-    assert driven.receive(response)[-1] == reported
-    assert driven.transport.aborted
-    assert driven.connection.state is UpstreamState.CLOSED
+    harness = Harness(UpstreamState.WAITING)
+    assert harness.receive(response)[-1] == reported
+    assert harness.transport.aborted
+    assert harness.connection.state is UpstreamState.CLOSED
 
 
 def test_bytes_beyond_the_response_make_the_connection_unusable() -> None:
-    assert Driven(UpstreamState.RECEIVING).receive(b"lo, evil")[-1] == ("end", False)
+    assert Harness(UpstreamState.RECEIVING).receive(b"lo, evil")[-1] == ("end", False)
 
 
 def test_bytes_without_a_request_close_the_connection() -> None:
-    driven = Driven(UpstreamState.IDLE)
-    driven.pool.give_back(driven.connection)
-    assert driven.receive(HEAD + b"evil!") == []
-    assert driven.transport.aborted
-    assert driven.pool.idle == []
+    harness = Harness(UpstreamState.IDLE)
+    harness.pool.give_back(harness.connection)
+    assert harness.receive(HEAD + b"evil!") == []
+    assert harness.transport.aborted
+    assert harness.pool.idle == []
 
 
 @pytest.mark.parametrize(
@@ -226,32 +226,32 @@ def test_bytes_without_a_request_close_the_connection() -> None:
 def test_a_connection_that_closes_early_is_reported(
     pieces: list[bytes], error: Exception | None, reported: Any
 ) -> None:
-    driven = Driven(UpstreamState.WAITING)
-    driven.receive(*pieces)
-    assert not driven.connection.eof_received()
-    driven.connection.connection_lost(error)
-    assert driven.handler.events[-1] == reported
+    harness = Harness(UpstreamState.WAITING)
+    harness.receive(*pieces)
+    assert not harness.connection.eof_received()
+    harness.connection.connection_lost(error)
+    assert harness.handler.events[-1] == reported
 
 
 def test_a_slow_origin_pauses_the_request_under_way_only() -> None:
     for state, reported in ((UpstreamState.IDLE, []), (UpstreamState.WAITING, ["pause", "resume"])):
-        driven = Driven(state)
-        driven.connection.pause_writing()
-        driven.connection.resume_writing()
-        assert driven.handler.events == reported
+        harness = Harness(state)
+        harness.connection.pause_writing()
+        harness.connection.resume_writing()
+        assert harness.handler.events == reported
 
 
 def test_reading_is_paused_and_resumed_once() -> None:
-    driven = Driven(UpstreamState.RECEIVING)
-    driven.connection.pause()
-    assert not driven.transport.reading
-    driven.transport.reading = True
-    driven.connection.pause()
-    assert driven.transport.reading  # the transport was not called again
-    driven.connection.resume()
-    driven.transport.close()
-    driven.connection.pause()
-    assert driven.transport.reading
+    harness = Harness(UpstreamState.RECEIVING)
+    harness.connection.pause()
+    assert not harness.transport.reading
+    harness.transport.reading = True
+    harness.connection.pause()
+    assert harness.transport.reading  # the transport was not called again
+    harness.connection.resume()
+    harness.transport.close()
+    harness.connection.pause()
+    assert harness.transport.reading
 
 
 def idle(pool: UpstreamPool) -> UpstreamConnection:
@@ -277,7 +277,7 @@ def test_a_request_that_must_not_be_repeated_gets_a_connection_used_just_now() -
     assert pool.take(repeatable=True) is not None
 
 
-def test_the_pool_closes_what_is_idle_for_too_long_or_too_much() -> None:
+def test_the_pool_closes_connections_idle_for_too_long_and_over_its_limit() -> None:
     pool = UpstreamPool("192.0.2.200", 80, 1000)
     kept = [idle(pool) for _ in range(MAX_IDLE_CONNECTIONS + 1)]
     assert (len(pool.idle), kept[-1].state) == (MAX_IDLE_CONNECTIONS, UpstreamState.CLOSED)
