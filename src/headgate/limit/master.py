@@ -35,9 +35,9 @@ class _DomainState:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        # None if the domain has no rules or only counts.
+        # Both are set unless the domain has no rules or only counts.
         self.histories: Table[array[float]] | None = None
-        self.record: Callable[[array[float], float, float], float] = _nothing
+        self.record: Callable[[array[float], float, float], float]
         if domain.rules and domain.mode != "off":
             algorithm = ALGORITHMS[domain.algorithm](domain.rules)
             tick = max(rule.window for rule in domain.rules) / _TICKS_PER_WINDOW
@@ -45,10 +45,6 @@ class _DomainState:
         self.enforced = domain.mode == "enforce"
         self.selective = bool(domain.exempt)
         self.totals = Totals()
-
-
-def _nothing(_history: "array[float]", _timestamp: float, _now: float) -> float:
-    return ASAP
 
 
 class Master:

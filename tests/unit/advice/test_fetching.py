@@ -13,6 +13,7 @@ from headgate.advice.fetching import (
     interpret,
     interpret_fully,
     needs_body,
+    too_late,
     traffic_advice_url,
 )
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
@@ -115,6 +116,7 @@ def test_body_of_another_media_type_is_not_read():
 
 
 REASONS = [
+    (NETWORK_ERROR._replace(failure=too_late()), "no response received: not within 5 s"),
     (NETWORK_ERROR, "no response received"),
     (NETWORK_ERROR._replace(failure="x" * 10_000), "no response received: xxx"),
     (AdviceResponse(200, TYPED, None, "x" * 10_000), "is incomplete: xxx"),

@@ -387,3 +387,13 @@ def test_vectors_of_replayed_logs():
         ], case["rule"]
         longest = max((verdict.wait for verdict in verdicts if verdict.status is Status.DELAYED), default=0.0)
         assert round(longest, 3) == expected["max_delay"], case["rule"]
+
+
+def test_adopt_takes_holds_and_the_embedded_master():
+    domains = [Domain("api", ONE), Domain("web", ONE)]
+    old, new = Gatekeeper.embedded(domains), Gatekeeper.embedded(domains)
+    for name in ("api", "web"):
+        old.admit(name, b"alice", now=100.0)
+    new.adopt(old, ["api", "unknown"])
+    assert (new.held("api", b"alice", now=100.0), new.held("web", b"alice", now=100.0)) == (101.0, ASAP)
+    assert (len(new.master), new.totals["web"].accepted) == (2, 1)

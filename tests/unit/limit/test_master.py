@@ -168,3 +168,14 @@ def test_batches_of_holds_have_the_maximum_length():
         master.account(accepted(b"%d" % number, 100.0), 100.0)
     assert [len(batch) for batch, _ in master.hold_batches("api", now=100.0, limit=200)] == [200, 200, 100]
     assert list(master.hold_batches("nowhere", now=100.0, limit=200)) == []
+
+
+def test_adopt_keeps_histories_of_unchanged_domains_only():
+    old = Master([Domain("api", ONE), Domain("web", ONE), Domain("gone", ONE)])
+    for name in ("api", "web", "gone"):
+        old.account(accepted(b"alice", 100.0, name), 100.0)
+    new = Master([Domain("api", ONE), Domain("web", (Rule.parse("2/s burst 1"),)), Domain("added", ONE)])
+    new.adopt(old)
+    assert list(new.holds("api", now=100.0)) == [DelayUntil("api", b"alice", 101.0)]
+    assert list(new.holds("web", now=100.0)) == []
+    assert (len(new), new.totals["web"].accepted, new.totals["added"].accepted) == (1, 1, 0)

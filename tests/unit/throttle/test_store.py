@@ -132,6 +132,9 @@ class TestOnChange:
         store.record(target("/a"), response)
         key = Key(TARGET, ORIGIN, "/a")
         assert told == [(key, response, store.get(key))]
+        store.record(target("/a"), response)
+        assert told == [(key, response, store.get(key))] * 2
+        told.pop()
         store.apply(key, response)
         store.put(key, None)
         assert len(told) == 1

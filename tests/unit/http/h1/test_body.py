@@ -48,6 +48,14 @@ def test_body_with_a_length_in_any_pieces_is_read_alike(places: list[int], lengt
     assert (body.done, body.rest, body.size) == (True, data[length:], length)
 
 
+def test_chunked_body_without_trailers_in_any_pieces_is_read_alike() -> None:
+    data = b"5\r\nhello\r\n0\r\n\r\nrest"
+    for cut in range(len(data)):
+        body = ChunkedBody(framed=False, max_trailers=2)
+        assert feed_all(body, data, [cut]) == b"hello", cut
+        assert (body.done, body.rest, body.trailers) == (True, b"rest", []), cut
+
+
 def test_unbounded_body_is_never_done() -> None:
     framed, bare = UnboundedBody(framed=True), UnboundedBody(framed=False)
     assert b"".join(framed.feed(b"hello")) == b"5\r\nhello\r\n"

@@ -140,6 +140,9 @@ def test_each_limit_has_its_status() -> None:
     for head, status in (
         (b"GET /" + b"a" * 10 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414),
         (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 60 + b"\r\n\r\n", 431),
+        # The size comes first if the head is malformed as well.
+        (b"GET /" + b"a" * 100 + b" nonsense\r\nHost: a\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nnonsense" + b"a" * 60 + b"\r\n\r\n", 431),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n", 413),
         (b"G" * 33 + b" / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     ):

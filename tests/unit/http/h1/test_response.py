@@ -93,6 +93,7 @@ def test_head_that_a_gateway_must_change_is_not_usual() -> None:
         (b"X: y", b"Connection: keep-alive"),
         (b"X: y", b"Keep-Alive: timeout=5"),
         (b"X: y", b"Upgrade: h2c"),
+        (b"content-length", b"Connection: keep-alive\r\ncontent-length"),
     ):
         assert parse_usual_response_head(USUAL.replace(old, new)) is None, new
 
