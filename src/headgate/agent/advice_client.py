@@ -35,8 +35,8 @@ Report: TypeAlias = Callable[[Outcome], None]
 """Takes the outcome, once, in any thread."""
 
 StartFetch: TypeAlias = Callable[[AdviceRequest, Report], object]
-"""Starts a fetch and returns at once what runs it, which has to be kept until the report. Only a thread may run for
-longer than a fetch may take. An exception is raised where it cannot be started, and then there is no report."""
+"""Starts a fetch and returns the thread or task that runs it, which has to be kept until the report. Only a thread may
+take longer than the timeout of a fetch. Raises an exception if it cannot be started; then there is no report."""
 
 
 def in_thread(fetch: Callable[[AdviceRequest], AdviceResponse]) -> StartFetch:
@@ -140,16 +140,16 @@ class _Running:
         return isinstance(self.runner, threading.Thread) and self.runner.is_alive()
 
     def finish(self) -> None:
-        """Let those that wait for it go on."""
-        with suppress(InvalidStateError):  # they were when the client was closed
+        """End all waits for it."""
+        with suppress(InvalidStateError):  # the client was closed
             self.finished.set_result(None)
 
 
 class AdviceClient:
-    """What each origin advises, fetched when it has to be.
+    """The traffic advice of all origins, fetched when necessary.
 
-    `on_advice` is called with the result of each fetch, `default` starts the fetches of requests that have no client of
-    their own, and `clock` gives seconds since 1970.
+    `on_advice` is called with the result of each fetch. `default` starts the fetches for requests without an HTTP
+    client. `clock` returns seconds since 1970.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class AdviceClient:
         self._lock = threading.Lock()
 
     def ask(self, origin: str, *, now: float, start: StartFetch | None = None) -> Advice | PendingAdvice:
-        """Return at once what a serialised origin advises; where that is not known, `start` fetches it."""
+        """Return the advice of a serialised origin; if it is not known, start fetching it, with `start` if given."""
         with self._lock:
             answer = self._cache.ask(origin, now=now)
             if isinstance(answer, Advice):
@@ -192,12 +192,12 @@ class AdviceClient:
         return PendingAdvice(running.finished, answer.give_up, is_under_way=True)
 
     def known(self, origin: str, *, now: float) -> Advice | None:
-        """Return the fresh advice of a serialised origin without asking it, None where there is none."""
+        """Return the advice of a serialised origin without a fetch; None if it is not known or no longer fresh."""
         with self._lock:
             return self._cache.known(origin, now=now)
 
     def close(self) -> None:
-        """Start no more fetches, and let those that wait for one go on."""
+        """Start no more fetches, and end all waits for them."""
         with self._lock:
             self._is_closed = True
             running = list(self._running.values())
@@ -209,7 +209,7 @@ class AdviceClient:
         self._lock.acquire()
 
     def after_fork(self, *, is_child: bool) -> None:
-        """Go on after a fork. The fetches under way are the parent's; in the child the next to ask fetches."""
+        """Go on after a fork. Fetches under way belong to the parent; the child starts its own when asked."""
         if not is_child:
             self._lock.release()
             return

@@ -30,13 +30,12 @@ class Held(NoContact, aiohttp.ClientError):
 class Middleware:
     """For `ClientSession(middlewares=[Middleware(courtesy)])`, last among others, so that it sees what they send.
 
-    A request that is held raises `Held`, which is both `NoContact` and `aiohttp.ClientError`, and is not sent.
-    What it waits for is part of its total timeout, and of no other.
+    A held request raises `Held`, which is both `NoContact` and `aiohttp.ClientError`, and is not sent. The time that it
+    waits counts for its total timeout, and for no other.
 
-    Requests given a middleware of their own that is `interactive`, as in `session.get(url, middlewares=[...])`, are
-    ones that a user waits for. One is sent again only if its body was given whole: as bytes, text, a form of texts or
-    JSON; and not if it asks the server to continue. A session with a cache, such as aiohttp-client-cache's, has it in
-    front of this.
+    For a request that a user waits for, pass an `interactive` middleware: `session.get(url, middlewares=[...])`. Only
+    requests whose body is bytes, text, a form of texts or JSON are sent again, and not with `Expect: 100-continue`. The
+    cache of a session, such as aiohttp-client-cache's, is in front of this.
     """
 
     def __init__(self, courtesy: Courtesy, *, interactive: bool = False) -> None:
@@ -46,7 +45,7 @@ class Middleware:
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Send a request as soon as it may go; raises `Held` where that is too late."""
+        """Send a request when it may be sent; raises `Held` if that is too late."""
         attempt = self._courtesy.attempt(
             request.method,
             str(request.url),
@@ -73,12 +72,12 @@ class Middleware:
 
 
 def _is_repeatable(request: aiohttp.ClientRequest) -> bool:
-    # The client has waited once for "100 Continue", and would wait for it again in vain.
+    # The client waits for "100 Continue" once, and would not notice a second one.
     return isinstance(request.body, bytes | aiohttp.BytesPayload) and "Expect" not in request.headers
 
 
 async def _let_go(response: aiohttp.ClientResponse) -> None:
-    """Release a response; its connection serves again if there was not much left on it."""
+    """Release a response, after reading it to its end if it is short, so that its connection can be used again."""
     left = MAX_READ_SIZE
     try:
         async with asyncio.timeout(READ_TIMEOUT):

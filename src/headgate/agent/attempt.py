@@ -41,10 +41,10 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CarriedOver: TypeAlias = tuple[str, float | None, bool]
 
 carried_over: Final[ContextVar[list[_CarriedOver] | None]] = ContextVar("headgate_carried_over", default=None)
-"""The draw and the interactive flag for the next request of this thread or task, if it is for the URL beside them.
+"""The draw and the interactive flag for the next request of this thread or task, if that is for the URL beside them.
 
-In a list, which the request that takes them empties: tasks begun in the meantime have a copy of the context and with it
-the same list, and a draw is for one request.
+In a list, since tasks copy the context: the request that takes them empties the list for all tasks, so that a draw is
+used once.
 """
 
 
@@ -212,9 +212,9 @@ class Attempt(msgspec.Struct, eq=False):
         return failed and self._repeatable and self._method.upper() in _REPEATABLE
 
     def _pause_before_retry(self, status: int, headers: Headers, now: float) -> float:
-        """Return the seconds that a retry waits: its own pause, the Retry-After and the throttle's hold, the longest.
+        """Return the seconds that a retry waits: the longest of its pause, its Retry-After and the throttle's hold.
 
-        Its own pause and the response's Retry-After count whatever the throttle allows.
+        The first two count even if the throttle allows the retry earlier.
         """
         release = self._state.retry_release_time(self._url, now=now, interactive=self.interactive)
         pause = retry_pause(status, retries=self._tries - 1, draw=self._state.throttle.draw())
@@ -222,7 +222,7 @@ class Attempt(msgspec.Struct, eq=False):
         return max([pause, release - now, *(instant - now for instant in asked)])
 
     def _hold(self, release: float, now: float) -> Wait | None:
-        """Return what to wait for, of the throttle and the advice; raise the refusal where that is too long."""
+        """Return what the throttle and the advice make the request wait for; raise the refusal if that is too long."""
         holders = []
         throttled = None
         if release > now:
@@ -263,14 +263,14 @@ class Attempt(msgspec.Struct, eq=False):
         return self._draw
 
     def _redirected(self, headers: Headers) -> None:
-        """Leave to the request that follows a redirect the interactive flag, and within the origin the draw."""
+        """Pass the interactive flag to the request that follows a redirect, and within the origin also the draw."""
         target = redirect_target(self._url, headers)
         if target is not None:
             draw = self._draw if serialised_origin(target) == self._origin else None
             carried_over.set([(_plain(target), draw, self.interactive)])
 
     def _target_name(self) -> str:
-        """Return the name of what is held where only this request is."""
+        """Return the name of the target, for a hold of this request alone."""
         return self._state.explain(self._url, now=self._sent).target or self._url
 
     def _pause(self, holder: Holder, now: float) -> Pause:
@@ -310,7 +310,7 @@ def redirect_target(url: str, headers: Headers) -> str | None:
 
 
 def advice_holder(advice: Advice, draw: float) -> Holder:
-    """Return what of an advice holds a request with this draw, and until when; `ASAP` where nothing does."""
+    """Return why and until when an advice holds a request with this draw; until `ASAP` if it does not."""
     release = advice.release_time(draw)
     reason = "advice_unreachable"
     if advice.entry is not None and release >= advice.fresh_until:
@@ -328,12 +328,12 @@ def _text(given: str | bytes) -> str:
 
 
 def _plain(url: str | None) -> str:
-    """Return a URL as it is before it is quoted: each library quotes a redirect's location in its own way."""
+    """Return a URL without percent-encoding: each library quotes the location of a redirect in its own way."""
     return unquote(without_fragment(url or ""))
 
 
 def _in_unicode(location: str) -> str:
-    """Return a field in UTF-8 that was read as Latin-1, or the field as it is."""
+    """Decode a field from UTF-8 that was read as Latin-1; return any other field unchanged."""
     try:
         return location.encode("latin-1").decode()
     except UnicodeError:

@@ -38,7 +38,7 @@ class Courtesy:
 
     A request that is held waits where its release is within `max_delay` seconds; else it raises `NoContact`, and
     nothing is sent. `max_delay` is 0 by default, or 5 with `retry`. It also bounds the wait for traffic advice, for
-    which a request waits up to six seconds where `max_delay` is not given. It raises `NoContact` then.
+    which a request waits up to six seconds if `max_delay` is not given, and then raises `NoContact`.
 
     With an `identity`, each origin is asked for its traffic advice, and obeyed; without one, none is asked. It is a
     brand name such as `"ExampleBot"`, or a list of names: `["ExampleBot", "*"]` means the same. With
@@ -59,11 +59,10 @@ class Courtesy:
 
     `throttle` is for other bounds than the usual, or to share one between processes; then the policy, the budget and
     `coalesce` are its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw`
-    numbers from [0, 1). Raises `ConfigurationError` for arguments that are out of range or contradict each other. For
-    any number of threads and event loops, and for a process that is forked and its parent: each goes on with what both
-    knew.
+    numbers from [0, 1). Raises `ConfigurationError` for arguments that are out of range or contradict each other.
 
-    What is known of targets and origins is forgotten by itself, a few entries with each response and each fetch.
+    Any number of threads and event loops can use one. After a fork, parent and child go on independently with what was
+    known. Entries of targets and origins that are no longer needed are dropped with later responses and fetches.
     `close`, or a `with` block, ends the fetching of advice.
     """
 
@@ -134,9 +133,9 @@ class Courtesy:
     ) -> Attempt:
         """Begin a request for an absolute URL; for transports, which `attempt.py` shows how to write.
 
-        `interactive` is for one that a user waits for: no throttle holds it. One whose body is gone once it was sent is
-        not `repeatable`. `refusal` is what is raised when it is held. `start_fetch` fetches the origin's advice
-        with the client that sends the request; without it, headgate's own client does.
+        The throttle does not hold `interactive` requests, which a user waits for. A request is not `repeatable` if its
+        body can be sent only once. `refusal` is raised if the request is held. `start_fetch` fetches the origin's
+        advice with the client that sends the request, instead of headgate's own client.
         """
         target = self.throttle.stored_target(url) or url
         is_interactive = interactive or _INTERACTIVE.get()
@@ -148,10 +147,10 @@ class Courtesy:
     def release(self, url: str, *, interactive: bool = False) -> float:
         """Return when a request for `url` may be sent, in seconds since 1970, without sending it; `ASAP` for now.
 
-        It is the later of what the throttle and the origin's traffic advice ask for, and `NEVER` where they allow none.
-        Advice that is not known yet is fetched by headgate's own client, and waited for as a request waits; where that
-        takes too long, the instant is returned from which it is worth asking again. A fraction above 0 holds no URL
-        here: it is drawn for each request when that is sent. Not for event loops: see `release_async`.
+        It is the later of what the throttle and the origin's traffic advice ask for, and `NEVER` if they allow none.
+        Unknown advice is fetched by headgate's own client, for as long as a request would wait; if that takes too long,
+        the returned instant is when to ask again. A fraction above 0 holds no URL here, since each request draws when
+        it is sent. Not for event loops: see `release_async`.
         """
         steps = self._release(url, interactive=interactive)
         while isinstance(step := next(steps), FetchWait):
@@ -159,14 +158,14 @@ class Courtesy:
         return step
 
     async def release_async(self, url: str, *, interactive: bool = False) -> float:
-        """Return the same, and let the event loop go on while advice is fetched: asyncio's, or trio's."""
+        """Do the same without blocking the event loop, of asyncio or trio, while advice is fetched."""
         steps = self._release(url, interactive=interactive)
         while isinstance(step := next(steps), FetchWait):
             await step.settle()
         return step
 
     def known_advice(self, url: str) -> Advice | None:
-        """Return what the origin of `url` advises, as far as that is fresh; None where it is not known."""
+        """Return the advice of the origin of `url`; None if it is not known or no longer fresh."""
         advice, origin = self._state.advice, serialised_origin(url)
         return None if advice is None or origin is None else advice.known(origin, now=self.clock())
 
@@ -176,7 +175,7 @@ class Courtesy:
 
     @contextmanager
     def interactive(self) -> Iterator[None]:
-        """Take every request begun inside, in this thread or task, for one that a user waits for."""
+        """Treat every request begun inside, in this thread or task, as one that a user waits for."""
         token = _INTERACTIVE.set(True)
         try:
             yield
@@ -194,7 +193,7 @@ class Courtesy:
             self.throttle.malformed_body(url, status, now=self.clock())
 
     def network_changed(self) -> None:
-        """Forget what fails: it may have been the network. What opted out of throttling stays so."""
+        """Drop all failures, which may have been the network's; opt-outs from throttling stay."""
         with self._state.lock:
             self.throttle.reset()
 
@@ -203,7 +202,7 @@ class Courtesy:
         self._state.close()
 
     def _release(self, url: str, *, interactive: bool) -> Generator[FetchWait | float, None, None]:
-        """Yield what to wait for, at last the release time."""
+        """Yield what to wait for, and then the release time."""
         state, origin = self._state, serialised_origin(url) or ""
         interactive = interactive or _INTERACTIVE.get()
         left = state.max_advice_delay

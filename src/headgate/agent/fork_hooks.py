@@ -1,8 +1,7 @@
 """Calls objects before and after each fork, for as long as they live.
 
-SQLite's locks belong to a process, and it does not notice that it was forked: a connection that parent and child both
-had would damage the file sooner or later, and so would a second connection in the child. A lock that another thread
-holds would be locked in the child for good. This file knows nothing of either.
+SQLite does not notice that its process was forked: a connection that both parent and child have can damage the file,
+and so can a second connection in the child. A lock that another thread holds during the fork stays locked in the child.
 """
 
 import os
@@ -26,7 +25,7 @@ class _ForkHooks:
             self._hooks[owner] = before, after
 
     def before(self) -> None:
-        """Call all, the last one first, as it may be using one before it; none can be added until `after`."""
+        """Call all, the newest first, since it may use an older one; none can be added until `after`."""
         self._lock.acquire()
         for owner, (before, _) in reversed(list(self._hooks.items())):
             before(owner)
@@ -41,7 +40,7 @@ class _ForkHooks:
             after(owner, is_child)
 
 
-# One for the process, as `os.register_at_fork` has no counterpart that would undo it.
+# One for the process, because functions cannot be removed from `os.register_at_fork`.
 FORK_HOOKS: Final = _ForkHooks()
 os.register_at_fork(
     before=FORK_HOOKS.before,

@@ -31,10 +31,10 @@ else:
 
 
 class _Polite:
-    """What both transports are made of."""
+    """The common part of both transports."""
 
     _own_transport: str
-    """The library's class of the transport that sends where none is given."""
+    """The library's transport class to use if no transport is given."""
 
     def __init__(self, courtesy: Courtesy, inner: Any = None) -> None:
         self._courtesy = courtesy
@@ -56,7 +56,7 @@ class _Polite:
             request.method,
             str(request.url),
             interactive=options is not None and is_interactive(options),
-            # Of an iterator or a file nothing may be left, and of other kinds of bodies nothing is known.
+            # An iterator or a file may be consumed, and other kinds of bodies are unknown.
             repeatable=self._courtesy.retry > 0 and isinstance(request.stream, library_of(request).ByteStream),
             start_fetch=self._advice_fetch(request) if self._courtesy.fetches_advice else None,
         )
@@ -77,14 +77,14 @@ class _Polite:
 class Transport(_Polite, BaseTransport):
     """For `httpx2.Client(transport=Transport(courtesy))`, and the same with httpx.
 
-    `inner` is the transport that sends, by default the library's own; what a client would pass to that, pass to it:
-    `Transport(courtesy, httpx2.HTTPTransport(http2=True))`, and so with `verify`, `limits` and `proxy`. A client with a
-    transport of its own looks for no proxy in the environment; `headgate.agent.httpx.Client` does. Put a bundle, and a
-    cache such as hishel's, in front of this; responses that a cache behind it had stored are not counted.
+    `inner` is the transport that sends, by default the library's own. Pass it the options that a client would pass on:
+    `Transport(courtesy, httpx2.HTTPTransport(http2=True))`, likewise `verify`, `limits` and `proxy`. A client with a
+    given transport does not use the proxies of the environment; `headgate.agent.httpx.Client` does. Put bundles and
+    caches such as hishel's in front of this; responses that a cache behind it had stored are not counted.
 
-    A request that is held raises what is both `NoContact` and the library's `TransportError`, and is not sent. The time
-    for which it waits does not count for its timeouts. With `extensions={"headgate": {"interactive": True}}` it is one
-    that a user waits for. One is sent again only if its body was given whole: as bytes, text, a form or JSON.
+    A held request raises an error that is both `NoContact` and the library's `TransportError`, and is not sent. Its
+    timeouts do not include the time that it waits. Use `extensions={"headgate": {"interactive": True}}` for a request
+    that a user waits for. Only requests whose body is bytes, text, a form or JSON are sent again.
     """
 
     _own_transport = "HTTPTransport"
@@ -106,9 +106,9 @@ class Transport(_Polite, BaseTransport):
             self._inner.close()
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request as soon as it may go; raises `NoContact` where that is too late."""
+        """Send a request when it may be sent; raises `NoContact` if that is too late."""
         inner = self._inner or self._sender(request)
-        if ADVICE_EXTENSION in request.extensions:  # what a request waits for does not wait
+        if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
             return inner.handle_request(request)
         attempt = self._attempt(request)
         while True:
@@ -135,7 +135,7 @@ class Transport(_Polite, BaseTransport):
 
 
 class AsyncTransport(_Polite, AsyncBaseTransport):
-    """`Transport` for `httpx2.AsyncClient`, and the same with httpx; under asyncio, and under trio."""
+    """`Transport` for `httpx2.AsyncClient` and `httpx.AsyncClient`, with asyncio or trio."""
 
     _own_transport = "AsyncHTTPTransport"
 
@@ -156,9 +156,9 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
             await self._inner.aclose()
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request as soon as it may go; raises `NoContact` where that is too late."""
+        """Send a request when it may be sent; raises `NoContact` if that is too late."""
         inner = self._inner or self._sender(request)
-        if ADVICE_EXTENSION in request.extensions:  # what a request waits for does not wait
+        if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
             return await inner.handle_async_request(request)
         attempt = self._attempt(request)
         while True:
@@ -221,7 +221,7 @@ async def _drain_async(response: Any) -> None:
 
 
 class _Held(NoContact):
-    """What is raised, but for the library's own error, which is added when it is known which library it is."""
+    """The error without its second base class, the error of the request's library."""
 
     request: Any = None
 
@@ -230,7 +230,7 @@ class _Held(NoContact):
 
 
 def _held(held: NoContact, request: Any) -> Any:
-    """Return what is raised for a request in the place of a plain `NoContact`."""
+    """Return the library's error for a request, in place of a plain `NoContact`."""
     error = _held_in(library_of(request))(*held.args)
     error.request = request
     return error
@@ -271,9 +271,9 @@ def AsyncClient(  # noqa: N802 - used like the library's class
 def _with_transports(
     client: Any, courtesy: Courtesy | Iterable[str] | None, polite: Callable[[Courtesy, Any], Any]
 ) -> Any:
-    """Put a polite transport in front of each one that a client has made of its options and the environment."""
+    """Put a polite transport in front of each transport that a client has made from its options."""
     shared = courtesy if isinstance(courtesy, Courtesy) else Courtesy(courtesy)
-    # A client that is given a transport reads no proxies from the environment; and what it has made is private.
-    mounts = {pattern: inner and polite(shared, inner) for pattern, inner in client._mounts.items()}  # noqa: SLF001 - as said
-    client._transport, client._mounts = polite(shared, client._transport), mounts  # noqa: SLF001 - as said
+    # A client with a given transport does not read proxies from the environment; its own transports are private.
+    mounts = {pattern: inner and polite(shared, inner) for pattern, inner in client._mounts.items()}  # noqa: SLF001 - see above
+    client._transport, client._mounts = polite(shared, client._transport), mounts  # noqa: SLF001 - see above
     return client

@@ -27,7 +27,7 @@ except ImportError:
 __all__ = ["Adapter", "Held"]
 
 _OPTIONS: Final = ("stream", "timeout", "verify", "cert", "proxies")
-"""What an adapter is also given with a request, in this order or by name."""
+"""The other arguments of an adapter's `send`, in order; they are also passed by name."""
 
 
 class Held(NoContact, requests.ConnectionError):
@@ -40,15 +40,15 @@ class Held(NoContact, requests.ConnectionError):
 class Adapter(HTTPAdapter):
     """For `session.mount("https://", Adapter(courtesy))`, and the same for `"http://"`.
 
-    `inner` is the adapter that sends. Without one it is this one itself, which takes all that an `HTTPAdapter` takes;
-    of its `max_retries` those for the sake of a status are the courtesy's instead, and `ConfigurationError` is raised
-    for a `status_forcelist`. A request that is held raises `Held`, which is both `NoContact` and
-    `requests.ConnectionError`, and is not sent. The time for which it waits does not count for its timeouts.
+    `inner` is the adapter that sends. Without it, this adapter sends, and takes the options of an `HTTPAdapter`; its
+    `max_retries` do not apply to statuses, and a `status_forcelist` raises `ConfigurationError`; use
+    `Courtesy(retry=3)` instead. A held request raises `Held`, which is both `NoContact` and `requests.ConnectionError`,
+    and is not sent. Its timeouts do not include the time that it waits.
 
-    A request whose attribute `headgate` is `{"interactive": True}`, set on what `session.prepare_request` gives, is one
-    that a user waits for. One is sent again only if its body is bytes or text. A cache is best in front of this, as
-    that of requests-cache is; or let a class derive from CacheControl's adapter and from this one, in this order, and
-    give it the `courtesy` by name. Responses from a cache of the inner adapter are not counted.
+    For a request that a user waits for, set the attribute `headgate` of the result of `session.prepare_request` to
+    `{"interactive": True}`. Only requests whose body is bytes or text are sent again. Put a cache in front of this, as
+    requests-cache does; or derive a class from CacheControl's adapter and this one, in this order, and pass the
+    `courtesy` by name. Responses from a cache of the inner adapter are not counted.
     """
 
     __attrs__ = [*HTTPAdapter.__attrs__, "_courtesy", "_inner"]  # noqa: RUF012 - as requests has it: what is pickled
@@ -61,11 +61,11 @@ class Adapter(HTTPAdapter):
         super().__init__(**options)
         if self.max_retries.status_forcelist:
             raise ConfigurationError("max_retries: a retry for a status has to be asked for; try Courtesy(retry=3)")
-        # Else a number of connections to try is also one of times to ask a server again that said when to.
+        # Otherwise urllib3 would also use its number of connection attempts for responses with Retry-After.
         self.max_retries = self.max_retries.new(respect_retry_after_header=False)
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
-        """Send a request as soon as it may go; raises `Held` where that is too late."""
+        """Send a request when it may be sent; raises `Held` if that is too late."""
         forward = super().send if self._inner is None else self._inner.send
         start_fetch = None
         if self._courtesy.fetches_advice:
@@ -108,7 +108,7 @@ class Adapter(HTTPAdapter):
 
 
 def _read(raw: Any) -> None:
-    """Read a body as far as it is worth it."""
+    """Read a body to its end, if it is short and arrives soon."""
     read = getattr(raw, "read1", raw.read)  # which waits for no more than there is
     left, deadline = MAX_READ_SIZE, time.monotonic() + READ_TIMEOUT
     while left > 0 and time.monotonic() <= deadline and (chunk := read(left, decode_content=False)):
@@ -116,7 +116,7 @@ def _read(raw: Any) -> None:
 
 
 def _fields(response: requests.Response) -> list[tuple[str, str]]:
-    # Line by line: to the session, lines of one name are one.
+    # Line by line: `response.headers` joins lines of one name.
     return list(getattr(response.raw, "headers", response.headers).items())
 
 

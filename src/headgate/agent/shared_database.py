@@ -1,4 +1,4 @@
-"""The database of a shared throttle: its schema, how it is opened, and what is wrong where it cannot be.
+"""The database of a shared throttle: its schema, opening it, and descriptions of errors.
 
 This file knows nothing of what the rows mean.
 """
@@ -15,7 +15,7 @@ from headgate.errors import ConfigurationError
 
 SCHEMA_VERSION: Final = 2
 _APPLICATION_ID: Final = 0x48677468
-"""Tells the file from any other SQLite database."""
+"""Distinguishes the file from other SQLite databases."""
 
 _SCHEMA: Final = (
     # `change` is one more than any before it, so that a reader of the last number finds what has changed since. An
@@ -63,10 +63,10 @@ _creating: Final = threading.Lock()
 
 
 def open_database(path: Path, *, timeout: float) -> sqlite3.Connection:
-    """Open the file, created first where there is none; for any thread, and without implicit transactions.
+    """Open the file, or create it; the connection is for any thread, and without implicit transactions.
 
-    Another program's lock is waited for, here and by the connection, for `timeout` seconds. Raises
-    `ConfigurationError` for a file that is something else, and `sqlite3.Error` for one that cannot be used now.
+    It waits `timeout` seconds for another program's lock, also while it is opened. Raises `ConfigurationError` for a
+    file of another kind, and `sqlite3.Error` for one that cannot be used now.
     """
     _create(path)
     with suppress(OSError):
@@ -83,12 +83,12 @@ def open_database(path: Path, *, timeout: float) -> sqlite3.Connection:
 
 
 def is_locked(error: Exception) -> bool:
-    """Return whether another program's lock is in the way, so that trying again soon may help."""
+    """Return whether the cause is another program's lock, so that a retry may help."""
     return _code(error) in _LOCKED
 
 
 def describe_error(path: Path, error: Exception) -> str:
-    """Say in one sentence what is wrong with the file, and what to do."""
+    """Return a sentence that says what is wrong with the file, and what to do."""
     if isinstance(error, ConfigurationError):
         return str(error)
     code = _code(error)
@@ -108,14 +108,14 @@ def _code(error: Exception) -> int:
 
 
 def _create(path: Path) -> None:
-    """Create an empty file that its owner alone may read: it says which requests fail."""
-    # One thread at a time: closing a file gives up every lock that this process has on it, SQLite's included.
+    """Create an empty file that only its owner may read, because it contains requested URLs."""
+    # One thread at a time: closing a file releases all locks of this process on it, also SQLite's.
     with _creating, suppress(OSError):  # it exists already, or SQLite finds out why it cannot be opened
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _prepare_in_time(connection: sqlite3.Connection, path: Path, timeout: float) -> None:
-    """Prepare a connection, again where another program's lock was in the way that SQLite does not wait for."""
+    """Prepare a connection, with retries for the locks that SQLite itself does not wait for."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -135,7 +135,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         execute("PRAGMA page_size = 1024")  # each commit writes whole pages, of few rows
         execute("PRAGMA journal_mode = WAL")
         execute("BEGIN IMMEDIATE")
-        if _is_empty(connection):  # no other process was faster
+        if _is_empty(connection):  # another process may have created it meanwhile
             for statement in _SCHEMA:
                 execute(statement)
         execute("COMMIT")

@@ -1,8 +1,7 @@
-"""The rows of a shared throttle's file: changes are applied to them, and what others changed is read from them.
+"""The rows of a shared throttle's file: applies changes to them, and reads the changes of other processes.
 
-This file knows SQL and nothing of threads. Every call is one transaction: what it writes is all there afterwards, or
-nothing is. A change is applied to the row as it is in the file at that moment, by the same rule as in memory, so what
-two processes count adds up.
+This file knows SQL and nothing of threads. Every call is one transaction. A change is applied to the current row in the
+file, by the same rule as in memory, so the counts of several processes add up.
 """
 
 import os
@@ -22,14 +21,14 @@ from headgate.throttle.target import path_matches
 
 _BUSY_TIMEOUT: Final = 0.25
 _OPEN_TIMEOUT: Final = 5.0
-"""Seconds that another program's lock is waited for, by a call and after `open`."""
+"""Seconds to wait for another program's lock, in a call and after `open`."""
 
 _MAX_BEHIND: Final = 16_384
-"""Changes that a reader may be behind without reading everything anew."""
+"""Changes that a reader may be behind without reading the whole file again."""
 _TRIM_INTERVAL: Final = 4_096
-"""Rows written after which the bounds are looked at, at the latest."""
+"""Rows written after which the bounds are checked, at the latest."""
 _MAX_DELAY: Final = 3_600.0
-"""Seconds by which a change may be written late, as by a process that was stopped; by more, the clock was set back."""
+"""Seconds by which a change may be written late, as by a stopped process; if it is more, the clock was set back."""
 _MAX_COUNT: Final = 2**31
 
 _COLUMNS: Final = "kind, origin, path, count, backoff, retry_after, failed, noted"
@@ -45,16 +44,16 @@ class News(NamedTuple):
     """What has changed in the file since it was last read."""
 
     is_whole: bool
-    """Whether that is all there is, and whatever else is known is gone."""
+    """Whether the rows are the whole content of the file."""
     rows: list[tuple[Key, Entry | None]]
-    """In the order of the changes; None where an entry was dropped."""
+    """In the order of the changes; None for a dropped entry."""
 
 
 class ThrottleFile:
     """One process's use of the file, which is opened when first needed; for one thread at a time.
 
-    The file holds at most `max_targets` targets and buckets, as many budgets, and `max_opt_outs` hosts. What needs the
-    file raises `sqlite3.Error` or `ConfigurationError` where it cannot be used.
+    The file contains at most `max_targets` targets and buckets, as many budgets, and `max_opt_outs` hosts. Methods that
+    need the file raise `sqlite3.Error` or `ConfigurationError` if it cannot be used.
     """
 
     def __init__(self, path: str | os.PathLike[str], policy: Policy, *, max_targets: int, max_opt_outs: int) -> None:
@@ -67,20 +66,20 @@ class ThrottleFile:
         self._last = 0
         """The number of the last change that was read."""
         self._unread = 0
-        """That of the last change that another process had made when this one began to write."""
+        """The number of the last change of another process when this one began to write."""
         self._moved: list[tuple[Key, None]] = []
         """Targets whose changes were applied to a bucket that another process had declared."""
         self._version = -1
         self._until_trim = 0
 
     def open(self) -> None:
-        """Open the file; raise where it cannot be written. Until it is closed, all calls wait longer for a lock."""
+        """Open the file, and check that it can be written. Until it is closed, all calls wait longer for a lock."""
         self._open(_OPEN_TIMEOUT)
         with self._transaction("BEGIN IMMEDIATE") as connection:
             connection.execute("UPDATE state SET floor = floor")  # a read-only file lets a transaction begin
 
     def close(self) -> None:
-        """Close the file, until it is needed again."""
+        """Close the file; it is opened again when needed."""
         if self._connection is not None:
             with suppress(sqlite3.Error):
                 self._connection.close()
@@ -89,8 +88,8 @@ class ThrottleFile:
     def exchange(self, changes: Sequence[tuple[Key, Change]] = (), *, reset: bool = False) -> News:
         """Apply changes to the rows; return what has changed since the last call, these included.
 
-        With `reset`, everything but the opt-outs is deleted first. Without anything to write, another program's lock
-        is not waited for.
+        With `reset`, everything except the opt-outs is deleted first. If there is nothing to write, this does not wait
+        for another program's lock.
         """
         writes = bool(changes) or reset
         if not writes and not self._is_changed():
@@ -118,7 +117,7 @@ class ThrottleFile:
         return News(is_whole, rows)
 
     def _is_changed(self) -> bool:
-        """Return whether another process has changed anything, or the file is not the one that was read."""
+        """Return whether another process has changed the file or replaced it."""
         if self._is_moved():
             self.close()
         if self._connection is None:
@@ -137,7 +136,7 @@ class ThrottleFile:
             yield connection
             connection.execute("COMMIT")
         except BaseException:
-            self._version = -1  # what was changed is still to be read
+            self._version = -1  # the changes must still be read
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
@@ -162,7 +161,7 @@ class ThrottleFile:
         return connection
 
     def _apply(self, key: Key, changes: Sequence[Change], last: int) -> int:
-        """Apply changes to the row of a key, or to that of the bucket that holds it by now; return the last number."""
+        """Apply changes to the row of a key, or of the bucket that it is now in; return the last number."""
         is_bucket = key.kind == BUCKET
         bucket = self._bucket(key, changes[0].now) if key.kind == TARGET else None
         if bucket is not None:
@@ -182,7 +181,7 @@ class ThrottleFile:
         return self._put(key, entry, last) if is_known or entry is not None else last
 
     def _bucket(self, key: Key, now: float) -> Entry | None:
-        """Return the longest bucket, but for itself, that a target or bucket is in."""
+        """Return the longest other bucket that a target or bucket is in."""
         found = [
             bucket
             for bucket in self._select("kind = ? AND origin = ? AND count IS NOT NULL", BUCKET, key.origin)
@@ -192,7 +191,7 @@ class ThrottleFile:
         return max(live, key=lambda bucket: len(bucket.path), default=None)
 
     def _take_in(self, bucket: Entry, now: float, last: int, *, with_wider: bool) -> int:
-        """Take the counts and horizons of a bucket's members, whose rows are dropped, and of the bucket it is in."""
+        """Add to a bucket the counts and holds of its members, which are dropped, and of the wider bucket it is in."""
         wider = self._bucket(bucket.key, now) if with_wider else None
         if wider is not None:
             bucket.absorb(wider)
@@ -205,7 +204,7 @@ class ThrottleFile:
         return last
 
     def _pass_on(self, bucket: Entry, last: int) -> int:
-        """Have narrower buckets that this process did not know of take over what it counted for a wider one."""
+        """Copy the counts of a bucket to narrower buckets that this process did not know yet."""
         where = "kind = ? AND origin = ? AND change > ? AND change <= ? AND count IS NOT NULL"
         for other in self._select(where, BUCKET, bucket.origin, self._last, self._unread):
             if other is not None and other.path != bucket.path and path_matches(bucket.path, other.path):
@@ -217,7 +216,7 @@ class ThrottleFile:
         return next(self._select("kind = ? AND origin = ? AND path = ?", *key), None)
 
     def _put(self, key: Key, entry: Entry | None, last: int) -> int:
-        """Write a row under the next number, and return that."""
+        """Write a row under the next number; return that number."""
         values = (None,) * 5 if entry is None else _values(entry)
         connection = self._opened()
         connection.execute(
@@ -226,7 +225,7 @@ class ThrottleFile:
         return last + 1
 
     def _select(self, where: str, *values: object) -> Iterator[Entry | None]:
-        """Yield the entries of some rows; None for one that was dropped, or makes no sense."""
+        """Yield the entries of some rows; None for a dropped or invalid one."""
         rows = self._opened().execute(f"SELECT {_COLUMNS} FROM entries WHERE {where}", values).fetchall()  # noqa: S608 - constants
         return (_entry(*row) for row in rows)
 
@@ -235,7 +234,7 @@ class ThrottleFile:
         return [(Key(*row[:3]), _entry(*row)) for row in rows if _is_key(*row[:3])]
 
     def _trim(self, last: int, rows: list[tuple[Key, Entry | None]]) -> None:
-        """Delete the rows that are needed least, where there may be more than the bounds allow."""
+        """Delete the least important rows if there may be more than the bounds allow."""
         connection = self._opened()
         now = max((entry.noted for _, entry in rows if entry is not None), default=0.0)
         room = _TRIM_INTERVAL
@@ -264,14 +263,14 @@ def _values(entry: Entry) -> tuple[float, ...]:
 
 
 def _is_key(kind: object, origin: object, path: object) -> bool:
-    """Return whether a throttle can have written a row: the file may have been changed by anything else."""
+    """Return whether a row has a valid key; other programs may have changed the file."""
     if kind not in KINDS or not isinstance(origin, str) or not isinstance(path, str):
         return False
     return path.startswith("/") if kind in {TARGET, BUCKET} else not path
 
 
 def _entry(kind: int, origin: str, path: str, count: object, *instants: object) -> Entry | None:
-    """Return the entry of a row; None for one that was dropped, and for values that no throttle has written."""
+    """Return the entry of a row; None for a dropped row or invalid values."""
     if not isinstance(count, int) or not -1 <= count <= _MAX_COUNT or not _is_key(kind, origin, path):
         return None
     numbers = [instant for instant in instants if isinstance(instant, float)]  # a NaN is read as None

@@ -1,11 +1,11 @@
-"""A throttle's store that several processes share: a view in memory, and a thread that keeps it and the file alike.
+"""A throttle's store that several processes share: a view in memory, and a thread that synchronizes it with the file.
 
-Whatever a throttle asks is answered from the view at once. A change is made to the view and noted; nothing that a
-throttle asks waits for SQLite. The thread applies the noted changes to the rows in the file as soon as there are any,
-and puts the rows that others changed into the view. This file knows neither SQL nor what a change does.
+The throttle reads and changes only the view, so it never waits for SQLite. Changes are also queued: the thread applies
+them to the rows of the file, and copies the rows that other processes changed into the view. This file knows neither
+SQL nor what a change does.
 
-The view is what is in the file, and on top of it the changes that are not written yet: a row that comes from the file
-is put there, and then the noted changes for its key are applied to it again.
+The view is the content of the file plus the queued changes: after a row is copied from the file, the queued changes for
+its key are applied to it again.
 """
 
 import atexit
@@ -29,26 +29,26 @@ from headgate.throttle.store import Counters, MemoryStore
 from headgate.throttle.target import Target
 
 _REFRESH_INTERVAL: Final = 0.05
-"""Seconds between two looks for what others have changed."""
+"""Seconds between two checks for changes of other processes."""
 _RETRY_INTERVAL: Final = 1.0
-"""Seconds after which a file that could not be used is tried again."""
+"""Seconds until a file that could not be used is tried again."""
 _CLOSE_TIMEOUT: Final = 2.0
 _FORK_TIMEOUT: Final = 2.0
-"""Seconds that the thread may take to be done with the file, when the store is closed or the process is forked."""
+"""Seconds to wait until the thread stops using the file, when the store is closed or the process is forked."""
 _MAX_PENDING: Final = 10_000
 """Changes that may wait for the file."""
 _ROWS_AT_ONCE: Final = 256
-"""Rows put into the view before another thread may ask it something."""
+"""Rows copied into the view before other threads may use it again."""
 
 
 class _Phase(enum.Enum):
-    """Each leads to the one below it, and to no other."""
+    """Each phase is followed by the next one."""
 
     OPEN = enum.auto()
     CLOSING = enum.auto()
     """The thread uses the file once more, and ends."""
     CLOSED = enum.auto()
-    """The file is not used any more, and nothing is noted for it."""
+    """The file is not used any more, and no changes are queued."""
 
 
 class SqliteStore:
@@ -60,13 +60,13 @@ class SqliteStore:
 
     def __init__(self, path: str | os.PathLike[str], policy: Policy, *, max_targets: int, max_opt_outs: int) -> None:
         self.trouble = ""
-        """Why the file cannot be used now, and what to do; empty while it can."""
+        """Why the file cannot be used now, and what to do; empty if it can."""
         self.pending = 0
         """Changes that are not in the file yet."""
         self.lost = 0
-        """Changes that never will be: more than could wait while the file could not be used."""
+        """Changes that were dropped, because the queue was full while the file could not be used."""
         self.counters = Counters()
-        """What had to be done to entries of the view that were in use."""
+        """How often entries of the view that were in use were dropped or changed."""
         self._new_view = partial(
             MemoryStore,
             policy,
@@ -81,11 +81,11 @@ class SqliteStore:
         self._changed = threading.Condition(self._lock)
         self._noted: list[tuple[Key, Change]] = []
         self._is_reset = False
-        """Whether everything but the opt-outs is to be deleted from the file before the noted changes are applied."""
+        """Whether everything but the opt-outs is to be deleted from the file before the queued changes are applied."""
         self._thread: threading.Thread | None = None
         self._is_in_file = False
         self._rounds = self._rounds_wanted = 0
-        """How often the thread was done with the file, and how often it is to be."""
+        """How often the thread has used the file, and how often it has to."""
         self._phase = _Phase.OPEN
         self._is_locked_for_fork = self._is_ready_for_fork = False
         self._open()
@@ -124,17 +124,17 @@ class SqliteStore:
             self._in_use().declare(target, path, now=now)
 
     def clear_backoff(self, origin: str, *, now: float, end: Callable[[], float]) -> None:
-        """End each backoff of an origin at the instant that `end` returns for it."""
+        """End each backoff of an origin at the instant that `end` returns."""
         with self._lock:
             self._in_use().clear_backoff(origin, now=now, end=end)
 
     def forget(self, *, now: float) -> int:
-        """Drop what is forgotten from the view; return how many. Rows are deleted when others need their place."""
+        """Drop expired entries of the view; return their number. Rows are deleted when the file is full."""
         with self._lock:
             return self._in_use().forget(now=now)
 
     def reset(self) -> None:
-        """Drop everything but the hosts that opted out, for all processes."""
+        """Drop everything except opt-outs, for all processes."""
         with self._lock:
             self._in_use().reset()
             self._is_reset = True
@@ -142,7 +142,7 @@ class SqliteStore:
             self._changed.notify_all()
 
     def synchronize(self, timeout: float) -> bool:
-        """Wait until the file has what was noted, and the view what was in the file; False where it took too long."""
+        """Wait until the queued changes are in the file, and its rows in the view; return False after `timeout`."""
         with self._lock:
             self._in_use()
             wanted = self._rounds + 1 + self._is_in_file
@@ -152,7 +152,7 @@ class SqliteStore:
             return is_done and not self.trouble
 
     def close(self) -> None:
-        """Write what was noted, if that can be done now, and close the file for good; the view stays."""
+        """Write the queued changes, if that is possible now, and close the file for good; the view stays."""
         with self._lock:
             if self._phase is _Phase.OPEN:
                 self._phase = _Phase.CLOSING
@@ -171,10 +171,10 @@ class SqliteStore:
         except (sqlite3.Error, ConfigurationError, ValueError) as error:
             raise ConfigurationError(describe_error(self._file.path, error)) from error
         finally:
-            self._file.close()  # a program that does no more before it forks has nothing open, however it forks
+            self._file.close()  # so that a program which forks next has nothing open, however it forks
 
     def _in_use(self) -> MemoryStore:
-        """Return the view, and see that the thread runs."""
+        """Return the view, after starting the thread if necessary."""
         if self._thread is None and self._phase is _Phase.OPEN:
             thread = threading.Thread(target=self._run, name="headgate shared throttle", daemon=True)
             try:
@@ -186,7 +186,7 @@ class SqliteStore:
         return self._view
 
     def _note(self, key: Key, change: Change, entry: Entry | None) -> None:
-        """Note a change that was made to the view, for the file."""
+        """Queue a change of the view for the file."""
         if self._phase is _Phase.CLOSED or self.pending >= _MAX_PENDING:
             self.lost += 1
             return
@@ -222,12 +222,12 @@ class SqliteStore:
             self._leave("is not used any more, since this throttle was closed")
 
     def _has_work(self) -> bool:
-        """Return whether the thread is not to wait for the interval to end."""
+        """Return whether the thread has to use the file before its interval ends."""
         is_noted = bool(self._noted or self._is_reset) and not self.trouble
         return is_noted or self._phase is not _Phase.OPEN or self._rounds < self._rounds_wanted
 
     def _exchange(self, noted: list[tuple[Key, Change]], *, is_reset: bool) -> float:
-        """Write what was noted and take in what others wrote; return the seconds until it is to be done again."""
+        """Write the queued changes and read those of others; return the seconds until the next exchange."""
         try:
             news = self._file.exchange(noted, reset=is_reset)
         except Exception as error:  # whatever is wrong with the file, requests go on
@@ -243,7 +243,7 @@ class SqliteStore:
         return _REFRESH_INTERVAL
 
     def _put_back(self, noted: list[tuple[Key, Change]], error: Exception, *, is_reset: bool) -> None:
-        """Note again what could not be written, in front of what was noted since."""
+        """Queue changes again that could not be written, in front of newer ones."""
         with self._lock:
             before = _opt_outs(noted) if self._is_reset else noted
             self._set_noted([*before, *self._noted])
@@ -251,7 +251,7 @@ class SqliteStore:
             self._set_trouble(describe_error(self._file.path, error))
 
     def _take(self, news: News) -> None:
-        """Put rows from the file into the view, or into a new one where they are all there is."""
+        """Copy rows from the file into the view; into a new view if they are the whole content of the file."""
         if not news.is_whole:
             for start in range(0, len(news.rows), _ROWS_AT_ONCE):
                 with self._lock:
@@ -266,9 +266,9 @@ class SqliteStore:
             self._view = self._view if self._is_reset else view
 
     def _put(self, view: MemoryStore, rows: list[tuple[Key, Entry | None]]) -> None:
-        """Put rows into a view, and on top of them what was noted for their keys."""
+        """Copy rows into a view, and apply the queued changes for their keys again."""
         if self._is_reset:
-            return  # the rows are going to be deleted
+            return  # the rows are about to be deleted
         for key, entry in rows:
             view.put(key, entry)
         if any(key.kind == BUCKET for key, _ in rows):
@@ -279,7 +279,7 @@ class SqliteStore:
                 view.apply(key, change)
 
     def _move_noted(self, view: MemoryStore) -> None:
-        """Note for a bucket what was noted for a target, where another process declared the bucket meanwhile."""
+        """Move queued changes of targets to the buckets that other processes declared for them meanwhile."""
         for place, (key, change) in enumerate(self._noted):
             bucket = view.bucket(Target(key.origin, key.path), now=change.now) if key.kind == TARGET else None
             if bucket is not None:
@@ -287,7 +287,7 @@ class SqliteStore:
                 view.put(key, None)
 
     def _leave(self, why: str) -> None:
-        """Go on with the view alone, for good."""
+        """Stop using the file for good; the view stays."""
         if self._phase is not _Phase.CLOSED:
             self.trouble = f"{self._file.path} {why}"
             self.lost += self.pending
@@ -297,7 +297,7 @@ class SqliteStore:
             atexit.unregister(self.close)
 
     def _before_fork(self) -> None:
-        """Close the file, and keep the thread from it, while the process is forked."""
+        """Close the file, and keep the thread from using it, while the process is forked."""
         self._is_locked_for_fork = self._lock.acquire(timeout=_FORK_TIMEOUT)
         self._is_ready_for_fork = self._is_locked_for_fork and self._changed.wait_for(
             lambda: not self._is_in_file, _FORK_TIMEOUT
@@ -306,7 +306,7 @@ class SqliteStore:
             self._file.close()
 
     def _after_fork(self, is_child: bool) -> None:  # noqa: FBT001 - called by FORK_HOOKS alone
-        """Go on in the parent; in the child, with another thread, and without what the parent is going to write."""
+        """Go on in the parent; in the child, with a new thread and without the changes that the parent will write."""
         if is_child:
             self._lock = threading.Lock()
             self._changed = threading.Condition(self._lock)
@@ -322,12 +322,12 @@ class SqliteStore:
 
 
 def _opt_outs(noted: list[tuple[Key, Change]]) -> list[tuple[Key, Change]]:
-    """Return what a reset leaves of some changes."""
+    """Return the changes that a reset keeps."""
     return [(key, change) for key, change in noted if key.kind == OPT_OUT]
 
 
 def _with_result(change: Change, entry: Entry | None) -> Change:
-    """Return a change that makes a hold nowhere shorter than where it was made first."""
+    """Return the change with the backoff it had in the view, so that the hold is nowhere shorter."""
     if isinstance(change, Response) and change.makes_entry and entry is not None:
         return msgspec.structs.replace(change, backoff=entry.backoff)
     return change

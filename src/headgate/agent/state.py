@@ -90,8 +90,8 @@ class Holder(NamedTuple):
 class CourtesyState:
     """What the requests of one courtesy share, for any number of threads and event loops.
 
-    `start_fetch` starts the advice fetches of requests that have no HTTP client of their own. Without an `identity`,
-    no advice is fetched.
+    `start_fetch` starts the advice fetches of requests without an HTTP client. Without an `identity`, no advice is
+    fetched.
     """
 
     def __init__(
@@ -145,13 +145,13 @@ class CourtesyState:
     def ask_advice(
         self, origin: str, throttled: Explanation | None, *, now: float, start: StartFetch | None = None
     ) -> Advice | PendingAdvice | None:
-        """Return what an origin advises, as far as it is known; None where it is not to be asked.
+        """Return the advice of an origin, or what to wait for until it is known; None if it is not fetched now.
 
         `throttled` is what the throttle knows of a URL that it holds.
         """
         if self.advice is None or not origin:
             return None
-        # What only the backoff holds, the advice may clear. A Retry-After forbids to ask, even for that.
+        # Advice may end a backoff, so it is fetched during one if the settings say so; never during a Retry-After.
         if throttled is not None and (not self._settings.advice_clears_backoff or throttled.retry_after > now):
             return self.advice.known(origin, now=now)
         return self.advice.ask(origin, now=now, start=start)
@@ -169,13 +169,13 @@ class CourtesyState:
         _call(self._settings.on_retry, retry)
 
     def close(self) -> None:
-        """Fetch no more advice, and let requests that wait for some go on to raise `RuntimeError`."""
+        """Fetch no more advice; requests that wait for some raise `RuntimeError`."""
         self.is_closed = True
         if self.advice is not None:
             self.advice.close()
 
     def _on_advice(self, advice: Advice) -> None:
-        """Clear the backoff of an origin that has just said that it wants all traffic, and call the hook."""
+        """End the backoff of an origin whose advice wants all traffic, if the settings say so, and call the hook."""
         _logger.debug("%s: %s", advice.origin, advice.reason)
         result = advice.result
         wants_all = result is not None and result is not UNREACHABLE and result.wants_all
@@ -191,7 +191,7 @@ class CourtesyState:
             self.advice.before_fork()
 
     def _after_fork(self, is_child: bool) -> None:  # noqa: FBT001 - called by FORK_HOOKS alone
-        """Go on after a fork; the threads that the parent has are not in the child."""
+        """Go on after a fork; the parent's threads do not exist in the child."""
         if self.advice is not None:
             self.advice.after_fork(is_child=is_child)
         if is_child:  # also of a fork that Python did not make, before which nothing was locked

@@ -34,13 +34,13 @@ class Held(NoContact, URLError):  # type: ignore[misc]  # an URLError's reason m
 class Handler(BaseHandler):
     """For `urllib.request.build_opener(Handler(courtesy))`, alone or among other handlers in any order.
 
-    Those that send, such as an `HTTPSHandler` with a TLS context of one's own, are asked behind this one, if their
-    `handler_order` is above its own, as it is by default; a handler that answers requests itself, such as a cache,
-    belongs below it, and its responses are not counted. A request that is held raises `Held`, which is both
-    `NoContact` and `URLError`, and is not sent. The time for which it waits does not count for its timeout.
+    Handlers that send, such as an `HTTPSHandler` with your own TLS context, come after this one if their
+    `handler_order` is greater, which is the default. Give a handler that answers requests itself, such as a cache, a
+    smaller one; its responses are not counted. A held request raises `Held`, which is both `NoContact` and `URLError`,
+    and is not sent. Its timeout does not include the time that it waits.
 
-    A `Request` whose attribute `headgate` is `{"interactive": True}` is one that a user waits for. One is sent again
-    only if its data are bytes. An opener shares no handlers with another.
+    For a request that a user waits for, set the attribute `headgate` of the `Request` to `{"interactive": True}`. Only
+    requests whose data are bytes are sent again. Do not share a handler between openers.
     """
 
     handler_order = 490
@@ -51,7 +51,7 @@ class Handler(BaseHandler):
         self._start_fetch = in_thread(lambda advice: fetch_with(self.parent, advice))
 
     def http_open(self, request: Request) -> Any:
-        """Open a request as soon as it may go; raises `Held` where that is too late."""
+        """Open a request when it may be sent; raises `Held` if that is too late."""
         if isinstance(request, AdviceMessage):
             return None  # a proxy's handler had the opener open it
         attempt = self._courtesy.attempt(
@@ -83,7 +83,7 @@ class Handler(BaseHandler):
     https_open = http_open
 
     def _openers_behind(self, request: Request) -> list[Any]:
-        """Return the handlers that the opener would ask after this one."""
+        """Return the handlers that come after this one in the opener."""
         opener: Any = self.parent
         handlers: list[Any] = opener.handle_open[request.type]
         return handlers[handlers.index(self) + 1 :]
@@ -110,7 +110,7 @@ def fetch_with(opener: Any, request: AdviceRequest) -> AdviceResponse:
 
 
 def _first_response(handlers: Iterable[Any], request: Request) -> Any:
-    """Ask handlers in their order, as an opener does; None where none of them answers."""
+    """Return the response of the first handler that has one, as an opener does; None without one."""
     for handler in handlers:
         response = getattr(handler, f"{request.type}_open")(request)
         if response is not None:

@@ -1,7 +1,7 @@
 """What a held request waits for, and both ways to wait for it: in a thread, and in an event loop.
 
-An attempt decides what to wait for and not how; a transport decides how and not why. How long the pause before an
-automatic retry is, `retry_pause` says.
+An attempt decides what to wait for, and a transport how. `retry_pause` is the length of the pause before an automatic
+retry.
 """
 
 import time
@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 _LONGEST: Final = 3600.0
-"""Seconds slept at once: what is longer is slept piece by piece, and looked at anew in between."""
+"""Seconds of one wait at most; after each one, the request asks again whether it is held."""
 
 
 TOO_MANY_REQUESTS: Final = 429
@@ -18,9 +18,9 @@ TOO_MANY_REQUESTS: Final = 429
 _FIRST: Final = 0.5
 """Seconds: the shortest pause before the first retry; the longest is twice that."""
 _FIRST_AFTER_429: Final = 1.0
-"""The same, where the server says that the requests are too many."""
+"""The same after 429."""
 _MAX_DOUBLINGS: Final = 10
-"""After so many retries the pauses grow no more: they are 8 to 17 minutes long then, and twice that after 429."""
+"""Number of retries after which pauses stop growing, at 8 to 17 minutes, or twice that after 429."""
 
 
 class Wait(Protocol):
@@ -34,7 +34,7 @@ class Wait(Protocol):
 
 
 class Pause:
-    """Until so many seconds are over."""
+    """A wait of a number of seconds."""
 
     __slots__ = ("seconds",)
 
@@ -58,9 +58,9 @@ class Pause:
 
 
 class FetchWait:
-    """Until a fetch has finished, for so many seconds at most.
+    """A wait for the end of a fetch, with a maximum number of seconds.
 
-    However many wait, in however many threads and event loops: none of them ends the fetch by giving up.
+    Any number of threads and event loops may wait for one fetch; it goes on if some of them give up.
     """
 
     __slots__ = ("_finished", "seconds")
