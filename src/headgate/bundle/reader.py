@@ -9,10 +9,11 @@ from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
+from headgate.bundle.format.cbor import StepError
 from headgate.bundle.format.incremental import ByteSource, Parser, drive
 from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_block_parser
 from headgate.bundle.format.metadata import metadata_parser, trailer_parser
-from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
+from headgate.bundle.format.response import FIRST_READ_SIZE, decode_head, response_error
 from headgate.bundle.model import (
     Location,
     Metadata,
@@ -138,47 +139,50 @@ class Bundle:
         """Yield every URL and variant key with its response, or with its error; ordered as `locations`."""
         last: Location | None = None
         response: Response | ResponseError
-        for url, variant_key, location in self.locations():
-            if location != last:
-                last = location
-                try:
-                    response = self.load(location)
-                except ResponseError as error:
-                    response = error
-            yield StoredExchange(url, variant_key, location, response)
+        for url, found in self._in_file_order():
+            located = ((None, found),) if isinstance(found, Location) else found.locations.items()
+            for variant_key, location in located:
+                if location != last:
+                    last = location
+                    try:
+                        response = self.load(location)
+                    except ResponseError as error:
+                        response = error
+                yield StoredExchange(url, variant_key, location, response)
 
     def locations(self) -> Iterator[tuple[str, str | None, Location]]:
         """Yield every URL and variant key with its location.
 
         URLs come in the order in which their first responses are in the file, the variants of one in row-major order.
         """
-        for url, found in sorted(self.metadata.requests.items(), key=lambda entry: entry[1].offset):
+        for url, found in self._in_file_order():
             if isinstance(found, Location):
                 yield url, None, found
             else:
                 for key, location in found.locations.items():
                     yield url, key, location
 
+    def _in_file_order(self) -> list[tuple[str, Location | VariantSet]]:
+        return sorted(self.metadata.requests.items(), key=lambda entry: entry[1].offset)
+
     def load(self, location: Location) -> Response:
         """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
-        read, fallback_url = self._source.read, self.metadata.primary_url
-        start, size = self._start + location.offset, location.length
-        if size > FIRST_READ_SIZE:
-            size = FIRST_READ_SIZE
+        read, start, length = self._source.read, self._start + location.offset, location.length
+        size = length if length < FIRST_READ_SIZE else FIRST_READ_SIZE
         try:
-            # As `response_parser`, without the cost of a generator.
-            head = decode_response_head(bytes(read(start, size)), size, location, self.profile, fallback_url)
-            while isinstance(head, int):
-                head = decode_response_head(bytes(read(start, head)), head, location, self.profile, fallback_url)
-        except ResponseError as error:
-            error.offset += self._start
-            raise
-        start, length = self._start + head.payload.offset, head.payload.length
-        payload = read(start, length)
-        if len(payload) < length:
-            fault = f"the payload of {length} bytes is cut"
-            raise ResponseError(fault, step="3.4 step 12", offset=start, fallback_url=fallback_url)
-        return Response(head.status, head.stored_headers, payload)
+            # As `response_parser`, without the cost of a generator and of a `ResponseHead`.
+            found = decode_head(read(start, size).tobytes(), size, length, self.profile)
+            while isinstance(found, int):
+                found = decode_head(read(start, found).tobytes(), found, length, self.profile)
+            status, headers, begin = found
+            payload = read(start + begin, length - begin)
+            if len(payload) < length - begin:
+                raise StepError(f"the payload of {length - begin} bytes is cut", "3.4 step 12", begin)
+        except StepError as error:
+            refusal = response_error(error, location, self.metadata.primary_url)
+            refusal.offset += self._start
+            raise refusal from None
+        return Response(status, headers, payload)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Run a parser on the bundle; offsets in its errors are those of the file."""

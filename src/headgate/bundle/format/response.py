@@ -35,12 +35,26 @@ def decode_response_head(
 
     Returns the number of bytes to request instead where more are needed. Raises `ResponseError`.
     """
+    try:
+        found = decode_head(source, requested, location.length, profile)
+    except StepError as error:
+        raise response_error(error, location, fallback_url) from None
+    if isinstance(found, int):
+        return found
+    status, headers, payload = found
+    return ResponseHead(status, headers, Location(location.offset + payload, location.length - payload))
+
+
+def decode_head(source: bytes, requested: int, length: int, profile: Profile) -> tuple[int, dict[str, str], int] | int:
+    """Decode a response of `length` bytes to its status, its headers, and where in it the payload begins.
+
+    Otherwise as `decode_response_head`; raises `StepError`, with the offset in the response.
+    """
     available = len(source)
-    is_all = available < requested
     step = "3.4 step 3"
     try:
         # The document reads beyond a location that is too short; step 11 refuses it.
-        if available <= LONGEST_HEAD and not is_all:
+        if available <= LONGEST_HEAD and available >= requested:
             return 1 + LONGEST_HEAD
         if not source or source[0] != 0x82:
             raise _wrong_array(source)
@@ -50,24 +64,30 @@ def decode_response_head(
             raise StepError(fault, "3.4 step 4", 1)
         end = begin + size
         left = available - end
-        if left < LONGEST_HEAD and not is_all and (left < 1 or left < head_size(source[end])):
-            return end + LONGEST_HEAD
-        if left < 0:
-            raise StepError(f"the headers of {size} bytes are cut", "3.4 step 5", begin)
+        if left < LONGEST_HEAD:
+            if available >= requested and (left < 1 or left < head_size(source[end])):
+                return end + LONGEST_HEAD
+            if left < 0:
+                raise StepError(f"the headers of {size} bytes are cut", "3.4 step 5", begin)
         status, headers = decode_headers(source[begin:end], begin)
         step = "3.4 step 10"
-        length, payload = read_string_head(source, end)
+        payload_length, payload = read_string_head(source, end)
         # Step 9 comes before step 10, but whether an empty payload excuses it (compat) is known only now.
-        if "content-type" not in headers and (length or profile == "strict"):
+        if "content-type" not in headers and (payload_length or profile == "strict"):
             raise StepError("content-type is missing", "3.4 step 9", begin)
-        if payload + length != location.length:
-            fault = f"the response takes {payload + length} bytes, its location {location.length}"
+        if payload + payload_length != length:
+            fault = f"the response takes {payload + payload_length} bytes, its location {length}"
             raise StepError(fault, "3.4 step 11", payload)
-    except StepError as error:
-        inner = f"{step}, {error.step}" if isinstance(error, CborError) else error.step
-        offset = location.offset + error.offset
-        raise ResponseError(error.reason, step=inner, offset=offset, fallback_url=fallback_url) from None
-    return ResponseHead(status, headers, Location(location.offset + payload, length))
+    except CborError as error:
+        raise StepError(error.reason, f"{step}, {error.step}", error.offset) from None
+    return status, headers, payload
+
+
+def response_error(error: StepError, location: Location, fallback_url: str | None) -> ResponseError:
+    """Return the error of the response at a location."""
+    return ResponseError(
+        error.reason, step=error.step, offset=location.offset + error.offset, fallback_url=fallback_url
+    )
 
 
 def _wrong_array(source: bytes) -> StepError:
