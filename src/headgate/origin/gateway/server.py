@@ -115,11 +115,6 @@ class Gateway:
         """The number of unusual events by name."""
         return self._context.counts
 
-    @property
-    def draining(self) -> bool:
-        """Whether it stops: connections close after the response under way."""
-        return self._context.draining
-
     async def start(
         self,
         host: str = "127.0.0.1",
