@@ -36,6 +36,27 @@ from headgate.throttle.policy import Policy
 from headgate.throttle.store import MemoryStore, Store
 from headgate.throttle.target import MAX_BUCKET_PATH, Target, parse_target, path_matches
 
+GESTURE: Final = 3.5
+"""Seconds after a user gesture in which nothing is held (section 4).
+
+The same number applies before it: if the clock is set back, a gesture in the future must not count for years.
+"""
+
+_SPREAD: Final = 10.0
+"""Seconds over which requests are spread after a backoff is cleared."""
+
+UNCOUNTED: Final = frozenset({502, 504})
+"""A gateway could not reach the server: neither a failure of the server nor a success."""
+
+_MAX_DECLARED: Final = 4
+"""Maximum buckets that one response may declare: each visits all targets of its origin."""
+
+_UNEARNED: Final = UNCOUNTED | {429}
+"""Statuses that are not failures, and do not earn a retry."""
+
+_SHARES: Final = 10
+"""Shares per token of a retry budget; a success earns one. Integers, because ten times 0.1 is not 1.0."""
+
 Reason: TypeAlias = Literal["free", "backoff", "retry-after", "opted out", "localhost", "user gesture", "no target"]
 """Why a URL is held ("backoff", "retry-after") or free."""
 
@@ -84,28 +105,6 @@ _REASON_TEXTS: dict[Reason, str] = {
     "user gesture": "a user has just clicked or typed; otherwise held {0}",
     "no target": "not an http or https URL",
 }
-
-
-GESTURE: Final = 3.5
-"""Seconds after a user gesture in which nothing is held (section 4).
-
-The same number applies before it: if the clock is set back, a gesture in the future must not count for years.
-"""
-
-_SPREAD: Final = 10.0
-"""Seconds over which requests are spread after a backoff is cleared."""
-
-UNCOUNTED: Final = frozenset({502, 504})
-"""A gateway could not reach the server: neither a failure of the server nor a success."""
-
-_MAX_DECLARED: Final = 4
-"""Maximum buckets that one response may declare: each visits all targets of its origin."""
-
-_UNEARNED: Final = UNCOUNTED | {429}
-"""Statuses that are not failures, and do not earn a retry."""
-
-_SHARES: Final = 10
-"""Shares per token of a retry budget; a success earns one. Integers, because ten times 0.1 is not 1.0."""
 
 
 class Throttle:
