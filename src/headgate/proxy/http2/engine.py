@@ -22,17 +22,7 @@ from headgate.proxy.http2.events import (
     StreamReset,
     WindowIncreased,
 )
-from headgate.proxy.http2.frames import (
-    ACK,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    DataReceived,
-    ErrorCode,
-    Frame,
-    FrameParser,
-    Http2Error,
-)
+from headgate.proxy.http2.frames import END_HEADERS, END_STREAM, DataReceived, ErrorCode, Frame, FrameParser, Http2Error
 from headgate.proxy.http2.limits import (
     INITIAL_WINDOW,
     MAX_CONNECTION_WINDOW,
@@ -52,6 +42,9 @@ MAX_HEAD_SIZE: Final = 1 << 14
 # A decoded head may be larger than its block, by the fields that HPACK remembers; above this the connection ends.
 _MAX_DECODED_SIZE: Final = 2 * frames.MAX_BLOCK_SIZE
 _MAX_TABLE_SIZE: Final = 4096
+"""Bytes of a header table, which is also the size before any SETTINGS (6.5.2)."""
+_STATUS_200: Final = b"\x88"
+"""The header block of a response with status 200 and no fields: an index of the static table (RFC 7541, appendix A)."""
 _MAX_RESET_STREAMS: Final = 128
 _WINDOW_UPDATES_PER_FRAME: Final = 4
 """WINDOW_UPDATE frames that a client may answer one frame of DATA with."""
@@ -114,7 +107,7 @@ class Http2Engine:
         self._abuse = AbuseLimiter()
         self._decoder = Decoder(max_header_list_size=_MAX_DECODED_SIZE)
         self._decoder.max_allowed_table_size = _MAX_TABLE_SIZE
-        self._encoder = Encoder()
+        self._encoder: Encoder | None = None  # created when it is needed: most connections have one response, 200
         self._block = b""  # of the header block that is incomplete
         self._block_flags = 0
         self._head_size = 0
@@ -205,9 +198,8 @@ class Http2Engine:
         stream = self.streams.get(stream_id)
         if stream is not None:
             # 5.1, half-closed (remote); 8.5: only DATA, RST_STREAM and WINDOW_UPDATE on a tunnel, so no trailers
-            return self._fail_stream(
-                stream_id, ErrorCode.STREAM_CLOSED if stream.client_ended else ErrorCode.PROTOCOL_ERROR
-            )
+            code = ErrorCode.STREAM_CLOSED if stream.client_ended else ErrorCode.PROTOCOL_ERROR
+            return self._fail_stream(stream_id, code)
         if stream_id in self._reset_streams:
             self._count("mistakes")
             return None
@@ -236,11 +228,11 @@ class Http2Engine:
         return StreamReset(frame.stream)
 
     def _settings_received(self, frame: Frame) -> Event | None:
-        if frame.flags & ACK:
+        if frame.flags & frames.ACK:
             self._count("idle frames")
             return None
         self._count("settings")
-        self.output += frames.header(0, frames.SETTINGS, ACK, 0)
+        self.output += frames.header(0, frames.SETTINGS, frames.ACK, 0)
         change = 0
         for start in range(0, len(frame.payload), 6):
             setting = int.from_bytes(frame.payload[start : start + 2])
@@ -249,11 +241,16 @@ class Http2Engine:
             if not low <= value <= high:  # 6.5.2
                 raise Http2Error(code, f"setting {setting} cannot be {value}")
             if setting == _HEADER_TABLE_SIZE:
-                self._encoder.header_table_size = min(value, _MAX_TABLE_SIZE)
+                self._change_table_size(min(value, _MAX_TABLE_SIZE))
             elif setting == _INITIAL_WINDOW_SIZE:
                 change += value - self._initial_window
                 self._initial_window = value
         return self._change_windows(change)
+
+    def _change_table_size(self, size: int) -> None:
+        if self._encoder is not None or size != _MAX_TABLE_SIZE:
+            self._encoder = self._encoder or Encoder()
+            self._encoder.header_table_size = size
 
     def _change_windows(self, change: int) -> Event | None:
         """Change the window of every stream (6.9.2)."""
@@ -266,9 +263,9 @@ class Http2Engine:
 
     def _ping_received(self, frame: Frame) -> Event | None:
         self._count("pings")
-        if frame.flags & ACK:
+        if frame.flags & frames.ACK:
             return PingAnswered(bytes(frame.payload))
-        self.output += frames.header(8, frames.PING, ACK, 0) + frame.payload
+        self.output += frames.header(8, frames.PING, frames.ACK, 0) + frame.payload
         return None
 
     def _goaway_received(self, frame: Frame) -> Event:
@@ -320,19 +317,25 @@ class Http2Engine:
         stream = self.streams.get(stream_id)
         if stream is None:
             return
-        encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in fields]
-        block = self._encoder.encode([(b":status", b"%d" % status), *encoded])
+        block = self._encode(status, fields)
         flags = END_HEADERS | END_STREAM if is_last else END_HEADERS
         self.output += frames.header(len(block), frames.HEADERS, flags, stream_id) + block
         stream.is_answered = True
         stream.ended = is_last
+
+    def _encode(self, status: int, fields: Sequence[tuple[str, str]]) -> bytes:
+        if self._encoder is None and status == 200 and not fields:
+            return _STATUS_200
+        self._encoder = self._encoder or Encoder()
+        encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in fields]
+        return bytes(self._encoder.encode([(b":status", b"%d" % status), *encoded]))
 
     def end_stream(self, stream_id: int) -> None:
         """End our direction of a stream."""
         stream = self.streams.get(stream_id)
         if stream is not None and not stream.ended:
             stream.ended = True
-            self.output += frames.header(0, DATA, END_STREAM, stream_id)
+            self.output += frames.header(0, frames.DATA, END_STREAM, stream_id)
 
     def close_stream(self, stream_id: int, code: ErrorCode = ErrorCode.CANCEL) -> None:
         """Forget a stream, and reset it unless both directions have ended or it was reset."""
@@ -378,9 +381,8 @@ class Http2Engine:
 
         `probe` comes back as `PingAnswered` after all of these.
         """
-        self.output += frames.goaway(frames.MAX_STREAM_ID, ErrorCode.NO_ERROR, "the proxy shuts down") + frames.ping(
-            probe
-        )
+        self.output += frames.goaway(frames.MAX_STREAM_ID, ErrorCode.NO_ERROR, "the proxy shuts down")
+        self.output += frames.ping(probe)
 
     def shut_down(self, code: ErrorCode, detail: str) -> None:
         """Tell the client that the connection ends."""

@@ -155,6 +155,29 @@ def test_the_clients_header_table_is_respected(engine: Http2Engine) -> None:
     assert not decoder.header_table.dynamic_entries
 
 
+def responses(engine: Http2Engine, *sizes: int) -> list[bytes]:
+    """Return the header blocks of responses after changes of the client's header table."""
+    blocks = []
+    for stream, size in zip(range(1, 100, 2), sizes, strict=False):
+        receive(engine, SettingsFrame(0, settings={1: size}), head(stream))
+        engine.respond(stream, 200, (), is_last=False)
+        blocks.append(bytes(sent(engine)[-1].data))
+    return blocks
+
+
+def test_a_changed_header_table_is_announced_in_the_next_response(engine: Http2Engine) -> None:
+    announced = b"\x20\x88", b"\x3f\xe1\x1f\x88"  # RFC 7541, 4.2: to 0, and to 4096
+    assert responses(engine, 65_536, 4096, 0, 0, 65_536) == [b"\x88", b"\x88", announced[0], b"\x88", announced[1]]
+
+
+def test_a_connection_with_plain_responses_has_no_encoder(engine: Http2Engine) -> None:
+    responses(engine, 65_536, 4096)
+    assert engine._encoder is None
+    receive(engine, head(5))
+    engine.respond(5, 200, [("Content-Type", "text/csv")], is_last=False)
+    assert Decoder().decode(sent(engine)[-1].data) == [(":status", "200"), ("content-type", "text/csv")]
+
+
 def test_pings_are_answered(engine: Http2Engine) -> None:
     assert receive(engine, PingFrame(0, opaque_data=b"12345678")) == []
     [answer] = sent(engine)
