@@ -1,15 +1,14 @@
-"""What a polite transport adds to a request, beside what a retrying decorator adds to it; and what a refusal takes.
+"""CPU time that a polite transport adds to a request, compared with a retrying decorator; and the cost of a refusal.
 
-Each is measured as CPU time over the bare transport behind it, which answers from memory with ten response fields such
-as servers send. The agent has 10,000 targets that fail; half of its requests are to some of them, whose holds are over,
-and half to others that do not fail. The peer is tenacity as its documentation has it: a decorated function around the
-same call, tried again after the library's errors and after failures, five times at most and exponentially later each
-time. In a round the three take turns at fifty short passes, of which the best of each counts: what else the machine
-does meanwhile is nobody's cost. An agent that asks for the same URL each time has a row of its own, since the last URL
-that was read is not read again.
+Each is measured as CPU time beyond that of the bare transport behind it, which answers from memory with ten typical
+response fields. The agent has 10,000 failing targets; half of its requests are to some of them, whose holds are over,
+and half to targets that do not fail. The peer is tenacity as in its documentation: a decorated function around the same
+call, which is retried after the library's errors and after failures, at most five times, with exponential pauses. In a
+round the three take turns in fifty short passes, and the best pass of each counts, so that other programs on the
+machine do not. Requests for one URL have a row of their own.
 
-Before a time counts: every request has its own answer, every failing target is stored and not one more, and a request
-that is held is refused without any socket having a part in it.
+Checks before a time counts: every request has its own answer, exactly the failing targets are stored, and a held
+request is refused without a socket.
 """
 
 import socket

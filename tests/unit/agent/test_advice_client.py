@@ -69,7 +69,7 @@ def known(client: AdviceClient, origin: str = ORIGIN, *, now: float = NOW) -> Ad
     return answer
 
 
-def test_the_first_to_ask_starts_the_fetch_and_all_wait_for_the_same(post):
+def test_requests_for_one_origin_share_a_fetch(post):
     client = post.client()
     first, *others = [pending(client) for _ in range(100)]
     assert [url for url, _ in post.started] == ["https://example.com/.well-known/traffic-advice"]
@@ -83,7 +83,7 @@ def test_the_first_to_ask_starts_the_fetch_and_all_wait_for_the_same(post):
     assert post.told == [advice]
 
 
-def test_a_hundred_threads_at_once_make_one_fetch(post):
+def test_a_hundred_threads_start_one_fetch(post):
     client = post.client()
     together = threading.Barrier(100)
     got: list[object] = []
@@ -111,14 +111,14 @@ def test_a_hundred_threads_at_once_make_one_fetch(post):
     assert all(isinstance(answer, Advice) and answer.entry.fraction == 0.5 for answer in got)
 
 
-def test_a_request_s_own_client_is_preferred(post):
+def test_the_client_of_a_request_is_preferred(post):
     started = []
     client = post.client()
     pending(client, start=lambda request, report: started.append(request.url))
     assert (started, post.started) == (["https://example.com/.well-known/traffic-advice"], [])
 
 
-def test_what_is_reported_late_counts(post):
+def test_late_results_are_used(post):
     client = post.client()
     pending(client)
     pending(client, now=NOW + 70)  # the next
@@ -130,7 +130,7 @@ def test_what_is_reported_late_counts(post):
     assert len(post.started) == 2
 
 
-def test_waiters_are_released_even_if_what_is_told_fails(post):
+def test_waits_end_even_if_the_hook_fails(post):
     client = post.client()
     waiting = pending(client)
     client._on_advice = lambda advice: 1 / 0
@@ -139,7 +139,7 @@ def test_waiters_are_released_even_if_what_is_told_fails(post):
     assert waiting.finished.done()
 
 
-def test_one_that_stops_waiting_leaves_the_others_their_answer(post):
+def test_a_request_that_gives_up_does_not_end_the_fetch(post):
     client = post.client()
 
     async def give_up() -> None:
@@ -153,7 +153,7 @@ def test_one_that_stops_waiting_leaves_the_others_their_answer(post):
     assert not waiting.finished.cancelled()
 
 
-def test_nothing_is_kept_of_a_fetch_that_was_reported(post):
+def test_a_finished_fetch_is_dropped(post):
     client = post.client()
     for number in range(10):
         pending(client, f"https://{number}.example.com")
@@ -161,12 +161,12 @@ def test_nothing_is_kept_of_a_fetch_that_was_reported(post):
     assert client._running == {}
 
 
-def test_what_may_not_be_asked_is_answered_at_once(post):
+def test_an_origin_that_must_not_be_asked_is_answered_at_once(post):
     assert known(post.client(), "http://example.com").result is None
     assert post.started == []
 
 
-def test_what_is_known_is_given_without_asking(post):
+def test_known_advice_needs_no_fetch(post):
     client = post.client()
     assert client.known(ORIGIN, now=NOW) is None
     assert post.started == []
@@ -179,7 +179,7 @@ def test_what_is_known_is_given_without_asking(post):
 # -- failures of this machine
 
 
-def test_a_failure_of_this_machine_is_not_the_origin_s(post, caplog):
+def test_a_local_failure_does_not_make_the_origin_unreachable(post, caplog):
     client = post.client()
     waiting = pending(client)
     with caplog.at_level(logging.WARNING, "headgate.agent"):
@@ -192,7 +192,7 @@ def test_a_failure_of_this_machine_is_not_the_origin_s(post, caplog):
     ]
 
 
-def test_it_is_made_again_after_a_pause(post):
+def test_a_fetch_is_repeated_after_a_local_failure_and_a_pause(post):
     client = post.client()
     pending(client)
     post.report(OSError(24, "Too many open files"))
@@ -205,7 +205,7 @@ def test_it_is_made_again_after_a_pause(post):
     assert known(client, now=NOW + 1).entry.fraction == 0.5
 
 
-def test_a_fetch_that_cannot_be_started_is_such_a_failure(post):
+def test_a_fetch_that_cannot_be_started_is_a_local_failure(post):
     def fail(request, report):
         raise RuntimeError("can't start new thread")
 
@@ -215,7 +215,7 @@ def test_a_fetch_that_cannot_be_started_is_such_a_failure(post):
     assert client._running == {}
 
 
-def test_more_fetches_than_there_may_be_are_made_later(post, monkeypatch):
+def test_fetches_beyond_the_limit_are_started_later(post, monkeypatch):
     monkeypatch.setattr(advice_client, "MAX_FETCHES", 2)
     asking = post.client()
     for number in range(2):
@@ -241,7 +241,7 @@ def thread():
     thread.join(10)
 
 
-def test_fetches_that_take_too_long_leave_their_place_to_others(post, thread):
+def test_overdue_fetches_do_not_count_towards_the_limit(post, thread):
     post.runner = thread
     asking = post.client()
     for number in range(advice_client.MAX_FETCHES):
@@ -251,7 +251,7 @@ def test_fetches_that_take_too_long_leave_their_place_to_others(post, thread):
     assert len(post.started) == advice_client.MAX_FETCHES + 1
 
 
-def test_threads_that_take_too_long_are_limited(post, thread, monkeypatch):
+def test_overdue_threads_are_limited(post, thread, monkeypatch):
     monkeypatch.setattr(advice_client, "MAX_FETCHES", 2)
     monkeypatch.setattr(advice_client, "MAX_OVERDUE", 4)
     post.runner = thread
@@ -264,7 +264,7 @@ def test_threads_that_take_too_long_are_limited(post, thread, monkeypatch):
     assert pending(asking, now=now).is_under_way
 
 
-def test_fetches_of_event_loops_that_were_stopped_take_no_place(post, monkeypatch):
+def test_fetches_of_stopped_event_loops_do_not_count(post, monkeypatch):
     monkeypatch.setattr(advice_client, "MAX_FETCHES", 2)
     asking, now = post.client(), NOW
     monkeypatch.setattr(advice_client, "MAX_OVERDUE", 1)
@@ -273,7 +273,7 @@ def test_fetches_of_event_loops_that_were_stopped_take_no_place(post, monkeypatc
         now += REPORT_TIMEOUT
 
 
-def test_a_reporter_that_is_gone_is_not_the_origin_s_fault(post):
+def test_a_fetch_without_a_report_is_repeated_after_its_timeout(post):
     asking = post.client()
     pending(asking)
     assert not isinstance(asking.ask(ORIGIN, now=NOW + REPORT_TIMEOUT - 0.1), Advice)
@@ -281,7 +281,7 @@ def test_a_reporter_that_is_gone_is_not_the_origin_s_fault(post):
     assert len(post.started) == 2
 
 
-def test_a_thread_that_the_origin_keeps_is_its_fault_and_is_not_joined_by_another(post):
+def test_an_origin_that_keeps_a_thread_is_unreachable_and_gets_no_second_one(post):
     asking, over = post.client(), threading.Event()
     post.runner = threading.Thread(target=over.wait, daemon=True)
     post.runner.start()
@@ -301,7 +301,7 @@ def test_a_thread_that_the_origin_keeps_is_its_fault_and_is_not_joined_by_anothe
 # -- forks
 
 
-def test_what_is_under_way_at_a_fork_is_reported_in_the_parent_and_fetched_anew_in_the_child(post):
+def test_a_fetch_during_a_fork_ends_in_the_parent_and_is_repeated_in_the_child(post):
     parent, child = post.client(), post.client()
     for asking in (parent, child):
         pending(asking)
@@ -317,7 +317,7 @@ def test_what_is_under_way_at_a_fork_is_reported_in_the_parent_and_fetched_anew_
         assert known(asking).entry.fraction == 0.5
 
 
-def test_a_child_of_a_fork_without_notice_asks_too(post):
+def test_a_child_of_a_fork_without_hooks_fetches(post):
     asking = post.client()
     asking.after_fork(is_child=True)
     assert pending(asking).is_under_way
@@ -326,7 +326,7 @@ def test_a_child_of_a_fork_without_notice_asks_too(post):
 REQUEST = AdviceRequest("https://example.com/", ())
 
 
-def test_a_thread_reports_what_was_received_or_why_not():
+def test_a_thread_reports_the_response_or_the_error():
     reports: queue.SimpleQueue[object] = queue.SimpleQueue()
     in_thread(lambda request: NETWORK_ERROR)(REQUEST, reports.put)
     assert reports.get(timeout=30) is NETWORK_ERROR
@@ -341,7 +341,7 @@ def test_a_thread_reports_what_was_received_or_why_not():
     assert reports.empty()
 
 
-def test_a_thread_that_hangs_keeps_no_program_from_ending():
+def test_a_hanging_thread_does_not_keep_the_program_running():
     program = """
     import threading
     from headgate.advice.fetching import AdviceRequest
@@ -360,7 +360,7 @@ def test_a_thread_that_hangs_keeps_no_program_from_ending():
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_task_reports_what_was_received_or_why_not(backend):
+def test_a_task_reports_the_response_or_the_error(backend):
     error = OSError("of this machine")
 
     async def answer(request):
@@ -401,7 +401,7 @@ def test_a_task_that_ends_with_its_event_loop_reports_that(backend, steps):
     assert str(error) == "the event loop of the fetch has ended"
 
 
-def test_no_thread_begins_while_the_program_ends(monkeypatch):
+def test_a_thread_that_cannot_be_started_raises(monkeypatch):
     def refuse(self):
         raise RuntimeError("can't start new thread")
 

@@ -87,7 +87,7 @@ def held(world, courtesy, url=URL, **options) -> NoContact:
     return caught.value
 
 
-def test_a_target_that_fails_three_times_is_left_alone(world):
+def test_a_target_is_held_after_three_failures(world):
     courtesy = world.courtesy()
     for _ in range(3):
         world.go(courtesy, BAD)
@@ -112,7 +112,7 @@ def test_retry_after_is_obeyed_on_any_status(world):
     )  # fmt: skip
 
 
-def test_one_that_is_never_to_go_says_so(world):
+def test_a_request_that_may_never_be_sent_is_refused_with_that_text(world):
     courtesy = world.courtesy(max_delay=1e9)
     world.go(courtesy, (200, {"Retry-After": "9" * 400}))
     error = held(world, courtesy)
@@ -120,7 +120,7 @@ def test_one_that_is_never_to_go_says_so(world):
     assert str(error) == "https://example.com/path is held by its Retry-After; do not retry"
 
 
-def test_a_held_request_waits_where_it_may(world):
+def test_a_held_request_waits_within_max_delay(world):
     courtesy = world.courtesy(max_delay=1.0)
     for _ in range(3):
         world.go(courtesy, BAD)
@@ -131,14 +131,14 @@ def test_a_held_request_waits_where_it_may(world):
     held(world, courtesy)  # 1.372 s
 
 
-def test_the_longest_wait_there_may_be_is_waited(world):
+def test_a_hold_of_exactly_max_delay_is_waited_for(world):
     courtesy = world.courtesy(max_delay=60.0)
     world.go(courtesy, (200, {"Retry-After": "60"}))
     world.go(courtesy, GOOD)
     assert world.slept == [60.0]
 
 
-def test_a_hold_that_grows_while_a_request_waits_is_not_waited_for_longer_than_it_may(world):
+def test_a_hold_that_grows_during_a_wait_is_limited_by_max_delay(world):
     courtesy = world.courtesy(max_delay=10.0)
     world.go(courtesy, (200, {"Retry-After": "6"}))
     attempt = courtesy.attempt("GET", URL)
@@ -152,7 +152,7 @@ def test_a_hold_that_grows_while_a_request_waits_is_not_waited_for_longer_than_i
     assert caught.value.release_time == world.now + 5.0
 
 
-def test_a_clock_that_is_set_back_makes_no_request_wait_for_ever(world):
+def test_a_clock_that_is_set_back_does_not_extend_a_wait_for_ever(world):
     courtesy = world.courtesy(max_delay=2.0)
     world.go(courtesy, (200, {"Retry-After": "2"}))
     attempt = courtesy.attempt("GET", URL)
@@ -169,13 +169,13 @@ def test_a_clock_that_is_set_back_makes_no_request_wait_for_ever(world):
     assert slept <= 6.0
 
 
-def test_nothing_is_retried_unasked(world):
+def test_there_are_no_retries_by_default(world):
     assert world.go(world.courtesy(max_delay=100), BAD) == BAD
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "get"])
 @pytest.mark.parametrize("status", [500, 503, 509, 429])
-def test_what_may_be_repeated_is_after_a_failure_or_429(world, method, status):
+def test_a_repeatable_request_is_retried_after_a_failure_or_429(world, method, status):
     assert world.go(world.courtesy(retry=2), (status, {}), (status, {}), GOOD, method=method) == GOOD
     assert world.sent == 3
 
@@ -197,7 +197,7 @@ def test_each_retry_waits_a_jittered_pause_twice_as_long_as_the_last(
     assert world.slept == [pytest.approx(pause) for pause in pauses]
 
 
-def test_a_host_that_opted_out_and_a_user_gesture_end_no_pause(world):
+def test_opt_outs_and_user_gestures_do_not_shorten_pauses(world):
     courtesy = world.courtesy(retry=1)
     courtesy.user_gesture()
     world.go(courtesy, (503, {"Exponential-Throttling": "disable"}), GOOD)
@@ -216,13 +216,13 @@ def test_a_retry_waits_for_the_latest_of_its_pause_its_retry_after_and_the_throt
 
 
 @pytest.mark.parametrize(("max_delay", "sent"), [(0.7, 1), (0.75, 2)])
-def test_a_retry_whose_pause_is_longer_than_a_request_may_wait_is_not_made(world, max_delay, sent):
+def test_a_retry_with_a_pause_above_max_delay_is_not_made(world, max_delay, sent):
     world.jitter = 0.5
     world.go(world.courtesy(retry=1, max_delay=max_delay), BAD, BAD)
     assert world.sent == sent
 
 
-def test_a_courtesy_that_may_retry_waits_five_seconds_unless_told_otherwise(world):
+def test_max_delay_is_five_seconds_by_default_with_retries(world):
     assert world.courtesy().max_delay == 0.0
     assert world.courtesy(retry=1).max_delay == 5.0
     assert world.courtesy(retry=1, max_delay=0.0).max_delay == 0.0
@@ -230,7 +230,7 @@ def test_a_courtesy_that_may_retry_waits_five_seconds_unless_told_otherwise(worl
 
 
 @pytest.mark.parametrize("retry_after", [{}, {"Retry-After": "4"}])
-def test_a_clock_that_is_set_back_makes_no_pause_longer(world, retry_after):
+def test_a_clock_that_is_set_back_does_not_extend_a_pause(world, retry_after):
     attempt = world.courtesy(retry=1).attempt("GET", "http://127.0.0.1/")
     attempt.wait()
     assert not attempt.received(503, retry_after)
@@ -239,7 +239,7 @@ def test_a_clock_that_is_set_back_makes_no_pause_longer(world, retry_after):
     assert attempt.wait() is None
 
 
-def test_a_long_pause_is_waited_for_in_pieces(world):
+def test_a_long_pause_is_split_into_waits_of_an_hour(world):
     attempt = world.courtesy(retry=1, max_delay=1e9).attempt("GET", "http://127.0.0.1/")
     attempt.wait()
     assert not attempt.received(503, {"Retry-After": "7201"})
@@ -248,32 +248,32 @@ def test_a_long_pause_is_waited_for_in_pieces(world):
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "CONNECT", "TRACE", "QUERY"])
-def test_no_other_method_is_repeated(world, method):
+def test_other_methods_are_not_retried(world, method):
     assert world.go(world.courtesy(retry=2), BAD, GOOD, method=method) == BAD
 
 
 @pytest.mark.parametrize("status", [200, 301, 400, 404, 408, 502, 504])
-def test_no_other_status_is_worth_another_try(world, status):
+def test_other_statuses_are_not_retried(world, status):
     assert world.go(world.courtesy(retry=2), (status, {}), GOOD) == (status, {})
 
 
-def test_a_body_that_is_gone_is_not_sent_again(world):
+def test_a_consumed_body_is_not_sent_again(world):
     assert world.go(world.courtesy(retry=2), BAD, GOOD, repeatable=False) == BAD
 
 
-def test_retries_are_as_many_as_asked_for(world):
+def test_the_number_of_retries_is_limited(world):
     assert world.go(world.courtesy(retry=2, max_delay=10), BAD, BAD, BAD, GOOD) == BAD
     assert world.sent == 3
 
 
-def test_a_retry_goes_at_the_release_time(world):
+def test_a_retry_is_sent_at_the_release_time(world):
     # Each wait counts for itself: two of them are longer than one may be.
     courtesy = world.courtesy(retry=5, max_delay=3, throttle=world.throttle(num_errors_to_ignore=0))
     world.go(courtesy, BAD, BAD, (503, {"Retry-After": "3"}), GOOD)
     assert world.slept == [pytest.approx(0.98), pytest.approx(1.372), 3.0]
 
 
-def test_a_retry_may_be_held_as_long_as_the_first_try(world):
+def test_a_retry_may_wait_as_long_as_the_first_attempt(world):
     courtesy = world.courtesy(max_delay=5, retry=1)
     world.go(courtesy, (200, {"Retry-After": "4"}))
     attempt = courtesy.attempt("GET", URL)
@@ -286,14 +286,14 @@ def test_a_retry_may_be_held_as_long_as_the_first_try(world):
     assert attempt.wait().seconds == 5
 
 
-def test_a_retry_that_would_have_to_wait_longer_than_it_may_is_not_made(world):
+def test_a_retry_held_beyond_max_delay_is_not_made(world):
     courtesy = world.courtesy(retry=5, max_delay=1)
     answer = 503, {"Retry-After": "2"}
     assert world.go(courtesy, answer, GOOD) == answer
 
 
 @pytest.mark.parametrize("retry_after", ["2", "Mon, 12 Jan 1970 13:46:42 GMT"])
-def test_a_retry_to_this_machine_waits_for_its_retry_after_though_no_request_is_held(world, retry_after):
+def test_a_retry_to_localhost_waits_for_its_retry_after(world, retry_after):
     courtesy = world.courtesy(retry=1, max_delay=5)
     url = "http://127.0.0.1:8080/"
     world.go(courtesy, (503, {"Retry-After": retry_after}), GOOD, url=url)
@@ -303,7 +303,7 @@ def test_a_retry_to_this_machine_waits_for_its_retry_after_though_no_request_is_
     assert world.go(courtesy, GOOD, url=url) == GOOD
 
 
-def test_a_retry_costs_a_token_when_it_is_sent(world):
+def test_a_retry_is_charged_to_the_budget_when_it_is_sent(world):
     throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=2)
     courtesy = world.courtesy(retry=5, throttle=throttle)
     assert world.go(courtesy, BAD, BAD, BAD, GOOD) == BAD
@@ -311,7 +311,7 @@ def test_a_retry_costs_a_token_when_it_is_sent(world):
     assert world.go(courtesy, BAD, GOOD) == BAD
 
 
-def test_a_retry_whose_token_went_to_another_is_not_sent(world):
+def test_a_retry_is_not_sent_if_the_budget_was_spent_meanwhile(world):
     throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=1)
     courtesy = world.courtesy(retry=1, throttle=throttle)
     attempt = courtesy.attempt("GET", URL)
@@ -323,7 +323,7 @@ def test_a_retry_whose_token_went_to_another_is_not_sent(world):
         attempt.wait()
 
 
-def test_a_refusal_names_no_credentials(world):
+def test_a_refusal_does_not_show_credentials(world):
     throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=1)
     attempt = world.courtesy(retry=1, throttle=throttle).attempt("GET", "https://name:word@example.com/path?query")
     attempt.wait()
@@ -335,7 +335,7 @@ def test_a_refusal_names_no_credentials(world):
     assert caught.value.target == TARGET
 
 
-def test_an_interactive_request_passes_and_opens_no_window(world):
+def test_an_interactive_request_passes_but_later_ones_are_held(world):
     courtesy = world.courtesy()
     for _ in range(5):
         world.go(courtesy, BAD, interactive=True)
@@ -343,7 +343,7 @@ def test_an_interactive_request_passes_and_opens_no_window(world):
     held(world, courtesy)
 
 
-def test_the_refusal_is_the_transport_s(world):
+def test_the_refusal_is_of_the_transport_s_class(world):
     class Refused(NoContact, OSError):
         pass
 
@@ -359,7 +359,7 @@ def polite(world, **options) -> Courtesy:
     return world.courtesy(identity=["ExampleBot", "*"], **options)
 
 
-def test_an_origin_is_asked_once_and_obeyed(world):
+def test_advice_is_fetched_once_and_obeyed(world):
     courtesy = polite(world)
     world.advice = NONE
     error = held(world, courtesy)
@@ -376,7 +376,7 @@ def test_an_origin_is_asked_once_and_obeyed(world):
     assert len(world.asked) == 2
 
 
-def test_without_an_identity_nobody_is_asked(world):
+def test_without_an_identity_no_advice_is_fetched(world):
     world.advice = NONE
     world.go(world.courtesy(), GOOD)
     assert world.asked == []
@@ -387,14 +387,14 @@ def test_an_interactive_request_obeys_the_advice(world):
     held(world, polite(world), interactive=True)
 
 
-def test_advice_is_asked_and_obeyed_on_this_machine_too(world):
+def test_advice_of_localhost_is_obeyed(world):
     world.advice = NONE
     held(world, polite(world), url="http://127.0.0.1:8080/")
     world.go(polite(world), GOOD, url="http://example.com/")  # which may not be asked
     assert world.asked == ["http://127.0.0.1:8080/.well-known/traffic-advice"]
 
 
-def test_a_fraction_is_wanted(world):
+def test_a_fraction_of_requests_is_sent(world):
     courtesy = polite(world)
     world.advice = HALF
     # Numbers from [0, 1) are turned round, into (0, 1]: r <= 0.5.
@@ -405,7 +405,7 @@ def test_a_fraction_is_wanted(world):
     assert held(world, courtesy).release_time == world.now + 1800
 
 
-def test_a_fraction_of_nothing_lets_nobody_through(world):
+def test_a_fraction_of_zero_refuses_every_request(world):
     world.advice = advises('[{"user_agent":"*","fraction":0}]')
     world.draws = iter([math.nextafter(1.0, 0.0)])
     held(world, polite(world))
@@ -452,7 +452,7 @@ def test_a_redirect_within_the_origin_keeps_the_draw(world, url, location):
         (b"?%zz", "https://example.com/path?%25zz"),
     ],
 )
-def test_a_redirect_is_known_however_a_library_quotes_it(world, location, url):
+def test_a_redirect_keeps_its_draw_however_it_is_quoted(world, location, url):
     def hops() -> None:
         courtesy = polite(world)
         world.advice = HALF
@@ -467,7 +467,7 @@ def test_a_redirect_is_known_however_a_library_quotes_it(world, location, url):
     ("status", "keeps"),
     [(301, True), (302, True), (303, True), (307, True), (308, True), (300, False), (304, False), (306, False)],
 )
-def test_only_a_redirect_leaves_a_draw(world, status, keeps):
+def test_only_redirects_pass_on_a_draw(world, status, keeps):
     def hops() -> None:
         courtesy = polite(world)
         world.advice = HALF
@@ -481,7 +481,7 @@ def test_only_a_redirect_leaves_a_draw(world, status, keeps):
     contextvars.Context().run(hops)
 
 
-def test_only_the_very_next_request_is_what_a_redirect_led_to(world):
+def test_only_the_next_request_takes_over_a_redirect_s_draw(world):
     def hops() -> None:
         courtesy = polite(world)
         world.advice = HALF
@@ -506,7 +506,7 @@ def test_a_request_that_got_no_response_keeps_its_draw_when_it_is_sent_again(wor
     contextvars.Context().run(again)
 
 
-def test_an_interactive_request_that_got_no_response_is_one_when_it_is_sent_again(world):
+def test_a_repeated_interactive_request_stays_interactive(world):
     def again() -> None:
         courtesy = world.courtesy()
         world.go(courtesy, (200, {"Retry-After": "60"}))
@@ -548,7 +548,7 @@ def test_a_draw_is_carried_over_to_one_request_however_many_tasks_begin_after_it
 
 
 @pytest.mark.parametrize("location", ["/next", "https://www.example.com/next"])
-def test_what_an_interactive_request_is_redirected_to_is_one(world, location):
+def test_the_redirect_of_an_interactive_request_is_interactive(world, location):
     def hops() -> None:
         courtesy = world.courtesy()
         url = "https://www.example.com/next" if "www" in location else "https://example.com/next"
@@ -561,7 +561,7 @@ def test_what_an_interactive_request_is_redirected_to_is_one(world, location):
 
 
 @pytest.mark.parametrize("location", ["https://www.example.com/next", "http://example.com/next", "//other/", "::"])
-def test_a_redirect_to_elsewhere_keeps_nothing(world, location):
+def test_a_redirect_elsewhere_does_not_keep_the_draw(world, location):
     def hops() -> None:
         courtesy = polite(world)
         world.advice = HALF
@@ -572,7 +572,7 @@ def test_a_redirect_to_elsewhere_keeps_nothing(world, location):
     contextvars.Context().run(hops)
 
 
-def test_an_origin_that_is_unreachable_is_held_for_its_retry_after_alone(world):
+def test_unreachable_advice_holds_only_until_its_retry_after(world):
     courtesy = polite(world)
     world.advice = AdviceResponse(503, [("Retry-After", "600")], None)
     error = held(world, courtesy)
@@ -583,7 +583,7 @@ def test_an_origin_that_is_unreachable_is_held_for_its_retry_after_alone(world):
         world.go(polite(world), GOOD)
 
 
-def test_the_draw_is_reused_when_the_advice_is_asked_again(world):
+def test_a_request_that_asks_for_advice_again_keeps_its_draw(world):
     courtesy = polite(world, max_delay=10_000, retry=1)
     world.advice = HALF
     world.draws = iter([0.1])
@@ -621,7 +621,7 @@ class Slow:
         raise AssertionError("it waits and waits")
 
 
-def test_unless_told_otherwise_a_request_waits_for_advice_as_long_as_a_fetch_may_take(world):
+def test_a_request_waits_six_seconds_for_advice_by_default(world):
     slow = Slow(world)
     attempt = slow.courtesy.attempt("GET", URL)
     wait = attempt.wait()
@@ -632,7 +632,7 @@ def test_unless_told_otherwise_a_request_waits_for_advice_as_long_as_a_fetch_may
 
 
 @pytest.mark.parametrize("max_delay", [0.0, 0.5, 3.0, 20.0])
-def test_max_delay_bounds_the_wait_for_advice(world, max_delay):
+def test_max_delay_limits_the_wait_for_advice(world, max_delay):
     slow = Slow(world, max_delay=max_delay)
     start = world.now
     with pytest.raises(NoContact) as caught:
@@ -647,7 +647,7 @@ def test_max_delay_bounds_the_wait_for_advice(world, max_delay):
     assert slow.courtesy.attempt("GET", URL).wait() is None
 
 
-def test_max_delay_bounds_the_wait_for_advice_and_the_hold_after_it_together(world):
+def test_max_delay_limits_the_waits_for_advice_and_a_hold_together(world):
     slow = Slow(world, max_delay=5)
     attempt = slow.courtesy.attempt("GET", URL)
     assert slow.waits(attempt, seconds=5) == 5
@@ -663,7 +663,7 @@ def test_max_delay_bounds_the_wait_for_advice_and_the_hold_after_it_together(wor
     assert caught.value.reason == "advice_unreachable"
 
 
-def test_a_failure_of_this_machine_is_waited_out_or_the_request_fails(world):
+def test_after_a_local_failure_a_request_waits_or_fails(world):
     slow = Slow(world, max_delay=2)
     attempt = slow.courtesy.attempt("GET", URL)
     assert type(attempt.wait()) is FetchWait
@@ -681,7 +681,7 @@ def test_a_failure_of_this_machine_is_waited_out_or_the_request_fails(world):
     assert world.sent == 0
 
 
-def test_a_clock_that_is_set_back_makes_no_request_wait_for_advice_for_ever(world):
+def test_a_clock_that_is_set_back_does_not_extend_the_wait_for_advice_for_ever(world):
     slow = Slow(world, max_delay=3)
     attempt = slow.courtesy.attempt("GET", URL)
     waited = 0.0
@@ -697,7 +697,7 @@ def test_a_clock_that_is_set_back_makes_no_request_wait_for_advice_for_ever(worl
     assert waited == 9
 
 
-def test_a_retry_may_wait_for_advice_as_long_as_the_first_try(world):
+def test_a_retry_may_wait_for_advice_as_long_as_the_first_attempt(world):
     slow = Slow(world, max_delay=3, retry=1)
     attempt = slow.courtesy.attempt("GET", URL)
     assert slow.waits(attempt, seconds=3) == 3
@@ -736,7 +736,7 @@ def outage(world, **options) -> Courtesy:
     return courtesy
 
 
-def test_advice_ends_no_backoff_unless_asked_for_and_a_held_request_asks_for_none(world):
+def test_a_held_request_fetches_no_advice_and_advice_ends_no_backoff_by_default(world):
     # A static file on a CDN says nothing of the application behind it.
     courtesy = outage(world)
     world.advice = ALL
@@ -745,7 +745,7 @@ def test_advice_ends_no_backoff_unless_asked_for_and_a_held_request_asks_for_non
     assert len(world.asked) == asked
 
 
-def test_an_origin_that_wants_all_traffic_may_be_taken_at_its_word(world):
+def test_advice_that_wants_all_traffic_can_end_a_backoff(world):
     courtesy = outage(world, advice_clears_backoff=True)
     assert held(world, courtesy).reason == "backoff"
     world.now += 60
@@ -760,14 +760,14 @@ def test_an_origin_that_wants_all_traffic_may_be_taken_at_its_word(world):
 
 
 @pytest.mark.parametrize("advice", [HALF, NONE, AdviceResponse(404, [], None), NETWORK_ERROR])
-def test_one_that_does_not_say_so_is_not(world, advice):
+def test_other_advice_does_not_end_a_backoff(world, advice):
     courtesy = outage(world, advice_clears_backoff=True)
     world.advice = advice
     held(world, courtesy)
     assert courtesy.explain(URL).backoff > world.now + 100
 
 
-def test_a_retry_after_is_never_cleared_and_nobody_is_asked_while_it_holds(world):
+def test_advice_is_neither_fetched_nor_applied_during_a_retry_after(world):
     courtesy = outage(world, advice_clears_backoff=True)
     world.go(courtesy, (503, {"Retry-After": "100000"}), interactive=True)
     world.advice = ALL
@@ -778,7 +778,7 @@ def test_a_retry_after_is_never_cleared_and_nobody_is_asked_while_it_holds(world
     assert error.release_time > world.now + 90_000
 
 
-def test_the_later_of_two_holds_is_the_one_that_is_told_of(world):
+def test_a_refusal_names_the_later_of_two_holds(world):
     courtesy = polite(world)
     world.advice = NONE
     held(world, courtesy)
@@ -834,7 +834,7 @@ def test_every_row_of_the_table(world, phase, event):
     assert attempt.phase is TRANSITIONS[phase, event]
 
 
-def test_an_event_that_is_not_in_the_table_is_a_mistake_of_the_transport(world):
+def test_an_event_outside_the_table_is_an_error(world):
     for phase in Phase:
         for event in Event:
             if (phase, event) not in TRANSITIONS:

@@ -34,7 +34,7 @@ URL = "https://example.com/path"
         ({"policy": Policy.chromium(), "throttle": Throttle()}, "belong to the throttle; pass them to that"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options, said):
+def test_invalid_arguments_are_refused(options, said):
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         Courtesy(**options)
 
@@ -46,7 +46,7 @@ def test_the_policy_is_the_throttle_s():
     assert Courtesy(throttle=chromium, policy=Policy.chromium()).throttle is chromium
 
 
-def test_only_an_agent_with_an_identity_asks_for_advice():
+def test_advice_is_fetched_only_with_an_identity():
     assert not Courtesy().fetches_advice
     assert Courtesy(identity=["ExampleBot", "*"]).fetches_advice
     assert Courtesy("ExampleBot").fetches_advice
@@ -59,7 +59,7 @@ def failing(courtesy: Courtesy, times: int, url: str = URL) -> None:
         assert attempt.received(503, {})
 
 
-def test_interactive_holds_for_what_is_begun_inside_and_in_this_thread_alone():
+def test_interactive_applies_to_requests_of_this_thread_inside_the_block():
     courtesy = Courtesy(clock=lambda: 1000.0)
     failing(courtesy, 3)
     held: list[bool] = []
@@ -80,7 +80,7 @@ def test_interactive_holds_for_what_is_begun_inside_and_in_this_thread_alone():
         courtesy.attempt("GET", URL).wait()
 
 
-def test_a_user_gesture_and_another_network_free_what_was_held():
+def test_user_gestures_and_network_changes_end_holds():
     now = [1000.0]
     courtesy = Courtesy(clock=lambda: now[0], throttle=Throttle(draw=lambda: 0.0))
     with courtesy.interactive():
@@ -95,7 +95,7 @@ def test_a_user_gesture_and_another_network_free_what_was_held():
     assert courtesy.attempt("GET", URL).wait() is None
 
 
-def test_a_body_that_proves_broken_counts():
+def test_a_malformed_body_counts_as_a_failure():
     courtesy = Courtesy(clock=lambda: 1000.0)
     for _ in range(3):
         attempt = courtesy.attempt("GET", URL)
@@ -106,7 +106,7 @@ def test_a_body_that_proves_broken_counts():
         courtesy.attempt("GET", URL).wait()
 
 
-def test_many_threads_share_a_courtesy_and_no_failure_is_lost():
+def test_threads_share_a_courtesy_without_losing_failures():
     courtesy = Courtesy(clock=lambda: 1000.0, throttle=Throttle(Policy(num_errors_to_ignore=1000)))
     threads = [threading.Thread(target=failing, args=(courtesy, 50)) for _ in range(8)]
     for thread in threads:
@@ -150,13 +150,13 @@ sys.exit(any(codes))
 """
 
 
-def test_a_child_that_is_forked_while_others_ask_is_not_left_with_their_locks():
+def test_a_forked_child_does_not_inherit_locks_of_other_threads():
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_child_that_nobody_announced_goes_on():
+def test_a_child_of_a_fork_without_hooks_works():
     courtesy = Courtesy(["ExampleBot", "*"])
     courtesy._state._after_fork(is_child=True)
     assert courtesy.explain("https://example.com/").reason == "free"
@@ -231,7 +231,7 @@ def test_release_sends_nothing_and_counts_nothing():
     assert courtesy.explain(QUERY_URL).failures == 3
 
 
-def test_release_asks_for_no_advice_while_the_throttle_holds():
+def test_release_fetches_no_advice_during_a_hold():
     courtesy = make(asks=True)
     courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "60"}, now=NOW)
     assert courtesy.release(QUERY_URL) == NOW + 60
@@ -239,7 +239,7 @@ def test_release_asks_for_no_advice_while_the_throttle_holds():
 
 
 @pytest.mark.parametrize("release", [Courtesy.release, release_async])
-def test_release_without_advice_in_time_is_when_to_ask_again(release):
+def test_release_without_advice_in_time_returns_when_to_ask_again(release):
     assert release(make(asks=True, max_delay=0), QUERY_URL) == NOW + 6
     full = make(asks=True)
     full._state.advice.close()
@@ -262,7 +262,7 @@ def test_release_waits_for_a_fetch_that_is_under_way():
     assert courtesy.release(QUERY_URL) == NOW + 1800
 
 
-def test_known_advice_is_what_is_fresh():
+def test_known_advice_returns_only_fresh_advice():
     courtesy = make(advises(',"fraction":0.5'))
     assert courtesy.known_advice(QUERY_URL) is None
     courtesy.release(QUERY_URL)
@@ -317,7 +317,7 @@ def test_hook_that_raises_is_logged_and_the_request_goes_on(caplog):
     assert len([record for record in caplog.records if "the hook" in record.message]) == 2
 
 
-def test_closed_courtesy_sends_nothing_and_lets_go_of_waiting_requests():
+def test_closed_courtesy_ends_waits_and_sends_nothing():
     with make(asks=True) as courtesy:
         attempt = courtesy.attempt("GET", QUERY_URL)
         wait = attempt.wait()
@@ -342,7 +342,7 @@ def test_budget_and_coalescing_belong_to_the_throttle():
     assert courtesy.explain(QUERY_URL).failures == 1
 
 
-def test_throttle_forgets_by_itself_with_each_response():
+def test_each_response_drops_an_expired_entry():
     now = [NOW]
     courtesy = Courtesy(clock=lambda: now[0])
     for number in range(50):

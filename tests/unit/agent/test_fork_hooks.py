@@ -30,7 +30,7 @@ sys.exit(os.waitpid(child, 0)[1])
 """
 
 
-def test_parent_and_child_are_called():
+def test_hooks_run_in_parent_and_child():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -46,7 +46,7 @@ class Watcher:
         self.said.append(is_child)
 
 
-def test_a_child_of_a_fork_that_python_did_not_make_is_called_after_it():
+def test_hooks_run_in_the_child_of_a_fork_outside_python():
     watcher = Watcher()
     FORK_HOOKS.register(watcher, Watcher.before, Watcher.after)
     FORK_HOOKS.after(is_child=True)
@@ -55,7 +55,7 @@ def test_a_child_of_a_fork_that_python_did_not_make_is_called_after_it():
     assert watcher.said == [True, "before", False]
 
 
-def test_what_may_use_another_object_is_called_before_it():
+def test_newer_objects_are_called_first():
     said, watchers = [], [Watcher(), Watcher()]
     for watcher in watchers:
         FORK_HOOKS.register(watcher, said.append, lambda _watcher, _is_child: None)
@@ -64,7 +64,7 @@ def test_what_may_use_another_object_is_called_before_it():
     assert [watcher for watcher in said if watcher in watchers] == watchers[::-1]
 
 
-def test_what_was_collected_is_not_called():
+def test_collected_objects_are_not_called():
     watcher = Watcher()
     said = watcher.said
     FORK_HOOKS.register(watcher, Watcher.before, Watcher.after)

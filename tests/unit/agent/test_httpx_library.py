@@ -11,7 +11,7 @@ LIBRARIES = [httpx2, httpx]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_library_is_told_by_what_is_made_of_it(library):
+def test_objects_are_assigned_to_their_library(library):
     class Mine(library.Request):
         pass
 
@@ -21,12 +21,12 @@ def test_a_library_is_told_by_what_is_made_of_it(library):
         assert library_of(client) is library
 
 
-def test_anything_else_is_of_neither():
+def test_objects_of_other_libraries_are_refused():
     with pytest.raises(ConfigurationError, match="a dict is neither of httpx2 nor of httpx"):
         library_of({})
 
 
-def test_httpx2_is_taken_first_then_httpx_and_the_lack_of_both_names_the_extra(monkeypatch):
+def test_httpx2_is_preferred_and_without_either_the_extra_is_named(monkeypatch):
     assert default_library("fetching") is httpx2
     monkeypatch.setitem(sys.modules, "httpx2", None)
     assert default_library("fetching") is httpx
@@ -36,7 +36,7 @@ def test_httpx2_is_taken_first_then_httpx_and_the_lack_of_both_names_the_extra(m
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_body_is_of_both_kinds_of_its_library_and_is_closed(library):
+def test_a_body_serves_both_kinds_of_clients_and_is_closed(library):
     closed = []
     body = byte_stream(library)(iter([b"a", b"b"]), lambda: closed.append(True))
     assert isinstance(body, library.SyncByteStream)

@@ -34,7 +34,7 @@ def changed(path, *statements):
 
 
 class TestMaking:
-    def test_it_is_made_once_for_its_owner_alone(self, path):
+    def test_the_file_is_created_once_and_only_for_its_owner(self, path):
         mask = os.umask(0)
         try:
             assert opened(path) is None
@@ -45,14 +45,14 @@ class TestMaking:
             identities = [each.execute("SELECT identity FROM state").fetchall() for each in (first, second)]
         assert identities[0] == identities[1]
 
-    def test_an_empty_file_is_taken_as_it_is(self, path):
+    def test_an_empty_file_is_used(self, path):
         path.touch(0o640)
         path.chmod(0o640)
         assert opened(path) is None
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
     @pytest.mark.parametrize(("times", "timeout", "is_opened"), [(3, 60, True), (1, 0, False)])
-    def test_a_file_locked_by_its_creation_elsewhere_is_tried_again(self, path, monkeypatch, times, timeout, is_opened):
+    def test_a_file_that_another_process_is_creating_is_retried(self, path, monkeypatch, times, timeout, is_opened):
         error = sqlite3.OperationalError("database is locked")
         error.sqlite_errorcode = sqlite3.SQLITE_BUSY
         failures = [error] * times
@@ -70,7 +70,7 @@ class TestMaking:
             with pytest.raises(sqlite3.OperationalError):
                 open_database(path, timeout=timeout)
 
-    def test_two_files_are_told_apart(self, tmp_path):
+    def test_each_file_has_an_identity(self, tmp_path):
         with (
             closing(open_database(tmp_path / "a", timeout=0)) as first,
             closing(open_database(tmp_path / "b", timeout=0)) as second,
@@ -78,7 +78,7 @@ class TestMaking:
             identities = [each.execute("SELECT identity FROM state").fetchone() for each in (first, second)]
         assert identities[0] != identities[1]
 
-    def test_it_has_a_wal_that_is_bounded(self, path):
+    def test_the_write_ahead_log_is_limited(self, path):
         with closing(open_database(path, timeout=0)) as connection:
             said = {
                 name: connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -91,32 +91,32 @@ class TestMaking:
             "page_size": 1_024,
         }
 
-    def test_another_journal_mode_is_set_back(self, path):
+    def test_another_journal_mode_is_changed_back(self, path):
         changed(path, "PRAGMA journal_mode = DELETE")
         with closing(open_database(path, timeout=0)) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
-    def test_a_value_that_is_far_too_long_is_not_read(self, path):
+    def test_a_very_long_value_is_not_read(self, path):
         changed(path, "UPDATE state SET identity = hex(zeroblob(10000000))")
         with closing(open_database(path, timeout=0)) as connection, pytest.raises(sqlite3.Error):
             connection.execute("SELECT identity FROM state").fetchone()
 
 
 class TestRefusals:
-    def test_no_directory(self, tmp_path):
+    def test_a_missing_directory_is_named(self, tmp_path):
         path = tmp_path / "no" / "file"
         assert opened(path) == f"{path} cannot be opened, since {path.parent} is not a directory; create it"
 
-    def test_a_directory(self, tmp_path):
+    def test_a_directory_instead_of_a_file_is_named(self, tmp_path):
         assert opened(tmp_path) == f"{tmp_path} is a directory; name a file in it"
 
-    def test_a_directory_that_is_a_file(self, path):
+    def test_a_file_instead_of_a_directory_is_named(self, path):
         path.touch()
         below = path / "file"
         assert opened(below) == f"{below} cannot be opened, since {path} is not a directory; create it"
 
     @pytest.mark.parametrize("content", [b"x", b"nothing like a database\n" * 100])
-    def test_no_sqlite_file(self, path, content):
+    def test_a_file_of_another_kind_is_refused(self, path, content):
         path.write_bytes(content)
         assert opened(path) == f"{path} is not an SQLite database; choose another path, or delete the file"
         assert path.read_bytes() == content
@@ -125,7 +125,7 @@ class TestRefusals:
         "statement",
         ["CREATE TABLE t (x)", "PRAGMA application_id = 7", "PRAGMA user_version = 1"],
     )
-    def test_a_database_of_another_program(self, path, statement):
+    def test_a_database_of_another_program_is_refused(self, path, statement):
         with closing(sqlite3.connect(path)) as connection:
             connection.execute(statement)
             connection.commit()
@@ -134,7 +134,7 @@ class TestRefusals:
         assert path.read_bytes() == before
 
     @pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
-    def test_another_version(self, path, version):
+    def test_another_version_is_refused(self, path, version):
         changed(path, f"PRAGMA user_version = {version}")
         before = path.read_bytes()
         assert opened(path) == (
@@ -143,7 +143,7 @@ class TestRefusals:
         )
         assert path.read_bytes() == before
 
-    def test_damage(self, path):
+    def test_a_damaged_file_is_described(self, path):
         changed(path)
         content = bytearray(path.read_bytes())
         content[100:1_024] = os.urandom(924)
@@ -152,7 +152,7 @@ class TestRefusals:
             f"{path} is damaged; delete it while no program uses it, with the -wal and -shm files beside it"
         )
 
-    def test_a_lock(self, path):
+    def test_a_locked_file_is_described(self, path):
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             with pytest.raises(sqlite3.OperationalError) as refusal:
@@ -162,13 +162,13 @@ class TestRefusals:
             f"{path} is locked by another program; wait for that program, or end it"
         )
 
-    def test_one_that_is_being_written_is_opened(self, path):
+    def test_a_file_that_is_being_written_can_be_opened(self, path):
         changed(path)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             assert opened(path) is None
 
-    def test_no_wal(self, path, monkeypatch):
+    def test_a_file_without_write_ahead_log_is_refused(self, path, monkeypatch):
         class NoMemoryIsShared(sqlite3.Connection):
             def execute(self, statement, *values):
                 return super().execute("SELECT 'delete'" if "journal_mode" in statement else statement, *values)
@@ -176,13 +176,13 @@ class TestRefusals:
         monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: NoMemoryIsShared(*a, **k))
         assert opened(path) == f"{path} cannot have a write-ahead log where it is; choose a path on a local disk"
 
-    def test_what_cannot_be_opened_for_some_other_reason(self, path):
+    def test_another_reason_for_not_opening_is_described(self, path):
         error = sqlite3.OperationalError("unable to open database file")
         error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
         said = "cannot be opened; allow this program to write the file and its directory, or choose another path"
         assert describe_error(path, error) == f"{path} {said}"
 
-    def test_anything_else(self, path):
+    def test_other_errors_are_described(self, path):
         assert describe_error(path, ValueError("no")) == f"{path} cannot be used (no); choose a path on a local disk"
         assert not is_locked(ValueError("no"))
 
@@ -202,13 +202,13 @@ def prepare_after(times, *, code):
     return prepare
 
 
-def test_a_lock_that_sqlite_does_not_wait_for_is_waited_for(path, monkeypatch):
+def test_a_lock_that_sqlite_does_not_wait_for_is_retried(path, monkeypatch):
     monkeypatch.setattr(database, "_prepare", prepare_after(3, code=sqlite3.SQLITE_BUSY))
     open_database(path, timeout=5).close()
 
 
 @pytest.mark.parametrize(("code", "timeout"), [(sqlite3.SQLITE_BUSY, 0), (sqlite3.SQLITE_CORRUPT, 5)])
-def test_a_lock_is_waited_for_until_the_timeout_and_other_errors_are_not(path, monkeypatch, code, timeout):
+def test_only_locks_are_retried_and_only_until_the_timeout(path, monkeypatch, code, timeout):
     monkeypatch.setattr(database, "_prepare", prepare_after(1, code=code))
     with pytest.raises(sqlite3.OperationalError, match="an error"):
         open_database(path, timeout=timeout)

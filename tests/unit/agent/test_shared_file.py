@@ -93,7 +93,7 @@ def stored(path):
 
 
 class TestOpening:
-    def test_nothing_is_left_open_after_it_is_closed(self, path):
+    def test_close_leaves_nothing_open(self, path):
         file = ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1)
         file.open()
         file.close()
@@ -107,7 +107,7 @@ class TestOpening:
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1).open()
 
-    def test_a_lock_is_waited_for_longer_until_it_is_closed(self, path, monkeypatch):
+    def test_calls_wait_longer_for_a_lock_until_close(self, path, monkeypatch):
         timeouts = []
 
         def opened(path, *, timeout):
@@ -125,7 +125,7 @@ class TestOpening:
 
 
 class TestExchanging:
-    def test_what_one_writes_both_read_once(self, make):
+    def test_a_change_is_read_once_by_each_process(self, make):
         one, other = make(), make()
         expected = Entry(NOW, 1, failed=NOW, noted=NOW, kind=TARGET, origin=ORIGIN, path="/a")
         assert write(one, {at("/a"): [failure()]}) == News(False, [(at("/a"), expected)])
@@ -140,12 +140,12 @@ class TestExchanging:
         assert found.rows[0][1].backoff == pytest.approx(NOW + 0.98)
         assert counts(one.exchange()) == {"/a": 3}
 
-    def test_nothing_is_written_that_changes_nothing(self, make):
+    def test_changes_without_effect_are_not_written(self, make):
         one, other = make(), make()
         assert write(one, {at("/a"): [SUCCESS], at("/b"): [Cleared(now=NOW, until=NOW)]}) == NOTHING
         assert other.exchange() == NOTHING
 
-    def test_what_one_drops_the_others_drop(self, make):
+    def test_dropped_entries_are_dropped_by_all(self, make):
         one, other = make(), make()
         write(one, {at("/a"): [failure()]})
         write(other, {at("/a"): [SUCCESS, SUCCESS]})
@@ -153,7 +153,7 @@ class TestExchanging:
         assert stored(one.path) == {}
         assert counts(write(one, {at("/a"): [failure()]})) == {"/a": 1}
 
-    def test_all_kinds_are_kept_as_they_are(self, make, path):
+    def test_entries_of_all_kinds_are_stored_unchanged(self, make, path):
         changes = {
             at("/a"): [hold(NEVER)],
             at("/m", BUCKET): [declare(count=4, retry_after=NOW + 9)],
@@ -164,7 +164,7 @@ class TestExchanging:
         assert dict(written.rows) == stored(path)
         assert [entry.count for _, entry in written.rows] == [-1, 4, -1, 13]
 
-    def test_a_reset_leaves_the_opt_outs_and_is_everybodys(self, make, path):
+    def test_a_reset_keeps_opt_outs_and_applies_to_all_processes(self, make, path):
         one, other = make(), make()
         out = at("", OPT_OUT, "a.example")
         write(one, {at("/a"): [failure()], out: [OptedOut()], at("", BUDGET): [RetryTokens(shares=-7, full=20)]})
@@ -174,14 +174,14 @@ class TestExchanging:
         assert one.exchange() == other.exchange() == NOTHING
         assert write(other, {}, reset=True).rows == one.exchange().rows == news.rows[:1]
 
-    def test_what_cannot_be_committed_is_not_there(self, make, path):
+    def test_a_failed_commit_changes_nothing(self, make, path):
         one, other = make(), make()
         with pytest.raises(OverflowError):
             write(one, {at("/a"): [failure()], at("/b", BUDGET): [RetryTokens(shares=-7, full=2**80)]})
         assert other.exchange() == NOTHING
         assert counts(write(one, {at("/a"): [failure()]})) == {"/a": 1}
 
-    def test_one_that_is_far_behind_reads_all_anew(self, make, monkeypatch):
+    def test_a_reader_that_is_far_behind_reads_everything(self, make, monkeypatch):
         monkeypatch.setattr(module, "_MAX_BEHIND", 10)
         monkeypatch.setattr(module, "_TRIM_INTERVAL", 5)
         one, behind, abreast = make(), make(), make()
@@ -196,7 +196,7 @@ class TestExchanging:
         with other_program(one.path) as other:
             assert other.execute("SELECT count(*) FROM entries WHERE count IS NULL").fetchone() == (0,)
 
-    def test_changes_that_come_late_move_nothing_back(self, make):
+    def test_late_changes_move_no_hold_back(self, make):
         one, late = make(), make()
         write(one, {at("/a"): [hold(600.0)]})
         (found,) = write(late, {at("/a"): [failure(NOW - 3_599)]}).rows
@@ -210,7 +210,7 @@ class TestExchanging:
 
 
 class TestBuckets:
-    def test_one_takes_in_what_others_counted_for_its_members(self, make, path):
+    def test_a_new_bucket_includes_counts_of_other_processes(self, make, path):
         one, other = make(), make()
         write(one, {at("/m/a"): [failure()] * 5, at("/m"): [hold(9)], at("/mm"): [failure()], at("/m~"): [failure()]})
         news = write(other, {at("/m", BUCKET): [declare(), failure()]})
@@ -220,27 +220,27 @@ class TestBuckets:
         assert found[at("/m", BUCKET)].count == 6
         assert found[at("/m", BUCKET)].retry_after == NOW + 9
 
-    def test_what_is_counted_for_a_member_counts_for_the_bucket_that_another_declared(self, make, path):
+    def test_a_change_of_a_target_counts_in_a_bucket_of_another_process(self, make, path):
         one, other = make(), make()
         write(one, {at("/m", BUCKET): [declare()], at("/", BUCKET): [declare()]})
         news = write(other, {at("/m/a"): [failure()], at("/x"): [failure(), failure()]})
         assert news.rows[:2] == [(at("/m/a"), None), (at("/x"), None)]
         assert {key.path: entry.count for key, entry in stored(path).items()} == {"/m": 1, "/": 2}
 
-    def test_one_starts_as_the_wider_one_that_another_declared(self, make, path):
+    def test_a_new_bucket_starts_with_a_wider_bucket_of_another_process(self, make, path):
         one, other = make(), make()
         write(one, {at("/", BUCKET): [declare(), hold(99)]})
         write(other, {at("/m", BUCKET): [declare()]})
         assert stored(path)[at("/m", BUCKET)].retry_after == NOW + 99
 
-    def test_a_narrower_one_that_was_known_stays_as_it_is(self, make, path):
+    def test_a_known_narrower_bucket_is_not_changed(self, make, path):
         one = make()
         write(one, {at("/m", BUCKET): [declare()]})
         write(one, {at("/", BUCKET): [declare(), hold(99)]})
         assert stored(path)[at("/m", BUCKET)].retry_after < NOW
 
     @pytest.mark.parametrize("at_once", [True, False])
-    def test_so_does_one_that_was_declared_just_before(self, make, path, at_once):
+    def test_a_narrower_bucket_that_this_process_declared_is_not_changed(self, make, path, at_once):
         one, changes = make(), {at("/m", BUCKET): [declare()], at("/", BUCKET): [declare(), hold(99)]}
         if at_once:
             write(one, changes)
@@ -249,13 +249,13 @@ class TestBuckets:
                 write(one, {key: each})
         assert stored(path)[at("/m", BUCKET)].retry_after < NOW
 
-    def test_a_narrower_one_that_was_not_takes_over_the_hold(self, make, path):
+    def test_an_unknown_narrower_bucket_takes_over_the_hold(self, make, path):
         one, other = make(), make()
         write(one, {at("/m", BUCKET): [declare()]})
         write(other, {at("/", BUCKET): [declare(), hold(99)]})
         assert stored(path)[at("/m", BUCKET)].retry_after == NOW + 99
 
-    def test_a_forgotten_one_holds_no_members(self, make, path):
+    def test_an_expired_bucket_holds_no_targets(self, make, path):
         write(make(), {at("/m", BUCKET): [declare()]})
         write(make(), {at("/m/a"): [failure(NOW + 120)]})
         assert at("/m/a") in stored(path)
@@ -263,7 +263,7 @@ class TestBuckets:
 
 class TestBounds:
     @pytest.mark.parametrize("most", [1, 10, 100])
-    def test_each_kind_has_one(self, make, path, most):
+    def test_each_kind_has_its_own_limit(self, make, path, most):
         one = make(most)
         for number in range(3 * most):
             write(
@@ -278,7 +278,7 @@ class TestBounds:
             assert max(kinds.count(TARGET), kinds.count(OPT_OUT), kinds.count(BUDGET)) <= most
         assert len(kinds) >= 2 * most
 
-    def test_what_holds_goes_last_and_what_fails_before_it(self, make, path):
+    def test_held_rows_are_deleted_last_and_failing_ones_before_them(self, make, path):
         one = make(16)
         write(one, {at(f"/held/{number}"): [hold(99)] for number in range(6)})
         write(one, {at(f"/failing/{number}"): [failure(), failure()] for number in range(5)})
@@ -287,7 +287,7 @@ class TestBounds:
         left = [key.path.split("/")[1] for key in stored(path)]
         assert (left.count("held"), left.count("failing"), left.count("healthy")) == (7, 5, 3)
 
-    def test_the_narrowest_wins_when_it_writes(self, make, path):
+    def test_each_process_applies_its_own_limit(self, make, path):
         wide, narrow = make(1_000), make(10)
         write(wide, {at(f"/{number}"): [failure()] for number in range(40)})
         narrow.exchange()
@@ -309,7 +309,7 @@ class TestWhatIsBelieved:
             (5, "x"), (5, None), (5, NEVER), (6, None), (7, NEVER), (7, b""), (8, NEVER), (8, None),
         ],
     )  # fmt: skip
-    def test_a_row_that_makes_no_sense_holds_nothing(self, make, path, column, value):
+    def test_an_invalid_row_is_ignored(self, make, path, column, value):
         one = make()
         row = list(self.ROW)
         row[column] = value
@@ -318,27 +318,27 @@ class TestWhatIsBelieved:
         assert all(entry is None for _, entry in one.exchange().rows)
         assert counts(write(one, {at("/a"): [failure()]}))["/a"] == 1
 
-    def test_as_it_is_it_does(self, make, path):
+    def test_a_valid_row_is_read(self, make, path):
         one = make()
         with other_program(path) as other:
             other.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self.ROW)
         assert counts(one.exchange()) == {"/a": 5}
 
     @pytest.mark.parametrize("path_", ["", "/x", 5])
-    def test_what_is_no_path_is_no_bucket(self, make, path, path_):
+    def test_a_bucket_with_an_invalid_path_is_ignored(self, make, path, path_):
         one = make()
         with other_program(path) as other:
             other.execute("INSERT INTO entries VALUES (1, 1, ?, ?, 5, 2000.0, 2000.0, 2000.0, 2000.0)", (ORIGIN, path_))
         assert counts(write(one, {at("/a"): [failure()]}))["/a"] == 1
 
-    def test_a_member_that_makes_no_sense_is_not_taken_in(self, make, path):
+    def test_an_invalid_row_is_not_added_to_a_bucket(self, make, path):
         one = make()
         with other_program(path) as other:
             other.execute("INSERT INTO entries VALUES (1, 0, ?, '/m/a', 'many', 1e9, 1e9, 1e9, 1e9)", (ORIGIN,))
         write(one, {at("/m", BUCKET): [declare(), failure()]})
         assert stored(path)[at("/m", BUCKET)].count == 1
 
-    def test_no_state_is_an_error(self, make, path):
+    def test_a_missing_state_is_an_error(self, make, path):
         one = make()
         with other_program(path) as other:
             other.execute("DELETE FROM state")
@@ -357,14 +357,14 @@ class TestReplacing:
         assert (news.is_whole, counts(news)) == (True, {"/b": 1})
         assert counts(one.exchange()) == {"/b": 1}
 
-    def test_and_where_there_is_nothing_to_write(self, make, path):
+    def test_a_deleted_file_is_noticed_without_writing(self, make, path):
         one = make()
         write(one, {at("/a"): [failure()]})
         for each in path.parent.iterdir():
             each.unlink()
         assert one.exchange() == News(True, [])
 
-    def test_one_that_is_replaced_while_a_transaction_begins_is_not_written(self, make, path, monkeypatch):
+    def test_a_file_replaced_at_the_start_of_a_transaction_is_not_written(self, make, path, monkeypatch):
         one, begin = make(), ThrottleFile._opened
         write(one, {at("/a"): [failure()]})
 
@@ -379,7 +379,7 @@ class TestReplacing:
         assert counts(write(one, {at("/b"): [failure()]})) == {"/b": 1}
         assert list(stored(path)) == [at("/b")]
 
-    def test_it_may_be_closed_and_read_on(self, make, path):
+    def test_reading_continues_after_close(self, make, path):
         one, other = make(), make()
         write(one, {at("/a"): [failure()]})
         one.close()
@@ -397,7 +397,7 @@ class TestReplacing:
         with pytest.raises(ConfigurationError, match="another program"):
             one.exchange()
 
-    def test_a_directory_that_is_gone_is_an_error(self, tmp_path):
+    def test_a_deleted_directory_is_an_error(self, tmp_path):
         folder = tmp_path / "folder"
         folder.mkdir()
         file = ThrottleFile(folder / "file", Policy(), max_targets=9, max_opt_outs=9)
@@ -412,7 +412,7 @@ class TestReplacing:
             assert file.exchange() == News(True, [])
 
 
-def test_a_disk_that_is_full_is_an_error_and_nothing_is_lost(make, path):
+def test_a_full_disk_is_an_error_and_loses_nothing(make, path):
     one, other = make(), make()
     write(one, {at("/a"): [failure()]})
     (pages,) = one._connection.execute("PRAGMA page_count").fetchone()

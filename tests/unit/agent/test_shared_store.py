@@ -104,7 +104,7 @@ def locked(path):
 
 
 class TestSharing:
-    def test_what_one_notes_it_knows_at_once_and_the_others_soon(self, make):
+    def test_a_change_is_known_at_once_locally_and_soon_elsewhere(self, make):
         one, other = make(), make()
         failures(other)
         fail(one, times=3)
@@ -112,13 +112,13 @@ class TestSharing:
         until(lambda: failures(other) == 3)
         until(lambda: one.pending == 0)
 
-    def test_a_new_one_knows_it_before_it_is_asked(self, make):
+    def test_a_new_store_knows_the_file_from_the_start(self, make):
         one = make()
         fail(one, times=3)
         synchronize(one)
         assert failures(make()) == 3
 
-    def test_what_both_note_at_once_adds_up(self, make, by_hand):
+    def test_simultaneous_changes_add_up(self, make, by_hand):
         one, other = make(), make()
         fail(one)
         fail(other, times=2)
@@ -126,7 +126,7 @@ class TestSharing:
         assert failures(one) == failures(other) == 3
         assert one.find(A, now=NOW).backoff == other.find(A, now=NOW).backoff > NOW
 
-    def test_what_is_noted_while_rows_come_in_stays_on_top(self, make, by_hand, monkeypatch):
+    def test_changes_queued_during_a_read_are_applied_again(self, make, by_hand, monkeypatch):
         one, other = make(), make()
         fail(other, times=2)
         synchronize(other)
@@ -142,7 +142,7 @@ class TestSharing:
         monkeypatch.undo()
         assert (failures(one), one.pending) == (3, 1)
 
-    def test_a_hold_is_nowhere_shorter_than_where_it_was_made(self, make, by_hand):
+    def test_a_hold_is_nowhere_shorter_than_at_its_origin(self, make, by_hand):
         one, other = make(), make()
         fail(one, times=9)
         synchronize(one, other)
@@ -155,7 +155,7 @@ class TestSharing:
         assert failures(one, now=NOW + 20) == 1
         assert one.find(A, now=NOW + 20).backoff == other.find(A, now=NOW + 20).backoff == learned
 
-    def test_what_is_noted_for_a_member_goes_to_the_bucket_that_another_declared(self, make, by_hand):
+    def test_queued_changes_move_to_a_bucket_of_another_process(self, make, by_hand):
         one, other = make(), make()
         one.declare(Target(ORIGIN, "/m/x"), "/m", now=NOW)
         fail(one, Target(ORIGIN, "/m/x"))
@@ -169,7 +169,7 @@ class TestSharing:
         synchronize(other, one)
         assert failures(one, Target(ORIGIN, "/m/c")) == failures(other, Target(ORIGIN, "/m/c")) == 3
 
-    def test_a_reset_is_everybodys_and_keeps_the_opt_outs(self, make, by_hand):
+    def test_a_reset_applies_to_all_processes_and_keeps_opt_outs(self, make, by_hand):
         one, other = make(), make()
         fail(one, times=3)
         one.change(Key(OPT_OUT, "a.example"), OptedOut())
@@ -202,14 +202,14 @@ class TestSharing:
         synchronize(one, other)
         assert (one.size, other.size) == (0, 0)
 
-    def test_forgetting_is_each_ones_own(self, make):
+    def test_each_process_drops_expired_entries_itself(self, make):
         one, other = make(), make()
         fail(one)
         synchronize(one, other)
         assert other.forget(now=NOW + 900) == 1
         assert (one.size, other.size) == (1, 0)
 
-    def test_its_counters_count_on(self, make, by_hand):
+    def test_counters_survive_a_new_view(self, make, by_hand):
         one = make(max_targets=2, max_opt_outs=1)
         for number in range(5):
             fail(one, Target(ORIGIN, f"/{number}"), 3)
@@ -260,7 +260,7 @@ class TestNeverWaiting:
 
 
 class TestTrouble:
-    def test_a_lock_is_told_and_what_was_noted_is_written_after_it(self, make, path, hasty):
+    def test_a_lock_is_reported_and_queued_changes_are_written_after_it(self, make, path, hasty):
         one, other = make(), make()
         fail(other)
         synchronize(other)
@@ -275,7 +275,7 @@ class TestTrouble:
         synchronize(one, other)
         assert (failures(one), failures(other), one.trouble) == (6, 6, "")
 
-    def test_more_than_there_is_room_for_is_lost(self, make, path, hasty, monkeypatch):
+    def test_changes_beyond_the_queue_are_lost(self, make, path, hasty, monkeypatch):
         monkeypatch.setattr(module, "_MAX_PENDING", 4)
         one, other = make(), make()
         with locked(path):
@@ -284,7 +284,7 @@ class TestTrouble:
         synchronize(one, other)
         assert failures(other) == 4
 
-    def test_what_cannot_be_committed_is_written_once_in_the_order_it_was_noted(self, make, path, hasty, monkeypatch):
+    def test_changes_of_a_failed_commit_are_written_once_in_order(self, make, path, hasty, monkeypatch):
         one, other = make(), make()
         rows = file_module.ThrottleFile._rows
 
@@ -322,7 +322,7 @@ class TestTrouble:
         assert (one.size, failures(other), failures(other, Target(ORIGIN, "/b"))) == (1, 0, 1)
         assert other.get(Key(OPT_OUT, "b.example")) is not None
 
-    def test_what_is_noted_while_a_write_fails_comes_after_what_was_to_be_written(self, make, by_hand, monkeypatch):
+    def test_changes_queued_during_a_failed_write_come_after_it(self, make, by_hand, monkeypatch):
         one, other = make(), make()
         out = [Key(OPT_OUT, f"{number}.example") for number in range(2)]
         meanwhile = []
@@ -355,7 +355,7 @@ class TestTrouble:
         assert (other.size, [other.get(key) is not None for key in out]) == (0, [True, True])
 
     @pytest.mark.parametrize("size", [0, 100, 8_192])
-    def test_damage_is_told_and_ends_when_the_file_is_deleted(self, make, path, hasty, size):
+    def test_damage_is_reported_until_the_file_is_deleted(self, make, path, hasty, size):
         one = make()
         fail(one, times=3)
         synchronize(one)
@@ -372,7 +372,7 @@ class TestTrouble:
         until(lambda: not one.trouble)
         assert failures(one) == 1, "what was in the file is gone, what was noted since is not"
 
-    def test_whatever_goes_wrong_in_the_thread_is_told(self, make, path, hasty, monkeypatch):
+    def test_errors_of_the_thread_are_reported(self, make, path, hasty, monkeypatch):
         one = make()
         monkeypatch.setattr(file_module.ThrottleFile, "exchange", lambda *_, **__: 1 / 0)
         fail(one)
@@ -381,7 +381,7 @@ class TestTrouble:
         synchronize(one)
         assert failures(make()) == 1
 
-    def test_no_thread_is_told_and_tried_again(self, make, path, monkeypatch):
+    def test_a_thread_that_cannot_start_is_reported_and_retried(self, make, path, monkeypatch):
         one = make()
 
         def refuse(_):
@@ -395,7 +395,7 @@ class TestTrouble:
         synchronize(one)
         assert failures(make()) == 1
 
-    def test_synchronizing_takes_no_longer_than_it_may(self, make, path, monkeypatch):
+    def test_synchronize_obeys_its_timeout(self, make, path, monkeypatch):
         monkeypatch.setattr(file_module, "_BUSY_TIMEOUT", TIMEOUT)
         one = make()
         with locked(path):
@@ -404,7 +404,7 @@ class TestTrouble:
 
 
 class TestClosing:
-    def test_it_writes_what_was_noted(self, make, by_hand):
+    def test_close_writes_queued_changes(self, make, by_hand):
         one = make()
         fail(one, times=3)
         one.close()
@@ -412,7 +412,7 @@ class TestClosing:
         assert (one.pending, one.lost) == (0, 0)
         assert failures(make()) == 3
 
-    def test_or_cannot(self, make, path, hasty):
+    def test_close_reports_changes_that_cannot_be_written(self, make, path, hasty):
         one = make()
         with locked(path):
             fail(one, times=3)
@@ -420,7 +420,7 @@ class TestClosing:
         assert (one.pending, one.lost) == (0, 3)
         assert failures(make()) == 0
 
-    def test_it_waits_for_no_thread_that_hangs(self, make, path, monkeypatch):
+    def test_close_does_not_wait_for_a_hanging_thread(self, make, path, monkeypatch):
         monkeypatch.setattr(module, "_CLOSE_TIMEOUT", 0.0)
         monkeypatch.setattr(file_module, "_BUSY_TIMEOUT", TIMEOUT)
         one = make()
@@ -431,7 +431,7 @@ class TestClosing:
         one._thread.join()
         assert one.trouble == f"{path} is not used any more, since this throttle was closed"
 
-    def test_after_it_the_process_goes_on_alone(self, make, path):
+    def test_a_closed_store_continues_in_memory(self, make, path):
         one, other = make(), make()
         fail(one, times=2)
         one.close()
@@ -445,13 +445,13 @@ class TestClosing:
         assert failures(other) == 2
         assert not one._thread.is_alive()
 
-    def test_one_that_was_never_used_is_closed_too(self, make):
+    def test_an_unused_store_can_be_closed(self, make):
         one = make()
         one.close()
         fail(one)
         assert (failures(one), one._thread) == (1, None)
 
-    def test_the_end_of_the_program_closes_it(self, make, monkeypatch):
+    def test_the_end_of_the_program_closes_the_store(self, make, monkeypatch):
         registered = []
         monkeypatch.setattr(atexit, "register", registered.append)
         monkeypatch.setattr(atexit, "unregister", registered.remove)
@@ -497,7 +497,7 @@ def in_another_process(path, script):
 
 
 class TestForking:
-    def test_what_the_parent_is_going_to_write_the_child_does_not(self, path, make):
+    def test_queued_changes_are_written_only_by_the_parent(self, path, make):
         script = """
 store._REFRESH_INTERVAL = 3600.0
 store.SqliteStore._has_work = lambda self: self._phase is not store._Phase.OPEN or self._rounds < self._rounds_wanted
@@ -517,7 +517,7 @@ one.close()
         in_another_process(path, script)
         assert failures(make(), now=9.0) == 3
 
-    def test_the_file_is_not_open_meanwhile(self, make, path):
+    def test_the_file_is_closed_during_a_fork(self, make, path):
         one = make()
         fail(one)
         synchronize(one)
@@ -527,7 +527,7 @@ one.close()
         one._after_fork(is_child=False)
         synchronize(one)
 
-    def test_a_thread_that_hangs_is_not_waited_for_and_the_child_goes_on_alone(self, path, make):
+    def test_a_fork_during_a_hanging_write_leaves_the_child_without_the_file(self, path, make):
         script = """
 import sqlite3
 store._FORK_TIMEOUT, file._BUSY_TIMEOUT = 0.0, 60.0
@@ -551,7 +551,7 @@ one.close()
         in_another_process(path, script)
         assert failures(make(), now=9.0) == 1
 
-    def test_one_that_was_not_used_before_shares_after_a_fork_that_python_did_not_make(self, make):
+    def test_an_unused_store_shares_after_a_fork_outside_python(self, make):
         one, other = make(), make()
         one._after_fork(is_child=True)
         fail(one)
@@ -561,12 +561,12 @@ one.close()
 
 class TestRefusals:
     @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
-    def test_no_room_is_refused_before_anything_is_made(self, make, path, name):
+    def test_invalid_bounds_are_refused_before_the_file_is_created(self, make, path, name):
         with pytest.raises(ConfigurationError, match=f"^{name} must be at least 1, got 0$"):
             make(**{name: 0})
         assert not path.exists()
 
-    def test_a_path_that_cannot_be_is_refused(self, tmp_path):
+    def test_an_invalid_path_is_refused(self, tmp_path):
         for path, said in ((tmp_path / "no" / "file", "is not a directory; create it"), (f"{tmp_path}/\0", "null")):
             with pytest.raises(ConfigurationError, match=said):
                 SqliteStore(path, Policy(), max_targets=1, max_opt_outs=1)

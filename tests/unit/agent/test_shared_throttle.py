@@ -83,7 +83,7 @@ def elsewhere(path, limit):
 
 
 class TestImporting:
-    def test_sqlite_is_imported_by_those_that_share_alone(self):
+    def test_sqlite_is_imported_only_with_a_shared_throttle(self):
         script = (
             "import sys, headgate.agent as agent\n"
             "assert 'sqlite3' not in sys.modules\n"
@@ -100,12 +100,12 @@ class TestImporting:
 
 
 class TestIsAThrottle:
-    def test_it_is_made_as_one_is(self):
+    def test_it_takes_the_arguments_of_a_throttle(self):
         mine, its = (list(inspect.signature(each).parameters.values()) for each in (SharedThrottle, Throttle))
         assert its[-1].name == "store"
         assert [mine[0].name, *mine[1:]] == ["path", *its[:-1]]
 
-    def test_a_courtesy_takes_it(self, make):
+    def test_a_courtesy_uses_it(self, make):
         throttle = make()
         courtesy = Courtesy(throttle=throttle, clock=lambda: NOW)
         fail(throttle, times=3)
@@ -113,7 +113,7 @@ class TestIsAThrottle:
         courtesy.network_changed()
         assert not courtesy.explain(X).held
 
-    def test_what_it_is_given_holds(self, make):
+    def test_its_settings_apply(self, make):
         throttle = make(max_targets=2, max_opt_outs=1, hold_localhost=True, retry_budget=1, coalesce=True)
         assert throttle.policy is PLAIN
         assert throttle.retries_left(X) == 1
@@ -128,13 +128,13 @@ class TestIsAThrottle:
         assert throttle.opt_outs_evicted >= 2
 
     @pytest.mark.parametrize("setting", ["max_targets", "max_opt_outs"])
-    def test_no_room_is_refused_before_anything_is_made(self, path, setting):
+    def test_invalid_bounds_are_refused_before_the_file_is_created(self, path, setting):
         assert refused(path, **{setting: 0}) == f"{setting} must be at least 1, got 0"
         assert not path.exists()
 
 
 class TestSharing:
-    def test_three_failures_are_three_whichever_processes_see_them(self, make):
+    def test_failures_of_all_processes_add_up(self, make):
         throttles = [make() for _ in range(3)]
         for throttle in throttles:
             assert throttle.release_time(X, now=NOW) == ASAP
@@ -155,7 +155,7 @@ class TestSharing:
         synchronize(other, one)
         assert (len(one), len(other)) == (0, 0)
 
-    def test_what_a_response_says_is_shared(self, make):
+    def test_response_fields_are_shared(self, make):
         one, other = make(), make()
         fail(one, "http://b.example/m/a", headers={"DDoS-Bucket-With": "/m", "Retry-After": "60"})
         fail(one, "http://c.example/", headers={"Exponential-Throttling": "disable"})
@@ -182,7 +182,7 @@ class TestSharing:
         assert one.release_time(X, now=NOW) == ASAP
         assert failures(one) == 9
 
-    def test_a_reset_is_shared_and_keeps_what_opted_out(self, make):
+    def test_a_reset_is_shared_and_keeps_opt_outs(self, make):
         one, other = make(retry_budget=1), make(retry_budget=1)
         fail(one, times=9)
         fail(one, "http://c.example/", headers={"Exponential-Throttling": "disable"}, status=200)
@@ -207,7 +207,7 @@ class TestSharing:
         assert one.spend_retry(X)
         assert another.spend_retry(X)
 
-    def test_a_gesture_is_not(self, make):
+    def test_a_user_gesture_is_not_shared(self, make):
         one, other = make(), make()
         fail(one, times=5)
         synchronize(one, other)
@@ -225,7 +225,7 @@ class TestSharing:
         with SharedThrottle(path, PLAIN) as throttle:
             assert throttle.release_time(X, now=NOW) == release
 
-    def test_no_url_is_kept_at_its_length(self, make, path):
+    def test_long_urls_are_shortened(self, make, path):
         one, other = make(), make()
         urls = [f"http://www.example.com/{'l' * 1_000_000}{end}" for end in "ab"]
         fail(one, urls[0], 3)
@@ -248,7 +248,7 @@ class TestSharing:
             assert failures(other) == failures(one) == 2
         assert (one.trouble, one.postponed) == ("", 0)
 
-    def test_several_threads_may_make_it_at_once(self, tmp_path):
+    def test_threads_can_create_it_at_once(self, tmp_path):
         for number in range(10):
             gate, made, refusals = threading.Barrier(6), [], []
 
@@ -271,7 +271,7 @@ class TestSharing:
             for throttle in made:
                 throttle.close()
 
-    def test_it_says_what_it_could_not_share(self, make, path):
+    def test_changes_that_could_not_be_shared_are_reported(self, make, path):
         one, other = make(), make()
         fail(one)
         one.close()
@@ -288,7 +288,7 @@ class TestClocks:
     One that is ahead by a minute or more looks like one that was ahead of a clock that was set back since.
     """
 
-    def test_a_hold_by_a_clock_that_is_ahead_lasts_as_long_as_it_was_to(self, make):
+    def test_a_hold_by_a_clock_ahead_keeps_its_length(self, make):
         ahead, behind = make(), make()
         fail(ahead, times=3, now=NOW + 3_000)
         fail(ahead, Y, headers={"Retry-After": "60"}, now=NOW + 3_000)
@@ -298,7 +298,7 @@ class TestClocks:
         assert behind.release_time(Y, now=NOW + 60) == ASAP
         assert behind.clock_steps >= 1
 
-    def test_a_response_after_a_clock_that_was_set_back_makes_no_hold_last_anew(self, make):
+    def test_a_response_after_a_set_back_clock_does_not_renew_holds(self, make):
         one, other = make(), make()
         fail(one, headers={"Retry-After": "60"})
         synchronize(one, other)
@@ -311,7 +311,7 @@ class TestClocks:
             synchronize(one, other)
             assert (one.release_time(X, now=now), other.release_time(X, now=now)) == (ASAP, ASAP)
 
-    def test_what_the_one_behind_counts_adds_up_and_shortens_nothing(self, make):
+    def test_counts_of_a_clock_behind_add_up_and_shorten_no_hold(self, make):
         ahead, behind = make(), make()
         fail(ahead, times=9, now=NOW + 59)
         release = ahead.release_time(X, now=NOW + 59)
@@ -322,7 +322,7 @@ class TestClocks:
         assert ahead.release_time(X, now=NOW + 59) >= release
         assert behind.release_time(X, now=NOW) - NOW <= PLAIN.maximum_backoff
 
-    def test_what_is_counted_after_the_clock_was_set_back_adds_up(self, make):
+    def test_counts_after_a_set_back_clock_add_up(self, make):
         ahead, behind = make(), make()
         fail(ahead, times=9, now=NOW + 3_000)
         synchronize(ahead, behind)
@@ -331,7 +331,7 @@ class TestClocks:
         assert failures(ahead, now=NOW) == failures(behind, now=NOW) == 10
         assert ahead.release_time(X, now=NOW) == behind.release_time(X, now=NOW) <= NOW + PLAIN.maximum_backoff
 
-    def test_one_ahead_does_not_end_what_holds_by_its_clock_too(self, make):
+    def test_a_clock_ahead_ends_no_hold_that_lasts_by_it_too(self, make):
         ahead, behind = make(), make()
         fail(behind, headers={"Retry-After": "600"})
         synchronize(behind, ahead)
@@ -342,24 +342,24 @@ class TestClocks:
 
 
 class TestRefusals:
-    def test_a_path_that_cannot_be(self, tmp_path):
+    def test_an_invalid_path_is_described(self, tmp_path):
         said = refused(tmp_path / "no" / "file")
         assert said == f"{tmp_path}/no/file cannot be opened, since {tmp_path}/no is not a directory; create it"
         assert "null" in refused(str(tmp_path / "a\0b"))
 
-    def test_what_is_something_else(self, path):
+    def test_a_file_of_another_kind_is_described(self, path):
         path.write_bytes(b"something else")
         assert refused(path) == f"{path} is not an SQLite database; choose another path, or delete the file"
         assert path.read_bytes() == b"something else"
 
-    def test_one_that_is_locked_at_the_start(self, path, make, monkeypatch):
+    def test_a_locked_file_at_the_start_is_described(self, path, make, monkeypatch):
         make()
         monkeypatch.setattr(file_module, "_OPEN_TIMEOUT", 0.0)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             assert refused(path) == f"{path} is locked by another program; wait for that program, or end it"
 
-    def test_a_file_of_the_version_before(self, path):
+    def test_a_file_of_an_older_version_is_described(self, path):
         with closing(sqlite3.connect(path)) as other:
             other.execute("CREATE TABLE kept (kind, name, change, count, backoff, retry_after, failed)")
             other.execute("PRAGMA application_id = 1214739560")
@@ -369,19 +369,19 @@ class TestRefusals:
             "or delete the file while no program uses it"
         )
 
-    def test_a_path_is_text_or_a_path(self, path):
+    def test_a_path_may_be_text(self, path):
         SharedThrottle(str(path)).close()
         SharedThrottle(path).close()
         with pytest.raises(TypeError):
             SharedThrottle(7)
 
-    def test_a_disk_that_is_full(self, tmp_path):
+    def test_a_full_disk_is_described(self, tmp_path):
         said = elsewhere(tmp_path / "file", "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))")
         assert said.startswith(f"{tmp_path}/file ")
         assert "its disk is full" in said or "cannot be used" in said
 
     @pytest.mark.parametrize(("folder_mode", "is_there"), [(0o777, True), (0o755, True), (0o755, False)])
-    def test_what_may_not_be_written(self, folder_mode, is_there):
+    def test_a_read_only_file_is_described(self, folder_mode, is_there):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             path = folder / "file"

@@ -12,11 +12,11 @@ from headgate.errors import ConfigurationError
     ("marks", "interactive"),
     [(None, False), ({}, False), ({"interactive": True}, True), ({"interactive": False}, False)],
 )
-def test_what_is_marked_as_interactive_is(marks, interactive):
+def test_interactive_option_is_read(marks, interactive):
     assert is_interactive(marks) is interactive
 
 
 @pytest.mark.parametrize("marks", [True, "interactive", ["interactive"], {"interactive": 1}, {"interative": True}])
-def test_what_is_no_mark_is_refused(marks):
+def test_invalid_options_are_refused(marks):
     with pytest.raises(ConfigurationError, match=re.escape("expected {'interactive': True} or False")):
         is_interactive(marks)

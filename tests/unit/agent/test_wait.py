@@ -11,7 +11,7 @@ import trio
 from headgate.agent.wait import FetchWait, Pause, retry_pause
 
 
-def test_a_pause_is_as_long_as_it_says_in_a_thread_and_in_a_loop():
+def test_a_pause_lasts_its_seconds_in_threads_and_event_loops():
     start = time.monotonic()
     Pause(0.03).block()
     assert time.monotonic() - start >= 0.03
@@ -22,11 +22,11 @@ def test_a_pause_is_as_long_as_it_says_in_a_thread_and_in_a_loop():
 
 
 @pytest.mark.parametrize(("seconds", "slept"), [(float("inf"), 3600.0), (1e300, 3600.0), (-1.0, 0.0), (2.5, 2.5)])
-def test_a_pause_is_slept_in_pieces_that_can_be_slept(seconds, slept):
+def test_one_pause_is_an_hour_at_most(seconds, slept):
     assert Pause(seconds).seconds == slept
 
 
-def test_a_pause_lets_the_event_loop_go_on():
+def test_a_pause_does_not_block_the_event_loop():
     async def both() -> list[str]:
         said: list[str] = []
 
@@ -43,7 +43,7 @@ def test_a_pause_lets_the_event_loop_go_on():
     assert asyncio.run(both()) == ["went on", "waited"]
 
 
-def test_a_fetch_is_over_when_it_lands_for_every_thread_and_loop():
+def test_the_end_of_a_fetch_ends_the_waits_of_all_threads_and_loops():
     landed: Future[None] = Future()
     over: list[str] = []
 
@@ -65,7 +65,7 @@ def test_a_fetch_is_over_when_it_lands_for_every_thread_and_loop():
     assert sorted(over) == ["loop", "loop", "thread", "thread"]
 
 
-def test_a_fetch_that_does_not_land_is_waited_for_no_longer_than_it_says():
+def test_a_wait_for_a_fetch_is_limited():
     landed: Future[None] = Future()
     FetchWait(landed, 0.02).block()
     asyncio.run(FetchWait(landed, 0.02).settle())
@@ -73,7 +73,7 @@ def test_a_fetch_that_does_not_land_is_waited_for_no_longer_than_it_says():
     assert not landed.done()
 
 
-def test_one_that_is_cancelled_leaves_the_fetch_to_the_others():
+def test_a_cancelled_wait_does_not_cancel_the_fetch():
     landed: Future[None] = Future()
 
     async def two() -> bool:
@@ -92,14 +92,14 @@ def test_one_that_is_cancelled_leaves_the_fetch_to_the_others():
     assert asyncio.run(two())
 
 
-def test_a_fetch_that_lands_after_its_loop_closed_disturbs_nobody(caplog):
+def test_a_fetch_that_ends_after_its_event_loop_raises_nothing(caplog):
     landed: Future[None] = Future()
     asyncio.run(FetchWait(landed, 0.01).settle())
     landed.set_result(None)
     assert caplog.records == []
 
 
-def test_in_trio_any_number_waits_without_threads_of_its_own():
+def test_waits_in_trio_need_no_threads():
     finished: Future[None] = Future()
     threads: list[int] = []
 
@@ -119,7 +119,7 @@ def test_in_trio_any_number_waits_without_threads_of_its_own():
     assert threads == [before]
 
 
-def test_a_fetch_that_finishes_after_trio_ended_disturbs_nothing(caplog):
+def test_a_fetch_that_ends_after_trio_raises_nothing(caplog):
     finished: Future[None] = Future()
     trio.run(FetchWait(finished, 0.01).settle)
     finished.set_result(None)
@@ -130,17 +130,17 @@ def test_a_fetch_that_finishes_after_trio_ended_disturbs_nothing(caplog):
 @pytest.mark.parametrize(
     ("retries", "shortest", "longest"), [(0, 0.5, 1.0), (1, 1.0, 2.0), (2, 2.0, 4.0), (10, 512.0, 1024.0)]
 )
-def test_a_pause_is_half_a_second_to_one_and_doubles(status, retries, shortest, longest):
+def test_retry_pauses_begin_at_half_a_second_to_one_and_double(status, retries, shortest, longest):
     assert retry_pause(status, retries=retries, draw=0.0) == shortest
     assert retry_pause(status, retries=retries, draw=0.5) == (shortest + longest) / 2
     assert shortest < retry_pause(status, retries=retries, draw=0.999) < longest
 
 
-def test_it_is_at_least_a_second_after_429_and_has_jitter_there_too():
+def test_retry_pauses_after_429_begin_at_one_to_two_seconds():
     assert [retry_pause(429, retries=retries, draw=0.0) for retries in range(3)] == [1.0, 2.0, 4.0]
     assert [retry_pause(429, retries=retries, draw=0.5) for retries in range(3)] == [1.5, 3.0, 6.0]
 
 
 @pytest.mark.parametrize("retries", [11, 5_000])
-def test_it_grows_no_more_after_ten_doublings(retries):
+def test_retry_pauses_stop_growing_after_ten_retries(retries):
     assert retry_pause(503, retries=retries, draw=0.0) == 512.0

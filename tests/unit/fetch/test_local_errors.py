@@ -34,7 +34,7 @@ def wrapped(error: BaseException, *, explicitly: bool) -> BaseException:
         ExceptionGroup("both", [FULL, OSError(errno.ENFILE, "")]),
     ],
 )
-def test_what_this_machine_lacks_is_local(error):
+def test_missing_local_resources_are_local(error):
     assert is_local(error)
 
 
@@ -52,11 +52,11 @@ def test_what_this_machine_lacks_is_local(error):
         ssl.SSLError(errno.EPERM, "certificate verify failed"),
     ],
 )
-def test_what_an_origin_can_cause_is_not(error):
+def test_errors_that_an_origin_can_cause_are_not_local(error):
     assert not is_local(error)
 
 
-def test_a_circle_of_causes_ends():
+def test_circular_causes_end():
     first, second = ValueError(), ValueError()
     first.__context__, second.__context__ = second, first
     assert not is_local(first)

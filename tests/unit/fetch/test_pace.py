@@ -17,7 +17,7 @@ class Closable:
         self.closed.set()
 
 
-def test_calls_return_and_raise_as_they_would_here():
+def test_calls_return_and_raise_in_the_caller():
     WORD.set("seen")
     with closing(CallThread()) as thread:
         assert thread.call(lambda: (WORD.get(), threading.current_thread().daemon), 60) == ("seen", True)
@@ -26,7 +26,7 @@ def test_calls_return_and_raise_as_they_would_here():
         assert thread.call(lambda: threading.current_thread() is threading.main_thread(), 60) is False
 
 
-def test_a_call_that_does_not_end_is_given_up_and_what_it_returns_is_closed():
+def test_a_hanging_call_times_out_and_its_late_result_is_closed():
     ended, late = threading.Event(), Closable()
     with closing(CallThread()) as thread, pytest.raises(TimeoutError):
         thread.call(lambda: ended.wait(60) and late, 0.01)
@@ -35,7 +35,7 @@ def test_a_call_that_does_not_end_is_given_up_and_what_it_returns_is_closed():
     assert late.closed.wait(60)
 
 
-def test_what_was_returned_in_time_is_the_callers():
+def test_a_result_in_time_belongs_to_the_caller():
     kept, running = Closable(), []
     with closing(CallThread()) as thread:
         assert thread.call(lambda: running.append(threading.current_thread()) or kept, 60) is kept
