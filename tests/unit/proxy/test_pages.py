@@ -8,6 +8,7 @@ from headgate.errors import ConfigurationError
 from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.pages import MAX_GEOFEED_SIZE, Page, check_geofeed
 from headgate.proxy.server import TunnelServer
+from tests.e2e.http2_client import async_test
 
 PAGE = Page("text/csv", b"192.0.2.0/24,NL,,,\r\n")
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\ncontent-length: 20\r\n"
@@ -85,25 +86,23 @@ def test_a_long_page_arrives_complete_after_a_half_close():
     assert len(answers(request(), pages={"/geofeed.csv": long})) == len(long.message(is_last=False))
 
 
-def test_input_ahead_of_responses_is_limited():
-    async def flood():
-        def refuse_early(reason, _peer):
-            return RefusedConnect(status=400, reason=reason)
+@async_test
+async def test_input_ahead_of_responses_is_limited():
+    def refuse_early(reason, _peer):
+        return RefusedConnect(status=400, reason=reason)
 
-        server = TunnelServer(None, refuse_early, pages={"/geofeed.csv": Page("text/csv", bytes(32 << 20))})
-        await server.start("127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.addresses[0])
-        for _ in range(64):
-            writer.write(request() + bytes(1 << 16))
-        for _ in range(40):
-            await asyncio.sleep(0.005)
-            await reader.read(1 << 20)  # some room again and again
-        (connection,) = server.connections
-        assert len(connection._buffer) < 1 << 18
-        writer.transport.abort()
-        await server.drain(0)
-
-    asyncio.run(flood())
+    server = TunnelServer(None, refuse_early, pages={"/geofeed.csv": Page("text/csv", bytes(32 << 20))})
+    await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.addresses[0])
+    for _ in range(64):
+        writer.write(request() + bytes(1 << 16))
+    for _ in range(40):
+        await asyncio.sleep(0.005)
+        await reader.read(1 << 20)  # some room again and again
+    (connection,) = server.connections
+    assert len(connection._buffer) < 1 << 18
+    writer.transport.abort()
+    await server.drain(0)
 
 
 # RFC 8805, section 2.2, and more.

@@ -16,6 +16,7 @@ from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.counters import Counts
 from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import Refusal
+from tests.e2e.http2_client import async_test
 
 AUTHORITY = trustme.CA()
 HERE = ip_address("127.0.0.1")
@@ -85,80 +86,72 @@ class Proxy:
         return await self.service.advice(authority, [Endpoint(HERE, to or port)])
 
 
-def test_the_fetch_has_nothing_of_the_client():
-    async def ask():
-        origin, proxy = Origin(), Proxy()
-        async with origin.running() as port:
-            advice, unreachable_reason = await proxy.ask(port)
+@async_test
+async def test_the_fetch_has_nothing_of_the_client():
+    origin, proxy = Origin(), Proxy()
+    async with origin.running() as port:
+        advice, unreachable_reason = await proxy.ask(port)
+    assert unreachable_reason is None
+    assert advice.entry.fraction == 0.5
+    assert origin.heard == [
+        b"GET /.well-known/traffic-advice HTTP/1.1\r\nHost: www.example.org:%d\r\n"
+        b"Accept: application/trafficadvice+json\r\nAccept-Encoding: identity\r\n"
+        b"User-Agent: TollKeeper\r\nConnection: close\r\n\r\n" % port
+    ]
+    assert origin.names == ["www.example.org"]
+    assert proxy.counts.advice_fetches == {"entry": 1}
+    # The request, and what TLS adds to it.
+    assert 300 < proxy.counts.advice_request_bytes < 3000
+
+
+@async_test
+async def test_the_fetch_goes_to_the_resolved_address():
+    origin, proxy = Origin(), Proxy()
+    async with origin.running() as port:
+        advice, _ = await proxy.ask(443, to=port)
+    assert advice.origin == "https://www.example.org"
+    assert b"Host: www.example.org\r\n" in origin.heard[0]
+
+
+@async_test
+async def test_concurrent_requests_share_a_fetch():
+    origin, proxy = Origin(), Proxy()
+    origin.hold = asyncio.Event()
+    async with origin.running() as port:
+        asking = [asyncio.ensure_future(proxy.ask(port)) for _ in range(100)]
+        await origin.asked.wait()
+        asking[0].cancel()  # the first caller leaves, and the fetch goes on
+        await asyncio.sleep(0)
+        origin.hold.set()
+        answers = await asyncio.gather(*asking[1:])
+        assert {advice.entry.fraction for advice, _ in answers} == {0.5}
+        proxy.now += 1799
+        await proxy.ask(port)
+        assert proxy.service.known(f"https://www.example.org:{port}", now=proxy.now).entry.fraction == 0.5
+        assert origin.connections == 1
+        proxy.now += 2
+        assert proxy.service.known(f"https://www.example.org:{port}", now=proxy.now) is None
+        await proxy.ask(port)
+        assert origin.connections == 2
+    assert proxy.service._pending == {}
+
+
+@async_test
+async def test_an_unreachable_origin_is_held():
+    proxy = Proxy(unreachable_for=30.0)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        advice, unreachable_reason = await proxy.ask(port)
+        assert unreachable_reason.reason == "dial_refused"
+        assert advice.result is UNREACHABLE
+        proxy.now += 29
+        advice, unreachable_reason = await proxy.ask(port)
         assert unreachable_reason is None
-        assert advice.entry.fraction == 0.5
-        assert origin.heard == [
-            b"GET /.well-known/traffic-advice HTTP/1.1\r\nHost: www.example.org:%d\r\n"
-            b"Accept: application/trafficadvice+json\r\nAccept-Encoding: identity\r\n"
-            b"User-Agent: TollKeeper\r\nConnection: close\r\n\r\n" % port
-        ]
-        assert origin.names == ["www.example.org"]
-        assert proxy.counts.advice_fetches == {"entry": 1}
-        # The request, and what TLS adds to it.
-        assert 300 < proxy.counts.advice_request_bytes < 3000
-
-    asyncio.run(ask())
-
-
-def test_the_fetch_goes_to_the_resolved_address():
-    async def ask():
-        origin, proxy = Origin(), Proxy()
-        async with origin.running() as port:
-            advice, _ = await proxy.ask(443, to=port)
-        assert advice.origin == "https://www.example.org"
-        assert b"Host: www.example.org\r\n" in origin.heard[0]
-
-    asyncio.run(ask())
-
-
-def test_concurrent_requests_share_a_fetch():
-    async def ask():
-        origin, proxy = Origin(), Proxy()
-        origin.hold = asyncio.Event()
-        async with origin.running() as port:
-            asking = [asyncio.ensure_future(proxy.ask(port)) for _ in range(100)]
-            await origin.asked.wait()
-            asking[0].cancel()  # the first caller leaves, and the fetch goes on
-            await asyncio.sleep(0)
-            origin.hold.set()
-            answers = await asyncio.gather(*asking[1:])
-            assert {advice.entry.fraction for advice, _ in answers} == {0.5}
-            proxy.now += 1799
-            await proxy.ask(port)
-            assert proxy.service.known(f"https://www.example.org:{port}", now=proxy.now).entry.fraction == 0.5
-            assert origin.connections == 1
-            proxy.now += 2
-            assert proxy.service.known(f"https://www.example.org:{port}", now=proxy.now) is None
-            await proxy.ask(port)
-            assert origin.connections == 2
-        assert proxy.service._pending == {}
-
-    asyncio.run(ask())
-
-
-def test_an_unreachable_origin_is_held():
-    async def ask():
-        proxy = Proxy(unreachable_for=30.0)
-        with socket.socket() as bound:
-            bound.bind(("127.0.0.1", 0))
-            port = bound.getsockname()[1]
-            advice, unreachable_reason = await proxy.ask(port)
-            assert unreachable_reason.reason == "dial_refused"
-            assert advice.result is UNREACHABLE
-            proxy.now += 29
-            advice, unreachable_reason = await proxy.ask(port)
-            assert unreachable_reason is None
-            assert advice.result is UNREACHABLE
-            proxy.now += 1
-            assert (await proxy.ask(port))[1].reason == "dial_refused"
-        assert proxy.counts.advice_fetches == {"unreachable": 2}
-
-    asyncio.run(ask())
+        assert advice.result is UNREACHABLE
+        proxy.now += 1
+        assert (await proxy.ask(port))[1].reason == "dial_refused"
+    assert proxy.counts.advice_fetches == {"unreachable": 2}
 
 
 @pytest.mark.parametrize(
@@ -173,185 +166,161 @@ def test_an_unreachable_origin_is_held():
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "unreachable", "Receive buffer too long"),
     ],
 )
-def test_every_response_is_a_result(said, kind, why):
-    async def ask():
-        origin, proxy = Origin(said), Proxy()
-        async with origin.running() as port:
-            advice, unreachable_reason = await proxy.ask(port)
-        assert unreachable_reason is None
-        assert why in advice.reason
-        assert proxy.counts.advice_fetches == {kind: 1}
-
-    asyncio.run(ask())
+@async_test
+async def test_every_response_is_a_result(said, kind, why):
+    origin, proxy = Origin(said), Proxy()
+    async with origin.running() as port:
+        advice, unreachable_reason = await proxy.ask(port)
+    assert unreachable_reason is None
+    assert why in advice.reason
+    assert proxy.counts.advice_fetches == {kind: 1}
 
 
-def test_retry_after_of_an_origin_is_kept():
-    async def ask():
-        origin, proxy = Origin(b"HTTP/1.1 429 Busy\r\nRetry-After: 3\r\n\r\n"), Proxy()
-        async with origin.running() as port:
-            advice, _ = await proxy.ask(port)
-            assert advice.hold_until == proxy.now + 3
-            proxy.now += 2.9
-            await proxy.ask(port)
-            assert origin.connections == 1
-            proxy.now += 0.2
-            await proxy.ask(port)
-            assert origin.connections == 2
-
-    asyncio.run(ask())
+@async_test
+async def test_retry_after_of_an_origin_is_kept():
+    origin, proxy = Origin(b"HTTP/1.1 429 Busy\r\nRetry-After: 3\r\n\r\n"), Proxy()
+    async with origin.running() as port:
+        advice, _ = await proxy.ask(port)
+        assert advice.hold_until == proxy.now + 3
+        proxy.now += 2.9
+        await proxy.ask(port)
+        assert origin.connections == 1
+        proxy.now += 0.2
+        await proxy.ask(port)
+        assert origin.connections == 2
 
 
-def test_a_certificate_for_another_name_is_unreachable():
-    async def ask():
-        origin, proxy = Origin(name="other.example.org"), Proxy()
-        async with origin.running() as port:
-            advice, unreachable_reason = await proxy.ask(port)
-        assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
-        assert "its certificate is not trusted: Hostname mismatch" in advice.reason
-        assert origin.heard == []
-
-    asyncio.run(ask())
+@async_test
+async def test_a_certificate_for_another_name_is_unreachable():
+    origin, proxy = Origin(name="other.example.org"), Proxy()
+    async with origin.running() as port:
+        advice, unreachable_reason = await proxy.ask(port)
+    assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
+    assert "its certificate is not trusted: Hostname mismatch" in advice.reason
+    assert origin.heard == []
 
 
-def test_an_untrusted_certificate_is_unreachable():
-    async def ask():
-        origin, proxy = Origin(), Proxy()
-        proxy.service._tls = ssl.create_default_context()
-        async with origin.running() as port:
-            advice, _ = await proxy.ask(port)
-        assert advice.result is UNREACHABLE
-        assert "its certificate is not trusted" in advice.reason
-
-    asyncio.run(ask())
+@async_test
+async def test_an_untrusted_certificate_is_unreachable():
+    origin, proxy = Origin(), Proxy()
+    proxy.service._tls = ssl.create_default_context()
+    async with origin.running() as port:
+        advice, _ = await proxy.ask(port)
+    assert advice.result is UNREACHABLE
+    assert "its certificate is not trusted" in advice.reason
 
 
-def test_a_silent_origin_times_out(monkeypatch):
+@async_test
+async def test_a_silent_origin_times_out(monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 0.2)
-
-    async def ask():
-        origin, proxy = Origin(), Proxy()
-        origin.hold = asyncio.Event()
-        async with origin.running() as port:
-            advice, unreachable_reason = await proxy.ask(port)
-            origin.hold.set()
-        assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
-        assert "not within" in advice.reason
-
-    asyncio.run(ask())
+    origin, proxy = Origin(), Proxy()
+    origin.hold = asyncio.Event()
+    async with origin.running() as port:
+        advice, unreachable_reason = await proxy.ask(port)
+        origin.hold.set()
+    assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
+    assert "not within" in advice.reason
 
 
-def test_an_origin_without_tls_is_unreachable():
-    async def ask():
-        async def garbage(reader, writer):
-            writer.write(b"220 ready\r\n")
-            writer.close()
+@async_test
+async def test_an_origin_without_tls_is_unreachable():
+    async def garbage(reader, writer):
+        writer.write(b"220 ready\r\n")
+        writer.close()
 
-        proxy = Proxy()
-        server = await asyncio.start_server(garbage, "127.0.0.1", 0)
-        async with server:
-            advice, unreachable_reason = await proxy.ask(server.sockets[0].getsockname()[1])
-        assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
-
-    asyncio.run(ask())
+    proxy = Proxy()
+    server = await asyncio.start_server(garbage, "127.0.0.1", 0)
+    async with server:
+        advice, unreachable_reason = await proxy.ask(server.sockets[0].getsockname()[1])
+    assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
 
 
-def test_running_out_of_sockets_is_not_the_origins_failure(monkeypatch):
+@async_test
+async def test_running_out_of_sockets_is_not_the_origins_failure(monkeypatch):
     async def none_left(endpoints, *, seconds):
         raise Refusal("connections")
 
-    async def ask():
-        origin, proxy = Origin(), Proxy()
-        async with origin.running() as port:
-            with monkeypatch.context() as patch:
-                patch.setattr(module, "dial", none_left)
-                with pytest.raises(Refusal, match="connections"):
-                    await proxy.ask(port)
-            advice, _ = await proxy.ask(port)
-            assert advice.entry.fraction == 0.5
-
-    asyncio.run(ask())
+    origin, proxy = Origin(), Proxy()
+    async with origin.running() as port:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "dial", none_left)
+            with pytest.raises(Refusal, match="connections"):
+                await proxy.ask(port)
+        advice, _ = await proxy.ask(port)
+        assert advice.entry.fraction == 0.5
 
 
-def test_an_unexpected_error_is_reported_and_the_next_request_fetches_again(monkeypatch):
+@async_test
+async def test_an_unexpected_error_is_reported_and_the_next_request_fetches_again(monkeypatch):
     async def fail(*_args, **_named):
         raise LookupError("a defect")
 
-    async def ask():
-        origin, proxy, reported = Origin(), Proxy(), []
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, told: reported.append(told["exception"]))
-        async with origin.running() as port:
-            with monkeypatch.context() as patch:
-                patch.setattr(module, "exchange", fail)
-                for _ in range(2):
-                    with pytest.raises(Refusal) as caught:
-                        await proxy.ask(port)
-                    assert (caught.value.reason, caught.value.rule.status) == ("internal", 503)
-            assert [str(error) for error in reported] == ["a defect"] * 2
-            advice, _ = await proxy.ask(port)
-            assert advice.entry.fraction == 0.5
-        assert proxy.service._pending == {}
-
-    asyncio.run(ask())
+    origin, proxy, reported = Origin(), Proxy(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, told: reported.append(told["exception"]))
+    async with origin.running() as port:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "exchange", fail)
+            for _ in range(2):
+                with pytest.raises(Refusal) as caught:
+                    await proxy.ask(port)
+                assert (caught.value.reason, caught.value.rule.status) == ("internal", 503)
+        assert [str(error) for error in reported] == ["a defect"] * 2
+        advice, _ = await proxy.ask(port)
+        assert advice.entry.fraction == 0.5
+    assert proxy.service._pending == {}
 
 
-def test_close_cancels_fetches():
-    async def ask():
-        origin, proxy = Origin(), Proxy()
-        origin.hold = asyncio.Event()
-        async with origin.running() as port:
-            asking = asyncio.ensure_future(proxy.ask(port))
-            await origin.asked.wait()
-            proxy.service.close()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            origin.hold.set()
-
-    asyncio.run(ask())
+@async_test
+async def test_close_cancels_fetches():
+    origin, proxy = Origin(), Proxy()
+    origin.hold = asyncio.Event()
+    async with origin.running() as port:
+        asking = asyncio.ensure_future(proxy.ask(port))
+        await origin.asked.wait()
+        proxy.service.close()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        origin.hold.set()
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 1000])
-def test_a_response_may_arrive_in_pieces(pieces):
-    async def ask():
-        origin = Origin()
+@async_test
+async def test_a_response_may_arrive_in_pieces(pieces):
+    origin = Origin()
 
-        async def serve(reader, writer):
-            await reader.readuntil(b"\r\n\r\n")
-            said = answer()
-            for start in range(0, len(said), pieces):
-                writer.write(said[start : start + pieces])
-                await writer.drain()
-            # And the connection stays open: its length tells where it ends.
-            await reader.read()
-            writer.close()
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        said = answer()
+        for start in range(0, len(said), pieces):
+            writer.write(said[start : start + pieces])
+            await writer.drain()
+        # And the connection stays open: its length tells where it ends.
+        await reader.read()
+        writer.close()
 
-        origin.serve = serve
-        async with origin.running() as port:
-            advice, unreachable_reason = await Proxy().ask(port)
-        assert (advice.entry.fraction, unreachable_reason) == (0.5, None)
-
-    asyncio.run(ask())
+    origin.serve = serve
+    async with origin.running() as port:
+        advice, unreachable_reason = await Proxy().ask(port)
+    assert (advice.entry.fraction, unreachable_reason) == (0.5, None)
 
 
-def test_fetches_from_one_address_are_limited(monkeypatch):
+@async_test
+async def test_fetches_from_one_address_are_limited(monkeypatch):
     monkeypatch.setattr(module, "MAX_FETCHES_PER_ADDRESS", 3)
-
-    async def ask():
-        origin, proxy = Origin(name="*.example.org"), Proxy()
-        origin.hold = asyncio.Event()
-        async with origin.running() as port:
-            asking = []
-            for number in range(3):
-                origin.asked.clear()
-                asking.append(asyncio.ensure_future(proxy.ask(port, f"{number}.example.org")))
-                await origin.asked.wait()
-            with pytest.raises(Refusal, match=r"3 fetches from 127\.0\.0\.1 are pending") as caught:
-                await proxy.ask(port, "more.example.org")
-            assert (caught.value.reason, caught.value.retry_after) == ("advice_unreachable", 0)
-            origin.hold.set()
-            await asyncio.gather(*asking)
-            # That was not the origin's fault: it is asked as soon as there is room, and nothing is kept.
-            advice, _ = await proxy.ask(port, "more.example.org")
-            assert advice.entry.fraction == 0.5
-            assert not proxy.service._fetching
-
-    asyncio.run(ask())
+    origin, proxy = Origin(name="*.example.org"), Proxy()
+    origin.hold = asyncio.Event()
+    async with origin.running() as port:
+        asking = []
+        for number in range(3):
+            origin.asked.clear()
+            asking.append(asyncio.ensure_future(proxy.ask(port, f"{number}.example.org")))
+            await origin.asked.wait()
+        with pytest.raises(Refusal, match=r"3 fetches from 127\.0\.0\.1 are pending") as caught:
+            await proxy.ask(port, "more.example.org")
+        assert (caught.value.reason, caught.value.retry_after) == ("advice_unreachable", 0)
+        origin.hold.set()
+        await asyncio.gather(*asking)
+        # That was not the origin's fault: it is asked as soon as there is room, and nothing is kept.
+        advice, _ = await proxy.ask(port, "more.example.org")
+        assert advice.entry.fraction == 0.5
+        assert not proxy.service._fetching

@@ -18,6 +18,7 @@ from headgate.proxy.admission.replay_store import TokenCheck
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
 from headgate.proxy.refusal import Refusal
 from headgate.token import mint, new_key
+from tests.e2e.http2_client import async_test
 
 NOW = 1_700_000_000.0
 HERE = ip_address("127.0.0.1")
@@ -215,7 +216,8 @@ def test_the_clients_limits_are_checked_before_the_token(world):
     assert tokens.checked == 2
 
 
-def test_a_cancelled_token_check_releases_everything(world):
+@async_test
+async def test_a_cancelled_token_check_releases_everything(world):
     class Slow(MemoryStore):
         async def consume(self, valid, *, now):
             await asyncio.get_running_loop().create_future()
@@ -223,17 +225,13 @@ def test_a_cancelled_token_check_releases_everything(world):
     key = new_key("hmac-sha256", entropy=lambda count: b"1" * count)
     world = world(tokens=TokenCheck([key], Slow()))
     token = mint(key, now=NOW, ttl=60.0, origin=None, entropy=lambda count: b"a" * count)
-
-    async def check():
-        pending_request = asyncio.ensure_future(world.decide(fields=[("proxy-authorization", f"Bearer {token}")]))
-        await asyncio.sleep(0)
-        assert world.taken() == (0, 1)
-        pending_request.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await pending_request
-        assert world.taken() == (0, 0)
-
-    asyncio.run(check())
+    pending_request = asyncio.ensure_future(world.decide(fields=[("proxy-authorization", f"Bearer {token}")]))
+    await asyncio.sleep(0)
+    assert world.taken() == (0, 1)
+    pending_request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pending_request
+    assert world.taken() == (0, 0)
 
 
 def test_tokens_are_checked_before_the_lookup(world):
@@ -441,40 +439,34 @@ def test_a_refused_connection_to_the_target(world):
     assert outcome.status == 502
 
 
-def test_a_cancelled_decision_releases_everything(world):
+@async_test
+async def test_a_cancelled_decision_releases_everything(world):
     world = world()
+    world.lookup_gate = asyncio.Event()
+    pending_request = asyncio.ensure_future(world.decide())
+    await asyncio.sleep(0.02)
+    assert world.taken() == (1, 1)
+    pending_request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pending_request
+    assert world.taken() == (0, 0)
 
-    async def check():
-        world.lookup_gate = asyncio.Event()
+
+@async_test
+async def test_a_pending_fetch_counts_as_a_tunnel_of_its_client(world):
+    world = world(client_tunnels=2, slots=2)
+    world.pending = asyncio.get_running_loop().create_future()
+    for _ in range(2):
         pending_request = asyncio.ensure_future(world.decide())
         await asyncio.sleep(0.02)
-        assert world.taken() == (1, 1)
         pending_request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await pending_request
-        assert world.taken() == (0, 0)
-
-    asyncio.run(check())
-
-
-def test_a_pending_fetch_counts_as_a_tunnel_of_its_client(world):
-    world = world(client_tunnels=2, slots=2)
-
-    async def check():
-        world.pending = asyncio.get_running_loop().create_future()
-        for _ in range(2):
-            pending_request = asyncio.ensure_future(world.decide())
-            await asyncio.sleep(0.02)
-            pending_request.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await pending_request
-        assert world.taken() == (0, 2)
-        assert (await world.decide()).reason == "client_tunnels"
-        world.pending.set_result(None)
-        await asyncio.sleep(0)
-        assert world.taken() == (0, 0)
-
-    asyncio.run(check())
+    assert world.taken() == (0, 2)
+    assert (await world.decide()).reason == "client_tunnels"
+    world.pending.set_result(None)
+    await asyncio.sleep(0)
+    assert world.taken() == (0, 0)
 
 
 def test_early_refusals_are_counted_and_logged(world):

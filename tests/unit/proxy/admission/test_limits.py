@@ -13,6 +13,7 @@ from headgate.limit import Rule
 from headgate.proxy.admission import limits as module
 from headgate.proxy.admission.limits import Clients, TunnelSlots, client_of, create_slots, locked
 from headgate.proxy.refusal import Refusal
+from tests.e2e.http2_client import async_test
 
 
 @pytest.mark.parametrize(
@@ -115,52 +116,44 @@ def slots(descriptor):
         each.close()
 
 
-def test_no_more_than_the_maximum_are_taken(slots):
-    async def take():
-        some = slots(3)
-        assert [await some.take() for _ in range(5)] == [True, True, True, False, False]
-        assert some.taken == 3
-        some.release()
-        assert await some.take()
-        assert not await some.take()
-
-    asyncio.run(take())
+@async_test
+async def test_no_more_than_the_maximum_are_taken(slots):
+    some = slots(3)
+    assert [await some.take() for _ in range(5)] == [True, True, True, False, False]
+    assert some.taken == 3
+    some.release()
+    assert await some.take()
+    assert not await some.take()
 
 
-def test_one_worker_alone_takes_no_more():
-    async def take():
-        alone = TunnelSlots(2, create_slots(1))
-        assert [await alone.take() for _ in range(3)] == [True, True, False]
-        alone.release()
-        assert [await alone.take() for _ in range(2)] == [True, False]
-        alone.close()
-
-    asyncio.run(take())
+@async_test
+async def test_one_worker_alone_takes_no_more():
+    alone = TunnelSlots(2, create_slots(1))
+    assert [await alone.take() for _ in range(3)] == [True, True, False]
+    alone.release()
+    assert [await alone.take() for _ in range(2)] == [True, False]
+    alone.close()
 
 
-def test_workers_share_them(slots):
-    async def take():
-        one, other = slots(2, 0), slots(2, 1)
-        assert await one.take()
-        assert await other.take()
-        assert not await one.take()
-        other.release()
-        assert await one.take()
-        assert other.taken == 2
-
-    asyncio.run(take())
+@async_test
+async def test_workers_share_them(slots):
+    one, other = slots(2, 0), slots(2, 1)
+    assert await one.take()
+    assert await other.take()
+    assert not await one.take()
+    other.release()
+    assert await one.take()
+    assert other.taken == 2
 
 
-def test_slots_of_an_ended_worker_are_reclaimed(slots):
-    async def take():
-        parent, worker = slots(2, 0), slots(2, 1)
-        assert await worker.take()
-        assert await worker.take()
-        assert not await parent.take()
-        parent.reclaim(1)
-        assert await parent.take()
-
-    asyncio.run(take())
+@async_test
+async def test_slots_of_an_ended_worker_are_reclaimed(slots):
+    parent, worker = slots(2, 0), slots(2, 1)
+    assert await worker.take()
+    assert await worker.take()
+    assert not await parent.take()
+    parent.reclaim(1)
+    assert await parent.take()
 
 
 _GRASPING = """

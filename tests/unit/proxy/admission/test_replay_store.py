@@ -19,6 +19,7 @@ from headgate.proxy.admission.replay_store import RedisReplayStore, SharedReplay
 from headgate.token import ValidToken, mint
 from headgate.token.keys import HmacKey
 from tests import servers
+from tests.e2e.http2_client import async_test
 
 NOW = 1_700_000_000.0
 ORIGIN = "https://a.example"
@@ -235,71 +236,60 @@ async def until(store, token, answer):
 
 
 @needs_redis
-def test_a_token_is_new_once_over_all_proxies(url, fresh):
-    async def scenario():
-        token = fresh(NOW + 60)
-        async with redis_store(url) as here, redis_store(url) as there:
-            assert await here.consume(token, now=NOW) is None
-            assert await there.consume(token, now=NOW) == "token_replayed"
-            assert await here.consume(token, now=NOW + 59) == "token_replayed"
-            assert await there.consume(fresh(NOW + 60), now=NOW) is None
-
-    run(scenario())
+@async_test
+async def test_a_token_is_new_once_over_all_proxies(url, fresh):
+    token = fresh(NOW + 60)
+    async with redis_store(url) as here, redis_store(url) as there:
+        assert await here.consume(token, now=NOW) is None
+        assert await there.consume(token, now=NOW) == "token_replayed"
+        assert await here.consume(token, now=NOW + 59) == "token_replayed"
+        assert await there.consume(fresh(NOW + 60), now=NOW) is None
 
 
 @needs_redis
-def test_one_of_many_concurrent_uses_succeeds(url, fresh):
-    async def scenario():
-        tokens = [fresh(NOW + 60) for _ in range(20)]
-        async with redis_store(url, timeout=PATIENCE) as here, redis_store(url, timeout=PATIENCE) as there:
-            asked = [store.consume(token, now=NOW) for token in tokens for store in (here, there) for _ in range(5)]
-            answers = await asyncio.gather(*asked)
-        assert answers.count(None) == 20
-        assert answers.count("token_replayed") == 180
-
-    run(scenario())
+@async_test
+async def test_one_of_many_concurrent_uses_succeeds(url, fresh):
+    tokens = [fresh(NOW + 60) for _ in range(20)]
+    async with redis_store(url, timeout=PATIENCE) as here, redis_store(url, timeout=PATIENCE) as there:
+        asked = [store.consume(token, now=NOW) for token in tokens for store in (here, there) for _ in range(5)]
+        answers = await asyncio.gather(*asked)
+    assert answers.count(None) == 20
+    assert answers.count("token_replayed") == 180
 
 
 @needs_redis
-def test_the_name_expires_after_the_token(url, fresh):
-    async def scenario():
-        token = fresh(NOW + 90)
-        async with redis_store(url) as store, Redis.from_url(url) as client:
-            assert await store.consume(token, now=NOW) is None
-            (name,) = await client.keys()
-            assert name == b"headgate:token:a2V5IDEyMzQBAAAAAAAAAAAAAAAAAAAA"
-            assert await client.get(name) == b""
-            # A minute more than it is good for by this clock: another proxy's may be behind.
-            assert 140_000 < await client.pttl(name) <= 150_000
-
-    run(scenario())
+@async_test
+async def test_the_name_expires_after_the_token(url, fresh):
+    token = fresh(NOW + 90)
+    async with redis_store(url) as store, Redis.from_url(url) as client:
+        assert await store.consume(token, now=NOW) is None
+        (name,) = await client.keys()
+        assert name == b"headgate:token:a2V5IDEyMzQBAAAAAAAAAAAAAAAAAAAA"
+        assert await client.get(name) == b""
+        # A minute more than it is good for by this clock: another proxy's may be behind.
+        assert 140_000 < await client.pttl(name) <= 150_000
 
 
 @needs_redis
-def test_names_have_the_prefix(url, fresh):
-    async def scenario():
-        token = fresh(NOW + 60)
-        async with redis_store(url, prefix="one:") as one, redis_store(url, prefix="other:") as other:
-            assert await one.consume(token, now=NOW) is None
-            assert await other.consume(token, now=NOW) is None
-
-    run(scenario())
+@async_test
+async def test_names_have_the_prefix(url, fresh):
+    token = fresh(NOW + 60)
+    async with redis_store(url, prefix="one:") as one, redis_store(url, prefix="other:") as other:
+        assert await one.consume(token, now=NOW) is None
+        assert await other.consume(token, now=NOW) is None
 
 
-def test_an_unreachable_redis_refuses_and_is_not_asked_again_at_once(fresh, monkeypatch):
+@async_test
+async def test_an_unreachable_redis_refuses_and_is_not_asked_again_at_once(fresh, monkeypatch):
     asked = []
     monkeypatch.setattr(RedisReplayStore, "_consume", counted(RedisReplayStore._consume, asked))
-
-    async def scenario():
-        async with redis_store(f"redis://127.0.0.1:{servers.free_port()}") as store:
-            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
-            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
-            assert len(asked) == 1
-            store._retry_at = 0.0
-            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
-            assert len(asked) == 2
-
-    run(scenario())
+    async with redis_store(f"redis://127.0.0.1:{servers.free_port()}") as store:
+        assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
+        assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
+        assert len(asked) == 1
+        store._retry_at = 0.0
+        assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
+        assert len(asked) == 2
 
 
 def counted(ask, calls):
@@ -311,122 +301,107 @@ def counted(ask, calls):
 
 
 @needs_redis
-def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
+@async_test
+async def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
     monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
-
-    async def scenario():
-        with servers.redis(tmp_path) as server:
-            store = RedisReplayStore(f"redis://127.0.0.1:{server.port}")
-            assert await store.consume(fresh(NOW + 60), now=NOW) is None
-        assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
-        command = [
-            servers.find_program("redis-server"),
-            "--bind",
-            "127.0.0.1",
-            "--port",
-            str(server.port),
-            "--save",
-            "",
-        ]
-        with servers.started([*command, "--dir", str(tmp_path)], server.port, tmp_path):
-            await until(store, fresh(NOW + 60), None)
-            await store.close()
-
-    run(scenario())
-
-
-@needs_redis
-def test_a_closed_idle_connection_is_replaced(url, fresh):
-    async def scenario():
-        async with redis_store(url) as store, Redis.from_url(url) as client:
-            # Two at store have a connection each.
-            assert await asyncio.gather(*(store.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
-            assert len(await client.client_list()) == 3
-            await client.client_kill_filter(_type="normal", skipme=True)
-            assert len(await client.client_list()) == 1
-            assert await asyncio.gather(*(store.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
-
-    run(scenario())
-
-
-@needs_redis
-def test_a_hanging_redis_times_out_and_late_replies_are_dropped(redis_server, url, fresh, monkeypatch):
-    monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
-
-    async def scenario():
-        used = fresh(NOW + 60)
-        late = [fresh(NOW + 60) for _ in range(4)]
-        async with redis_store(url, timeout=0.2) as store:
-            assert await store.consume(used, now=NOW) is None
-            os.kill(redis_server.process.pid, signal.SIGSTOP)
-            try:
-                assert await asyncio.gather(*(store.consume(token, now=NOW) for token in late)) == ["tokens"] * 4
-            finally:
-                os.kill(redis_server.process.pid, signal.SIGCONT)
-            await until(store, used, "token_replayed")
-            for _ in range(50):
-                answers = await asyncio.gather(store.consume(fresh(NOW + 60), now=NOW), store.consume(used, now=NOW))
-                assert answers == [None, "token_replayed"]
-
-    run(scenario())
-
-
-@needs_redis
-def test_a_full_redis_refuses(url, fresh, monkeypatch):
-    monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
-
-    async def scenario():
-        async with redis_store(url) as store, Redis.from_url(url) as client:
-            await client.config_set("maxmemory", 1)
-            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
-            await client.config_set("maxmemory", 0)
-            assert await store.consume(fresh(NOW + 60), now=NOW) is None
-
-    run(scenario())
-
-
-@needs_redis
-def test_a_cancelled_request_still_consumes_the_token(redis_server, url, fresh):
-    async def scenario():
-        first, gone = fresh(NOW + 60), fresh(NOW + 60)
-        async with redis_store(url, timeout=PATIENCE) as store:
-            assert await store.consume(first, now=NOW) is None
-            os.kill(redis_server.process.pid, signal.SIGSTOP)
-            try:
-                going = asyncio.ensure_future(store.consume(gone, now=NOW))
-                await asyncio.sleep(0.05)
-                going.cancel()
-                await asyncio.wait([going])
-            finally:
-                os.kill(redis_server.process.pid, signal.SIGCONT)
-            assert going.cancelled()
-            assert [await store.consume(token, now=NOW) for token in (gone, fresh(NOW + 60))] == [
-                "token_replayed",
-                None,
-            ]
-            async with Redis.from_url(url) as client:
-                # This one, the first, and the second that was opened while the first still waited for its answer; and
-                # the check whether the server listens.
-                assert (await client.info("stats"))["total_connections_received"] <= 4
-                assert len(await client.client_list()) == 3
-
-    run(scenario())
-
-
-@needs_redis
-def test_close_waits_for_pending_requests(url, fresh):
-    async def scenario():
-        token = fresh(NOW + 60)
-        store = RedisReplayStore(url)
-        going = asyncio.ensure_future(store.consume(token, now=NOW))
-        await asyncio.sleep(0)
-        going.cancel()
+    with servers.redis(tmp_path) as server:
+        store = RedisReplayStore(f"redis://127.0.0.1:{server.port}")
+        assert await store.consume(fresh(NOW + 60), now=NOW) is None
+    assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
+    command = [
+        servers.find_program("redis-server"),
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        str(server.port),
+        "--save",
+        "",
+    ]
+    with servers.started([*command, "--dir", str(tmp_path)], server.port, tmp_path):
+        await until(store, fresh(NOW + 60), None)
         await store.close()
-        assert store._pending == set()
-        async with redis_store(url) as later:
-            assert await later.consume(token, now=NOW) == "token_replayed"
 
-    run(scenario())
+
+@needs_redis
+@async_test
+async def test_a_closed_idle_connection_is_replaced(url, fresh):
+    async with redis_store(url) as store, Redis.from_url(url) as client:
+        # Two at store have a connection each.
+        assert await asyncio.gather(*(store.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+        assert len(await client.client_list()) == 3
+        await client.client_kill_filter(_type="normal", skipme=True)
+        assert len(await client.client_list()) == 1
+        assert await asyncio.gather(*(store.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+
+
+@needs_redis
+@async_test
+async def test_a_hanging_redis_times_out_and_late_replies_are_dropped(redis_server, url, fresh, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
+    used = fresh(NOW + 60)
+    late = [fresh(NOW + 60) for _ in range(4)]
+    async with redis_store(url, timeout=0.2) as store:
+        assert await store.consume(used, now=NOW) is None
+        os.kill(redis_server.process.pid, signal.SIGSTOP)
+        try:
+            assert await asyncio.gather(*(store.consume(token, now=NOW) for token in late)) == ["tokens"] * 4
+        finally:
+            os.kill(redis_server.process.pid, signal.SIGCONT)
+        await until(store, used, "token_replayed")
+        for _ in range(50):
+            answers = await asyncio.gather(store.consume(fresh(NOW + 60), now=NOW), store.consume(used, now=NOW))
+            assert answers == [None, "token_replayed"]
+
+
+@needs_redis
+@async_test
+async def test_a_full_redis_refuses(url, fresh, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
+    async with redis_store(url) as store, Redis.from_url(url) as client:
+        await client.config_set("maxmemory", 1)
+        assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
+        await client.config_set("maxmemory", 0)
+        assert await store.consume(fresh(NOW + 60), now=NOW) is None
+
+
+@needs_redis
+@async_test
+async def test_a_cancelled_request_still_consumes_the_token(redis_server, url, fresh):
+    first, gone = fresh(NOW + 60), fresh(NOW + 60)
+    async with redis_store(url, timeout=PATIENCE) as store:
+        assert await store.consume(first, now=NOW) is None
+        os.kill(redis_server.process.pid, signal.SIGSTOP)
+        try:
+            going = asyncio.ensure_future(store.consume(gone, now=NOW))
+            await asyncio.sleep(0.05)
+            going.cancel()
+            await asyncio.wait([going])
+        finally:
+            os.kill(redis_server.process.pid, signal.SIGCONT)
+        assert going.cancelled()
+        assert [await store.consume(token, now=NOW) for token in (gone, fresh(NOW + 60))] == [
+            "token_replayed",
+            None,
+        ]
+        async with Redis.from_url(url) as client:
+            # This one, the first, and the second that was opened while the first still waited for its answer; and
+            # the check whether the server listens.
+            assert (await client.info("stats"))["total_connections_received"] <= 4
+            assert len(await client.client_list()) == 3
+
+
+@needs_redis
+@async_test
+async def test_close_waits_for_pending_requests(url, fresh):
+    token = fresh(NOW + 60)
+    store = RedisReplayStore(url)
+    going = asyncio.ensure_future(store.consume(token, now=NOW))
+    await asyncio.sleep(0)
+    going.cancel()
+    await store.close()
+    assert store._pending == set()
+    async with redis_store(url) as later:
+        assert await later.consume(token, now=NOW) == "token_replayed"
 
 
 class Relay:
@@ -466,31 +441,27 @@ async def relay(port, answer):
 
 
 @needs_redis
-def test_a_lost_reply_is_not_retried(redis_server, fresh):
-    async def scenario():
-        async def cut(asked, said):
-            return None if b"SET\r\n" in asked else said
+@async_test
+async def test_a_lost_reply_is_not_retried(redis_server, fresh):
+    async def cut(asked, said):
+        return None if b"SET\r\n" in asked else said
 
-        async with relay(redis_server.port, cut) as (running, url), redis_store(url) as store:
-            # Redis has stored it: a retry would report the token as replayed.
-            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
-            assert running.asked.count(b"headgate:token:") == 1
-
-    run(scenario())
+    async with relay(redis_server.port, cut) as (running, url), redis_store(url) as store:
+        # Redis has stored it: a retry would report the token as replayed.
+        assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
+        assert running.asked.count(b"headgate:token:") == 1
 
 
 @needs_redis
-def test_the_timeout_includes_connecting(redis_server, fresh):
-    async def scenario():
-        async def slow(asked, said):
-            await asyncio.sleep(0.15)
-            return said
+@async_test
+async def test_the_timeout_includes_connecting(redis_server, fresh):
+    async def slow(asked, said):
+        await asyncio.sleep(0.15)
+        return said
 
-        # Selecting the database comes first, and each reply alone is in time.
-        async with relay(redis_server.port, slow) as (_, url), redis_store(f"{url}/1", timeout=0.2) as store:
-            assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
-
-    run(scenario())
+    # Selecting the database comes first, and each reply alone is in time.
+    async with relay(redis_server.port, slow) as (_, url), redis_store(f"{url}/1", timeout=0.2) as store:
+        assert await store.consume(fresh(NOW + 60), now=NOW) == "tokens"
 
 
 def test_the_protocol_version_is_fixed():

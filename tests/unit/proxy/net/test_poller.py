@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from headgate.proxy.net.poller import READ, WRITE, EpollPoller, LoopPoller, Poller, new_poller
+from tests.e2e.http2_client import async_test
 
 KINDS = [
     LoopPoller,
@@ -151,35 +152,31 @@ def test_a_pollable_may_drop_another_that_is_ready(kind: type[Poller]) -> None:
     trying(kind, check)
 
 
-def test_an_exception_is_reported_and_others_are_served(kind: type[Poller]) -> None:
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        reported: list[dict] = []
-        loop.set_exception_handler(lambda _, context: reported.append(context))
-        poll = kind()
-        with pair() as (one, other), pair() as (third, fourth):
+@async_test
+async def test_an_exception_is_reported_and_others_are_served(kind: type[Poller]) -> None:
+    loop = asyncio.get_running_loop()
+    reported: list[dict] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    poll = kind()
+    with pair() as (one, other), pair() as (third, fourth):
 
-            def fail() -> None:
-                poll.unregister(one.fileno())
-                raise ZeroDivisionError
+        def fail() -> None:
+            poll.unregister(one.fileno())
+            raise ZeroDivisionError
 
-            told = Told(lambda: third.recv(1))
-            poll.register(one.fileno(), READ, Told(fail))
-            poll.register(third.fileno(), READ, told)
-            other.send(b"x")
-            fourth.send(b"x")
-            await turns()
-            assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
-            assert told.events == [READ]
-            poll.close()
-
-    asyncio.run(run())
-
-
-def test_epoll_is_preferred(kind: type[Poller]) -> None:
-    async def run() -> None:
-        poll = new_poller()
-        assert type(poll) is (EpollPoller if hasattr(select, "epoll") else LoopPoller)
+        told = Told(lambda: third.recv(1))
+        poll.register(one.fileno(), READ, Told(fail))
+        poll.register(third.fileno(), READ, told)
+        other.send(b"x")
+        fourth.send(b"x")
+        await turns()
+        assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+        assert told.events == [READ]
         poll.close()
 
-    asyncio.run(run())
+
+@async_test
+async def test_epoll_is_preferred(kind: type[Poller]) -> None:
+    poll = new_poller()
+    assert type(poll) is (EpollPoller if hasattr(select, "epoll") else LoopPoller)
+    poll.close()
