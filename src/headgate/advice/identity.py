@@ -32,17 +32,16 @@ class AgentIdentity(tuple[str, ...]):
                     f"the agent identity {names!r} must be one name or a list of names, such as ['ExampleBot', '*']"
                 )
             names = [names, EVERY_AGENT]
+        if not isinstance(names, Iterable):
+            raise ConfigurationError(
+                f"the agent identity must be a brand name such as 'ExampleBot', or a list of names, got {names!r:.80}"
+            )
         identity = super().__new__(cls, names)
         for name in identity:
-            if not isinstance(name, str):
-                raise ConfigurationError(f"the agent identity {_shown(identity)} must contain texts, got {name!r}")
-            if not name.strip():
-                raise ConfigurationError(f"the agent identity {_shown(identity)} contains an empty name")
-            if any(character < " " or character == "\x7f" for character in name):
-                raise ConfigurationError(f"the agent identity {_shown(identity)} contains a control character")
+            _check_name(name, identity)
         if len(identity) < 2 or identity[-1] != EVERY_AGENT:
             raise ConfigurationError(
-                f"the agent identity {_shown(identity)} must be a brand name, other names if any, and '*' at the end,"
+                f"the agent identity {list(identity)!r} must be a brand name, other names if any, and '*' at the end,"
                 " such as ['ExampleBot', '*']"
             )
         return identity
@@ -58,5 +57,16 @@ class AgentIdentity(tuple[str, ...]):
         return self[0]
 
 
-def _shown(identity: tuple[object, ...]) -> str:
-    return repr(list(identity))
+def _check_name(name: object, identity: tuple[object, ...]) -> None:
+    shown = repr(list(identity))
+    if not isinstance(name, str):
+        raise ConfigurationError(f"the agent identity {shown} must contain texts, got {name!r}")
+    if not name.strip():
+        raise ConfigurationError(f"the agent identity {shown} contains an empty name")
+    if any(character < " " or character == "\x7f" for character in name):
+        raise ConfigurationError(f"the agent identity {shown} contains a control character")
+    if "://" in name or ("/" in name and " " in name):
+        raise ConfigurationError(
+            f"the agent identity {shown} contains a URL or a User-Agent field; expected a brand name"
+            " alone, such as 'ExampleBot'"
+        )

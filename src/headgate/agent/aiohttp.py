@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_task
-from headgate.agent.courtesy import Courtesy
+from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception
 from headgate.errors import MissingExtra, NoContact
 
@@ -39,7 +39,7 @@ class Middleware:
     """
 
     def __init__(self, courtesy: Courtesy, *, interactive: bool = False) -> None:
-        self._courtesy = courtesy
+        self._courtesy = check_courtesy(courtesy)
         self._interactive = interactive
 
     async def __call__(

@@ -92,14 +92,17 @@ class Courtesy:
             on_retry=on_retry,
             on_advice=on_advice,
         )
+        _check_sources(clock, draw, tls)
         if throttle is None:
-            throttle = Throttle(policy or Policy(), draw=draw, retry_budget=retry_budget, coalesce=coalesce)
-        elif policy not in {None, throttle.policy} or retry_budget is not None or coalesce:
-            raise ConfigurationError("policy, retry_budget and coalesce belong to the throttle; pass them to that")
+            policy = Policy() if policy is None else policy
+            throttle = Throttle(policy, draw=draw, retry_budget=retry_budget, coalesce=coalesce)
+        else:
+            _check_throttle(throttle, policy, has_options=retry_budget is not None or coalesce)
+        self._identity = None if identity is None else AgentIdentity(identity)
         self._state = state = CourtesyState(
             settings,
             throttle,
-            None if identity is None else AgentIdentity(identity),
+            self._identity,
             start_fetch=in_thread(partial(_fetch, tls=tls)),
             clock=clock,
             draw=draw,
@@ -120,6 +123,16 @@ class Courtesy:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        identity = None if self._identity is None else list(self._identity)
+        return f"<Courtesy identity={identity!r} max_delay={self.max_delay:g} retry={self.retry}>"
 
     def attempt(
         self,
@@ -166,11 +179,13 @@ class Courtesy:
 
     def known_advice(self, url: str) -> Advice | None:
         """Return the advice of the origin of `url`; None if it is not known or no longer fresh."""
+        _check_text(url)
         advice, origin = self._state.advice, serialised_origin(url)
         return None if advice is None or origin is None else advice.known(origin, now=self.clock())
 
     def explain(self, url: str) -> Explanation:
         """Return what the throttle knows of `url`, and why it is held or free."""
+        _check_text(url)
         return self._state.explain(url)
 
     @contextmanager
@@ -189,6 +204,7 @@ class Courtesy:
 
     def malformed_body(self, url: str, status: int) -> None:
         """Record that the body of a response which was received is malformed."""
+        _check_text(url)
         with self._state.lock:
             self.throttle.malformed_body(url, status, now=self.clock())
 
@@ -203,7 +219,7 @@ class Courtesy:
 
     def _release(self, url: str, *, interactive: bool) -> Generator[FetchWait | float, None, None]:
         """Yield what to wait for, and then the release time."""
-        state, origin = self._state, serialised_origin(url) or ""
+        state, origin = self._state, _http_origin(url)
         interactive = interactive or _INTERACTIVE.get()
         left = state.max_advice_delay
         while True:
@@ -222,6 +238,46 @@ class Courtesy:
                 wait = FetchWait(advice.finished, min(left, advice.until - now))
                 left -= wait.seconds
                 yield wait
+
+
+def _http_origin(url: str) -> str:
+    _check_text(url)
+    origin = serialised_origin(url)
+    if origin is None or not origin.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{url[:200]!r} is not an http or https URL such as 'https://example.com/'")
+    return origin
+
+
+def _check_text(url: object) -> None:
+    if not isinstance(url, str):
+        raise ConfigurationError(f"expected a URL such as 'https://example.com/', got {url!r:.80}")
+
+
+def _check_sources(clock: object, draw: object, tls: object) -> None:
+    """Raise `ConfigurationError` for sources of time, chance and trust that cannot be used."""
+    for name, function, returned in (("clock", clock, "seconds since 1970"), ("draw", draw, "a number from [0, 1)")):
+        if not callable(function):
+            raise ConfigurationError(f"{name} must be a function that returns {returned}, got {function!r:.80}")
+    if tls is not None:
+        from ssl import SSLContext
+
+        if not isinstance(tls, SSLContext):
+            raise ConfigurationError(f"tls must be an ssl.SSLContext, got {tls!r:.80}")
+
+
+def _check_throttle(throttle: object, policy: Policy | None, *, has_options: bool) -> None:
+    """Raise `ConfigurationError` unless this is a throttle, and given without options of its own."""
+    if not isinstance(throttle, Throttle):
+        raise ConfigurationError(f"throttle must be a Throttle or a SharedThrottle, got {throttle!r:.80}")
+    if policy not in (None, throttle.policy) or has_options:
+        raise ConfigurationError("policy, retry_budget and coalesce belong to the throttle; pass them to that")
+
+
+def check_courtesy(courtesy: object) -> Courtesy:
+    """Return `courtesy`; raises `ConfigurationError` if it is something else."""
+    if not isinstance(courtesy, Courtesy):
+        raise ConfigurationError(f"expected a Courtesy, such as Courtesy('ExampleBot'), got {courtesy!r:.80}")
+    return courtesy
 
 
 def _fetch(request: AdviceRequest, *, tls: "SSLContext | None") -> AdviceResponse:

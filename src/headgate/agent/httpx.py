@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headgate.agent import httpx_library
 from headgate.agent.advice_client import StartFetch, in_task, in_thread
 from headgate.agent.attempt import Attempt
-from headgate.agent.courtesy import Courtesy
+from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.httpx_library import ADVICE_EXTENSION, fetch_through, fetch_through_async, library_of
 from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, is_interactive
 from headgate.errors import NoContact
@@ -37,7 +37,7 @@ class _Polite:
     """The library's transport class to use if no transport is given."""
 
     def __init__(self, courtesy: Courtesy, inner: Any = None) -> None:
-        self._courtesy = courtesy
+        self._courtesy = check_courtesy(courtesy)
         self._inner = inner
         self._start_fetch: StartFetch | None = None
         self._is_closed = False

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_thread
-from headgate.agent.courtesy import Courtesy
+from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception, chunks_of, is_interactive
 from headgate.errors import ConfigurationError, MissingExtra, NoContact
 from headgate.fetch.local_errors import is_refused_by_proxy
@@ -56,7 +56,7 @@ class Adapter(HTTPAdapter):
     def __init__(self, courtesy: Courtesy, inner: BaseAdapter | None = None, **options: Any) -> None:
         if inner is not None and options:
             raise ConfigurationError(f"{', '.join(options)}: the inner adapter is the one that sends; give it that")
-        self._courtesy = courtesy
+        self._courtesy = check_courtesy(courtesy)
         self._inner = inner
         super().__init__(**options)
         if self.max_retries.status_forcelist:

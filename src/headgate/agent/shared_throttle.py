@@ -59,6 +59,7 @@ class SharedThrottle(Throttle):
         retry_budget: int | None = None,
         coalesce: bool = False,
     ) -> None:
+        Policy.check(policy)  # the store is created before the throttle
         self._shared = SqliteStore(path, policy, max_targets=max_targets, max_opt_outs=max_opt_outs)
         super().__init__(
             policy,

@@ -15,7 +15,7 @@ from urllib.request import BaseHandler, Request
 
 from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_thread
-from headgate.agent.courtesy import Courtesy
+from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import AdviceReception, chunks_of, is_interactive
 from headgate.errors import NoContact
 from headgate.fetch.local_errors import is_refused_by_proxy
@@ -47,7 +47,7 @@ class Handler(BaseHandler):
     """Its place: proxies have 100, and handlers that open connections 500."""
 
     def __init__(self, courtesy: Courtesy) -> None:
-        self._courtesy = courtesy
+        self._courtesy = check_courtesy(courtesy)
         self._start_fetch = in_thread(lambda advice: fetch_with(self.parent, advice))
 
     def http_open(self, request: Request) -> Any:

@@ -37,6 +37,12 @@ class Policy:
     lower_case_path: bool = False
     """Whether paths that differ only in case are the same target."""
 
+    @classmethod
+    def check(cls, policy: object) -> None:
+        """Raise `ConfigurationError` for what is not a policy, such as the name of one."""
+        if not isinstance(policy, cls):
+            raise ConfigurationError(f"policy must be a Policy, such as Policy.chromium(), got {policy!r:.80}")
+
     def __post_init__(self) -> None:
         # A policy must be hashable and must not change; a set literal is mutable.
         object.__setattr__(self, "failure_statuses", frozenset(self.failure_statuses))

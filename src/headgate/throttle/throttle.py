@@ -135,7 +135,8 @@ class Throttle:
         coalesce: bool = False,
         store: Store | None = None,
     ) -> None:
-        if retry_budget is not None and retry_budget < 0:
+        Policy.check(policy)
+        if retry_budget is not None and (type(retry_budget) is not int or retry_budget < 0):
             raise ConfigurationError(f"retry_budget must be a non-negative number of retries, got {retry_budget!r}")
         self.policy = policy
         """The backoff policy in force."""

@@ -33,6 +33,8 @@ INVALID = [
     [], ["*"], ["ExampleBot"], ["*", "ExampleBot"], ["ExampleBot", "prefetch-proxy"], ["ExampleBot", "* "],
     ["", "*"], [" ", "*"], ["ExampleBot", "", "*"], [None, "*"], [b"ExampleBot", "*"],
     ["Example\nBot", "*"], ["Example\r\nX: y", "*"], ["Example\x00", "*"], ["\x7f", "*"], ["\tExampleBot", "*"],
+    3, b"ExampleBot", "https://example.com", ["ExampleBot", "http://127.0.0.1:8080", "*"],
+    "ExampleBot/1.0 (+https://example.com/bot)", "Mozilla/5.0 (compatible; ExampleBot)",
     "ExampleBot,*", "ExampleBot,prefetch-proxy,*", "", " ", "Example\nBot",
 ]  # fmt: skip
 

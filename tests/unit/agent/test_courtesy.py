@@ -7,12 +7,17 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from functools import partial
 
 import pytest
 import trio
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.agent import Courtesy, Hold, NoContact, Retry
+from headgate.agent.aiohttp import Middleware
+from headgate.agent.httpx import AsyncTransport, Transport
+from headgate.agent.requests import Adapter
+from headgate.agent.urllib import Handler
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP, NEVER
 from headgate.throttle import Policy, Throttle
@@ -25,6 +30,18 @@ URL = "https://example.com/path"
     [
         ({"max_delay": -1}, "max_delay must be a non-negative number of seconds, got -1"),
         ({"max_delay": float("nan")}, "max_delay must be a non-negative number of seconds, got nan"),
+        ({"max_delay": "5"}, "max_delay must be a non-negative number of seconds, got '5'"),
+        ({"max_delay": True}, "max_delay must be a non-negative number of seconds, got True"),
+        ({"retry_budget": "5"}, "retry_budget must be a non-negative number of retries, got '5'"),
+        ({"policy": "chromium"}, "policy must be a Policy, such as Policy.chromium(), got 'chromium'"),
+        ({"throttle": Policy()}, "throttle must be a Throttle or a SharedThrottle, got Policy("),
+        ({"on_hold": 3}, "on_hold must be a function of one argument, got 3"),
+        ({"on_retry": "log"}, "on_retry must be a function of one argument, got 'log'"),
+        ({"on_advice": {}}, "on_advice must be a function of one argument, got {}"),
+        ({"tls": True}, "tls must be an ssl.SSLContext, got True"),
+        ({"clock": 3}, "clock must be a function that returns seconds since 1970, got 3"),
+        ({"draw": 0.5}, "draw must be a function that returns a number from [0, 1), got 0.5"),
+        ({"identity": 3}, "the agent identity must be a brand name such as 'ExampleBot', or a list of names, got 3"),
         ({"retry": -1}, "retry must be a non-negative number of retries, got -1"),
         ({"retry": 1.5}, "retry must be a non-negative number of retries, got 1.5"),
         ({"retry": True}, "retry must be a non-negative number of retries, got True"),
@@ -37,6 +54,12 @@ URL = "https://example.com/path"
 def test_invalid_arguments_are_refused(options, said):
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         Courtesy(**options)
+
+
+def test_transports_without_a_courtesy_are_refused():
+    for transport in (Transport, AsyncTransport, Adapter, Middleware, Handler):
+        with pytest.raises(ConfigurationError, match=r"expected a Courtesy, such as .*, got 'ExampleBot'"):
+            transport("ExampleBot")
 
 
 def test_the_policy_is_the_throttle_s():
@@ -227,8 +250,39 @@ def test_release_sends_nothing_and_counts_nothing():
     assert courtesy.release(QUERY_URL) == NOW + 0.98
     assert courtesy.release(QUERY_URL, interactive=True) == ASAP
     assert courtesy.release("https://example.com/other") == ASAP
-    assert courtesy.release("mailto:someone@example.com") == ASAP
     assert courtesy.explain(QUERY_URL).failures == 3
+
+
+@pytest.mark.parametrize("release", [Courtesy.release, release_async])
+def test_release_needs_an_absolute_http_url(release):
+    for url in ("example.com", "/path", "", "mailto:someone@example.com", "ftp://example.com/", "https://"):
+        with pytest.raises(ConfigurationError, match=f"^{url!r} is not an http or https URL such as"):
+            release(make(), url)
+
+
+def test_methods_that_take_a_url_refuse_other_types():
+    courtesy = make()
+    malformed_body = partial(courtesy.malformed_body, status=200)
+    for method in (courtesy.release, courtesy.explain, courtesy.known_advice, malformed_body):
+        for url in (None, 3, QUERY_URL.encode()):
+            with pytest.raises(ConfigurationError, match=r"expected a URL such as 'https://example.com/', got "):
+                method(url)
+
+
+def test_courtesy_is_an_asynchronous_context_manager():
+    async def use() -> None:
+        async with make() as courtesy:
+            assert courtesy.attempt("GET", QUERY_URL).wait() is None
+        with pytest.raises(RuntimeError, match="closed"):
+            courtesy.attempt("GET", QUERY_URL).wait()
+
+    asyncio.run(use())
+
+
+def test_repr_shows_identity_and_limits():
+    assert repr(Courtesy()) == "<Courtesy identity=None max_delay=0 retry=0>"
+    shown = "<Courtesy identity=['ExampleBot', '*'] max_delay=5 retry=2>"
+    assert repr(Courtesy("ExampleBot", retry=2)) == shown
 
 
 def test_release_fetches_no_advice_during_a_hold():

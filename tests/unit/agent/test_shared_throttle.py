@@ -64,6 +64,13 @@ def refused(path, **settings):
     return str(refusal.value)
 
 
+def test_name_of_a_policy_is_refused(tmp_path):
+    assert (
+        refused(tmp_path / "x", policy="chromium")
+        == "policy must be a Policy, such as Policy.chromium(), got 'chromium'"
+    )
+
+
 def elsewhere(path, limit):
     """Make a throttle in a process under a limit; return what it said."""
     script = (

@@ -496,9 +496,10 @@ class TestRetryBudget:
         succeed(throttle, "http://localhost/", 10)
         assert throttle.spend_retry("http://localhost/")
 
-    def test_negative_budget_is_refused(self):
-        with pytest.raises(ConfigurationError, match=r"^retry_budget must be .*, got -1$"):
-            Throttle(retry_budget=-1)
+    def test_invalid_budget_is_refused(self):
+        for budget in (-1, 1.5, "1", True):
+            with pytest.raises(ConfigurationError, match=f"^retry_budget must be .*, got {budget!r}$"):
+                Throttle(retry_budget=budget)
 
     def test_url_without_a_target_has_no_budget(self):
         assert throttled(retry_budget=0).spend_retry("/x")
