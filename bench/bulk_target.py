@@ -1,6 +1,6 @@
-"""A target that sends or takes as many bytes as it is asked for: `python -m bench.bulk_target PORT`.
+"""A target that sends or receives bytes: `python -m bench.bulk_target PORT`.
 
-It is asked in one line: `down N` has it send N bytes, `up N` take N bytes and answer with a line that tells their hash.
+For a line `down N` of the client the target sends N bytes, for `up N` it receives N bytes and responds with their hash.
 """
 
 import hashlib
@@ -10,13 +10,13 @@ import socket
 import sys
 
 BLOCK = b"".join(hashlib.sha256(number.to_bytes(4)).digest() for number in range(1 << 15))
-"""A mebibyte, of which all that is sent is made."""
+"""A mebibyte; all data repeats it."""
 LONGEST_HASHED = 1 << 26
-"""Bytes beyond which hashing would be most of what is measured: those are only counted."""
+"""Bytes of the longest transfer that is hashed: for longer ones, hashing would be most of what is measured."""
 
 
 def digest(count: int) -> str:
-    """Give the hash of the first `count` bytes that are sent; of none, when they are too many to hash."""
+    """Return the hash of the first `count` bytes that are sent; of no bytes, if they are too many to hash."""
     made = hashlib.sha256()
     for start in range(0, count if count <= LONGEST_HASHED else 0, len(BLOCK)):
         made.update(BLOCK[: count - start])
@@ -50,11 +50,11 @@ def serve(sock: socket.socket) -> None:
             if is_hashed:
                 made.update(buffer[:got])
         sock.sendall(made.hexdigest().encode() + b"\n")
-    sock.recv(1)  # the end is the client's to say
+    sock.recv(1)  # the client closes
 
 
 def main(port: int) -> None:
-    """Serve for ever, each connection in a process of its own."""
+    """Serve until killed, each connection in a process of its own."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.create_server(("127.0.0.1", port)) as listener:
         while True:

@@ -21,7 +21,7 @@ class Echo(asyncio.Protocol):
 
 
 async def main(port: int) -> None:
-    """Serve for ever."""
+    """Serve until killed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", port, backlog=4096)

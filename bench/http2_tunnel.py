@@ -1,4 +1,4 @@
-"""A client's tunnel through an HTTP/2 proxy, fast enough not to be what is measured: DATA moves past any library."""
+"""A client's tunnel through an HTTP/2 proxy, which reads and writes DATA frames itself: a library would be too slow."""
 
 import contextlib
 import select
@@ -9,38 +9,38 @@ from collections.abc import Iterator
 import h2.connection
 import h2.settings
 
-WIDEST = (1 << 31) - 1
+MAX_WINDOW = (1 << 31) - 1
 PAYLOAD = 1 << 14
-MOST_AT_ONCE = 16 * PAYLOAD
+MAX_SEND_SIZE = 16 * PAYLOAD
 HEADER = struct.Struct(">HBBBL")
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 7, 8
 
 
 class Http2Tunnel:
-    """The one stream of an HTTP/2 connection, on a TLS socket that has agreed on h2. Raises `ConnectionError`."""
+    """The one stream of an HTTP/2 connection, on a TLS socket with h2 selected. Raises `ConnectionError`."""
 
     def __init__(self, sock: ssl.SSLSocket, authority: str) -> None:
         self.sock = sock
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._buffer = memoryview(bytearray(1 << 18))
-        self._outbox = memoryview(bytearray(MOST_AT_ONCE // PAYLOAD * (9 + PAYLOAD)))
-        self._frame = bytearray()  # a frame that is not DATA, or a header, as far as it has come
+        self._outbox = memoryview(bytearray(MAX_SEND_SIZE // PAYLOAD * (9 + PAYLOAD)))
+        self._frame = bytearray()  # an incomplete header, or frame that is not DATA
         self._missing = 0  # bytes of DATA to come
         self._window = self._stream_window = self._first = 65_535
         self._status = 0
-        self._talk = h2.connection.H2Connection()
-        self._talk.initiate_connection()
-        self._talk.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: WIDEST})
-        self._talk.increment_flow_control_window(WIDEST - 65_535)
-        self._talk.send_headers(1, [(":method", "CONNECT"), (":authority", authority)])
-        sock.sendall(self._talk.data_to_send())
+        self._connection = h2.connection.H2Connection()
+        self._connection.initiate_connection()
+        self._connection.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: MAX_WINDOW})
+        self._connection.increment_flow_control_window(MAX_WINDOW - 65_535)
+        self._connection.send_headers(1, [(":method", "CONNECT"), (":authority", authority)])
+        sock.sendall(self._connection.data_to_send())
         while not self._status:
             for _ in self.read():
-                raise ConnectionError("DATA before the answer")
+                raise ConnectionError("DATA before the response")
 
     def read(self) -> Iterator[memoryview]:
-        """Read once; yield the pieces of DATA that came."""
+        """Read once; yield the pieces of DATA that were received."""
         count = self.sock.recv_into(self._buffer)
         if not count:
             raise ConnectionError("the proxy has closed the connection")
@@ -57,11 +57,11 @@ class Http2Tunnel:
             piece = piece[taken:]
 
     def send(self, payload: memoryview) -> int:
-        """Send as much as the windows allow, at least one byte; returns how much."""
+        """Send as much as the windows allow, at least one byte; return how much."""
         while self._window <= 0 or self._stream_window <= 0 or self._has_input():
             for _ in self.read():
-                raise ConnectionError("DATA while nothing was asked for")
-        count = min(len(payload), self._window, self._stream_window, MOST_AT_ONCE)
+                raise ConnectionError("DATA that was not requested")
+        count = min(len(payload), self._window, self._stream_window, MAX_SEND_SIZE)
         room, end = self._outbox, 0
         for start in range(0, count, PAYLOAD):
             length = min(PAYLOAD, count - start)
@@ -74,7 +74,7 @@ class Http2Tunnel:
         return count
 
     def close(self) -> None:
-        """End the stream and the connection, as a browser that has no more to ask."""
+        """End the stream and the connection."""
         with contextlib.suppress(OSError):
             self.sock.sendall(HEADER.pack(0, 0, DATA, 1, 1))
         self.sock.close()
@@ -92,12 +92,12 @@ class Http2Tunnel:
         if frame[3] == DATA:
             self._missing = int.from_bytes(frame[:3])
         else:
-            self._hear(frame[3], frame[4], int.from_bytes(frame[5:9]), bytes(frame[9:]))
+            self._handle_frame(frame[3], frame[4], int.from_bytes(frame[5:9]), bytes(frame[9:]))
         frame.clear()
 
-    def _hear(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+    def _handle_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == HEADERS:
-            fields = dict(self._talk.decoder.decode(payload))
+            fields = dict(self._connection.decoder.decode(payload))
             self._status = int(fields[":status"])  # type: ignore[index]  # the decoder's types are those of raw=True
             if self._status != 200:
                 raise ConnectionError(f"the answer is {self._status}")

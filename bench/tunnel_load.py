@@ -34,7 +34,7 @@ class Tunnel(Protocol):
     """A tunnel, or a direct connection."""
 
     def read(self) -> Iterator[memoryview]:
-        """Read once; yield what came, valid until the next read."""
+        """Read once; yield what was received, valid until the next read."""
 
     def send(self, payload: memoryview) -> int:
         """Send some of it, at least one byte; returns how much."""
@@ -96,78 +96,78 @@ def tunnel(protocol: str, proxy: int, target: int) -> Tunnel:
     return PlainTunnel(inside)
 
 
-def send_all(through: Tunnel, payload: bytes) -> None:
-    """Send a little."""
+def send_all(opened: Tunnel, payload: bytes) -> None:
+    """Send all of a short payload."""
     rest = memoryview(payload)
     while rest:
-        rest = rest[through.send(rest) :]
+        rest = rest[opened.send(rest) :]
 
 
 def down(protocol: str, proxy: int, target: int, amount: int) -> str:
     """Receive so many bytes."""
-    through = tunnel(protocol, proxy, target)
+    opened = tunnel(protocol, proxy, target)
     made, is_hashed, rest = hashlib.sha256(), amount <= LONGEST_HASHED, amount
-    began = time.perf_counter()
-    send_all(through, b"down %d\n" % amount)
+    start = time.perf_counter()
+    send_all(opened, b"down %d\n" % amount)
     while rest:
-        for piece in through.read():
+        for piece in opened.read():
             rest -= len(piece)
             if is_hashed:
                 made.update(piece)
-    took = time.perf_counter() - began
-    through.close()
-    return f"{took} {made.hexdigest()}"
+    seconds = time.perf_counter() - start
+    opened.close()
+    return f"{seconds} {made.hexdigest()}"
 
 
 def up(protocol: str, proxy: int, target: int, amount: int) -> str:
     """Send so many bytes."""
-    through = tunnel(protocol, proxy, target)
-    began, rest, position = time.perf_counter(), amount, 0
-    send_all(through, b"up %d\n" % amount)
+    opened = tunnel(protocol, proxy, target)
+    start, rest, position = time.perf_counter(), amount, 0
+    send_all(opened, b"up %d\n" % amount)
     while rest:
-        sent = through.send(TWICE[position : position + min(rest, len(BLOCK))])
+        sent = opened.send(TWICE[position : position + min(rest, len(BLOCK))])
         position = (position + sent) % len(BLOCK)
         rest -= sent
-    told = b""
-    while not told.endswith(b"\n"):
-        told += b"".join(through.read())
-    took = time.perf_counter() - began
-    through.close()
-    return f"{took} {told.decode().strip()}"
+    digest = b""
+    while not digest.endswith(b"\n"):
+        digest += b"".join(opened.read())
+    seconds = time.perf_counter() - start
+    opened.close()
+    return f"{seconds} {digest.decode().strip()}"
 
 
-def echo_once(through: Tunnel) -> None:
+def echo_once(opened: Tunnel) -> None:
     """Send a word, and check that it comes back."""
-    send_all(through, WORD)
+    send_all(opened, WORD)
     answer = b""
     while len(answer) < len(WORD):
-        answer += b"".join(through.read())
+        answer += b"".join(opened.read())
     if answer != WORD:
         raise ConnectionError(f"{answer!r} came back")
 
 
-def opened(protocol: str, proxy: int, target: int, amount: int) -> str:
+def open_many(protocol: str, proxy: int, target: int, amount: int) -> str:
     """Open tunnels and close them."""
 
     def once(_number: int) -> None:
-        through = tunnel(protocol, proxy, target)
-        echo_once(through)
-        through.close()
+        opened = tunnel(protocol, proxy, target)
+        echo_once(opened)
+        opened.close()
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     with ThreadPoolExecutor(CLIENTS) as threads:
         list(threads.map(once, range(amount)))  # raises what any of them raises
-    return str(time.perf_counter() - began)
+    return str(time.perf_counter() - start)
 
 
 def echo(protocol: str, proxy: int, target: int, amount: int) -> str:
     """Measure how long a word takes."""
-    through, times = tunnel(protocol, proxy, target), []
+    opened, times = tunnel(protocol, proxy, target), []
     for _ in range(amount):
-        began = time.perf_counter()
-        echo_once(through)
-        times.append(time.perf_counter() - began)
-    through.close()
+        start = time.perf_counter()
+        echo_once(opened)
+        times.append(time.perf_counter() - start)
+    opened.close()
     return str(median(times) * 1e6)
 
 
@@ -183,7 +183,7 @@ def hold(protocol: str, proxy: int, target: int, amount: int) -> str:
     return "held"
 
 
-WHAT = {"down": down, "up": up, "open": opened, "echo": echo, "hold": hold}
+WHAT = {"down": down, "up": up, "open": open_many, "echo": echo, "hold": hold}
 
 
 def main(protocol: str, what: str, *numbers: str) -> None:

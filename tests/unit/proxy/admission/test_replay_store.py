@@ -222,10 +222,6 @@ async def redis_store(url, **settings):
         await store.close()
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
-
-
 async def until(store, token, answer):
     """Consume a token until the answer is this one."""
     for _ in range(1_000):
