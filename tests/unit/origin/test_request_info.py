@@ -11,38 +11,38 @@ def test_lines_of_one_field_are_joined() -> None:
     assert info.field(b"z") is None
 
 
-@pytest.mark.parametrize(
-    ("value", "hops"),
-    [
-        # RFC 7239, section 4 and 6.1: the examples there.
-        (b'for="_gazonk"', [""]),
-        (b'For="[2001:db8:cafe::17]:4711"', ["2001:db8:cafe::17"]),
-        (b"for=192.0.2.60;proto=http;by=203.0.113.43", ["192.0.2.60"]),
-        (b"for=192.0.2.43, for=198.51.100.17", ["198.51.100.17", "192.0.2.43"]),
-        (b'for="192.0.2.43:47011"', ["192.0.2.43"]),
-        (b"for=unknown", [""]),
-        (b"for=_hidden, for=_SEVKISEK", ["", ""]),
-        # A hop without `for` counts as a hop.
-        (b"for=192.0.2.1, by=203.0.113.43", ["", "192.0.2.1"]),
-        (b"for=192.0.2.1;for=192.0.2.2", [""]),
-        (b"", []),
-        (b" , ,for=192.0.2.1 , ", ["192.0.2.1"]),
-        (b"for=192.0.2.1;", ["192.0.2.1"]),
-        (b'for="192.0.2\\.1"', ["192.0.2.1"]),
-        (b'for=192.0.2.1;x="a, for=9.9.9.9"', ["192.0.2.1"]),
-        # Malformed as a whole: it has no hops.
-        (b'for=9.9.9.9;x=", for=192.0.2.1', []),
-        (b'for=9.9.9.9;x=", for="[2001:db8::1]"', []),
-        (b"for = 192.0.2.1", []),
-        (b"192.0.2.1", []),
-        (b"for=[2001:db8::1]", []),
-        (b'for="\x00"', []),
-        (b"for", []),
-        (b'"', []),
-    ],
-)
-def test_forwarded_is_read_from_its_right_end(value: bytes, hops: list[str]) -> None:
-    assert list(forwarded_hops(value)) == hops
+FORWARDED: list[tuple[bytes, list[str]]] = [
+    # RFC 7239, section 4 and 6.1: the examples there.
+    (b'for="_gazonk"', [""]),
+    (b'For="[2001:db8:cafe::17]:4711"', ["2001:db8:cafe::17"]),
+    (b"for=192.0.2.60;proto=http;by=203.0.113.43", ["192.0.2.60"]),
+    (b"for=192.0.2.43, for=198.51.100.17", ["198.51.100.17", "192.0.2.43"]),
+    (b'for="192.0.2.43:47011"', ["192.0.2.43"]),
+    (b"for=unknown", [""]),
+    (b"for=_hidden, for=_SEVKISEK", ["", ""]),
+    # A hop without `for` counts as a hop.
+    (b"for=192.0.2.1, by=203.0.113.43", ["", "192.0.2.1"]),
+    (b"for=192.0.2.1;for=192.0.2.2", [""]),
+    (b"", []),
+    (b" , ,for=192.0.2.1 , ", ["192.0.2.1"]),
+    (b"for=192.0.2.1;", ["192.0.2.1"]),
+    (b'for="192.0.2\\.1"', ["192.0.2.1"]),
+    (b'for=192.0.2.1;x="a, for=9.9.9.9"', ["192.0.2.1"]),
+    # Malformed as a whole: it has no hops.
+    (b'for=9.9.9.9;x=", for=192.0.2.1', []),
+    (b'for=9.9.9.9;x=", for="[2001:db8::1]"', []),
+    (b"for = 192.0.2.1", []),
+    (b"192.0.2.1", []),
+    (b"for=[2001:db8::1]", []),
+    (b'for="\x00"', []),
+    (b"for", []),
+    (b'"', []),
+]
+
+
+def test_forwarded_is_read_from_its_right_end() -> None:
+    found = [(value, list(forwarded_hops(value))) for value, _ in FORWARDED]
+    assert [row for row in found if row not in FORWARDED] == []
 
 
 @pytest.mark.parametrize(
