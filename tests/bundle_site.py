@@ -107,16 +107,18 @@ class Server:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection's requests until it closes, or the answer did not say how long it is."""
         self.connections += 1
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-                method, path, _ = head[0].split(" ")
-                fields = dict(line.split(": ", 1) for line in head[1:] if line)
-                request = Request(path, {name.lower(): value for name, value in fields.items()}, method)
-                self.requests.append(request)
-                await self.answer(request, writer)
-                await writer.drain()
-        writer.close()
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while True:
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                    method, path, _ = head[0].split(" ")
+                    fields = dict(line.split(": ", 1) for line in head[1:] if line)
+                    request = Request(path, {name.lower(): value for name, value in fields.items()}, method)
+                    self.requests.append(request)
+                    await self.answer(request, writer)
+                    await writer.drain()
+        finally:
+            writer.close()
 
 
 @contextmanager
@@ -135,8 +137,12 @@ def serving(answer: Answer) -> Iterator[Server]:
         ready.set()
         await stop.wait()
         listening.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)  # connections that were accepted just now get their handlers
+        handlers = asyncio.all_tasks() - {asyncio.current_task()}
+        for handler in handlers:
+            handler.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()

@@ -209,19 +209,3 @@ def test_a_list_of_urls_is_fetched_as_the_origin_advises(tmp_path):
         assert (taken.returncode, taken.stderr.count(b"\n")) == (0, 1)
         assert [one.path for one in origin.asked[1:]] == [polite_origin.ADVICE, "/a", "/b"]
         assert all(one.fields["User-Agent"].startswith("ExampleBot headgate/") for one in origin.asked[2:])
-
-
-def test_a_list_of_urls_is_fetched_at_the_pace_of_retry_after(tmp_path):
-    with polite_origin.running() as origin:
-        busy = polite_origin.Answer(503, {"Retry-After": "1"})
-        origin.say("/a", busy, polite_origin.Answer())
-        origin.say("/busy", polite_origin.Answer(429, {"Retry-After": "3600"}))
-        (tmp_path / "urls.txt").write_text(f"{origin.url}/a\n{origin.url}/busy\n{origin.url}/c\n")
-        done = run("create", "--urls", tmp_path / "urls.txt", "--version", "b2", "-o", tmp_path / "out.wbn")
-    assert done.returncode == 1
-    paths = [one.path for one in origin.asked]
-    assert paths == [polite_origin.ADVICE, "/a", "/a", "/busy"]
-    assert f"left out {origin.url}/busy: answered 429".encode() in done.stderr
-    assert f"left out {origin.url}/c: not requested: its origin is busy".encode() in done.stderr
-    listed = run("list", tmp_path / "out.wbn", "--json")
-    assert [json.loads(line)["url"] for line in listed.stdout.splitlines()] == [f"{origin.url}/a"]

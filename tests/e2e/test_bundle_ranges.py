@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from headgate.agent.bundle import BundleTransport, RangeBundle
-from headgate.errors import FetchError, FormatError, NotInBundle, VersionError
+from headgate.errors import FetchError, FormatError, NotInBundle
 from tests.bundle_site import LARGE, SERVED, SITE, Reading, Request, head, honest, make_bundle, serving
 
 BUNDLE = make_bundle()
@@ -149,34 +149,6 @@ def test_an_endless_body_is_an_error(reading, status):
         reading.open(server.url, max_bytes=1 << 20)
 
 
-@pytest.mark.parametrize("claimed", [1 << 40, (1 << 63) - 1, (1 << 64) - 1])
-def test_a_claimed_length_beyond_the_file_is_not_requested(reading, claimed):
-    length = b"\x1b" + claimed.to_bytes(8, "big")
-    sections = b"\x84\x65index" + length + b"\x69responses" + length
-    content = b"\x86\x48\xf0\x9f\x8c\x90\xf0\x9f\x93\xa6\x44b1\0\0\x74https://site.example\x58" + bytes([len(sections)])
-    content += sections + b"\x82\xa0" + bytes(100_000)
-    with serving(honest(content)) as server:
-        with pytest.raises(FormatError, match=r"index.*is cut"):
-            reading.open(server.url)
-        assert all(int(asked.rpartition("-")[2]) < 200_000 for asked in server.ranges)
-
-
-def test_metadata_above_the_limit_is_an_error(reading):
-    content = make_bundle()
-    with (
-        serving(honest(content)) as server,
-        pytest.raises(FetchError, match="the metadata exceeds the limit of 1000 bytes"),
-    ):
-        reading.open(server.url, max_metadata=1000)
-
-
-def test_an_unknown_version_reports_the_fallback_url(reading):
-    content = BUNDLE.replace(b"\x44b1\0\0", b"\x44zz\0\0", 1)
-    with serving(honest(content)) as server, pytest.raises(VersionError) as refused:
-        reading.open(server.url)
-    assert refused.value.fallback_url == f"{SITE}/"
-
-
 def dripping(where: str):
     """A server that sends one byte at a time."""
 
@@ -204,7 +176,7 @@ def test_a_head_sent_byte_by_byte_times_out(reading):
 
 def test_a_silent_server_times_out(reading):
     async def silent(request: Request, writer: asyncio.StreamWriter) -> None:
-        await asyncio.Event().wait()
+        await asyncio.sleep(60)  # a timer that the loop holds: nothing else refers to this task
 
     with serving(silent) as server, pytest.raises(FetchError, match=r"Timeout"):
         reading.open(server.url, timeout=0.2)
