@@ -252,7 +252,8 @@ class Attempt(msgspec.Struct, eq=False):
             raise self._refuse(holder, now)
         wait = FetchWait(pending.finished, min(left, pending.until - now))
         self._waited_for_advice += wait.seconds
-        self._report_hold(holder, now, wait.seconds)
+        # Not reported as a hold: the wait usually ends after milliseconds, and nothing has held the request yet.
+        self._state.log_advice_wait(self._url, self._origin or "", wait.seconds)
         return wait
 
     def _chance(self) -> float:

@@ -53,7 +53,7 @@ class Courtesy:
     returned instead. With `retry_budget`, an origin is sent so many retries, and one more for ten successes. With
     `coalesce`, requests that fail in parallel count as one failure.
 
-    `on_hold` is called with a `Hold` each time that a request waits or is refused, `on_retry` with a `Retry` before one
+    `on_hold` is called with a `Hold` each time that a request is held or refused, `on_retry` with a `Retry` before one
     is sent again, and `on_advice` with the `Advice` that a fetch resulted in: in any thread or task. What a hook raises
     is logged. The logger `headgate.agent` says the same: holds and retries at INFO.
 
@@ -63,7 +63,7 @@ class Courtesy:
 
     Any number of threads and event loops can use one. After a fork, parent and child go on independently with what was
     known. Entries of targets and origins that are no longer needed are dropped with later responses and fetches.
-    `close`, or a `with` block, ends the fetching of advice.
+    `close`, or a `with` or `async with` block, ends the fetching of advice.
     """
 
     def __init__(
@@ -163,7 +163,8 @@ class Courtesy:
         It is the later of what the throttle and the origin's traffic advice ask for, and `NEVER` if they allow none.
         Unknown advice is fetched by headgate's own client, for as long as a request would wait; if that takes too long,
         the returned instant is when to ask again. A fraction above 0 holds no URL here, since each request draws when
-        it is sent. Not for event loops: see `release_async`.
+        it is sent. Not for event loops: see `release_async`. Raises `ConfigurationError` if `url` is not an absolute
+        http or https URL.
         """
         steps = self._release(url, interactive=interactive)
         while isinstance(step := next(steps), FetchWait):

@@ -22,7 +22,10 @@ from headgate.throttle import Explanation, Throttle
 
 
 class Hold(NamedTuple):
-    """A request is held: it waits, or `NoContact` is raised. Instants are seconds since 1970."""
+    """A request is held: it waits, or `NoContact` is raised. Instants are seconds since 1970.
+
+    A request that waits while its traffic advice is fetched is not held; it is if the fetch takes too long.
+    """
 
     url: str
     reason: str
@@ -163,6 +166,10 @@ class CourtesyState:
         if throttled is not None and (not self._settings.advice_clears_backoff or throttled.retry_after > now):
             return self.advice.known(origin, now=now)
         return self.advice.ask(origin, now=now, start=start)
+
+    def log_advice_wait(self, url: str, origin: str, seconds: float) -> None:
+        """Log that a request waits for advice that is being fetched, for at most so many seconds."""
+        _logger.debug("%s waits up to %.1f s for the traffic advice of %s", url, seconds, origin)
 
     def report_hold(self, hold: Hold) -> None:
         """Log that a request is held, and call the hook."""

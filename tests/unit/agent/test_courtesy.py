@@ -337,8 +337,7 @@ def test_hooks_are_called_with_what_happens(caplog):
     attempt.wait().block()
     assert attempt.wait() is None
     assert not attempt.received(503, {})
-    advice, advice_pending, retry = events  # the fetch of this test ends before it is waited for
-    assert advice_pending.reason == "advice_pending"
+    advice, retry = events
     assert (advice.origin, advice.reason) == (ORIGIN, "all traffic is wanted")
     assert retry == Retry(QUERY_URL, 503, 1, 0.5)
     events.clear()
@@ -354,20 +353,31 @@ def test_hooks_are_called_with_what_happens(caplog):
         Hold(QUERY_URL, "retry-after", target, NOW + 60, NOW, 0.0),
     ]
     lines = [record.getMessage() for record in caplog.records]
+    assert f"{QUERY_URL} waits up to 1.5 s for the traffic advice of {ORIGIN}" in lines
     assert f"{ORIGIN}: all traffic is wanted" in lines
     assert f"retry 1 of {QUERY_URL} after status 503 in 0.5 s" in lines
     assert f"{QUERY_URL} waits 1.0 s: backoff of {target}" in lines
     assert f"{QUERY_URL} is not sent: retry-after of {target}" in lines
 
 
+def test_request_refused_for_want_of_advice_is_a_hold():
+    events = []
+    courtesy = make(asks=True, max_delay=0, on_hold=events.append)
+    with pytest.raises(NoContact):
+        courtesy.attempt("GET", QUERY_URL).wait()
+    assert events == [Hold(QUERY_URL, "advice_pending", ORIGIN, NOW + 6, NOW, 0.0)]
+
+
 def test_hook_that_raises_is_logged_and_the_request_goes_on(caplog):
     def broken(_):
         raise ZeroDivisionError
 
-    courtesy = make(advises(""), on_hold=broken, on_advice=broken)
+    courtesy = make(advises(""), max_delay=2, on_hold=broken, on_advice=broken)
     attempt = courtesy.attempt("GET", QUERY_URL)
     attempt.wait().block()
     assert attempt.wait() is None
+    courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "1"}, now=NOW)
+    assert courtesy.attempt("GET", QUERY_URL).wait().seconds == 1
     assert len([record for record in caplog.records if "the hook" in record.message]) == 2
 
 
