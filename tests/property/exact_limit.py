@@ -19,7 +19,7 @@ class Model(Protocol):
     """One identifier under one rule."""
 
     def record(self, moment: Fraction, now: Fraction) -> Fraction | None:
-        """Count a request of `moment` that is reported at `now`; give the release, None where none is published."""
+        """Record a request at `moment`, reported at `now`; return the release to publish, or None."""
 
 
 class LogModel:
