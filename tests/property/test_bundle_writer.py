@@ -76,7 +76,7 @@ def held(bundle):
 
 
 @given(exchanges(), VERSIONS, SECTIONS, st.randoms())
-def test_strict_readers_find_what_was_meant(added, version, sections, chance):
+def test_strict_readers_find_the_exchanges(added, version, sections, chance):
     order = ["manifest", "index", *sections] + (["primary"] if version == "b2" else [])
     chance.shuffle(order)
     source = written(added, version=version, manifest_url=PAGE, sections=sections, section_order=order)
@@ -91,7 +91,7 @@ def test_strict_readers_find_what_was_meant(added, version, sections, chance):
 
 
 @given(exchanges(), VERSIONS, SECTIONS)
-def test_it_is_the_only_encoding_there_is(added, version, sections):
+def test_bundles_are_deterministic_cbor(added, version, sections):
     """4: "a single CBOR item satisfying the core deterministic encoding requirements"."""
     source = written(added, version=version, manifest_url=PAGE, sections=sections)
     # The document's 0x84 promises two items fewer than its own CDDL has.
@@ -100,7 +100,7 @@ def test_it_is_the_only_encoding_there_is(added, version, sections):
 
 
 @given(exchanges(), VERSIONS)
-def test_the_metadata_is_there_before_the_first_response(added, version):
+def test_metadata_ends_before_the_first_response(added, version):
     """2.2: "This operation only waits for a prefix of the stream that [...] ends before the first response." """
     source = written(added, version=version, manifest_url=PAGE)
     metadata = parse_metadata(source)
@@ -110,7 +110,7 @@ def test_the_metadata_is_there_before_the_first_response(added, version):
 
 
 @given(exchanges(), VERSIONS, st.randoms())
-def test_neither_headers_nor_chunks_have_an_order_that_shows(added, version, chance):
+def test_order_of_headers_and_size_of_chunks_do_not_matter(added, version, chance):
     source = written(added, version=version, manifest_url=PAGE)
     again = []
     for url, more in added:
@@ -125,7 +125,7 @@ def test_neither_headers_nor_chunks_have_an_order_that_shows(added, version, cha
 
 
 @given(st.lists(st.tuples(PATHS, PAYLOADS), min_size=1, max_size=8, unique_by=lambda added: parse_url(PAGE + added[0])))
-def test_the_index_does_not_show_the_order_of_the_exchanges(added):
+def test_index_is_independent_of_the_order_of_exchanges(added):
     one, other = (
         written(
             [(PAGE + path, {"payload": payload, "headers": {"content-type": "a/b"}}) for path, payload in ordered],
@@ -154,7 +154,7 @@ def negotiated(draw):
 
 
 @given(negotiated(), st.sampled_from(["b1", "draft-01"]))
-def test_every_key_has_the_response_it_was_given(negotiation, version):
+def test_every_key_has_its_response(negotiation, version):
     variants, keys, groups = negotiation
     added = [
         (PAGE, {"headers": {"content-type": "a/b"}, "payload": "|".join(group).encode(), "variants": variants,
@@ -170,7 +170,7 @@ def test_every_key_has_the_response_it_was_given(negotiation, version):
 
 
 @given(exchanges(), VERSIONS, VERSIONS, SECTIONS)
-def test_converting_loses_nothing(added, version, other, sections):
+def test_conversion_keeps_every_exchange(added, version, other, sections):
     source = written(added, version=version, manifest_url=PAGE, sections=sections)
     there, back = io.BytesIO(), io.BytesIO()
     with open_bundle(source) as bundle:
@@ -192,7 +192,7 @@ def test_converting_loses_nothing(added, version, other, sections):
     st.sampled_from([None, PAGE, "https://base.example/b/a"]),
 )
 @example(["a"], None, None, "b1", PAGE, None)
-def test_what_is_converted_is_refused_or_read(urls, stored_primary, base_url, version, primary_url, manifest_url):
+def test_converted_bundles_are_refused_or_read(urls, stored_primary, base_url, version, primary_url, manifest_url):
     """A strict reader takes what was written without a base of its own, and nothing is written of what is refused."""
     source, target = io.BytesIO(), io.BytesIO()
     try:
@@ -215,7 +215,7 @@ def test_what_is_converted_is_refused_or_read(urls, stored_primary, base_url, ve
 
 
 @given(exchanges(), VERSIONS)
-def test_rebasing_there_and_back_changes_nothing(added, version):
+def test_rebasing_there_and_back_is_unchanged(added, version):
     source = written(added, version=version, manifest_url=PAGE)
     there, back = io.BytesIO(), io.BytesIO()
     with open_bundle(source) as bundle:
@@ -245,7 +245,7 @@ ANYTHING = st.text(max_size=20)
     st.booleans(),
 )
 @example([(PAGE, 200, [("Content-Type", "a")], b"", "Accept;a/b;a/c", ["a/b", "a/c"])], "b1", False)
-def test_whatever_is_given_is_refused_or_read(added, version, untrusted):
+def test_any_arguments_are_refused_or_read(added, version, untrusted):
     """A strict reader refuses nothing that was taken, and nothing but our own exceptions escapes."""
     target = io.BytesIO()
     writer = BundleWriter(target, version=version, primary_url=PAGE, manifest_url=PAGE, untrusted=untrusted)

@@ -142,31 +142,35 @@ def test_chains_are_read_from_cbor() -> None:
     assert chain[1].ocsp is None
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "neither PEM nor"),
-        (b"garbage", "neither PEM nor"),
-        (signers.der(LEAF), "neither PEM nor"),
-        (cbor.encode([]), "neither PEM nor"),
-        (cbor.encode(["other", item()]), f"does not begin with {MAGIC}"),
-        (cbor.encode([MAGIC]), "no certificate"),
-        (cbor.encode([MAGIC, {}]), "no cert"),
-        (cbor.encode([MAGIC, {"cert": "text"}]), "text string"),
-        (cbor.encode([MAGIC, {"cert": b"garbage"}]), "cannot be read"),
-        (cbor.encode([MAGIC, {**item(), "ocsp": 1}]), "unsigned integer"),
-        (cbor.encode([MAGIC, item(), item(b"ocsp")]), "certificate 1 has an OCSP response"),
-        (cbor.encode([MAGIC, item()]) + b"\0", "more bytes"),
-        (cbor.encode([MAGIC, item()])[:-1], "left"),
-        (b"\x9f" + cbor.encode([MAGIC, item()])[1:] + b"\xff", "indefinite"),
-        (signers.pem(signers.p256()), "are a private key without a certificate"),
-        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "are PEM without a certificate"),
-    ],
-)
-def test_invalid_chains_are_refused(content: bytes, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words) as refusal:
-        read_certificate_chain(content)
-    assert "\n" not in str(refusal.value)
+INVALID_CHAINS = [
+    (b"", "neither PEM nor"),
+    (b"garbage", "neither PEM nor"),
+    (signers.der(LEAF), "neither PEM nor"),
+    (cbor.encode([]), "neither PEM nor"),
+    (cbor.encode(["other", item()]), f"does not begin with {MAGIC}"),
+    (cbor.encode([MAGIC]), "no certificate"),
+    (cbor.encode([MAGIC, {}]), "no cert"),
+    (cbor.encode([MAGIC, {"cert": "text"}]), "text string"),
+    (cbor.encode([MAGIC, {"cert": b"garbage"}]), "cannot be read"),
+    (cbor.encode([MAGIC, {**item(), "ocsp": 1}]), "unsigned integer"),
+    (cbor.encode([MAGIC, item(), item(b"ocsp")]), "certificate 1 has an OCSP response"),
+    (cbor.encode([MAGIC, item()]) + b"\0", "more bytes"),
+    (cbor.encode([MAGIC, item()])[:-1], "left"),
+    (b"\x9f" + cbor.encode([MAGIC, item()])[1:] + b"\xff", "indefinite"),
+    (signers.pem(signers.p256()), "are a private key without a certificate"),
+    (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "are PEM without a certificate"),
+]
+
+
+def test_invalid_chains_are_refused() -> None:
+    wrong = []
+    for content, words in INVALID_CHAINS:
+        try:
+            wrong.append((content, words, read_certificate_chain(content)))
+        except ConfigurationError as error:
+            if words not in str(error) or "\n" in str(error):
+                wrong.append((content, words, error))
+    assert wrong == []
 
 
 def test_certificates_with_a_warning_of_the_library_are_refused() -> None:

@@ -2,9 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-
-import pytest
 
 from headgate.bundle.format import cbor, merkle_integrity
 from headgate.bundle.signing.signed_subset import (
@@ -73,38 +72,40 @@ def test_unknown_members_are_ignored() -> None:
 INTEGRITY = [b"1" * 32, merkle_integrity.PAYLOAD_INTEGRITY]
 
 
-@pytest.mark.parametrize(
-    "signed",
-    [
-        b"",
-        b"\xa0",
-        b"garbage",
-        cbor.encode([1]),
-        write_subset(SUBSET) + b"\0",
-        write_subset(SUBSET)[:-1],
-        members(validity_url=None),
-        members(auth_sha256=None),
-        members(date=None),
-        members(expires=None),
-        members(subset_hashes=None),
-        members(validity_url=b"bytes"),
-        members(auth_sha256="text"),
-        members(date="1"),
-        members(expires=b"1"),
-        members(subset_hashes=[]),
-        members(subset_hashes={}),
-        members(subset_hashes={"u": []}),
-        members(subset_hashes={"u": [b""]}),
-        members(subset_hashes={"u": [b"", b"1"]}),
-        members(subset_hashes={"u": [b"", *INTEGRITY, b"1"]}),
-        members(subset_hashes={"u": ["", *INTEGRITY]}),
-        members(subset_hashes={"u": [b"", "1", "2"]}),
-        members(subset_hashes={"u": [b"", b"1", b"2"]}),
-        members(subset_hashes={b"u": [b"", *INTEGRITY]}),
-        # "date" is 100, in two bytes; written in three it is not deterministic.
-        write_subset(SUBSET).replace(b"\x18\x64", b"\x19\x00\x64"),
-    ],
-)
-def test_malformed_signed_subsets_are_refused(signed: bytes) -> None:
-    with pytest.raises(cbor.CborError):
-        read_subset(signed)
+MALFORMED = [
+    b"",
+    b"\xa0",
+    b"garbage",
+    cbor.encode([1]),
+    write_subset(SUBSET) + b"\0",
+    write_subset(SUBSET)[:-1],
+    members(validity_url=None),
+    members(auth_sha256=None),
+    members(date=None),
+    members(expires=None),
+    members(subset_hashes=None),
+    members(validity_url=b"bytes"),
+    members(auth_sha256="text"),
+    members(date="1"),
+    members(expires=b"1"),
+    members(subset_hashes=[]),
+    members(subset_hashes={}),
+    members(subset_hashes={"u": []}),
+    members(subset_hashes={"u": [b""]}),
+    members(subset_hashes={"u": [b"", b"1"]}),
+    members(subset_hashes={"u": [b"", *INTEGRITY, b"1"]}),
+    members(subset_hashes={"u": ["", *INTEGRITY]}),
+    members(subset_hashes={"u": [b"", "1", "2"]}),
+    members(subset_hashes={"u": [b"", b"1", b"2"]}),
+    members(subset_hashes={b"u": [b"", *INTEGRITY]}),
+    # "date" is 100, in two bytes; written in three it is not deterministic.
+    write_subset(SUBSET).replace(b"\x18\x64", b"\x19\x00\x64"),
+]
+
+
+def test_malformed_signed_subsets_are_refused() -> None:
+    accepted = []
+    for signed in MALFORMED:
+        with suppress(cbor.CborError):
+            accepted.append((signed, read_subset(signed)))
+    assert accepted == []

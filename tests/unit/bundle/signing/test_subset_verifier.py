@@ -61,7 +61,7 @@ def test_urls_are_compared_in_normal_form() -> None:
     assert found(opened(vouch(subset_hashes={"HTTPS://example.com:443": [b"", *HASHES]}))).valid
 
 
-FORGED = [
+FORGED: list[tuple[Reason, dict[str, Any]]] = [
     (Reason.AUTHORITY_OUT_OF_RANGE, {"authority": 1}),
     (Reason.AUTHORITY_OUT_OF_RANGE, {"authority": 2**64 - 1}),
     (Reason.BAD_SIGNATURE, {"key": signers.p256(2)}),
@@ -103,9 +103,9 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "changes"), FORGED)
-def test_each_invalid_subset_has_its_reason(reason: Reason, changes: dict[str, Any]) -> None:
-    assert code(found(opened(vouch(**changes)))) == reason
+def test_each_invalid_subset_has_its_reason() -> None:
+    found_codes = [(reason, changes, code(found(opened(vouch(**changes))))) for reason, changes in FORGED]
+    assert [row for row in found_codes if row[0] != row[2]] == []
 
 
 @pytest.mark.parametrize(
