@@ -349,6 +349,14 @@ class Laws:
         fields = {name.lower() for name in origin.asked[0].fields}
         assert not fields & {"cookie", "authorization", "referer"}
 
+    def test_a_client_that_does_not_trust_the_origin_fails_as_without_headgate(self) -> None:
+        with tls_origin(trustme.CA()) as origin:
+            origin.advise('[{"user_agent":"*","disallow":true}]')
+            with self.client(Courtesy("ExampleBot")) as client, pytest.raises(self.error) as caught:
+                client.ask(f"{origin.url}/")
+            assert not isinstance(caught.value, NoContact)
+            assert origin.asked == []
+
     # -- sharing
 
     def test_threads_share_one_courtesy(self, origin: Origin) -> None:

@@ -288,26 +288,6 @@ async def fetched(session: aiohttp.ClientSession, url: str, **options) -> int:
         return response.status
 
 
-def test_https_requests_obey_advice(run):
-    authority = trustme.CA()
-    trust = polite_laws.trusting(authority)
-
-    async def asking(origin):
-        async with session_with(Courtesy("ExampleBot")) as session:
-            with pytest.raises(Held) as caught:
-                await fetched(session, f"{origin.url}/", ssl=trust)
-        assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
-        # A session that does not trust the origin fails as it does without headgate.
-        async with session_with(Courtesy("ExampleBot")) as session:
-            with pytest.raises(aiohttp.ClientConnectorCertificateError):
-                await fetched(session, f"{origin.url}/")
-
-    with tls_origin(authority) as origin:
-        origin.advise('[{"user_agent":"*","disallow":true}]')
-        run(asking(origin))
-        assert origin.got("/") == []
-
-
 @pytest.mark.needs("tinyproxy")
 @pytest.mark.parametrize("tls", [False, True])
 def test_requests_through_a_proxy_behave_alike(tmp_path, run, tls):

@@ -193,20 +193,6 @@ def test_a_body_is_sent_as_it_is_made(origin, library):
     assert [asked.body for asked in origin.asked] == [b"firstsecond"]
 
 
-def test_a_request_without_a_response_keeps_its_draw_when_repeated(origin, library):
-    origin.advise('[{"user_agent":"*","fraction":0.5}]')
-    origin.say("/", Answer(None), 200)
-    draws = iter([0.9, 0.1])  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
-    polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
-    with library.Client(transport=Transport(polite)) as client:
-        with pytest.raises(library.RemoteProtocolError):
-            client.get(f"{origin.url}/")
-        assert client.get(f"{origin.url}/").status_code == 200
-        with pytest.raises(NoContact):
-            client.get(f"{origin.url}/")
-    assert len(origin.got("/")) == 2
-
-
 def test_a_wait_counts_for_no_timeout_and_uses_no_connection(origin, library, run):
     origin.say("/held", Answer(503, {"Retry-After": "1"}), 200)
 
@@ -356,22 +342,6 @@ def test_requests_are_permitted_after_advice_times_out(origin, monkeypatch):
     finally:
         may_end.set()
     assert len(origin.got(ADVICE)) == 1
-
-
-def test_https_requests_obey_advice(library):
-    authority = trustme.CA()
-    trust = polite_laws.trusting(authority)
-    with tls_origin(authority) as origin:
-        origin.advise('[{"user_agent":"*","disallow":true}]')
-        inner = library.HTTPTransport(verify=trust)
-        refused = pytest.raises(NoContact, match="its traffic advice, which disallows all traffic")
-        with library.Client(transport=Transport(Courtesy("ExampleBot"), inner)) as client, refused:
-            client.get(f"{origin.url}/")
-        # A client that does not trust the origin fails as it does without headgate.
-        refused = pytest.raises(library.ConnectError, match="CERTIFICATE_VERIFY_FAILED")
-        with library.Client(transport=Transport(Courtesy("ExampleBot"))) as client, refused:
-            client.get(f"{origin.url}/")
-        assert origin.got("/") == []
 
 
 @pytest.mark.needs("tinyproxy")

@@ -11,11 +11,10 @@ import requests_cache
 import trustme
 from urllib3.util import Retry
 
-from headgate.agent import Courtesy
 from headgate.agent.requests import Adapter, Held
 from tests import servers
 from tests.e2e import polite_laws
-from tests.e2e.polite_laws import NOW, SOON, courtesy, frozen, in_threads, tls_origin
+from tests.e2e.polite_laws import NOW, courtesy, frozen, in_threads, tls_origin
 from tests.e2e.polite_origin import Answer
 
 origin = polite_laws.origin
@@ -63,15 +62,6 @@ class TestLawsWithAnAdapterBehind(TestLaws):
             yield Client(session)
 
 
-def test_the_error_contains_the_request(origin):
-    origin.say("/", Answer(200, {"Retry-After": "60"}))
-    with session_with(Adapter(frozen())) as session:
-        session.post(f"{origin.url}/", data=b"this")
-        with pytest.raises(requests.RequestException) as caught:
-            session.post(f"{origin.url}/", data=b"that")
-    assert (caught.value.request.method, caught.value.request.body, caught.value.response) == ("POST", b"that", None)
-
-
 def test_nothing_of_a_body_is_read_ahead(origin):
     may_go_on = threading.Event()
 
@@ -95,16 +85,6 @@ def test_retries_by_status_are_made_by_the_courtesy_not_urllib3(origin):
     with session_with(Adapter(frozen(), max_retries=Retry(3, backoff_factor=0.001))) as session:
         origin.say("/again", Answer(None), 200)
         assert session.get(f"{origin.url}/again").status_code == 200  # which is for connections
-
-
-def test_a_timeout_does_not_include_the_wait(origin):
-    origin.say("/", 503)
-    polite = courtesy(SOON, max_delay=60)
-    with session_with(Adapter(polite)) as session:
-        for _ in range(2):
-            assert session.get(f"{origin.url}/", timeout=(5, 5)).status_code == 503
-    first, second = origin.got("/")
-    assert second.at - first.at >= 0.05
 
 
 def test_responses_cached_by_cachecontrol_are_not_counted(origin):
@@ -143,19 +123,6 @@ def test_responses_cached_by_requests_cache_are_not_counted(origin):
         with pytest.raises(Held):
             session.get(f"{origin.url}/?another")
     assert len(origin.asked) == 1
-
-
-def test_https_requests_obey_advice(tmp_path):
-    authority = trustme.CA()
-    with tls_origin(authority) as origin, authority.cert_pem.tempfile(str(tmp_path)) as file:
-        origin.advise('[{"user_agent":"*","disallow":true}]')
-        with session_with(Adapter(Courtesy("ExampleBot"))) as session, pytest.raises(Held) as caught:
-            session.get(f"{origin.url}/", verify=file)
-        # A session that does not trust the origin fails as it does without headgate.
-        with session_with(Adapter(Courtesy("ExampleBot"))) as session, pytest.raises(requests.exceptions.SSLError):
-            session.get(f"{origin.url}/")
-    assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
-    assert origin.got("/") == []
 
 
 @pytest.mark.needs("tinyproxy")

@@ -1,6 +1,5 @@
 """An opener of urllib with the handler in it: the laws of every polite agent, and what is this library's own."""
 
-import io
 import threading
 import urllib.error
 import urllib.request
@@ -10,7 +9,6 @@ from http.cookiejar import CookieJar
 import pytest
 import trustme
 
-from headgate.agent import Courtesy
 from headgate.agent.urllib import Handler, Held
 from tests import servers
 from tests.e2e import polite_laws
@@ -76,16 +74,6 @@ def test_nothing_of_a_body_is_read_ahead(origin):
         assert response.read() == b"second"
 
 
-@pytest.mark.parametrize("body", [io.BytesIO(b"once"), [b"on", b"ce"]])
-def test_a_file_or_a_list_is_not_sent_again(origin, body):
-    origin.say("/", 503, 200)
-    request = urllib.request.Request(f"{origin.url}/", data=body, method="PUT")
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        opener_with(Handler(courtesy(SOON, max_delay=60, retry=1))).open(request)
-    caught.value.close()
-    assert [asked.body for asked in origin.asked] == [b"once"]
-
-
 def test_each_step_of_an_authentication_is_a_separate_request(origin):
     origin.say("/", Answer(401, {"WWW-Authenticate": 'Basic realm="here"', "Retry-After": "60"}), 200)
     passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
@@ -128,29 +116,6 @@ def test_responses_of_a_cache_in_front_are_not_counted(origin):
     assert opener.open(f"{origin.url}/") is response
     response.close()
     assert len(origin.asked) == 1
-
-
-def test_a_timeout_does_not_include_the_wait(origin):
-    origin.say("/", 503, 200)
-    with opener_with(Handler(courtesy(SOON, max_delay=60, retry=1))).open(f"{origin.url}/", timeout=5) as response:
-        assert response.status == 200
-    first, second = origin.got("/")
-    assert second.at - first.at >= 0.05
-
-
-def test_https_requests_obey_advice():
-    authority = trustme.CA()
-    trust = polite_laws.trusting(authority)
-    with tls_origin(authority) as origin:
-        origin.advise('[{"user_agent":"*","disallow":true}]')
-        https = urllib.request.HTTPSHandler(context=trust)
-        with pytest.raises(Held) as caught:
-            opener_with(Handler(Courtesy("ExampleBot")), https).open(f"{origin.url}/")
-        # An opener that does not trust the origin fails as it does without headgate.
-        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-            opener_with(Handler(Courtesy("ExampleBot"))).open(f"{origin.url}/")
-    assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
-    assert origin.got("/") == []
 
 
 @pytest.mark.needs("tinyproxy")
