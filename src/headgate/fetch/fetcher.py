@@ -1,7 +1,7 @@
-"""Fetching traffic advice without an HTTP client of the caller's: one GET on one connection, on asyncio and h11.
+"""Fetches traffic advice without an HTTP client of the caller: one GET on one connection, with asyncio and h11.
 
-`exchange` speaks over a connection that is open, and is what the prefetch proxy uses. `fetch_advice` also connects, in
-a thread of its own, and never blocks for longer than its timeout.
+`exchange` uses a connection that the caller opens, such as the prefetch proxy. `fetch_advice` also connects, in a
+thread of its own, and never blocks for longer than its timeout.
 """
 
 import asyncio
@@ -69,11 +69,11 @@ def fetch_advice(
     wanted: Callable[[int, Pairs], bool] = needs_body,
     timeout: float = TIMEOUT,
 ) -> AdviceResponse:
-    """Make a request and return what was received; `NETWORK_ERROR` where that is not the whole head of a response.
+    """Send a request and return the response; `NETWORK_ERROR` without a complete head.
 
-    Blocks for `timeout` seconds at most, whatever servers and name servers do. The body is read where its head is
-    `wanted`. `tls` is used instead of this machine's authorities, and is not changed. Raises `FetchError` where this
-    machine, and not the origin, is why nothing was received.
+    Blocks for `timeout` seconds at most, whatever servers and name servers do. The body is read if its head is
+    `wanted`. `tls` replaces this machine's certificate authorities, and is not changed. Raises `FetchError` for a local
+    failure.
     """
     received: Future[AdviceResponse] = Future()
 
@@ -84,7 +84,7 @@ def fetch_advice(
         except BaseException as error:
             received.set_exception(error)
 
-    # A daemon: a name server that does not answer must not keep the program from ending.
+    # A daemon, so that a name server that does not answer does not keep the program running.
     threading.Thread(target=run, name="headgate-advice", daemon=True).start()
     try:
         return received.result(timeout + _MARGIN)
@@ -99,7 +99,7 @@ async def fetch(
     wanted: Callable[[int, Pairs], bool] = needs_body,
     seconds: float = TIMEOUT,
 ) -> AdviceResponse:
-    """Do the same in a running event loop, which looks names up as it usually does."""
+    """Do the same in the running event loop, with its name resolution."""
 
     async def connect() -> Streams:
         url = urlsplit(request.url)
@@ -124,10 +124,10 @@ async def exchange(
     seconds: float = TIMEOUT,
     closing: Callable[[asyncio.StreamWriter], None] = lambda _: None,
 ) -> AdviceResponse:
-    """Make a request over the connection that `connect` opens, and return what was received within `seconds`.
+    """Send a request over the connection that `connect` opens, and return the response after `seconds` at most.
 
-    `closing` is called with the connection right before it is closed. Whatever the origin does results in a response,
-    `NETWORK_ERROR` without a complete head. Raises `FetchError` where this machine is the cause.
+    `closing` is called with the connection right before it is closed. Failures of the origin result in a response, in
+    `NETWORK_ERROR` without a complete head. Raises `FetchError` for a local failure.
     """
     collector = ResponseCollector(wanted)
     try:
@@ -138,7 +138,7 @@ async def exchange(
                 return await _ask(reader, writer, request, collector)
             finally:
                 closing(writer)
-                # The response is complete, or useless: the other end is not waited for.
+                # The response is complete or useless, so there is no need to wait for the other end.
                 writer.transport.abort()
     except TimeoutError as error:
         return collector.broken(error.strerror or too_late(seconds))
@@ -226,12 +226,12 @@ def _check_protocol(writer: asyncio.StreamWriter) -> None:
     tls = writer.get_extra_info("ssl_object")
     chosen = tls and tls.selected_alpn_protocol()
     if chosen not in {None, PROTOCOL}:
-        # Only a context of the caller's can offer another; it is not changed, since others may use it just now.
+        # Only a caller's context can offer another; it is not changed, since other threads may use it.
         raise FetchError(f"the TLS context offers {chosen}, and advice is fetched over {PROTOCOL}; offer that alone")
 
 
 def _described(error: Exception) -> str:
-    """Say what the system said, without what asyncio adds to it."""
+    """Return the system's text of an error, without what asyncio adds."""
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0 and not isinstance(error, ssl.SSLError):
         return os.strerror(number)
@@ -241,13 +241,13 @@ def _described(error: Exception) -> str:
 
 
 class _FetchLoop(asyncio.SelectorEventLoop):
-    """An event loop for one fetch in a thread of its own, which may as well block while a name is looked up.
+    """An event loop for one fetch in its own thread, which may block while a name is resolved.
 
-    The threads that event loops usually look names up in are waited for when a program ends.
+    A program waits at exit for the threads in which event loops usually resolve names.
     """
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
-        """Look a name up; this machine's names (RFC 6761, section 6.3) without asking a name server."""
+        """Resolve a name; localhost (RFC 6761, section 6.3) without a name server."""
         if isinstance(host, str) and is_localhost(host):
             stream = socket.SOCK_STREAM, socket.IPPROTO_TCP, ""
             return [

@@ -1,7 +1,7 @@
-"""Telling failures of this machine from failures of the origin that is asked.
+"""Distinguishes local failures of a fetch from failures of the origin.
 
-A fetch that fails for want of a descriptor, a port or a name server says nothing of the origin. It is not taken for an
-unreachable origin, which requests may go to; it is made again.
+A fetch that fails because this machine has no descriptor, port or name server says nothing about the origin. It does
+not make the origin unreachable, to which requests may be sent; it is repeated.
 """
 
 import errno
@@ -22,24 +22,23 @@ _LOOKUP_ERRNOS: Final = frozenset({socket.EAI_AGAIN, socket.EAI_MEMORY, socket.E
 
 
 def is_local(error: BaseException) -> bool:
-    """Return whether every system error that led to `error` is one of this machine; False where there was none."""
+    """Return whether every system error behind `error` is local; False if there is none."""
     found = [number in known for number, known in _system_errors(error)]
     return bool(found) and all(found)
 
 
 def is_refused_by_proxy(error: BaseException) -> bool:
-    """Return whether an error in connecting through the client's proxy is the proxy's own; False for a status of 5xx.
+    """Return whether the client's proxy caused an error; False for 5xx, with which it reports an unreachable origin.
 
-    With 5xx to a CONNECT proxies say that they cannot reach the origin. httpx begins its message with the status,
-    `http.client` has it in the middle, and urllib3 has that.
+    The status is at the start of httpx's message, and in the middle of the messages of `http.client` and urllib3.
     """
     status = _refused(str(error))
     return status is None or not status[1].startswith("5")
 
 
 def _system_errors(error: BaseException) -> Iterator[tuple[int, frozenset[int]]]:
-    """Yield the numbers of the errors behind an exception of a library, and those of their kind that are local."""
-    import ssl  # which takes longer to import than all of this, and is rarely needed
+    """Yield the number of each system error behind an exception, with the numbers of its kind that are local."""
+    import ssl  # here, because its import is slow and rarely needed
 
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -50,7 +49,7 @@ def _system_errors(error: BaseException) -> Iterator[tuple[int, frozenset[int]]]
         seen.add(id(current))
         if isinstance(current, socket.gaierror):
             yield current.errno or 0, _LOOKUP_ERRNOS
-        # The numbers of TLS errors are OpenSSL's, and some of them look like the system's.
+        # TLS errors have OpenSSL's numbers, some of which are also numbers of system errors.
         elif isinstance(current, OSError) and current.errno and not isinstance(current, ssl.SSLError):
             yield current.errno, _ERRNOS
         if isinstance(current, BaseExceptionGroup):

@@ -24,7 +24,7 @@ class CallThread:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        # A daemon: a call whose caller has given up must not keep the process from ending.
+        # A daemon, so that a call whose caller has given up does not keep the process running.
         threading.Thread(target=self._make_calls, name="headgate-fetch", daemon=True).start()
 
     def call(self, function: Callable[[], _Result], timeout: float) -> _Result:
@@ -43,7 +43,7 @@ class CallThread:
         return returned
 
     def close(self) -> None:
-        """End the thread once its call has ended; what that returned too late is closed."""
+        """End the thread after its current call; a result that comes too late is closed."""
         self._calls.put(None)
 
     def _make_calls(self) -> None:
@@ -65,17 +65,17 @@ def _in_context(function: Callable[[], _Result]) -> Callable[[], _Result]:
 
 
 TIMEOUT: Final = 30.0
-"""Seconds without a byte after which a server is given up; a slow one is given up so long after `MIN_RATE` allows."""
+"""Seconds without a byte after which a response is given up, or in addition to the time that `MIN_RATE` allows."""
 
 MIN_RATE: Final = 4_096
 """Minimum bytes per second, on average over a body."""
 
 USER_AGENT: Final = f"headgate/{__version__}"
-"""What headgate calls itself."""
+"""The User-Agent of headgate itself."""
 
 
 class Pace:
-    """Gives up a body that arrives too slowly; the time that its reader takes between chunks does not count."""
+    """Limits how slowly a body may arrive; the time that its reader takes between chunks does not count."""
 
     def __init__(self, url: str, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = url
@@ -85,7 +85,7 @@ class Pace:
         self._received = 0
 
     def timed(self, chunks: Iterator[bytes], thread: CallThread) -> bytes | None:
-        """Wait for the next chunk; None after the last. Raises `FetchError` where they arrive too slowly."""
+        """Return the next chunk, or None at the end; raises `FetchError` if the body arrives too slowly."""
         began = self._clock()
         try:
             chunk = thread.call(lambda: next(chunks, None), self._longest)
@@ -94,7 +94,7 @@ class Pace:
         return self._take(began, chunk)
 
     async def atimed(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        """Wait for the next chunk; None after the last. Raises `FetchError` where they arrive too slowly."""
+        """Return the next chunk, or None at the end; raises `FetchError` if the body arrives too slowly."""
         import anyio
 
         began = self._clock()
@@ -107,7 +107,7 @@ class Pace:
 
     @property
     def _longest(self) -> float:
-        """Seconds to wait for one chunk: what is before its first byte may come byte by byte, too."""
+        """Seconds to wait for one chunk; the head before the first one may also arrive byte by byte."""
         return 2 * self._patience + self._received / MIN_RATE - self._waited
 
     def _take(self, began: float, chunk: bytes | None) -> bytes | None:

@@ -179,6 +179,13 @@ class TestEntries:
             Throttle(**{name: 0})
         assert len(Throttle(**{name: 1})) == 0
 
+    def test_urls_are_not_parsed_while_nothing_is_stored(self):
+        throttle = throttled()
+        assert throttle.stored_target(X) is None
+        fail(throttle, "http://other.example/")
+        assert throttle.stored_target(X) == throttle.target(X)
+        assert throttle.stored_target("no URL") is None
+
 
 class TestRetryAfter:
     def test_retry_after_is_separate_from_the_backoff(self):
