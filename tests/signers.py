@@ -1,4 +1,4 @@
-"""Keys and certificates for tests: the same ones every time, so that what they sign can be compared."""
+"""Keys and certificates for tests, the same in every run, so that signatures can be compared."""
 
 import io
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from headgate.bundle.reader import locate
 from headgate.bundle.signing import sign_bundle
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC).timestamp()
-"""When the tests of signatures happen; the certificates are valid then."""
+"""The time of the tests of signatures, at which the certificates are valid."""
 
 Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 
@@ -43,7 +43,7 @@ def ed(number: int = 1) -> ed25519.Ed25519PrivateKey:
 
 
 def pem(key: Key, *, passphrase: bytes | None = None, encoding: PrivateFormat = PrivateFormat.PKCS8) -> bytes:
-    """Write a private key down."""
+    """Return a private key in PEM."""
     protection: KeySerializationEncryption = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
     return key.private_bytes(Encoding.PEM, encoding, protection)
 
@@ -60,7 +60,7 @@ def certificate(
     common_name: str = "a signer of tests",
     valid: tuple[datetime, datetime] = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)),
 ) -> x509.Certificate:
-    """Make a certificate for these hosts and addresses, signed by itself unless there is an issuer."""
+    """Return a certificate for these hosts and addresses, self-signed unless there is an issuer."""
     key = key or p256()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     signer, signing_key = (issuer[0].subject, issuer[1]) if issuer else (subject, key)

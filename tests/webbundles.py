@@ -9,7 +9,7 @@ SITE = "https://site.example"
 PAGE = b"<!doctype html><title>Home</title>"
 HTML = {"content-type": "text/html"}
 BIG = b"".join(b"%015d\n" % number for number in range(262_144))
-"""4 MiB, no two pieces of which are alike."""
+"""4 MiB without repeated lines."""
 
 
 def without_manifest(path: Path) -> Path:

@@ -1,8 +1,8 @@
-"""Fuzz the readers of bundles: ``python -m tests.fuzz.fuzz_bundle [libFuzzer options] [CORPUS]``, until it is stopped.
+"""Fuzz the readers of bundles: ``python -m tests.fuzz.fuzz_bundle [libFuzzer options] [CORPUS]``, until stopped.
 
-The first byte of an input chooses the profile and where a stream is cut; the rest is the bundle. What may come of it is
-an answer or a `BundleError`, the same from every driver. Without a CORPUS it begins with the real bundles and the
-malformed ones, in a folder that is gone afterwards. A crash is written to the current folder, as libFuzzer says.
+The first byte of an input chooses the profile and where a stream is cut; the rest is the bundle. Each input must
+give a result or a `BundleError`, the same from every driver. Without a CORPUS it begins with the real and the malformed
+bundles, in a temporary folder. libFuzzer writes a crash to the current folder.
 """
 
 import sys
@@ -22,13 +22,13 @@ LONGEST = 2048
 
 
 def one_input(content: bytes) -> None:
-    """Try one input; whatever it raises is a finding."""
+    """Try one input; any exception is a finding."""
     choice = content[0] if content else 0
     check_agreement(content[1:], "compat" if choice & 1 else "strict", [choice, 5 * choice, 23 * choice])
 
 
 def begin(folder: Path) -> None:
-    """Write the inputs to begin with."""
+    """Write the first inputs."""
     bundles = [path.read_bytes() for path in VECTORS.glob("**/*.*wbn")] + [case.content for case in CASES]
     for number, bundle in enumerate(bundles):
         if len(bundle) < LONGEST:

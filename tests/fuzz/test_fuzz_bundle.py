@@ -1,4 +1,4 @@
-"""The fuzz target runs, and finds nothing in a short while; by hand it runs for as long as one likes."""
+"""The fuzz target runs for a short time without findings."""
 
 import subprocess
 import sys

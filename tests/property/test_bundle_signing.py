@@ -1,4 +1,4 @@
-"""Whatever the bytes, verifying answers: a bundle is refused as a bundle, or its signatures are told to hold or not."""
+"""Any bytes are refused as a bundle, or their signatures are verified; changed bundles are never valid."""
 
 import hashlib
 import io
@@ -28,7 +28,7 @@ def with_block(content: bytes) -> bytes:
 SIGNED = with_block(forging.written(forging.vouch()))
 
 EDITS = st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 3), st.binary(max_size=4)), min_size=1, max_size=4)
-"""Where, how many bytes are taken out, and what comes in their place."""
+"""Position, number of removed bytes, and the bytes in their place."""
 
 
 def edited(content: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:

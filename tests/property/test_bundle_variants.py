@@ -1,4 +1,4 @@
-"""Laws of variants: what is written is read back, and the key that is chosen is the first of the draft's."""
+"""Laws of variants: written values are parsed unchanged, and selection follows the draft."""
 
 from array import array
 from itertools import product
@@ -54,7 +54,7 @@ NEARLY = st.lists(st.tuples(PIECES, st.sampled_from([";", "; ", "\t;", ",", " , 
 
 
 def weighted(names: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, str]]]:
-    """Members and their weights, nothing twice."""
+    """Return members and their weights, without duplicates."""
     return st.lists(st.tuples(names | OTHER_NAMES, WEIGHTS), max_size=5, unique_by=lambda member: member[0].lower())
 
 
@@ -100,7 +100,7 @@ def test_first_possible_key_of_the_draft_is_selected(axes: list[Axis], request: 
 
 @given(AXES, st.data())
 def test_locations_equal_a_dict_of_every_key(axes: list[Axis], data: st.DataObject) -> None:
-    """3.3.1 step 4.4.4 sets the location of each key in row-major order: of a key that is there twice, the later."""
+    """3.3.1 step 4.4.4 sets the location of each key in row-major order: of a duplicate key, the later."""
     count = count_keys(axes)
     places = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=2 * count, max_size=2 * count))
     every = [Location(offset, length) for offset, length in zip(places[::2], places[1::2], strict=True)]
@@ -133,7 +133,7 @@ def test_any_request_headers_are_accepted(axes: list[Axis], request: dict[str, s
     st.lists(st.sampled_from(["gzip", "br", "identity", "x"]), unique=True),
 )
 def test_codings_are_sorted_as_in_the_draft(members: list[tuple[str, str]], values: list[str]) -> None:
-    """A.2, for a field that has neither `*` nor anything twice or refused: steps 1 to 6, as they stand."""
+    """A.2, for a field without `*`, duplicates and zero weights: steps 1 to 6, literally."""
     codings = by_weight(members)
     if "identity" not in codings:
         codings.append("identity")
@@ -147,7 +147,7 @@ def test_codings_are_sorted_as_in_the_draft(members: list[tuple[str, str]], valu
     st.lists(st.sampled_from(["en", "en-gb", "en-us", "fr", "de", "de-ch-1901"]), unique=True),
 )
 def test_languages_are_sorted_as_in_the_draft(members: list[tuple[str, str]], values: list[str]) -> None:
-    """A.3, for a field that has nothing twice or refused: steps 1 to 5, as they stand."""
+    """A.3, for a field without duplicates and zero weights: steps 1 to 5, literally."""
     expected: list[str] = []
     for language_range in by_weight(members):
         expected += [
@@ -158,7 +158,7 @@ def test_languages_are_sorted_as_in_the_draft(members: list[tuple[str, str]], va
 
 
 def by_weight(members: list[tuple[str, str]]) -> list[str]:
-    """The names of the members, in lower case, "ordered by their weight, highest to lowest"."""
+    """Return the names of the members, in lower case, "ordered by their weight, highest to lowest"."""
     names = [name.lower() for name, _ in members]
     weights = {"": 1.0, ";q=1": 1.0, ";q=0.5": 0.5, "; Q=0.9": 0.9, ";q=0.001": 0.001, ";q=": 1.0, ";a=b;q=0.3": 0.3}
     order = sorted(range(len(names)), key=lambda place: -weights[members[place][1]])

@@ -1,4 +1,4 @@
-"""Laws of writing: what is written is read again as it was meant, in the only encoding there is."""
+"""Laws of writing: strict readers read what was written, in its only encoding."""
 
 import io
 from contextlib import suppress
@@ -41,7 +41,7 @@ AXES = {"Accept-Encoding": ["gzip", "br", "zstd"], "Accept-Language": ["en", "*"
 
 @st.composite
 def exchanges(draw):
-    """Give URLs and the arguments of `add`; the first is the page."""
+    """Return URLs with arguments of `add`; the first is the page."""
     urls = [PAGE, *draw(st.lists(PATHS.map(lambda path: f"{PAGE}x{path}"), max_size=4))]
     return [
         (url, {"status": draw(st.integers(100, 999)), "headers": [*draw(HEADERS), ("Content-Type", "a/b")],
@@ -139,7 +139,7 @@ def test_index_is_independent_of_the_order_of_exchanges(added):
 
 @st.composite
 def negotiated(draw):
-    """Give a Variants value, and for each response the keys it is for."""
+    """Return a Variants value, and the keys of each response."""
     names = draw(st.lists(st.sampled_from(sorted(AXES)), min_size=1, unique=True))
     values = [draw(st.lists(st.sampled_from(AXES[name]), min_size=1, unique=True)) for name in names]
     keys = [""]
@@ -193,7 +193,7 @@ def test_conversion_keeps_every_exchange(added, version, other, sections):
 )
 @example(["a"], None, None, "b1", PAGE, None)
 def test_converted_bundles_are_refused_or_read(urls, stored_primary, base_url, version, primary_url, manifest_url):
-    """A strict reader takes what was written without a base of its own, and nothing is written of what is refused."""
+    """A strict reader accepts what was written; a refused bundle writes nothing."""
     source, target = io.BytesIO(), io.BytesIO()
     try:
         with BundleWriter(source, version="b2", primary_url=stored_primary, relative_urls=True) as writer:
@@ -246,7 +246,7 @@ ANYTHING = st.text(max_size=20)
 )
 @example([(PAGE, 200, [("Content-Type", "a")], b"", "Accept;a/b;a/c", ["a/b", "a/c"])], "b1", False)
 def test_any_arguments_are_refused_or_read(added, version, untrusted):
-    """A strict reader refuses nothing that was taken, and nothing but our own exceptions escapes."""
+    """A strict reader accepts what was written, and only documented exceptions escape."""
     target = io.BytesIO()
     writer = BundleWriter(target, version=version, primary_url=PAGE, manifest_url=PAGE, untrusted=untrusted)
     writer.add(f"{PAGE}first", headers={"content-type": "a/b"}, payload=b"first")

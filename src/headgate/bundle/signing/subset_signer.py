@@ -173,7 +173,7 @@ def _select_urls(metadata: Metadata, request: SigningRequest, names: Certificate
 
 
 class _StoredResponses:
-    """Every response of a bundle as the signed bundle stores it: coded as `mi-sha256-03` where a URL of it is signed.
+    """Every response of a bundle as the signed bundle stores it: as `mi-sha256-03` where a URL of it is signed.
 
     A response that several URLs share is stored once, so that a small bundle does not become a large one; it is stored
     twice, coded and unchanged, where only some of these URLs are signed.
@@ -189,7 +189,9 @@ class _StoredResponses:
         """From location, and whether the response is coded here, to the position in `in_order`."""
         signed = frozenset(urls)
         listed = sorted(bundle.locations(), key=lambda entry: entry[2].offset)
-        self._ordinal_of = {(url, key): self._add(url, location, url in signed) for url, key, location in listed}
+        self._ordinal_of = {
+            (url, key): self._add(url, location, is_signed=url in signed) for url, key, location in listed
+        }
 
     def subset_entry(self, url: str, found: Location | VariantSet) -> SubsetEntry:
         """Return what is signed for a URL."""
@@ -209,17 +211,17 @@ class _StoredResponses:
         ordinals = [self._ordinal_of[url, key] for key in variant_keys(axis.values for axis in axes)]
         return VariantEntry(found.variants.encode("latin-1"), ordinals)
 
-    def _add(self, url: str, location: Location, is_signed: bool) -> int:  # noqa: FBT001 - private, called once
-        coded = self._code(url, location) if is_signed else None
+    def _add(self, url: str, location: Location, *, is_signed: bool) -> int:
+        coded = self._encode(url, location) if is_signed else None
         place = location, coded is not None
         if place not in self._ordinals:
             self._ordinals[place] = len(self.in_order)
             self.in_order.append(_stored(load_raw_response(self._bundle, location), coded))
         return self._ordinals[place]
 
-    def _code(self, url: str, location: Location) -> MiEncoded | None:
+    def _encode(self, url: str, location: Location) -> MiEncoded | None:
         if location not in self._coded:
-            self._coded[location] = _code_payload(url, load_raw_response(self._bundle, location))
+            self._coded[location] = _encode_payload(url, load_raw_response(self._bundle, location))
         return self._coded[location]
 
 
@@ -231,8 +233,8 @@ def _stored(response: RawResponse, coded: MiEncoded | None) -> SignedResponse:
     return SignedResponse(headers, hashlib.sha256(headers).digest(), coded, coded.length)
 
 
-def _code_payload(url: str, response: RawResponse) -> MiEncoded | None:
-    """Code a payload as `mi-sha256-03`; return None for one that is stored so, once its proofs are verified."""
+def _encode_payload(url: str, response: RawResponse) -> MiEncoded | None:
+    """Encode a payload as `mi-sha256-03`; return None for one that is stored so, once its proofs are verified."""
     digest = response.headers.get("digest")
     if digest is None:
         return mi_encode(response.payload)

@@ -27,7 +27,7 @@ LEAF = signers.certificate()
 
 
 def proven(content: bytes) -> tuple[bytes, str]:
-    """Encode a payload of one record, and give its digest."""
+    """Encode a payload of one record; return it and its digest."""
     digest = hashlib.sha256(content + b"\0").digest()
     encoded = RECORD.to_bytes(8, "big") + content if content else b""
     return encoded, f"mi-sha256-03={base64.b64encode(digest).decode()}"
@@ -56,7 +56,7 @@ SUBSET_HASHES = {
 
 
 def members(**changes: Any) -> dict[str, Any]:
-    """Give the members of a signed subset; None leaves one out."""
+    """Return the members of a signed subset; None leaves one out."""
     known = {
         "validity-url": "https://example.com/validity",
         "auth-sha256": hashlib.sha256(signers.der(LEAF)).digest(),

@@ -33,7 +33,7 @@ def code(signature: Signature) -> str | None:
 
 
 def by(one: Any, **options: Any) -> dict[str, Any]:
-    """Give what makes another certificate the signer's."""
+    """Return the arguments for another signing certificate."""
     return {
         "authorities": [{"cert": signers.der(one)}],
         "auth_sha256": hashlib.sha256(signers.der(one)).digest(),
