@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headgate.errors import HeadgateError as HeadgateError
     from headgate.errors import NoContact as NoContact
     from headgate.limit import Domain as Domain
+    from headgate.limit import Gatekeeper as Gatekeeper
     from headgate.limit import Rule as Rule
     from headgate.origin.asgi import GatekeeperMiddleware as GatekeeperMiddleware
 
@@ -26,6 +27,7 @@ _HOMES = {
     "BundleWriter": "headgate.bundle",
     "Courtesy": "headgate.agent",
     "Domain": "headgate.limit",
+    "Gatekeeper": "headgate.limit",
     "GatekeeperMiddleware": "headgate.origin.asgi",
     "HeadgateError": "headgate.errors",
     "NoContact": "headgate.errors",

@@ -192,6 +192,18 @@ _REASONS = {
 }
 
 
+def check_seconds(name: str, value: object) -> None:
+    """Raise `ConfigurationError`, which names the argument, unless `value` is a non-negative number."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
+        raise ConfigurationError(f"{name} must be a non-negative number of seconds, got {value!r:.80}")
+
+
+def check_count(name: str, value: object, least: int = 0) -> None:
+    """Raise `ConfigurationError`, which names the argument, unless `value` is an integer from `least` on."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{name} must be an integer of at least {least}, got {value!r:.80}")
+
+
 def reason_of(error: BaseException | str) -> str:
     """Return the reason that the system or OpenSSL gives, without numbers: No such file or directory."""
     reason = _OPENSSL.sub("", getattr(error, "strerror", None) or str(error))

@@ -25,3 +25,8 @@ def test_importing_headgate_imports_none_of_its_packages():
     program = "import sys, headgate; print(*(name for name in sys.modules if name.startswith('headgate.')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
+
+
+def test_middleware_can_be_made_from_these_names_alone():
+    domain = headgate.Domain("api", (headgate.Rule.parse("10/s"),))
+    headgate.GatekeeperMiddleware(print, gatekeeper=headgate.Gatekeeper.embedded([domain]))

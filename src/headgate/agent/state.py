@@ -16,7 +16,7 @@ from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, check_seconds
 from headgate.release import NEVER
 from headgate.throttle import Explanation, Throttle
 
@@ -76,18 +76,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     on_advice: Callable[[Advice], object] | None = None
 
     def __post_init__(self) -> None:
-        if self.max_delay is not None and not (_is_number(self.max_delay) and self.max_delay >= 0):
-            raise ConfigurationError(f"max_delay must be a non-negative number of seconds, got {self.max_delay!r}")
+        if self.max_delay is not None:
+            check_seconds("max_delay", self.max_delay)
         if isinstance(self.retry, bool) or not isinstance(self.retry, int) or self.retry < 0:
             raise ConfigurationError(f"retry must be a non-negative number of retries, got {self.retry!r}")
         for name in ("on_hold", "on_retry", "on_advice"):
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
                 raise ConfigurationError(f"{name} must be a function of one argument, got {hook!r:.80}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class Holder(NamedTuple):

@@ -5,6 +5,7 @@ any rule says it should be throttled" (smockron.txt, Definitions).
 """
 
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,8 +31,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Domain:
     """A group of resources limited together.
 
-    Raises `ConfigurationError` for a name that cannot be a topic, an unknown algorithm or mode, a burst too large for
-    the algorithm `log`, or an exempt entry with a slash that is not a CIDR.
+    Raises `ConfigurationError` for a name that cannot be a topic, rules that are not a tuple of `Rule`, an unknown
+    algorithm or mode, a burst too large for the algorithm `log`, or an exempt entry with a slash that is not a CIDR.
     """
 
     name: str
@@ -48,11 +49,9 @@ class Domain:
     _networks: tuple[Network, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        size = len(self.name.encode("utf-8", "surrogateescape"))
-        if not 0 < size <= _MAX_NAME or "\0" in self.name:
-            raise ConfigurationError(
-                f"invalid domain name {self.name[:40]!r}; expected 1 to {_MAX_NAME} bytes of UTF-8 without NUL"
-            )
+        _check_name(self.name)
+        object.__setattr__(self, "rules", self._entries("rules", Rule, "(Rule.parse('10/s burst 20'),)"))
+        object.__setattr__(self, "exempt", self._entries("exempt", str, "('192.0.2.0/24',)"))
         if self.algorithm not in ALGORITHMS:
             raise ConfigurationError(
                 f"domain {self.name!r}: invalid algorithm {self.algorithm!r}; expected one of {', '.join(ALGORITHMS)}"
@@ -68,6 +67,16 @@ class Domain:
             )
         object.__setattr__(self, "_identifiers", frozenset(text.encode("utf-8") for text in self.exempt))
         object.__setattr__(self, "_networks", tuple(self._network(text) for text in self.exempt if "/" in text))
+
+    def _entries(self, name: str, kind: type, example: str) -> tuple[object, ...]:
+        """Return the value of a field, which may be a list, as a tuple; raises `ConfigurationError` for other types."""
+        given = getattr(self, name)
+        entries = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
+        if not all(isinstance(entry, kind) for entry in entries):
+            raise ConfigurationError(
+                f"domain {self.name!r}: {name} must be a tuple such as {example}, got {given!r:.80}"
+            )
+        return entries
 
     def _network(self, text: str) -> Network:
         try:
@@ -104,6 +113,13 @@ class Domain:
         except ValueError:
             return False
         return any(_within(network, exempt) for exempt in self._networks)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "surrogateescape")) <= _MAX_NAME or "\0" in name:
+        raise ConfigurationError(
+            f"invalid domain name {name!r:.42}; expected 1 to {_MAX_NAME} bytes of UTF-8 without NUL"
+        )
 
 
 def _within(network: Network, exempt: Network) -> bool:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush, nlargest
 
+from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.clock import TOLERANCE, SteadyClock
 from headgate.limit.domain import Domain
 from headgate.limit.master import Master
@@ -90,6 +91,16 @@ class Gatekeeper:
         max_holds: int = 1_000_000,
         max_hold: float = MAX_HOLD,
     ) -> None:
+        if account is not None and not callable(account):
+            raise ConfigurationError(
+                f"account must be a function, got {account!r:.80}; for domains, use Gatekeeper.embedded([Domain(…)])"
+            )
+        if master is not None and not isinstance(master, Master):
+            raise ConfigurationError(f"master must be a Master, got {master!r:.80}")
+        check_seconds("max_delay", max_delay)
+        check_seconds("max_hold", max_hold)
+        check_count("max_delayed", max_delayed)
+        check_count("max_holds", max_holds, 1)
         self.max_delay = max_delay
         """Seconds; a request held for longer is rejected."""
         self.totals: dict[str, Totals] = defaultdict(Totals)

@@ -9,6 +9,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 
+from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import Domain
 from headgate.limit.history import ALGORITHMS, PUBLISHED, new_history
@@ -47,18 +48,28 @@ class _DomainState:
         self.totals = Totals()
 
 
+def _checked(domains: Iterable[object]) -> Iterator[Domain]:
+    """Yield the domains; raises `ConfigurationError` for what is not a list of them."""
+    for domain in domains if isinstance(domains, Iterable) else (None,):
+        if not isinstance(domain, Domain):
+            raise ConfigurationError(f"expected a list of Domain, such as [Domain('api', …)], got {domains!r:.80}")
+        yield domain
+
+
 class Master:
     """Applies the rules of `domains` to accounting messages, in any order.
 
     At most `max_identifiers` histories are stored over all domains. A new one replaces an expired one or, if none has
     expired, the one in the largest domain that expires next (counted in `evicted`: "a fail-permissive design"). The
     timestamp of a message is at most `max_delay`, the longest delay of the gatekeepers, in the future, whatever the
-    clock of the sender.
+    clock of the sender. Raises `ConfigurationError` for two domains with one name, and numbers that are out of range.
     """
 
     def __init__(
         self, domains: Iterable[Domain], *, max_identifiers: int = 1_000_000, max_delay: float = _MAX_DELAY
     ) -> None:
+        check_seconds("max_delay", max_delay)
+        check_count("max_identifiers", max_identifiers, 1)
         self.domains: dict[str, Domain] = {}
         """The domains by name."""
         self.unknown = 0
@@ -73,7 +84,9 @@ class Master:
         self._max_identifiers = max_identifiers
         self._tables: Tables[array[float]] = Tables(max_identifiers)
         self._states: dict[str, _DomainState] = {}
-        for domain in domains:
+        for domain in _checked(domains):
+            if domain.name in self.domains:
+                raise ConfigurationError(f"domain {domain.name!r} appears twice; give one domain all its rules")
             self.domains[domain.name] = domain
             self._states[domain.name] = _DomainState(domain)
         for state in self._states.values():

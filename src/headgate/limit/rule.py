@@ -62,7 +62,7 @@ class Rule:
         Spaces are optional; units are ms, s, sec, min, h, hour, d, day and their plurals; the burst defaults to the
         count of the rate. Raises `RuleError` with the text and an example.
         """
-        match = _TEXT.fullmatch(text)
+        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         unit = match["unit"].lower() if match else ""
         milliseconds = _MILLISECONDS.get(_PLURALS.get(unit, unit), 0)
         if match is None or not milliseconds:

@@ -12,6 +12,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.origin.identify import Header, Identify, parse_identify, short_identifier
 from headgate.origin.request_info import RequestInfo
+from headgate.origin.response import Rejections
 from headgate.origin.routes import Routes
 
 FORGET_INTERVAL = 1.0
@@ -96,6 +97,17 @@ def check_domain(
     return domain
 
 
+def check_rejections(rejections: Rejections | None, gatekeeper: Gatekeeper) -> Rejections:
+    """Return `rejections`, by default those with the domains of `gatekeeper`; raises `ConfigurationError`."""
+    if rejections is None:
+        return Rejections.of(gatekeeper)
+    if not isinstance(rejections, Rejections):
+        raise ConfigurationError(
+            f"rejections must be Rejections, such as Rejections.of(gatekeeper, status=429), got {rejections!r:.80}"
+        )
+    return rejections
+
+
 def _expected_domains(known: list[str]) -> str:
     if not known:
         return "it has no domains: pass them to Gatekeeper.embedded"
@@ -121,6 +133,8 @@ def _identifier(identify: Identify | _Callable[R], adapter: RequestAdapter[R]) -
         return _by_header(identify, adapter)
     if hasattr(identify, "per_connection"):
         return _by_info(cast("Identify", identify), adapter)
+    if not callable(identify):
+        raise ConfigurationError(f"identify must be a text, an Identify or a callable, got {identify!r:.80}")
     of_request = identify
 
     def by_callable(request: R) -> bytes | None:

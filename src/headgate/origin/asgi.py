@@ -11,7 +11,14 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from headgate.limit import Accounting, Gatekeeper
-from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, check_domain, forget, make_classifier
+from headgate.origin.admission import (
+    FORGET_INTERVAL,
+    RequestAdapter,
+    check_domain,
+    check_rejections,
+    forget,
+    make_classifier,
+)
 from headgate.origin.identify import Identify
 from headgate.origin.request_info import RequestInfo, field_value
 from headgate.origin.response import Rejections, Response
@@ -57,7 +64,7 @@ class GatekeeperMiddleware:
         self._gatekeeper = gatekeeper
         adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
         self._classify = make_classifier(identify, check_domain(domain, gatekeeper), adapter)
-        self._rejections = rejections or Rejections.of(gatekeeper)
+        self._rejections = check_rejections(rejections, gatekeeper)
         self._forget_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

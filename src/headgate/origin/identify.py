@@ -65,9 +65,12 @@ def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
     client would have a new budget for each line that it adds. Use only a field that a proxy in front
     has authenticated: a client can send any value in other fields.
     A value longer than 255 bytes counts as its SHA-256: a longer identifier cannot be named in a control message.
+    Raises `ConfigurationError` for a name that no field can have.
     """
-    text = name.encode() if isinstance(name, str) else name
-    return Header(text.strip().lower(), fallback or client_address())
+    text = name.decode("latin-1") if isinstance(name, bytes) else name
+    if not isinstance(text, str) or not is_token(text.strip()):
+        raise ConfigurationError(f"invalid header name {name!r:.80}; expected one such as 'X-Api-Key'")
+    return Header(text.strip().lower().encode(), fallback or client_address())
 
 
 def parse_identify(

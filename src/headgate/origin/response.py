@@ -143,6 +143,8 @@ class Rejections:
         opted_out: Iterable[str] = (),
     ) -> "Rejections":
         """Write the rejections of `gatekeeper`, whose domains are known where its master is embedded."""
+        if not isinstance(gatekeeper, Gatekeeper):
+            raise ConfigurationError(f"gatekeeper must be a Gatekeeper, got {gatekeeper!r:.80}")
         domains = gatekeeper.master.domains.values() if gatekeeper.master is not None else ()
         return cls(domains, status=status, buckets=buckets, opted_out=opted_out)
 

@@ -5,7 +5,7 @@ belongs to no domain and is not limited.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -51,7 +51,7 @@ class Routes:
     """Routes in order, compiled once; raises `ConfigurationError` for one that cannot match any request."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        listed = tuple(routes)
+        listed = tuple(_checked(routes))
         self._compiled: list[tuple[str, tuple[_Test, ...]]] = [(route.domain, _tests(route)) for route in listed]
         self.domains = tuple(dict.fromkeys(route.domain for route in listed))
         """The domains of the routes, each once."""
@@ -66,6 +66,16 @@ class Routes:
             if all(test(info) for test in tests):
                 return domain
         return None
+
+
+def _checked(routes: Iterable[object]) -> Iterator[Route]:
+    """Yield the routes; raises `ConfigurationError` for what is not a list of them."""
+    for route in routes if isinstance(routes, Iterable) else (None,):
+        if not isinstance(route, Route):
+            raise ConfigurationError(
+                f"expected a list of Route, such as [Route('api', path_prefix='/api/')], got {routes!r:.80}"
+            )
+        yield route
 
 
 def plain_path(path: bytes) -> bytes:
@@ -90,6 +100,9 @@ def plain_path(path: bytes) -> bytes:
 
 def _check(route: Route) -> None:
     """Raise `ConfigurationError` for a route that cannot match: its domain would limit nothing."""
+    for name in Route.__struct_fields__:
+        if not isinstance(getattr(route, name), str):
+            raise ConfigurationError(f"the {name} of a route must be text, got {getattr(route, name)!r:.80}")
     path = plain_path(route.path_prefix.encode("utf-8", "replace")).decode("utf-8", "replace")
     checks = (
         (route.value and not route.header, f"value {route.value!r} without a header; add header = 'NAME' beside it"),

@@ -11,7 +11,14 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
-from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, check_domain, forget, make_classifier
+from headgate.origin.admission import (
+    FORGET_INTERVAL,
+    RequestAdapter,
+    check_domain,
+    check_rejections,
+    forget,
+    make_classifier,
+)
 from headgate.origin.identify import Identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Rejections, Response
@@ -49,7 +56,7 @@ class GatekeeperMiddleware:
         self._gatekeeper = gatekeeper
         adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
         self._classify = make_classifier(identify, check_domain(domain, gatekeeper), adapter)
-        self._rejections = rejections or Rejections.of(gatekeeper)
+        self._rejections = check_rejections(rejections, gatekeeper)
         self._lock = lock or threading.Lock()
         self._forget_at = 0.0
 

@@ -3,8 +3,10 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Rule
 
+RULE = Rule.parse("10/s")
 
-@pytest.mark.parametrize("name", ["", "a\0b", "x" * 255, "é" * 128])
+
+@pytest.mark.parametrize("name", [None, 3, b"api", "", "a\0b", "x" * 255, "é" * 128])
 def test_invalid_name_is_refused(name):
     with pytest.raises(ConfigurationError, match="invalid domain name"):
         Domain(name)
@@ -17,6 +19,24 @@ def test_invalid_value_is_refused_with_domain_and_value(field, value):
     with pytest.raises(ConfigurationError, match="domain 'api'") as caught:
         Domain("api", **{field: value})
     assert (value if isinstance(value, str) else value[0]) in str(caught.value)
+
+
+@pytest.mark.parametrize("rules", [("10/s",), "10/s", RULE, 3, None, [RULE, "10/s"]])
+def test_rules_that_are_not_a_tuple_of_rules_are_refused(rules):
+    with pytest.raises(ConfigurationError, match=r"^domain 'api': rules must be a tuple such as \(Rule.parse\('10/s"):
+        Domain("api", rules)
+
+
+def test_exempt_that_is_not_a_tuple_of_texts_is_refused():
+    for exempt in ("partner", "10.0.0.0/8", 3, [3], None):
+        with pytest.raises(ConfigurationError, match=r"^domain 'api': exempt must be a tuple such as"):
+            Domain("api", exempt=exempt)
+
+
+def test_lists_become_tuples():
+    domain = Domain("api", [RULE], exempt=["partner"])
+    assert (domain.rules, domain.exempt) == ((RULE,), ("partner",))
+    assert hash(domain) == hash(Domain("api", (RULE,), exempt=("partner",)))
 
 
 IDENTIFIERS = [

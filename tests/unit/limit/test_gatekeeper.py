@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.gatekeeper import DelaySlots, spacing
 from headgate.release import ASAP, NEVER, Status
@@ -397,3 +398,19 @@ def test_adopt_takes_holds_and_the_embedded_master():
     new.adopt(old, ["api", "unknown"])
     assert (new.held("api", b"alice", now=100.0), new.held("web", b"alice", now=100.0)) == (101.0, ASAP)
     assert (len(new.master), new.totals["web"].accepted) == (2, 1)
+
+
+def test_invalid_arguments_are_refused():
+    for options, error in (
+        ({"max_delay": -1}, "max_delay must be a non-negative number of seconds, got -1"),
+        ({"max_delay": "5"}, "max_delay must be a non-negative number of seconds, got '5'"),
+        ({"max_delay": float("nan")}, "max_delay must be a non-negative number of seconds, got nan"),
+        ({"max_hold": -1.0}, "max_hold must be a non-negative number of seconds, got -1.0"),
+        ({"max_delayed": -1}, "max_delayed must be an integer of at least 0, got -1"),
+        ({"max_delayed": 1.5}, "max_delayed must be an integer of at least 0, got 1.5"),
+        ({"max_holds": 0}, "max_holds must be an integer of at least 1, got 0"),
+        ({"account": [Domain("api", ONE)]}, r"account must be a function, .* use Gatekeeper\.embedded\("),
+        ({"master": [Domain("api", ONE)]}, r"master must be a Master, got \[Domain"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^{error}"):
+            Gatekeeper(**options)

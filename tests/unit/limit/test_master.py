@@ -1,5 +1,6 @@
 import pytest
 
+from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
 from headgate.release import Status
 
@@ -179,3 +180,20 @@ def test_adopt_keeps_histories_of_unchanged_domains_only():
     assert list(new.holds("api", now=100.0)) == [DelayUntil("api", b"alice", 101.0)]
     assert list(new.holds("web", now=100.0)) == []
     assert (len(new), new.totals["web"].accepted, new.totals["added"].accepted) == (1, 1, 0)
+
+
+def test_invalid_arguments_are_refused():
+    domain = Domain("api", ONE)
+    for domains in (domain, None, ["api"], {"api": ONE}, ONE):
+        with pytest.raises(
+            ConfigurationError, match=r"^expected a list of Domain, such as \[Domain\('api', …\)\], got "
+        ):
+            Master(domains)
+    with pytest.raises(ConfigurationError, match=r"^domain 'api' appears twice"):
+        Master([domain, Domain("api")])
+    for options, error in (
+        ({"max_identifiers": 0}, "max_identifiers must be an integer of at least 1, got 0"),
+        ({"max_delay": "5"}, "max_delay must be a non-negative number of seconds, got '5'"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^{error}"):
+            Master([domain], **options)

@@ -46,7 +46,7 @@ INVALID = [
 
 
 def test_invalid_rule_is_quoted_with_an_example():
-    for text in (*INVALID, *VECTORS["bad"]):
+    for text in (*INVALID, *VECTORS["bad"], 3, None, b"10/s"):
         with pytest.raises(RuleError) as caught:
             Rule.parse(text)
         assert repr(text) in str(caught.value), text

@@ -127,3 +127,7 @@ def test_both_middlewares_check_their_domain_and_gatekeeper(middleware):
         middleware(None, gatekeeper=embedded("shop", "api"))
     with pytest.raises(ConfigurationError, match=r"gatekeeper must be a Gatekeeper, got \[\]"):
         middleware(None, gatekeeper=[])
+    with pytest.raises(ConfigurationError, match=r"rejections must be Rejections, such as .*, got 429"):
+        middleware(None, gatekeeper=embedded("shop"), rejections=429)
+    with pytest.raises(ConfigurationError, match=r"identify must be a text, an Identify or a callable, got 3"):
+        middleware(None, gatekeeper=embedded("shop"), identify=3)

@@ -168,6 +168,12 @@ def test_unknown_texts_are_refused_and_quoted(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
+def test_name_that_no_field_can_have_is_refused() -> None:
+    for name in ("X-Api-Key: ", "", b"X Y", 3):
+        with pytest.raises(ConfigurationError, match=r"^invalid header name .*; expected one such as 'X-Api-Key'"):
+            header(name)  # type: ignore[arg-type]  # the point of the test
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -156,6 +156,18 @@ def test_a_route_that_can_match_is_accepted(asked: dict[str, str]) -> None:
     Routes([Route("d", **asked)])
 
 
+def test_what_is_not_a_list_of_routes_is_refused() -> None:
+    for routes in (3, None, "d", ["d"], [("d", "/")], Route("d")):
+        with pytest.raises(ConfigurationError, match=r"^expected a list of Route, such as \[Route\('api', .* got "):
+            Routes(routes)  # type: ignore[arg-type]  # the point of the test
+
+
+def test_a_condition_that_is_not_text_is_refused() -> None:
+    for name in ("domain", "path_prefix", "host", "method", "header"):
+        with pytest.raises(ConfigurationError, match=f"^the {name} of a route must be text, got 3$"):
+            Routes([Route(**{"domain": "d", name: 3})])  # type: ignore[arg-type]  # the point of the test
+
+
 def test_a_value_without_its_header_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="without a header"):
         Routes([Route("d", value="prefetch")])
