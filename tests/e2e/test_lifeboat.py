@@ -159,11 +159,11 @@ def test_a_reload_takes_bundles_in_and_out(gate, tmp_path, file, origin):
     gate.wait_for(r"read again$")
     gate.until(lambda: gate.get("/").body == b"new", "new bundle")
     gate.until(lambda: gate.get("/moved.wbn").status == 200, "new path")
-    assert gate.get("/site.wbn").status == 503
+    gate.until(lambda: set(gate.statuses(8, "/site.wbn")) == {503}, "end of the old path in every worker")
     file.write_text(text.partition("[[bundle]]")[0])
     gate.process.send_signal(signal.SIGHUP)
-    gate.until(lambda: gate.get("/").status == 503, "end of the lifeboat")
-    assert gate.get("/moved.wbn").status == 503
+    gate.until(lambda: set(gate.statuses(8, "/")) == {503}, "end of the lifeboat in every worker")
+    gate.until(lambda: set(gate.statuses(8, "/moved.wbn")) == {503}, "end of the new path in every worker")
 
 
 def test_check_names_an_invalid_bundle(tmp_path, file):
