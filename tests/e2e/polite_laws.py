@@ -35,6 +35,9 @@ class Client(Protocol):
     ) -> tuple[int, bytes]:
         """Send a request, and give status and body of what came, whatever the status."""
 
+    def read_in_two(self, url: str, go_on: Callable[[], None]) -> tuple[bytes, bytes]:
+        """Send a GET, and give the first piece of the body, and after a call of `go_on` the rest."""
+
     def ask_at_once(self, urls: list[str]) -> list[tuple[int, bytes]]:
         """Send many, each as if it was the only one."""
 
@@ -165,6 +168,21 @@ class Laws:
             for _ in range(3):
                 client.ask(f"{origin.url}/a/1")
             assert self.refused(client, origin, f"{origin.url}/a/2").target == f"{origin.url}/a*"
+
+    def test_nothing_of_a_body_is_read_ahead(self, origin: Origin) -> None:
+        may_go_on = threading.Event()
+
+        def pieces() -> Iterator[bytes]:
+            yield b"first"
+            assert may_go_on.wait(10)
+            yield b"second"
+
+        origin.say("/", Answer(200, {}, pieces()))
+        try:
+            with self.client(courtesy(retry=2)) as client:
+                assert client.read_in_two(f"{origin.url}/", may_go_on.set) == (b"first", b"second")
+        finally:
+            may_go_on.set()
 
     # -- waiting
 

@@ -36,6 +36,15 @@ class Client:
         # As every task, in a copy of the context where it begins.
         return self.runner.run(self.asked(*arguments, **options), context=contextvars.copy_context())
 
+    def read_in_two(self, url, go_on):
+        async def read():
+            async with self.session.get(url) as response:
+                first = await response.content.readany()
+                go_on()
+                return first, await response.content.read()
+
+        return self.runner.run(read())
+
     def ask_at_once(self, urls):
         async def all_of_them():
             return await asyncio.gather(*map(self.asked, urls))
@@ -84,28 +93,6 @@ def test_a_request_may_have_a_middleware_of_its_own(origin, run):
             assert await fetched(session, f"{origin.url}/") == 200
 
     run(asking())
-
-
-def test_nothing_of_a_body_is_read_ahead(origin, run):
-    may_go_on = threading.Event()
-
-    def pieces():
-        yield b"first"
-        assert may_go_on.wait(10)
-        yield b"second"
-
-    origin.say("/", Answer(200, {}, pieces()))
-
-    async def asking():
-        async with session_with(courtesy(retry=2)) as session, session.get(f"{origin.url}/") as response:
-            assert await response.content.readany() == b"first"
-            may_go_on.set()
-            assert await response.content.read() == b"second"
-
-    try:
-        run(asking())
-    finally:
-        may_go_on.set()
 
 
 async def two_pieces():

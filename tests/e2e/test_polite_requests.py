@@ -1,6 +1,5 @@
 """A session of requests with the adapter in it: the laws of every polite agent, and what is this library's own."""
 
-import threading
 from contextlib import contextmanager
 from email.utils import formatdate
 
@@ -32,6 +31,13 @@ class Client:
         response = self.session.send(request, allow_redirects=follow)
         return response.status_code, response.content
 
+    def read_in_two(self, url, go_on):
+        with self.session.get(url, stream=True) as response:
+            body = response.iter_content(None)
+            first = next(body)
+            go_on()
+            return first, b"".join(body)
+
     def ask_at_once(self, urls):
         return in_threads(self.ask, urls)
 
@@ -60,22 +66,6 @@ class TestLawsWithAnAdapterBehind(TestLaws):
     def client(self, courtesy):
         with session_with(Adapter(courtesy, requests.adapters.HTTPAdapter(pool_maxsize=100))) as session:
             yield Client(session)
-
-
-def test_nothing_of_a_body_is_read_ahead(origin):
-    may_go_on = threading.Event()
-
-    def pieces():
-        yield b"first"
-        assert may_go_on.wait(10)
-        yield b"second"
-
-    origin.say("/", Answer(200, {}, pieces()))
-    with session_with(Adapter(courtesy(retry=2))) as session, session.get(f"{origin.url}/", stream=True) as response:
-        body = response.iter_content(None)
-        assert next(body) == b"first"
-        may_go_on.set()
-        assert next(body) == b"second"
 
 
 def test_retries_by_status_are_made_by_the_courtesy_not_urllib3(origin):
