@@ -295,18 +295,25 @@ def asgi_client(app: App) -> Iterator[Client]:
     try:
         client.__enter__()
     except Exception as error:
-        raise FetchError(f"the application's startup failed: {type(error).__name__}: {error}") from error
+        raise FetchError(f"the application's startup failed: {_described(error)}") from error
     try:
         yield client
     finally:
         try:
             client.__exit__()
         except Exception as error:
-            raise FetchError(f"the application's shutdown failed: {type(error).__name__}: {error}") from error
+            raise FetchError(f"the application's shutdown failed: {_described(error)}") from error
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _with_lifespan(app: App) -> App:
-    """Return the application with a lifespan: one that raises or returns without a message does not support it."""
+    """Return the application with a lifespan.
+
+    An application does not support it if it raises or returns without a lifespan message, or sends another message.
+    """
 
     async def call(scope: _Message, receive: _Receive, send: _Send) -> None:
         if scope["type"] != "lifespan":
@@ -316,6 +323,8 @@ def _with_lifespan(app: App) -> App:
 
         async def watch(message: _Message) -> None:
             nonlocal is_supported
+            if not message["type"].startswith("lifespan."):  # it answers every scope as if that were a request
+                raise RuntimeError(f"{message['type']} is not a message of the lifespan")
             is_supported = True
             await send(message)
 

@@ -440,6 +440,31 @@ def test_applications_without_lifespan():
             assert client.get(f"{SITE}/page").content == b"x"
 
 
+def test_application_that_ignores_the_type_of_the_scope():
+    async def app(_scope, receive, send):
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+        await send({"type": "http.response.body", "body": b"x"})
+
+    with asgi_client(app) as client:
+        assert client.get(f"{SITE}/page").content == b"x"
+
+
+class SilentError(Exception):
+    """An exception without a text."""
+
+
+def test_startup_that_fails_without_a_text_is_named():
+    async def app(scope, receive, send):
+        assert scope["type"] == "lifespan"
+        await receive()
+        await send({"type": "lifespan.startup.failed"})
+        raise SilentError
+
+    with pytest.raises(FetchError, match=r"^the application's startup failed: SilentError$"):
+        asgi_client(app).__enter__()
+
+
 class Plain:
     """An application without lifespan: called with one, it returns or raises."""
 
