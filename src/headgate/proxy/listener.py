@@ -66,11 +66,11 @@ class Listener:
 
     def close(self) -> None:
         """Stop; what the system has accepted already is still passed on."""
-        if self._paused is not None:
-            self._paused.cancel()
-        else:
+        if self._paused is None:
             with contextlib.suppress(OSError):
                 self.ready(READ)
+        if self._paused is not None:  # perhaps since this moment
+            self._paused.cancel()
         self._poller.drop(self._socket.fileno())
         self._socket.close()
 
