@@ -32,7 +32,11 @@ VALUES = st.one_of(
     st.sampled_from([b"200", b"304", b"2000", b"text/html", b"", b" x", b"x ", b"a\nb", b"x" * 24, b"x" * 300]),
     st.binary(max_size=40),
 )
-MAPS = st.dictionaries(NAMES, VALUES, max_size=8).map(encode)
+MANY = {b"x-%d" % number: b"v" for number in range(22)}
+"""With a few more, these are as many headers as take a head of two bytes."""
+MAPS = st.builds(
+    lambda fields, many: encode(many | fields), st.dictionaries(NAMES, VALUES, max_size=8), st.sampled_from([{}, MANY])
+)
 
 
 @st.composite

@@ -70,18 +70,21 @@ def is_field_value(value: bytes) -> bool:
 def decode_headers(source: bytes, offset: int = 0) -> tuple[int, dict[str, str]]:
     """Decode a header map to the status and the headers, with names in lower case and values as Latin-1.
 
-    The loop accepts valid maps of at most 23 pairs, of 1 to 255 bytes each name and value, and leaves all others to
-    `_decode_by_steps`. Raises `StepError` for a map that breaks a step of 3.4 or 3.6; `offset` is where the map begins
-    in its response.
+    The loop accepts valid maps of up to 255 pairs, with names of 1 to 255 and values of 1 to 65,535 bytes, and leaves
+    all others to `_decode_by_steps`. Raises `StepError` for a map that breaks a step of 3.4 or 3.6; `offset` is where
+    the map begins in its response.
     """
-    if not source or not 0xA1 <= source[0] <= 0xB7 or b"\n" in source or b"\r" in source or b"\0" in source:
+    if not source or not 0xA1 <= source[0] <= 0xB8 or b"\n" in source or b"\r" in source or b"\0" in source:
         return _decode_by_steps(source, offset)
     # Latin-1 has one character for each byte, so one decoding serves all slices.
     text = source.decode("latin-1")
     headers: dict[str, str] = {}
     names, previous, position = _NAMES, "", 1
     try:
-        for _ in range(source[0] - 0xA0):
+        count = source[0] - 0xA0
+        if count == 24 and source[1] > 23:
+            count, position = source[1], 2
+        for _ in range(count):
             first = source[position]
             begin = position + first - 0x3F if first < 0x58 else position + 2 + source[position + 1]
             # With its head, since keys are sorted by their encoding.
@@ -93,6 +96,10 @@ def decode_headers(source: bytes, offset: int = 0) -> tuple[int, dict[str, str]]
             elif first == 0x58 and (size := source[begin]) > 23:
                 begin += 1
                 position = begin + size
+            elif first == 0x59:
+                # 256 bytes or more, since no byte of the map is 0.
+                begin += 2
+                position = begin + (source[begin - 2] << 8 | source[begin - 1])
             else:
                 break
             if key <= previous or source[begin] <= 0x20 or source[position - 1] <= 0x20:

@@ -48,14 +48,19 @@ class TestDecoding:
     def test_common_maps_are_decoded_in_one_loop(self, monkeypatch):
         monkeypatch.setattr(headers, "_decode_by_steps", lambda *_: None)
         fields = {"etag": '"1"', "x-amz-request-id": "x", "access-control-allow-origin": "*", "content-type": "x" * 200}
-        source = encode({b":status": b"304", **{name.encode(): value.encode() for name, value in fields.items()}})
-        assert decode_headers(source) == (304, fields)
+        for more in ({}, {"content-security-policy": "x" * 600}, {f"x-{number}": "y" for number in range(30)}):
+            named = fields | more
+            source = encode({b":status": b"304", **{name.encode(): value.encode() for name, value in named.items()}})
+            assert decode_headers(source) == (304, named), more
 
     def test_malformed_maps_are_refused(self):
         """3.4 step 5 and 3.6 step 1."""
         status = encode(STATUS)
         sources = [b"", b"\x80", b"\xa1", b"\xa1\x41a", b"\xa1\x61a\x41b", b"\xbf\xff", b"\xa0\0", status + b"\0"]
         sources += [status[:-1], b"\xa2" + status[1:] * 2, b"\xa2\x41b\x41x\x41a\x41x", b"\xa1\x58\x01a\x41b"]
+        # Heads that are longer than necessary: of a value, a key and the map.
+        sources += [b"\xa2\x44etag\x58\x01x" + status[1:], b"\xa2\x44etag\x59\0\x01x" + status[1:]]
+        sources += [b"\xa2\x58\x04etag\x41x" + status[1:], b"\xb8\x01" + status[1:]]
         wrong = [source for source in sources if not step_of(source).startswith("3.4 step 5, 3.5.")]
         assert wrong == []
 
