@@ -60,7 +60,7 @@ class TestDecoding:
         sources += [status[:-1], b"\xa2" + status[1:] * 2, b"\xa2\x41b\x41x\x41a\x41x", b"\xa1\x58\x01a\x41b"]
         # Heads that are longer than necessary: of a value, a key and the map.
         sources += [b"\xa2\x44etag\x58\x01x" + status[1:], b"\xa2\x44etag\x59\0\x01x" + status[1:]]
-        sources += [b"\xa2\x58\x04etag\x41x" + status[1:], b"\xb8\x01" + status[1:]]
+        sources += [b"\xa2" + status[1:] + b"\x58\x04etag\x41x", b"\xb8\x01" + status[1:]]
         wrong = [source for source in sources if not step_of(source).startswith("3.4 step 5, 3.5.")]
         assert wrong == []
 
