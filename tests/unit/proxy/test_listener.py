@@ -156,6 +156,7 @@ def test_a_connection_without_a_handshake_is_closed(first: bytes, tmp_path: Path
     if not first:
         shaking.expire()
     assert (server.closed, server.finished, server.poller.events) == ([shaking], [], [0])
+    assert len(server.started) == first.startswith(b"\x16")  # nothing is allocated for TLS before
     far.close()
 
 
