@@ -170,7 +170,7 @@ def test_a_body_sent_byte_by_byte_times_out(reading):
 
 
 def test_a_head_sent_byte_by_byte_times_out(reading):
-    with serving(dripping("head")) as server, pytest.raises(FetchError, match="Timeout"):
+    with serving(dripping("head")) as server, pytest.raises(FetchError, match="did not respond in time"):
         reading.open(server.url, timeout=0.2)
 
 
@@ -178,12 +178,12 @@ def test_a_silent_server_times_out(reading):
     async def silent(request: Request, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)  # a timer that the loop holds: nothing else refers to this task
 
-    with serving(silent) as server, pytest.raises(FetchError, match=r"Timeout"):
+    with serving(silent) as server, pytest.raises(FetchError, match="did not respond in time"):
         reading.open(server.url, timeout=0.2)
 
 
 def test_an_unreachable_server_is_an_error(reading, free_port):
-    with pytest.raises(FetchError, match="ConnectError"):
+    with pytest.raises(FetchError, match=r"refused|connection attempts failed"):
         reading.open(f"http://127.0.0.1:{free_port()}/")
 
 

@@ -77,7 +77,7 @@ def rebase(
     """
     check_target(target)
     metadata = bundle.metadata
-    move = _OriginMove(_origin_to_move(metadata.primary_url, of), _lone_origin(to))
+    move = _OriginMove(_origin_to_move(metadata.primary_url, of), check_origin(to))
     primary = metadata.primary_url and move.url(metadata.primary_url)
     manifest = metadata.manifest_url and move.url(metadata.manifest_url)
     return _BundleCopy(bundle, metadata.version, move).write(target, primary, manifest, progress)
@@ -264,14 +264,15 @@ def _origin(url: str) -> str | None:
 
 def _origin_to_move(primary_url: str | None, of: str | None) -> str:
     if of is not None:
-        return _lone_origin(of)
+        return check_origin(of)
     origin = _origin(primary_url or "")
     if origin is None:
         raise HeadgateError(f"the primary URL {primary_url} has no origin; name the origin to move")
     return origin
 
 
-def _lone_origin(url: str) -> str:
+def check_origin(url: str) -> str:
+    """Return the origin in normal form; raises `ConfigurationError` for a URL with a path, and for other text."""
     normal = parse_url(url) or ""
     origin = _origin(normal)
     if origin is None or normal.removeprefix(origin) not in ("", "/"):

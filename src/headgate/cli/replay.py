@@ -130,6 +130,7 @@ def _throttle_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--draw",
             type=Parsed("number", _parse_draw),
+            metavar="NUMBER",
             help="Result of every random draw, 0 or more and less than 1; random by default.",
         ),
         click.option("--jitter", type=_JITTER, metavar="FACTOR", help="Jitter factor; by default that of the policy."),
@@ -156,6 +157,7 @@ def _throttle_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--max-delay",
     type=SECONDS,
+    metavar="SECONDS",
     default=5.0,
     show_default=True,
     help="Maximum delay in seconds; requests that would wait longer are rejected.",
@@ -167,7 +169,7 @@ def _throttle_options(command: Callable[..., None]) -> Callable[..., None]:
     "--identify",
     "field",
     metavar="FIELD",
-    help="Field that identifies clients: host (default), user, agent …; in JSON any key (default: identifier).",
+    help="Field that identifies clients: host, user, agent …; in JSON any key.  [default: host, in JSON identifier]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--verbose", is_flag=True, help="Print each malformed line on stderr.")

@@ -33,7 +33,7 @@ _EXPLANATIONS: Final = {
 
 @click.group(cls=CommandGroup, epilog="Start with: headgate token new-key -o key.json")
 def token() -> None:
-    """Make keys and tokens for a prefetch proxy, and the speculation rules that carry them.
+    """Create keys and tokens for a prefetch proxy, and the speculation rules that carry them.
 
     A site that runs its own prefetch proxy puts tokens into its pages, and browsers send one with each prefetch. The
     proxy checks tokens with the key, without a request to the site. A token can be used once, until it expires, and

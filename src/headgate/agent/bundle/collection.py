@@ -251,18 +251,19 @@ def _origin(url: str) -> str:
     return "/".join(url.split("/", 3)[:3])
 
 
-def read_url_list(path: Path) -> list[str]:
-    """Read the URLs in a file, in normal form, in the order they first appear.
+def read_url_list(path: Path, *, name: str | None = None) -> list[str]:
+    """Read the URLs in a file, in normal form, in the order they first appear; errors call the file `name`.
 
     Fragments are dropped. Raises `ConfigurationError` for a line that is not an http or https URL, and for a file that
     cannot be read or has no URL.
     """
+    name = name or str(path)
     urls: dict[str, None] = {}
     try:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
     except OSError as error:
         raise ConfigurationError(
-            f"cannot read {path}: {reason_of(error)}; expected a file with one URL per line"
+            f"cannot read {name}: {reason_of(error)}; expected a file with one URL per line"
         ) from None
     for number, line in enumerate(lines, start=1):
         try:
@@ -273,10 +274,10 @@ def read_url_list(path: Path) -> list[str]:
             why = error if isinstance(error, SkipExchange) else "not UTF-8"
             shown = line[:_MAX_SHOWN].decode("utf-8", "replace")
             raise ConfigurationError(
-                f"{path}, line {number}: {shown!r}: {why}; expected a URL such as https://example.com/"
+                f"{name}, line {number}: {shown!r}: {why}; expected a URL such as https://example.com/"
             ) from None
     if not urls:
-        raise ConfigurationError(f"{path} has no URL in it; expected one per line")
+        raise ConfigurationError(f"{name} contains no URL; expected one per line")
     return list(urls)
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, Self
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.bundle.range_protocol import UNCODED, Fields, check_served, check_uncoded, unexpected_status
 from headgate.agent.httpx_library import AsyncClient, Client, Response, default_library, fetch_through, library_of
-from headgate.errors import FetchError, NoContact
+from headgate.errors import FetchError, NoContact, reason_of
 from headgate.fetch.pace import TIMEOUT, USER_AGENT, CallThread, Pace
 from headgate.http.date import retry_after as parse_retry_after
 from headgate.release import ASAP
@@ -185,8 +185,14 @@ def as_fetch_error(url: str, library: ModuleType) -> Iterator[None]:
     except NoContact:
         raise
     except (library.RequestError, library.InvalidURL, library.StreamError, TimeoutError) as error:
-        # Timeouts have no text.
-        raise FetchError(f"{url}: {type(error).__name__}{f': {error}' if str(error) else ''}") from error
+        raise FetchError(f"{url}: {_reason(error, library)}") from error
+
+
+def _reason(error: Exception, library: ModuleType) -> str:
+    """Return why a request failed, in the words of the system if it gave some."""
+    if isinstance(error, (TimeoutError, library.ConnectTimeout, library.ReadTimeout, library.WriteTimeout)):
+        return "the server did not respond in time"
+    return reason_of(error) or type(error).__name__
 
 
 def _refuse_downgrade(url: str, response: Any) -> None:

@@ -1,4 +1,4 @@
-"""`headgate bundle`: read, make, change, sign and serve bundles. A command's module is imported when it is used.
+"""`headgate bundle`: read, create, change, sign and serve bundles. A command's module is imported when it is used.
 
 `get` from a bundle of hundreds of megabytes is fast and small, so a command imports only what it needs.
 """
@@ -17,8 +17,8 @@ _COMMANDS = {
     "list": ("inspection:list_responses", "List every response: URL, status, headers, location."),
     "get": ("get:get", "Get one response from a bundle."),
     "extract": ("extract:extract", "Extract every payload to a file, the rest to JSON."),
-    "create": ("create:create", "Make a bundle of a directory, HAR, URLs, ASGI app or WARC."),
-    "convert": ("convert:convert", "Write a bundle in another version of the format."),
+    "create": ("create:create", "Create a bundle from files, HAR, URLs, ASGI app or WARC."),
+    "convert": ("convert:convert", "Convert a bundle to another version of the format."),
     "rebase": ("convert:rebase", "Move a bundle to another origin."),
     "lint": ("inspection:lint", "Check every part of a bundle: errors and warnings."),
     "sign": ("signing:sign", "Sign the responses, or the file as a whole."),
@@ -41,7 +41,7 @@ class _Bundle(Program):
     cls=_Bundle, epilog="Start with: headgate bundle create --dir site --base-url https://example.com/ -o site.wbn"
 )
 def bundle() -> None:
-    """Read, make, sign and serve bundles: many HTTP exchanges in one file (.wbn, .swbn).
+    """Read, create, sign and serve bundles: many HTTP exchanges in one file (.wbn, .swbn).
 
     Bundles are checked by every step of the document; --profile compat also accepts what the published tools write.
     A bundle at an http or https URL is fetched; info and get fetch only the parts that they need.

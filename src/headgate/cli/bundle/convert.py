@@ -8,16 +8,17 @@ import click
 from headgate.cli.bundle.output import OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import BundleSource, absolute, with_source
 from headgate.cli.output import printable
+from headgate.cli.params import Parsed
 
 if TYPE_CHECKING:
     from headgate.bundle.model import Version
 
 
-@click.command(short_help="Write a bundle in another version of the format.")
+@click.command(short_help="Convert a bundle to another version of the format.")
 @with_source
 @click.option("--version", type=click.Choice(["b1", "b2", "draft-01"]), required=True, help="Target version.")
-@click.option("--primary-url", metavar="U", help="The main resource.  [default: that of FILE]")
-@click.option("--manifest-url", metavar="U", help="The manifest; may be relative to the main resource.")
+@click.option("--primary-url", metavar="URL", help="URL of the main resource.  [default: that of the input]")
+@click.option("--manifest-url", metavar="URL", help="URL of the manifest; may be relative to the main resource.")
 @OUT
 def convert(
     *,
@@ -27,7 +28,7 @@ def convert(
     manifest_url: str | None,
     out: str,
 ) -> None:
-    """Write a bundle in another version of the format.
+    """Convert a bundle to another version of the format.
 
     Responses are copied byte for byte. Signatures of responses stay valid between b1 and draft-01, and are left out of
     b2, which has no variants either. b1 and draft-01 need a primary URL, a manifest and absolute URLs: --base-url
@@ -53,10 +54,23 @@ def convert(
     print_warnings(out, warnings)
 
 
+def _parse_origin(text: str) -> str:
+    from headgate.bundle.conversion import check_origin
+
+    return check_origin(text)
+
+
+_ORIGIN = Parsed("origin", _parse_origin)
+
+
 @click.command(short_help="Move a bundle to another origin.")
 @with_source
-@click.option("--to", metavar="URL", required=True, help="Target origin, such as https://staging.example.com.")
-@click.option("--of", metavar="URL", help="Origin whose URLs are moved.  [default: that of the primary URL]")
+@click.option(
+    "--to", type=_ORIGIN, metavar="ORIGIN", required=True, help="Target origin, such as https://staging.example.com."
+)
+@click.option(
+    "--of", type=_ORIGIN, metavar="ORIGIN", help="Origin whose URLs are moved.  [default: that of the primary URL]"
+)
 @OUT
 def rebase(*, source: BundleSource, to: str, of: str | None, out: str) -> None:
     """Move a bundle to another origin, such as that of a test server.

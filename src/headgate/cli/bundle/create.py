@@ -1,4 +1,4 @@
-"""`headgate bundle create`: make a bundle of a directory, a HAR, a list of URLs, an ASGI application or a WARC."""
+"""`headgate bundle create`: create a bundle from a directory, a HAR, a list of URLs, an ASGI application or a WARC."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ from headgate.cli.bundle.convert import print_warnings
 from headgate.cli.bundle.output import NEW_OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import absolute
 from headgate.cli.output import exit_with_failure, format_count, format_size, printable, progress
-from headgate.cli.params import header_option, identity_option, join_fields
+from headgate.cli.params import Parsed, header_option, identity_option, join_fields
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -47,13 +47,24 @@ class _Codings(click.ParamType[tuple[str, ...]]):
         return codings
 
 
-@click.command(short_help="Make a bundle of a directory, HAR, URLs, ASGI app or WARC.")
-@click.option("--dir", "directory", metavar="D", help="A site's files; needs --base-url.")
-@click.option("--base-url", metavar="U", help="The URL of the directory, such as https://example.com/.")
-@click.option("--har", metavar="F", help="A HAR with content, as browsers save it.")
-@click.option("--urls", metavar="F", help="A file with one URL per line, - for standard input; they are fetched.")
+def _parse_base_url(text: str) -> str:
+    from headgate.bundle.sources.directory import check_base_url
+
+    return check_base_url(text)
+
+
+@click.command(short_help="Create a bundle from files, HAR, URLs, ASGI app or WARC.")
+@click.option("--dir", "directory", metavar="DIR", help="Directory with the files of a site; needs --base-url.")
+@click.option(
+    "--base-url",
+    type=Parsed("url", _parse_base_url),
+    metavar="URL",
+    help="URL of the directory, such as https://example.com/.",
+)
+@click.option("--har", metavar="FILE", help="HAR file with content, as browsers save it.")
+@click.option("--urls", metavar="FILE", help="File with one URL per line, which are fetched; - reads standard input.")
 @click.option("--asgi", metavar="MODULE:APP", help="Get the responses for --urls from this ASGI application.")
-@click.option("--warc", metavar="F", help="A web archive, may be compressed with gzip.")
+@click.option("--warc", metavar="FILE", help="Web archive, plain or gzip.")
 @click.option(
     "--version",
     type=click.Choice(["b1", "b2", "draft-01"]),
@@ -63,23 +74,23 @@ class _Codings(click.ParamType[tuple[str, ...]]):
 )
 @click.option(
     "--primary-url",
-    metavar="U",
-    help="The main resource; may be relative to the base URL.  [default: the base URL, or that of the first exchange]",
+    metavar="URL",
+    help="URL of the main resource; may be relative to the base URL.  [default: the base URL, or the first URL]",
 )
 @click.option(
     "--manifest-url",
-    metavar="U",
-    help="The manifest; may be relative to the base URL.  [default: that in the directory]",
+    metavar="URL",
+    help="URL of the manifest; may be relative to the base URL.  [default: that in the directory]",
 )
 @click.option(
     "--relative-urls", "relative", is_flag=True, help="With --dir: store URLs relative to the base URL; b2 only."
 )
-@header_option("A header to set in each response; may be repeated.")
+@header_option("Header field to set in each response; repeatable.")
 @click.option(
     "--compress",
     "codings",
     type=_Codings(),
-    metavar="C",
+    metavar="CODINGS",
     help="Add variants in these codings: gzip,br,zstd; not in b2.",
 )
 @identity_option(default=None, purpose="With --urls: ")
@@ -98,7 +109,7 @@ def create(
     out: str,
     **sources: str | None,
 ) -> None:
-    """Make a bundle of a directory, a HAR, a list of URLs, an ASGI application or a WARC.
+    """Create a bundle from a directory, a HAR, a list of URLs, an ASGI application or a WARC.
 
     The same input gives the same bytes. Today's tools read b2. b1 and draft-01 have variants and signatures of
     responses, and need a manifest: manifest.webmanifest or manifest.json in a directory is found. What is left out of
@@ -148,7 +159,7 @@ def _check_use(
     """Refuse arguments that do not go together."""
     if words:
         raise click.UsageError(
-            f"unexpected argument {words[0]!r}; name the source with an option, such as --dir {words[0]} --base-url U"
+            f"unexpected argument {words[0]!r}; name the source with an option, such as --dir {words[0]} --base-url URL"
         )
     if codings and version == "b2":
         raise click.UsageError("--compress stores variants, which b2 does not have; add --version b1")
@@ -177,7 +188,7 @@ def _source(out: str, named: dict[str, str | None], identity: "AgentIdentity | N
     given = {name: value for name, value in named.items() if value is not None}
     if len(given) != 1:
         raise click.UsageError(
-            "name one source: --dir D --base-url U, --har F, --urls F (with or without --asgi) or --warc F"
+            "name one source: --dir DIR --base-url URL, --har FILE, --urls FILE (with or without --asgi) or --warc FILE"
         )
     ((kind, value),) = given.items()
     if (kind == "directory") != (base_url is not None):
@@ -227,7 +238,7 @@ def _urls(name: str, identity: "AgentIdentity | None", application: str | None) 
         raise ConfigurationError(
             f"--urls takes a file with one URL per line, or - for standard input; got {printable(name)}"
         )
-    urls = read_url_list(Path("/dev/stdin" if name == "-" else name))
+    urls = read_url_list(Path("/dev/stdin"), name="standard input") if name == "-" else read_url_list(Path(name))
     if application is None:
         collection = collect(urls, identity=identity, tell=_print_message)
     else:

@@ -44,7 +44,7 @@ _EXCHANGES = "exchanges.json"
 
 @click.command(short_help="Extract every payload to a file, the rest to JSON.")
 @with_source
-@click.option("-o", "--output", "out", metavar="DIR", required=True, help="Created if missing.")
+@click.option("-o", "--output", "out", metavar="DIR", required=True, help="Output directory; created if missing.")
 def extract(*, source: BundleSource, out: str) -> None:
     """Extract every payload to a file below DIR/files, and write the rest to DIR/exchanges.json.
 

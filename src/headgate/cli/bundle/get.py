@@ -27,10 +27,10 @@ _INSPECTED_SIZE = 1024
 @click.command(short_help="Get one response from a bundle.")
 @with_source
 @click.argument("url", metavar="URL")
-@header_option("A request header that chooses a variant; may be repeated.")
-@click.option("--variant-key", metavar="K", help="Get this variant, such as 'gzip;en', whatever -H says.")
+@header_option("Request header field that chooses a variant; repeatable.")
+@click.option("--variant-key", metavar="KEY", help="Get this variant, such as 'gzip;en', whatever -H says.")
 @click.option(
-    "-o", "--output", "out", metavar="OUT", default="", help="Output file for the payload.  [default: standard output]"
+    "-o", "--output", "out", metavar="FILE", default="", help="Output file for the payload.  [default: standard output]"
 )
 @click.option("--headers", "with_head", is_flag=True, help="Print status and headers first, on standard output.")
 def get(

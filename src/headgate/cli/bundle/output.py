@@ -27,11 +27,11 @@ _EXTRA_HEADERS_SIZE = 64 * 1024 * 1024
 
 
 def _output(help_text: str) -> Callable[..., Any]:
-    return click.option("-o", "--output", "out", metavar="OUT", required=True, help=help_text)
+    return click.option("-o", "--output", "out", metavar="FILE", required=True, help=help_text)
 
 
-NEW_OUT = _output("Output file; - for standard output.")
-OUT = _output("Output file, may be FILE itself; - for standard output.")
+NEW_OUT = _output("Output file; - writes standard output.")
+OUT = _output("Output file, may be the input file; - writes standard output.")
 
 
 def output_target(out: str) -> "Target":

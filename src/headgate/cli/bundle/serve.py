@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     metavar="HOST:PORT",
     default="127.0.0.1:8080",
     show_default=True,
-    help="Port 0: any free port.",
+    help="Address that clients connect to; port 0 takes a free port.",
 )
 @click.option("--unpack", is_flag=True, help="Serve the site inside the bundle at /, with its variants negotiated.")
 @PROFILE

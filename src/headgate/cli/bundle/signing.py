@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 KEY: Callable[..., Any] = click.option(
-    "--key", metavar="K", help="The private key, PEM: Ed25519 or P-256 for an integrity block, else P-256."
+    "--key", metavar="FILE", help="Private key, PEM: Ed25519 or P-256 for an integrity block, else P-256."
 )
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
@@ -40,8 +40,8 @@ _BLOCK_OUT: Callable[..., Any] = click.option(
     "-o",
     "--output",
     "out",
-    metavar="OUT",
-    help="Output file, - for standard output.  [default: FILE is rewritten]",
+    metavar="FILE",
+    help="Output file; - writes standard output.  [default: the input file]",
 )
 
 
@@ -101,7 +101,7 @@ def integrity() -> None:
     """Add, remove or show the integrity block: signatures over a whole file."""
 
 
-@integrity.command()
+@integrity.command(short_help="Add a signature, and a block if there is none.")
 @with_source
 @KEY
 @_BLOCK_OUT
@@ -130,7 +130,7 @@ def add_block(source: BundleSource, key: str, out: str) -> None:
     click.echo(f"{printable(out)}: signed as web bundle {name}", err=True)
 
 
-@integrity.command()
+@integrity.command(short_help="Remove the block, or the signature by one key.")
 @with_source
 @KEY
 @_BLOCK_OUT
@@ -150,11 +150,11 @@ def remove(*, source: BundleSource, key: str | None, out: str | None) -> None:
         remove_integrity(bundle, target, key=secret, passphrase=passphrase, progress=progress)
 
 
-@integrity.command()
+@integrity.command(short_help="Show the web bundle id and the ids of the signing keys.")
 @with_source
 @KEY
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("-o", "--output", "out", metavar="OUT", default="-", help="Output file.  [default: standard output]")
+@click.option("-o", "--output", "out", metavar="FILE", default="-", help="Output file.  [default: standard output]")
 def show(*, source: BundleSource, key: str | None, as_json: bool, out: str) -> None:
     """Show the web bundle id, and the id of each key that signed. Nothing is verified.
 
@@ -185,7 +185,7 @@ def _block_output(source: BundleSource, out: str | None) -> str:
     if out is None and source.is_url:
         raise click.UsageError("missing option '-o'; a bundle at a URL cannot be rewritten")
     if out is None and source.from_end:
-        raise click.UsageError("missing option '-o'; rewriting FILE would lose the data before the bundle")
+        raise click.UsageError("missing option '-o'; rewriting the input file would lose the data before the bundle")
     return source.file if out is None else out
 
 
@@ -216,14 +216,16 @@ _NOW = Timestamp(0, relative=True)
 
 @click.command(short_help="Sign the responses, or the file as a whole.")
 @with_source
-@click.option("--certificate", metavar="C", help="The key's certificate chain: PEM, or application/cert-chain+cbor.")
+@click.option(
+    "--certificate", metavar="FILE", help="Certificate chain of the key: PEM, or application/cert-chain+cbor."
+)
 @KEY
-@click.option("--validity-url", metavar="U", help="Where readers look for a newer signature.")
-@click.option("--date", type=TIMESTAMP, metavar="D", help="Valid from this time: RFC 3339, or +1h.  [default: now]")
+@click.option("--validity-url", metavar="URL", help="Where readers look for a newer signature.")
+@click.option("--date", type=TIMESTAMP, metavar="TIME", help="Valid from this time: RFC 3339, or +1h.  [default: now]")
 @click.option(
     "--expires",
     type=TIMESTAMP,
-    metavar="D",
+    metavar="TIME",
     help="Valid until this time: RFC 3339, or +7d from the date.  [default: +7d]",
 )
 @click.option("--integrity-block", "whole", is_flag=True, help="Sign the file as a whole instead, with --key alone.")
@@ -291,12 +293,12 @@ def _rfc_3339(seconds: int) -> str:
 @with_source
 @click.option(
     "--trust",
-    metavar="C",
-    help="PEM: trusted root certificates, or the signing certificates themselves, such as a self-signed one. Without "
+    metavar="FILE",
+    help="Trusted root certificates, PEM, or the signing certificates themselves, such as a self-signed one. Without "
     "it no certificate is trusted.",
 )
 @click.option("--any-certificate", is_flag=True, help="Accept every certificate, self-signed ones too.")
-@click.option("--web-bundle-id", metavar="ID", help="The web bundle id that the integrity block must have.")
+@click.option("--web-bundle-id", metavar="ID", help="Web bundle id that the integrity block must have.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def verify(
     *, source: BundleSource, trust: str | None, any_certificate: bool, web_bundle_id: str | None, as_json: bool
@@ -326,7 +328,7 @@ def verify(
     else:
         click.echo("\n".join(_verification_lines(source.name, found)))
     if found.result == "untrusted" and roots is None and not as_json:
-        click.echo("headgate: --trust C names trusted roots, and --any-certificate accepts every certificate", err=True)
+        click.echo("headgate: --trust FILE names trusted roots; --any-certificate accepts every certificate", err=True)
     if not found.valid:
         exit_with_failure()
 

@@ -33,7 +33,7 @@ PROFILE: Callable[..., Any] = click.option(
 )
 
 _FROM_END: Callable[..., Any] = click.option(
-    "--from-end", is_flag=True, help="The bundle ends where FILE ends; other data may precede it."
+    "--from-end", is_flag=True, help="The bundle ends at the end of the input; other data may precede it."
 )
 
 
@@ -51,7 +51,7 @@ class _BaseUrl(click.ParamType[str]):
 
 
 _BASE_URL: Callable[..., Any] = click.option(
-    "--base-url", type=_BaseUrl(), metavar="U", help="Resolves the relative URLs of a b2 bundle."
+    "--base-url", type=_BaseUrl(), metavar="URL", help="URL that resolves the relative URLs of a b2 bundle."
 )
 
 

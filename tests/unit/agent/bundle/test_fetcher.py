@@ -142,7 +142,7 @@ def test_endless_head_is_given_up():
         late.append(httpx2.Response(200, stream=Stream([b"late"])))
         return late[0]
 
-    with pytest.raises(FetchError, match=f"{URL}: TimeoutError"):
+    with pytest.raises(FetchError, match=f"{URL}: the server did not respond in time"):
         fetched_in_sync(httpx2.MockTransport(network))
     assert not late
     released.set()
@@ -151,14 +151,14 @@ def test_endless_head_is_given_up():
 def test_renewed_client_ends_the_blocked_thread():
     before = set(threading.enumerate())
     with DrippingServer() as url, closing(Fetcher(timeout=0.05)) as fetcher:
-        with pytest.raises(FetchError, match="Timeout"), fetcher.get(url, {}):
+        with pytest.raises(FetchError, match="did not respond in time"), fetcher.get(url, {}):
             pass
         fetcher.renew()
         for thread in set(threading.enumerate()) - before:
             if thread.name == "headgate-fetch":  # unless it has ended already
                 thread.join(PATIENCE)
                 assert not thread.is_alive()
-        with pytest.raises(FetchError, match="Timeout"), fetcher.get(url, {}):
+        with pytest.raises(FetchError, match="did not respond in time"), fetcher.get(url, {}):
             pass  # the client that replaced it sends requests too
 
 
@@ -209,8 +209,15 @@ def test_endless_chunk_is_given_up():
     asyncio.run(fetch())
 
 
-@pytest.mark.parametrize("error", [httpx2.ReadTimeout(""), httpx2.UnsupportedProtocol("no such thing")])
-def test_client_errors_become_fetch_errors_with_the_url(error):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (httpx2.ReadTimeout(""), "the server did not respond in time"),
+        (httpx2.UnsupportedProtocol("no such thing"), "no such thing"),
+        (httpx2.ConnectError("[Errno 111] Connection refused"), "Connection refused"),
+    ],
+)
+def test_client_errors_become_fetch_errors_with_the_url_and_the_reason(error, reason):
     def fails(request):
         raise error
 
@@ -220,13 +227,12 @@ def test_client_errors_become_fetch_errors_with_the_url(error):
         Fetcher(client).get(URL, {}),
     ):
         pass
-    message = f": {error}" if str(error) else ""
-    assert str(refused.value) == f"{URL}: {type(error).__name__}{message}"
+    assert str(refused.value) == f"{URL}: {reason}"
     assert refused.value.__cause__ is error
 
 
 def test_invalid_url_is_reported():
-    with pytest.raises(FetchError, match="InvalidURL"), Fetcher().get("https://a.example:port/", {}):
+    with pytest.raises(FetchError, match="port"), Fetcher().get("https://a.example:port/", {}):
         pass
 
 

@@ -163,9 +163,7 @@ def test_long_response_is_not_a_failure_of_the_server():
         assert client.get(f"{SITE}/last").content == b"last"
 
 
-@pytest.mark.parametrize(
-    ("most", "said"), [(1 << 20, "ReadError: gone"), (150_000, "longer than the limit of 150000 bytes")]
-)
+@pytest.mark.parametrize(("most", "said"), [(1 << 20, ": gone"), (150_000, "longer than the limit of 150000 bytes")])
 def test_truncated_signed_response_is_left_to_the_network(most, said):
     """A response over the limit is not requested."""
     messages = []

@@ -118,7 +118,7 @@ def test_rebase_can_move_another_origin(run, make, tmp_path):
         (["convert", "SITE", "--version", "b1", "-o", "nowhere/o"], "does not exist"),
         (["convert", "nowhere.wbn", "--version", "b1", "-o", "o"], "nowhere.wbn: No such file"),
         (["rebase", "SITE", "-o", "o"], "missing option '--to'"),
-        (["rebase", "SITE", "--to", "example.com", "-o", "o"], "example.com"),
+        (["rebase", "SITE", "--to", "example.com", "-o", "o"], "'--to': 'example.com' is not an origin"),
     ],
 )
 def test_wrong_use_is_exit_code_2(run, site, tmp_path, monkeypatch, arguments, words):

@@ -206,14 +206,14 @@ def test_urls_may_be_relative_to_the_base_url(run, folder, out):
 
 
 WRONG = [
-    (["site"], "unexpected argument 'site'; name the source with an option, such as --dir site --base-url U"),
+    (["site"], "unexpected argument 'site'; name the source with an option, such as --dir site --base-url URL"),
     (["--urls", "https://example.com/"], "--urls takes a file"),
     ([], "name one source"),
     (["--dir", "site", "--har", "x"], "name one source"),
     (["--dir", "site"], "--dir needs --base-url"),
     (["--har", "x", "--base-url", BASE], "--base-url is for --dir only"),
     (["--dir", "nowhere", "--base-url", BASE], "nowhere"),
-    (["--dir", "site", "--base-url", "example.com"], "'example.com' is not an absolute URL"),
+    (["--dir", "site", "--base-url", "example.com"], "'--base-url': the base URL 'example.com' is not absolute"),
     (["--dir", "site", "--base-url", "https://x/p/q"], "must end in a slash, as in https://x/p/q/"),
     (
         ["--dir", "site", "--base-url", BASE, "--compress", "lzma", "--version", "b1", "--manifest-url", BASE],
