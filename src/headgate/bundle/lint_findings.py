@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from headgate.bundle.format.cbor import ARRAY, CborError, read_head
 from headgate.bundle.format.metadata import TRAILER_SIZE, Preamble, known_sections
+from headgate.bundle.format.sections import OTHER_FORM
 from headgate.bundle.model import Location, Section, Version
 from headgate.bundle.variants import parse_key, parse_variants, write_key
 from headgate.errors import BundleError
@@ -84,9 +85,7 @@ class Findings:
 
     def refuse(self, error: BundleError, subject: str = "") -> None:
         """Add the error of a parser; `subject` names the response."""
-        # A known version in the other format's layout is the one format error of this step.
-        mixup = error.step == "3.3 step 7" and error.kind == "format"
-        code = MIXUP if mixup else _code(error.step, error.kind)
+        code = MIXUP if _is_mixup(error) else _code(error.step, error.kind)
         self.error(Finding(code, f"{subject}{error.reason}", error.step, error.offset))
 
     def error(self, finding: Finding) -> None:
@@ -110,6 +109,13 @@ class Findings:
         if self._counts[is_error, finding.code] <= MAX_PER_CODE:
             offset = None if finding.offset is None else finding.offset + self.start
             findings.append(Finding(finding.code, finding.message, finding.step, offset))
+
+
+def _is_mixup(error: BundleError) -> bool:
+    # A known version in the other format's layout is the one format error of this step.
+    if error.step == "3.3 step 7":
+        return error.kind == "format"
+    return error.step == "3.3.1 step 1, 3.5.1 step 5" and OTHER_FORM in error.reason
 
 
 def _code(step: str, kind: str) -> str:

@@ -85,9 +85,13 @@ class TestErrors:
 
     def test_mixed_versions_are_named(self):
         mixed = Parts().having(index=index({PRIMARY: array(*map(uint, LOCATIONS[0]))}))
-        assert "the form of b2" in lint(mixed.written()).errors[0].message
+        (error,) = lint(mixed.written()).errors
+        assert "the form of b2" in error.message
+        assert error.code == "b1-b2-mixup"
         mixed = b2().having(index=index({PRIMARY: entry(LOCATIONS[0])}))
-        assert "the form of b1" in lint(mixed.written()).errors[0].message
+        (error,) = lint(mixed.written()).errors
+        assert "the form of b1" in error.message
+        assert error.code == "b1-b2-mixup"
         assert codes(lint(Parts(array=b"\x85").written()).errors) == ["b1-b2-mixup"]
 
     def test_cut_payload_has_an_error(self):

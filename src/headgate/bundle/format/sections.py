@@ -32,6 +32,8 @@ _SINGLE_LOCATION: Final = {
 """One location in its only encoding, after an empty Variants value or, in b2, alone."""
 _ARGUMENT_BITS: Final = (0, 0xFF, 0xFF, 0xFFFF, 0, 0xFFFF_FFFF, 0, 0, 0, 0xFFFF_FFFF_FFFF_FFFF)
 """From the size of an integer's item to the bits that are its argument."""
+OTHER_FORM: Final = ", the form of "
+"""In the error of an index entry (3.5.1 step 5) that has the items of the other version, before the version's name."""
 _MIN_COMMON_URL: Final = 24
 _COMMON_TEXT: Final = 0x78
 """The head of a text of 24 to 255 bytes, before the byte with its length; heads of shorter texts are lower."""
@@ -238,12 +240,12 @@ def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int,
     variants = b""
     if rules.has_variants:
         if count < 3 or not count % 2:
-            mixed = ", the form of b2" if count == 2 else ""
+            mixed = f"{OTHER_FORM}b2" if count == 2 else ""
             fault = f"an index entry has {count} items{mixed}; expected a Variants value and pairs"
             raise CborError(fault, "3.5.1 step 5", start)
         variants = items.data()
     elif count != 2:
-        mixed = ", the form of b1" if count > 2 and items.peek() == BYTES else ""
+        mixed = f"{OTHER_FORM}b1" if count > 2 and items.peek() == BYTES else ""
         raise CborError(f"an index entry has {count} items{mixed}; expected 2", "3.5.1 step 5", start)
     return variants, [(items.uint(), items.uint()) for _ in range(count // 2)]
 
