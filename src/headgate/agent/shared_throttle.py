@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Self
 
 from headgate.agent.shared_store import SqliteStore
+from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
 
 
@@ -59,6 +60,8 @@ class SharedThrottle(Throttle):
         retry_budget: int | None = None,
         coalesce: bool = False,
     ) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ConfigurationError(f"path must be the path of a file that the processes share, got {path!r:.80}")
         Policy.check(policy)  # the store is created before the throttle
         self._shared = SqliteStore(path, policy, max_targets=max_targets, max_opt_outs=max_opt_outs)
         super().__init__(

@@ -51,6 +51,7 @@ def convert(
     Signatures stay valid between b1 and draft-01: the URLs, Variants values, header maps and payloads that they sign
     are copied unchanged. b2 does not have them.
     """
+    _check_bundle(bundle)
     check_target(target)
     metadata = bundle.metadata
     url_rules = UrlRules(None, relative=False)
@@ -75,12 +76,18 @@ def rebase(
     headers stay as they are. Signatures sign URLs, and are left out. Raises
     `ConfigurationError` for an invalid origin, `HeadgateError` where two URLs become one, and what `convert` raises.
     """
+    _check_bundle(bundle)
     check_target(target)
     metadata = bundle.metadata
     move = _OriginMove(_origin_to_move(metadata.primary_url, of), check_origin(to))
     primary = metadata.primary_url and move.url(metadata.primary_url)
     manifest = metadata.manifest_url and move.url(metadata.manifest_url)
     return _BundleCopy(bundle, metadata.version, move).write(target, primary, manifest, progress)
+
+
+def _check_bundle(bundle: object) -> None:
+    if not isinstance(bundle, Bundle):
+        raise ConfigurationError(f"expected an open bundle, got {bundle!r:.200}; open it with open_bundle")
 
 
 class _OriginMove(Struct, frozen=True):

@@ -4,9 +4,10 @@ This file knows neither targets, responses nor clocks. Durations are seconds.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, check_count, check_seconds
 
 _DURATIONS = ("initial_backoff", "maximum_backoff", "entry_lifetime")
 
@@ -45,16 +46,19 @@ class Policy:
 
     def __post_init__(self) -> None:
         # A policy must be hashable and must not change; a set literal is mutable.
-        object.__setattr__(self, "failure_statuses", frozenset(self.failure_statuses))
-        if not isinstance(self.num_errors_to_ignore, int) or self.num_errors_to_ignore < 0:
-            raise ConfigurationError(
-                f"num_errors_to_ignore must be a non-negative integer, got {self.num_errors_to_ignore!r}"
-            )
+        given = self.failure_statuses
+        statuses = frozenset(given) if isinstance(given, Iterable) else frozenset((None,))
+        if not all(isinstance(status, int) for status in statuses):
+            raise ConfigurationError(f"failure_statuses must be a set such as {{500, 503}}, got {given!r:.80}")
+        object.__setattr__(self, "failure_statuses", statuses)
+        check_count("num_errors_to_ignore", self.num_errors_to_ignore)
+        for name in ("multiply_factor", "jitter_factor"):
+            if not isinstance(getattr(self, name), (int, float)):
+                raise ConfigurationError(f"{name} must be a number, got {getattr(self, name)!r:.80}")
         for name in _DURATIONS:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigurationError(
-                    f"{name} must be a non-negative number of seconds, got {getattr(self, name)!r}"
-                )
+            check_seconds(name, getattr(self, name))
+            if getattr(self, name) == math.inf:
+                raise ConfigurationError(f"{name} must be finite, got inf")
         if not 1 <= self.multiply_factor < math.inf:
             raise ConfigurationError(f"multiply_factor must be at least 1 and finite, got {self.multiply_factor!r}")
         if not 0 <= self.jitter_factor <= 1:

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import check_count
 from headgate.release import ASAP
 from headgate.throttle.entry import (
     BUCKET,
@@ -116,8 +116,7 @@ class MemoryStore:
         counters: Counters | None = None,
     ) -> None:
         for name, limit in (("max_targets", max_targets), ("max_opt_outs", max_opt_outs)):
-            if limit < 1:
-                raise ConfigurationError(f"{name} must be at least 1, got {limit!r}")
+            check_count(name, limit, 1)
         self.counters = Counters() if counters is None else counters
         """How often entries in use were dropped or changed."""
         self.size = 0

@@ -562,7 +562,7 @@ one.close()
 class TestRefusals:
     @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
     def test_invalid_bounds_are_refused_before_the_file_is_created(self, make, path, name):
-        with pytest.raises(ConfigurationError, match=f"^{name} must be at least 1, got 0$"):
+        with pytest.raises(ConfigurationError, match=f"^{name} must be an integer of at least 1, got 0$"):
             make(**{name: 0})
         assert not path.exists()
 

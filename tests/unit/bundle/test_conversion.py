@@ -399,3 +399,11 @@ def test_bundle_without_an_origin_needs_one_to_move(primary_url):
     with pytest.raises(HeadgateError, match="has no origin; name the origin to move"):
         rebased(source)
     assert held(rebased(source, of=PAGE))[0][0] == f"{OTHER}/"
+
+
+def test_what_is_not_an_open_bundle_is_refused(tmp_path):
+    for bundle in ("a.wbn", None, b"x"):
+        with pytest.raises(ConfigurationError, match=r"^expected an open bundle, got .*; open it with open_bundle$"):
+            convert(bundle, tmp_path / "out", version="b2")
+        with pytest.raises(ConfigurationError, match=r"^expected an open bundle, got .*; open it with open_bundle$"):
+            rebase(bundle, tmp_path / "out", to="https://example.org")

@@ -80,6 +80,12 @@ INVALID = [
     ("jitter_factor", -0.1),
     ("jitter_factor", 1.1),
     ("jitter_factor", math.nan),
+    ("initial_backoff", "1"),
+    ("multiply_factor", "1.4"),
+    ("jitter_factor", None),
+    ("num_errors_to_ignore", True),
+    ("failure_statuses", 500),
+    ("failure_statuses", "500"),
 ]
 
 

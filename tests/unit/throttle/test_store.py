@@ -441,7 +441,7 @@ class TestEviction:
 
     @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
     def test_maximum_of_0_is_refused(self, name):
-        with pytest.raises(ConfigurationError, match=f"^{name} must be at least 1, got 0$"):
+        with pytest.raises(ConfigurationError, match=f"^{name} must be an integer of at least 1, got 0$"):
             MemoryStore(Policy(), **{"max_targets": 1, "max_opt_outs": 1, name: 0})
 
 

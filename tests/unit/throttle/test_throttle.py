@@ -175,7 +175,7 @@ class TestEntries:
 
     @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
     def test_maximum_of_0_is_refused(self, name):
-        with pytest.raises(ConfigurationError, match=f"^{name} must be at least 1, got 0$"):
+        with pytest.raises(ConfigurationError, match=f"^{name} must be an integer of at least 1, got 0$"):
             Throttle(**{name: 0})
         assert len(Throttle(**{name: 1})) == 0
 

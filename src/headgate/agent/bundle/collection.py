@@ -132,6 +132,8 @@ def collect(
     with the reason, and `failed` is increased. Iterating raises `FetchError` if no URL can be fetched, or if the bodies
     exceed `limits`.
     """
+    if isinstance(urls, str) or not isinstance(urls, Iterable):
+        raise ConfigurationError(f"collect needs a list of URLs, got {urls!r:.200}")
     names = AgentIdentity(_BRAND if identity is None else identity)
     if courtesy is None:
         courtesy = Courtesy(names, max_delay=_MAX_DELAY, retry=_RETRIES)
@@ -289,6 +291,8 @@ def asgi_client(app: App) -> Iterator[Client]:
     host. An exception in it is a response with status 500. Raises `FetchError` where its startup or shutdown fails,
     and `MissingExtra` without httpx2.
     """
+    if not callable(app):
+        raise ConfigurationError(f"expected an ASGI application, which is a callable, got {app!r:.80}")
     default_library("calling an ASGI application")
     from starlette.testclient import TestClient
 

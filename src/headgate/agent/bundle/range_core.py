@@ -20,7 +20,7 @@ from headgate.bundle.format.metadata import TRAILER_SIZE, metadata_parser, trail
 from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
 from headgate.bundle.model import Location, Metadata, Profile, Response, ResponseHead
 from headgate.bundle.reader import Bundle
-from headgate.errors import BundleError, FetchError, ResponseError
+from headgate.errors import BundleError, ConfigurationError, FetchError, ResponseError
 
 _Result = TypeVar("_Result")
 
@@ -40,6 +40,13 @@ class OpenOptions(Struct, frozen=True):
     require_nosniff: bool
     max_metadata: int
     max_bytes: int
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a URL, such as a path."""
+        if not isinstance(self.url, str) or not self.url.lower().startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"expected an http or https URL of a bundle, got {self.url!r:.200}; use open_bundle for files"
+            )
 
 
 class BegunResponse(Struct, frozen=True):

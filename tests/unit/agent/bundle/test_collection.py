@@ -434,6 +434,15 @@ def test_only_the_urls_are_requested():
     assert app.paths == ["/page"]
 
 
+def test_arguments_of_other_types_are_refused():
+    with pytest.raises(ConfigurationError, match=r"^collect needs a list of URLs, got 'https://a.example/'$"):
+        collect("https://a.example/")
+    with pytest.raises(
+        ConfigurationError, match=r"^expected an ASGI application, which is a callable, got 'shop:app'$"
+    ):
+        asgi_client("shop:app").__enter__()
+
+
 def test_applications_without_lifespan():
     for error in (None, ValueError("only HTTP"), KeyError("path")):
         with asgi_client(Plain(error)) as client:

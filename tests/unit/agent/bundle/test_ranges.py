@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
-from headgate.errors import BundleError, FetchError, NotInBundle, ResponseError
+from headgate.errors import BundleError, ConfigurationError, FetchError, NotInBundle, ResponseError
 from tests.bundle_site import SERVED, SITE, make_bundle, range_transport
 from tests.malformed import named
 
@@ -166,3 +166,9 @@ def test_redirects_from_https_to_http_are_refused():
         pytest.raises(FetchError, match="redirected from https to http"),
     ):
         RangeBundle.open(URL, client=client)
+
+
+def test_what_is_not_an_http_url_is_refused():
+    for url in ("a.wbn", "/tmp/a.wbn", "ftp://example.com/a.wbn", None, 3, b"https://example.com/"):
+        with pytest.raises(ConfigurationError, match=r"^expected an http or https URL of a bundle, got .* for files$"):
+            RangeBundle.open(url)
