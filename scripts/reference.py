@@ -20,7 +20,7 @@ from headgate.cli.program import program
 from headgate.config import Configuration
 from headgate.config.file import field_docs
 from headgate.observe import state as gate
-from headgate.observe.state import DomainState, State
+from headgate.observe.state import DomainState, GateState
 from headgate.proxy.counters import Counts
 from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
 
@@ -127,7 +127,7 @@ def _toml(value: Any) -> str:
 
 def metrics() -> str:
     """Return a table of the metrics of a gate and of a prefetch proxy."""
-    state = State(domains=(DomainState("default"),), counters=dict.fromkeys(gate._HELP, 0))  # noqa: SLF001  # our own
+    state = GateState(domains=(DomainState("default"),), counters=dict.fromkeys(gate._HELP, 0))  # noqa: SLF001  # our own
     parts = [
         "# Metrics\n",
         _NOTE,

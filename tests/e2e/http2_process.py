@@ -11,7 +11,7 @@ from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.net.sockets import server_context
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.services import Timeouts
+from headgate.proxy.services import TunnelTimeouts
 
 
 async def decide(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
@@ -35,7 +35,7 @@ async def main(port: int, cert: str, key: str) -> None:
         decide,
         lambda reason, _peer: Refusal(reason).refused,
         protocols={"h2": partial(Http2Connection, buffers=SharedBuffers())},
-        timeouts=Timeouts(head=1.0, linger=1.0),
+        timeouts=TunnelTimeouts(head=1.0, linger=1.0),
     )
     await server.start("127.0.0.1", port, tls=server_context(cert, key))
     await asyncio.Event().wait()

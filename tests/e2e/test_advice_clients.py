@@ -293,7 +293,7 @@ def test_advice_is_obeyed_although_other_origins_do_not_answer(holes, ask_all, a
     """However many fetches hang: an origin that disallows traffic is not sent a request, though others are in line."""
     monkeypatch.setattr(advice_client, "MAX_FETCHES", at_once)
     for module in TIMED:
-        monkeypatch.setattr(module, "TIMEOUT", 1.0)
+        monkeypatch.setattr(module, "ADVICE_TIMEOUT", 1.0)
     with running() as origin:
         origin.advise(DISALLOWED)
         outcomes = ask_all([*holes, f"{origin.url}/"], Courtesy("ExampleBot", max_delay=2.5))
@@ -354,7 +354,7 @@ DRIPS = 100
 @pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
 def test_a_fetch_of_advice_sent_byte_by_byte_times_out(ask, monkeypatch):
     for module in TIMED:
-        monkeypatch.setattr(module, "TIMEOUT", 0.5)
+        monkeypatch.setattr(module, "ADVICE_TIMEOUT", 0.5)
     dripped = []
 
     def dripping() -> Iterator[bytes]:
@@ -394,7 +394,7 @@ def ask_by_a_full_aiohttp(origin: Origin, courtesy: Courtesy) -> None:
 
 @pytest.mark.parametrize("ask", [ask_by_a_full_httpx, ask_by_a_full_aiohttp])
 def test_a_full_connection_pool_does_not_make_the_origin_unreachable(ask, monkeypatch):
-    monkeypatch.setattr(client_aiohttp, "TIMEOUT", 0.2)
+    monkeypatch.setattr(client_aiohttp, "ADVICE_TIMEOUT", 0.2)
     monkeypatch.setattr(httpx_library, "_POOL_TIMEOUT", 0.2)
     with running() as origin:
         origin.advise(DISALLOWED)

@@ -294,7 +294,7 @@ def test_unreachable_advice_holds_only_for_its_retry_after(origin, library):
 
 def test_requests_are_permitted_after_advice_times_out(origin, monkeypatch):
     for module in (transport, httpx_library):
-        monkeypatch.setattr(module, "TIMEOUT", 0.3)
+        monkeypatch.setattr(module, "ADVICE_TIMEOUT", 0.3)
     may_end = threading.Event()
 
     def slowly():

@@ -15,7 +15,7 @@ import pytest
 
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.services import Timeouts
+from headgate.proxy.services import TunnelTimeouts
 from tests.e2e.tunnels import (
     Encryption,
     StubDecision,
@@ -29,7 +29,7 @@ from tests.e2e.tunnels import (
     until,
 )
 
-HASTE = Timeouts(handshake=0.2, idle=0.2, head=0.2, linger=0.1)
+HASTE = TunnelTimeouts(handshake=0.2, idle=0.2, head=0.2, linger=0.1)
 MOST_READ_AHEAD = 32 * 2**20
 
 

@@ -21,8 +21,8 @@ import msgspec
 
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import (
+    ADVICE_TIMEOUT,
     NETWORK_ERROR,
-    TIMEOUT,
     AdviceRequest,
     AdviceResponse,
     advice_request,
@@ -42,9 +42,9 @@ from headgate.errors import ConfigurationError
 from headgate.http.url import serialised_origin
 from headgate.release import ASAP, NEVER
 
-REPORT_TIMEOUT: Final = TIMEOUT + 1.0
-"""Seconds after which a fetch without a report counts as abandoned. Every fetch ends within `TIMEOUT`, so the caller
-that should report has failed, not the origin."""
+REPORT_TIMEOUT: Final = ADVICE_TIMEOUT + 1.0
+"""Seconds after which a fetch without a report counts as abandoned. Every fetch ends within `ADVICE_TIMEOUT`, so the
+caller that should report has failed, not the origin."""
 
 
 class Fetch(msgspec.Struct, frozen=True):

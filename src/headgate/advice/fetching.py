@@ -21,7 +21,7 @@ from headgate.http.url import is_potentially_trustworthy, serialised_origin
 MAX_BODY_BYTES: Final = 512 * 1024
 """Maximum bytes of a body, before and after decoding. A longer one counts as incomplete."""
 
-TIMEOUT: Final = 5.0
+ADVICE_TIMEOUT: Final = 5.0
 """Maximum seconds of a fetch, from the name resolution to the last byte of the body."""
 
 _LONGEST: Final = 100
@@ -69,7 +69,7 @@ class Interpretation(NamedTuple):
     """A sentence without its full stop."""
 
 
-def too_late(seconds: float = TIMEOUT) -> str:
+def too_late(seconds: float = ADVICE_TIMEOUT) -> str:
     """Return the `failure` of a fetch that took too long."""
     return f"not within {seconds:g} s"
 

@@ -72,7 +72,7 @@ _KNOWN_MISTAKES: Final = {
 }
 
 
-class Finding(NamedTuple):
+class AdviceFinding(NamedTuple):
     """One mistake or unwise choice."""
 
     code: str
@@ -82,29 +82,29 @@ class Finding(NamedTuple):
     """A sentence without its full stop; quotations of the document are escaped and short."""
 
 
-class Report(NamedTuple):
+class AdviceReport(NamedTuple):
     """What both readers read, and the findings."""
 
     conforming: AdviceEntry | None
     """What an agent that follows the document reads; None without advice, and for an unreachable origin."""
     deployed: AdviceEntry | None
     """What the largest deployed prefetch proxy reads."""
-    findings: tuple[Finding, ...]
+    findings: tuple[AdviceFinding, ...]
 
 
-def lint_document(body: bytes, *, content_type: str | None = None) -> Report:
+def lint_document(body: bytes, *, content_type: str | None = None) -> AdviceReport:
     """Lint a document and, if it is given, the content type that it is served with."""
     fields = [("Content-Type", MEDIA_TYPE if content_type is None else content_type)]
     findings = chain(_check_media_type(fields), _check_document(body))
     return _report(AdviceResponse(200, fields, body), findings, is_secure=True)
 
 
-def lint_response(response: AdviceResponse, *, now: float, is_secure: bool) -> Report:
+def lint_response(response: AdviceResponse, *, now: float, is_secure: bool) -> AdviceReport:
     """Lint the response of an origin received at `now`; `is_secure` tells whether the origin's scheme is https."""
     if findings := list(_check_status(response.status)):
         return _report(response, findings, is_secure=is_secure)
     findings = [*_check_media_type(response.fields), *_check_fields(response.fields, now)]
-    body: Iterable[Finding] = ()
+    body: Iterable[AdviceFinding] = ()
     if response.body is not None:
         body = _check_document(response.body)
     elif needs_body(response.status, response.fields):
@@ -112,7 +112,7 @@ def lint_response(response: AdviceResponse, *, now: float, is_secure: bool) -> R
     return _report(response, chain(findings, body), is_secure=is_secure)
 
 
-def _report(response: AdviceResponse, findings: Iterable[Finding], *, is_secure: bool) -> Report:
+def _report(response: AdviceResponse, findings: Iterable[AdviceFinding], *, is_secure: bool) -> AdviceReport:
     result = interpret(response, DEPLOYED)
     conforming = result if isinstance(result, AdviceEntry) else None
     deployed = read_as_deployed(response, is_secure=is_secure)
@@ -124,10 +124,10 @@ def _report(response: AdviceResponse, findings: Iterable[Finding], *, is_secure:
             f" the largest deployed prefetch proxy{why} reads {_describe(deployed)}"
         )
         reported.append(_finding("readers_differ", message))
-    return Report(conforming, deployed, tuple(reported))
+    return AdviceReport(conforming, deployed, tuple(reported))
 
 
-def _check_status(status: int) -> Iterator[Finding]:
+def _check_status(status: int) -> Iterator[AdviceFinding]:
     """Yield a finding if agents ignore the rest of a response with this status."""
     if status == 0:
         yield _finding("unreachable", "no response received; agents may send nothing for a while, and ask again")
@@ -145,7 +145,7 @@ def _check_status(status: int) -> Iterator[Finding]:
         yield _finding("status", f"status {status}: agents ignore the body of such a response")
 
 
-def _check_media_type(fields: Pairs) -> Iterator[Finding]:
+def _check_media_type(fields: Pairs) -> Iterator[AdviceFinding]:
     essence = extract_essence(lines_of(fields, "content-type"))
     if essence is None:
         yield _finding("media_type", f"the media type is missing or malformed; agents read only {MEDIA_TYPE}")
@@ -154,7 +154,7 @@ def _check_media_type(fields: Pairs) -> Iterator[Finding]:
         yield _finding("media_type", f"{mistake}; agents read only {MEDIA_TYPE}")
 
 
-def _check_fields(fields: Pairs, now: float) -> Iterator[Finding]:
+def _check_fields(fields: Pairs, now: float) -> Iterator[AdviceFinding]:
     lifetime = freshness(fields, now=now).lifetime
     if lifetime is not None and lifetime > MAX_FRESHNESS:
         yield _finding(
@@ -172,7 +172,7 @@ def _check_fields(fields: Pairs, now: float) -> Iterator[Finding]:
         )
 
 
-def _check_document(body: bytes) -> Iterator[Finding]:
+def _check_document(body: bytes) -> Iterator[AdviceFinding]:
     """Yield the findings in a document (section 6)."""
     text = decode_utf8(body)
     if "\ufffd" in text and not _is_utf8(body):
@@ -198,7 +198,7 @@ def _check_document(body: bytes) -> Iterator[Finding]:
     yield from _check_order(parsed)
 
 
-def _check_members(name: str, entry: dict[str, Any]) -> Iterator[Finding]:
+def _check_members(name: str, entry: dict[str, Any]) -> Iterator[AdviceFinding]:
     fraction = entry.get("fraction")
     if "fraction" in entry and not isinstance(fraction, float):
         yield _finding(
@@ -216,7 +216,7 @@ def _check_members(name: str, entry: dict[str, Any]) -> Iterator[Finding]:
             yield _finding("unknown_member", f"{name}: unknown member {_quote(member)}; did you mean {similar[0]!r}?")
 
 
-def _check_user_agent(name: str, entry: dict[str, Any], seen: set[str]) -> Iterator[Finding]:
+def _check_user_agent(name: str, entry: dict[str, Any], seen: set[str]) -> Iterator[AdviceFinding]:
     """Yield what hides an entry from its agents; `seen` has the agents of the entries before, and gets this one's."""
     selector = entry.get("user_agent")
     if not isinstance(selector, str):
@@ -232,7 +232,7 @@ def _check_user_agent(name: str, entry: dict[str, Any], seen: set[str]) -> Itera
         yield _finding("user_agent", f"{name}: names are compared exactly, and {_quote(selector)} is not {meant!r}")
 
 
-def _check_order(parsed: list[Any]) -> Iterator[Finding]:
+def _check_order(parsed: list[Any]) -> Iterator[AdviceFinding]:
     """Yield a finding if the deployed proxy does not use its most specific entry."""
     first = _first_match(parsed)
     if first is None:
@@ -283,8 +283,8 @@ def _first_match(parsed: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _finding(code: str, message: str) -> Finding:
-    return Finding(code, SEVERITIES[code], message)
+def _finding(code: str, message: str) -> AdviceFinding:
+    return AdviceFinding(code, SEVERITIES[code], message)
 
 
 def _describe(entry: AdviceEntry | None) -> str:

@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_task
 from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception
@@ -122,7 +122,7 @@ async def fetch_beside(sent: aiohttp.ClientRequest, request: AdviceRequest) -> A
                 connector_owner=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=TIMEOUT),
+                timeout=aiohttp.ClientTimeout(total=ADVICE_TIMEOUT),
                 trace_configs=[queue],
             ) as session,
             session.get(

@@ -48,7 +48,7 @@ used once.
 """
 
 
-class Phase(enum.IntEnum):
+class AttemptPhase(enum.IntEnum):
     """What an attempt does now."""
 
     WAITING = enum.auto()
@@ -61,7 +61,7 @@ class Phase(enum.IntEnum):
     """It is over: answered, refused, or lost with its connection."""
 
 
-class Event(enum.IntEnum):
+class AttemptEvent(enum.IntEnum):
     """What happens to an attempt."""
 
     HELD = enum.auto()
@@ -80,33 +80,33 @@ class Event(enum.IntEnum):
     """`wait` returns the last part of the pause."""
 
 
-TRANSITIONS: Final[dict[tuple[Phase, Event], Phase]] = {
-    (Phase.WAITING, Event.HELD): Phase.WAITING,
-    (Phase.WAITING, Event.RELEASED): Phase.SENDING,
-    (Phase.WAITING, Event.REFUSED): Phase.FINISHED,
-    (Phase.SENDING, Event.LOST): Phase.FINISHED,
-    (Phase.SENDING, Event.ANSWERED): Phase.FINISHED,
-    (Phase.SENDING, Event.REPEATED): Phase.PAUSING,
-    (Phase.PAUSING, Event.HELD): Phase.PAUSING,
-    (Phase.PAUSING, Event.PAUSE_ENDS): Phase.WAITING,
+TRANSITIONS: Final[dict[tuple[AttemptPhase, AttemptEvent], AttemptPhase]] = {
+    (AttemptPhase.WAITING, AttemptEvent.HELD): AttemptPhase.WAITING,
+    (AttemptPhase.WAITING, AttemptEvent.RELEASED): AttemptPhase.SENDING,
+    (AttemptPhase.WAITING, AttemptEvent.REFUSED): AttemptPhase.FINISHED,
+    (AttemptPhase.SENDING, AttemptEvent.LOST): AttemptPhase.FINISHED,
+    (AttemptPhase.SENDING, AttemptEvent.ANSWERED): AttemptPhase.FINISHED,
+    (AttemptPhase.SENDING, AttemptEvent.REPEATED): AttemptPhase.PAUSING,
+    (AttemptPhase.PAUSING, AttemptEvent.HELD): AttemptPhase.PAUSING,
+    (AttemptPhase.PAUSING, AttemptEvent.PAUSE_ENDS): AttemptPhase.WAITING,
 }
 """The phase of an attempt after each event; an event in a phase that is not here is a mistake of the transport."""
 
 
-class _PhaseAfter(dict[Phase, Phase]):
+class _PhaseAfter(dict[AttemptPhase, AttemptPhase]):
     """The phase after one event, by the phase before it."""
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: AttemptEvent) -> None:
         super().__init__({before: after for (before, what), after in TRANSITIONS.items() if what is event})
         self.event = event
 
-    def __missing__(self, phase: Phase) -> Phase:
+    def __missing__(self, phase: AttemptPhase) -> AttemptPhase:
         raise RuntimeError(
             f"a request that is {phase.name} cannot be {self.event.name}; call wait, send, then received"
         )
 
 
-_HELD, _RELEASED, _REFUSED, _LOST, _ANSWERED, _REPEATED, _PAUSE_ENDS = map(_PhaseAfter, Event)
+_HELD, _RELEASED, _REFUSED, _LOST, _ANSWERED, _REPEATED, _PAUSE_ENDS = map(_PhaseAfter, AttemptEvent)
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -122,7 +122,7 @@ class Attempt(msgspec.Struct, eq=False):
     _start_fetch: StartFetch | None
     _target: Target | str
     """The target of the throttle, or the URL where it has none."""
-    phase: Phase = Phase.WAITING
+    phase: AttemptPhase = AttemptPhase.WAITING
     """What it does now."""
     _origin: str | None = None
     _draw: float | None = None

@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.transport import AdviceReception
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.fetch.local_errors import is_refused_by_proxy
@@ -34,7 +34,7 @@ _NAMES: Final = ("httpx2", "httpx")
 ADVICE_EXTENSION: Final = "headgate_advice"
 """The extension of a request for advice, for transports that treat it in another way."""
 
-_POOL_TIMEOUT: Final = TIMEOUT / 2
+_POOL_TIMEOUT: Final = ADVICE_TIMEOUT / 2
 """Seconds to wait for a free connection: less than the whole, so that a full pool is not taken for a silent origin."""
 
 
@@ -61,12 +61,12 @@ def default_library(purpose: str) -> ModuleType:
 
 
 @cache
-def byte_stream(library: ModuleType) -> type["Body"]:
+def byte_stream(library: ModuleType) -> type["ResponseBody"]:
     """Make the class of a response's body for one library; either kind of client takes it."""
-    return type("BundleBody", (Body, library.SyncByteStream, library.AsyncByteStream), {})
+    return type("BundleBody", (ResponseBody, library.SyncByteStream, library.AsyncByteStream), {})
 
 
-class Body:
+class ResponseBody:
     """The body of a response made here, out of an iterator, or of an asynchronous one for an asynchronous client.
 
     `close` is called, and awaited by an asynchronous client, when the response is closed.
@@ -125,7 +125,7 @@ async def fetch_through_async(
 
     reception = AdviceReception()
     try:
-        with anyio.fail_after(TIMEOUT):
+        with anyio.fail_after(ADVICE_TIMEOUT):
             async with aclosing(await transport.handle_async_request(_message(request, library))) as response:
                 return await reception.receive_async(response.status_code, _fields(response), response.stream)
     except (library.TransportError, TimeoutError) as error:
@@ -139,7 +139,7 @@ def _is_ours(error: Exception, library: ModuleType) -> bool:
 
 
 def _message(request: AdviceRequest, library: ModuleType) -> Any:
-    timeout = library.Timeout(TIMEOUT, pool=_POOL_TIMEOUT).as_dict()
+    timeout = library.Timeout(ADVICE_TIMEOUT, pool=_POOL_TIMEOUT).as_dict()
     extensions = {"timeout": timeout, ADVICE_EXTENSION: True}
     return library.Request("GET", request.url, headers=list(request.fields), extensions=extensions)
 

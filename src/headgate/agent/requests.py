@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Final
 
-from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_thread
 from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception, chunks_of, is_interactive
@@ -131,7 +131,7 @@ def fetch_with(
     message.prepare("GET", request.url, headers=dict(request.fields))
     reception = AdviceReception()
     try:
-        with closing(send(message, **{**options, "stream": True, "timeout": TIMEOUT})) as response:
+        with closing(send(message, **{**options, "stream": True, "timeout": ADVICE_TIMEOUT})) as response:
             return reception.receive(response.status_code, _fields(response), chunks_of(response.raw))
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
         of_proxy = isinstance(error, requests.exceptions.ProxyError) and is_refused_by_proxy(error)

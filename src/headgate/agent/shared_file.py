@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from headgate.agent.shared_database import open_database
 from headgate.release import NEVER
-from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Change, Entry, Key, applied
+from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Change, EntryKey, ThrottleEntry, applied
 from headgate.throttle.policy import Policy
 from headgate.throttle.target import path_matches
 
@@ -45,7 +45,7 @@ class News(NamedTuple):
 
     is_whole: bool
     """Whether the rows are the whole content of the file."""
-    rows: list[tuple[Key, Entry | None]]
+    rows: list[tuple[EntryKey, ThrottleEntry | None]]
     """In the order of the changes; None for a dropped entry."""
 
 
@@ -67,7 +67,7 @@ class ThrottleFile:
         """The number of the last change that was read."""
         self._unread = 0
         """The number of the last change of another process when this one began to write."""
-        self._moved: list[tuple[Key, None]] = []
+        self._moved: list[tuple[EntryKey, None]] = []
         """Targets whose changes were applied to a bucket that another process had declared."""
         self._version = -1
         self._until_trim = 0
@@ -85,7 +85,7 @@ class ThrottleFile:
                 self._connection.close()
             self._connection, self._version = None, -1
 
-    def exchange(self, changes: Sequence[tuple[Key, Change]] = (), *, reset: bool = False) -> News:
+    def exchange(self, changes: Sequence[tuple[EntryKey, Change]] = (), *, reset: bool = False) -> News:
         """Apply changes to the rows; return what has changed since the last call, these included.
 
         With `reset`, everything except the opt-outs is deleted first. If there is nothing to write, this does not wait
@@ -160,7 +160,7 @@ class ThrottleFile:
         self._inode = _inode(self.path)
         return connection
 
-    def _apply(self, key: Key, changes: Sequence[Change], last: int) -> int:
+    def _apply(self, key: EntryKey, changes: Sequence[Change], last: int) -> int:
         """Apply changes to the row of a key, or of the bucket that it is now in; return the last number."""
         is_bucket = key.kind == BUCKET
         bucket = self._bucket(key, changes[0].now) if key.kind == TARGET else None
@@ -180,7 +180,7 @@ class ThrottleFile:
             last = self._pass_on(entry, last)
         return self._put(key, entry, last) if is_known or entry is not None else last
 
-    def _bucket(self, key: Key, now: float) -> Entry | None:
+    def _bucket(self, key: EntryKey, now: float) -> ThrottleEntry | None:
         """Return the longest other bucket that a target or bucket is in."""
         found = [
             bucket
@@ -190,7 +190,7 @@ class ThrottleFile:
         live = [bucket for bucket in found if not bucket.is_expired(now, self._policy)]
         return max(live, key=lambda bucket: len(bucket.path), default=None)
 
-    def _take_in(self, bucket: Entry, now: float, last: int, *, with_wider: bool) -> int:
+    def _take_in(self, bucket: ThrottleEntry, now: float, last: int, *, with_wider: bool) -> int:
         """Add to a bucket the counts and holds of its members, which are dropped, and of the wider bucket it is in."""
         wider = self._bucket(bucket.key, now) if with_wider else None
         if wider is not None:
@@ -203,7 +203,7 @@ class ThrottleFile:
                 last = self._put(member.key, None, last)
         return last
 
-    def _pass_on(self, bucket: Entry, last: int) -> int:
+    def _pass_on(self, bucket: ThrottleEntry, last: int) -> int:
         """Copy the counts of a bucket to narrower buckets that this process did not know yet."""
         where = "kind = ? AND origin = ? AND change > ? AND change <= ? AND count IS NOT NULL"
         for other in self._select(where, BUCKET, bucket.origin, self._last, self._unread):
@@ -212,10 +212,10 @@ class ThrottleFile:
                 last = self._put(other.key, other, last)
         return last
 
-    def _get(self, key: Key) -> Entry | None:
+    def _get(self, key: EntryKey) -> ThrottleEntry | None:
         return next(self._select("kind = ? AND origin = ? AND path = ?", *key), None)
 
-    def _put(self, key: Key, entry: Entry | None, last: int) -> int:
+    def _put(self, key: EntryKey, entry: ThrottleEntry | None, last: int) -> int:
         """Write a row under the next number; return that number."""
         values = (None,) * 5 if entry is None else _values(entry)
         connection = self._opened()
@@ -224,16 +224,16 @@ class ThrottleFile:
         )
         return last + 1
 
-    def _select(self, where: str, *values: object) -> Iterator[Entry | None]:
+    def _select(self, where: str, *values: object) -> Iterator[ThrottleEntry | None]:
         """Yield the entries of some rows; None for a dropped or invalid one."""
         rows = self._opened().execute(f"SELECT {_COLUMNS} FROM entries WHERE {where}", values).fetchall()  # noqa: S608 - constants
         return (_entry(*row) for row in rows)
 
-    def _rows(self, after: int) -> list[tuple[Key, Entry | None]]:
+    def _rows(self, after: int) -> list[tuple[EntryKey, ThrottleEntry | None]]:
         rows = self._opened().execute(_NEWS, (after,))
-        return [(Key(*row[:3]), _entry(*row)) for row in rows if _is_key(*row[:3])]
+        return [(EntryKey(*row[:3]), _entry(*row)) for row in rows if _is_key(*row[:3])]
 
-    def _trim(self, last: int, rows: list[tuple[Key, Entry | None]]) -> None:
+    def _trim(self, last: int, rows: list[tuple[EntryKey, ThrottleEntry | None]]) -> None:
         """Delete the least important rows if there may be more than the bounds allow."""
         connection = self._opened()
         now = max((entry.noted for _, entry in rows if entry is not None), default=0.0)
@@ -258,7 +258,7 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _values(entry: Entry) -> tuple[float, ...]:
+def _values(entry: ThrottleEntry) -> tuple[float, ...]:
     return entry.count, entry.backoff, entry.retry_after, entry.failed, entry.noted
 
 
@@ -269,7 +269,7 @@ def _is_key(kind: object, origin: object, path: object) -> bool:
     return path.startswith("/") if kind in {TARGET, BUCKET} else not path
 
 
-def _entry(kind: int, origin: str, path: str, count: object, *instants: object) -> Entry | None:
+def _entry(kind: int, origin: str, path: str, count: object, *instants: object) -> ThrottleEntry | None:
     """Return the entry of a row; None for a dropped row or invalid values."""
     if not isinstance(count, int) or not -1 <= count <= _MAX_COUNT or not _is_key(kind, origin, path):
         return None
@@ -279,4 +279,4 @@ def _entry(kind: int, origin: str, path: str, count: object, *instants: object) 
     backoff, retry_after, failed, noted = numbers
     if NEVER in {backoff, failed, noted}:  # only a Retry-After may be for ever
         return None
-    return Entry(backoff, count, retry_after, failed, noted, kind, origin, path)
+    return ThrottleEntry(backoff, count, retry_after, failed, noted, kind, origin, path)

@@ -23,7 +23,7 @@ from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.agent.shared_database import describe_error, is_locked
 from headgate.agent.shared_file import News, ThrottleFile
 from headgate.errors import ConfigurationError
-from headgate.throttle.entry import BUCKET, OPT_OUT, TARGET, Change, Entry, Key, Response
+from headgate.throttle.entry import BUCKET, OPT_OUT, TARGET, Change, EntryKey, ResponseReceived, ThrottleEntry
 from headgate.throttle.policy import Policy
 from headgate.throttle.store import Counters, MemoryStore
 from headgate.throttle.target import Target
@@ -79,7 +79,7 @@ class SqliteStore:
         self._file = ThrottleFile(path, policy, max_targets=max_targets, max_opt_outs=max_opt_outs)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._noted: list[tuple[Key, Change]] = []
+        self._noted: list[tuple[EntryKey, Change]] = []
         self._is_reset = False
         """Whether everything but the opt-outs is to be deleted from the file before the queued changes are applied."""
         self._thread: threading.Thread | None = None
@@ -98,22 +98,22 @@ class SqliteStore:
         with self._lock:
             return self._in_use().size
 
-    def find(self, target: Target, *, now: float) -> Entry | None:
+    def find(self, target: Target, *, now: float) -> ThrottleEntry | None:
         """Return the entry that holds a target."""
         with self._lock:
             return self._in_use().find(target, now=now)
 
-    def get(self, key: Key) -> Entry | None:
+    def get(self, key: EntryKey) -> ThrottleEntry | None:
         """Return the entry under a key."""
         with self._lock:
             return self._in_use().get(key)
 
-    def change(self, key: Key, change: Change) -> None:
+    def change(self, key: EntryKey, change: Change) -> None:
         """Apply a change to the entry under a key."""
         with self._lock:
             self._in_use().change(key, change)
 
-    def record(self, target: Target, response: Response) -> None:
+    def record(self, target: Target, response: ResponseReceived) -> None:
         """Apply a response to the entry that holds a target."""
         with self._lock:
             self._in_use().record(target, response)
@@ -185,7 +185,7 @@ class SqliteStore:
                 self._thread = thread
         return self._view
 
-    def _note(self, key: Key, change: Change, entry: Entry | None) -> None:
+    def _note(self, key: EntryKey, change: Change, entry: ThrottleEntry | None) -> None:
         """Queue a change of the view for the file."""
         if self._phase is _Phase.CLOSED or self.pending >= _MAX_PENDING:
             self.lost += 1
@@ -194,7 +194,7 @@ class SqliteStore:
         self.pending += 1
         self._changed.notify_all()
 
-    def _set_noted(self, noted: list[tuple[Key, Change]]) -> None:
+    def _set_noted(self, noted: list[tuple[EntryKey, Change]]) -> None:
         self._noted, self.pending = noted, len(noted)
 
     def _set_trouble(self, trouble: str) -> None:
@@ -226,7 +226,7 @@ class SqliteStore:
         is_noted = bool(self._noted or self._is_reset) and not self.trouble
         return is_noted or self._phase is not _Phase.OPEN or self._rounds < self._rounds_wanted
 
-    def _exchange(self, noted: list[tuple[Key, Change]], *, is_reset: bool) -> float:
+    def _exchange(self, noted: list[tuple[EntryKey, Change]], *, is_reset: bool) -> float:
         """Write the queued changes and read those of others; return the seconds until the next exchange."""
         try:
             news = self._file.exchange(noted, reset=is_reset)
@@ -242,7 +242,7 @@ class SqliteStore:
             self._set_trouble("")
         return _REFRESH_INTERVAL
 
-    def _put_back(self, noted: list[tuple[Key, Change]], error: Exception, *, is_reset: bool) -> None:
+    def _put_back(self, noted: list[tuple[EntryKey, Change]], error: Exception, *, is_reset: bool) -> None:
         """Queue changes again that could not be written, in front of newer ones."""
         with self._lock:
             before = _opt_outs(noted) if self._is_reset else noted
@@ -265,7 +265,7 @@ class SqliteStore:
             self._put(view, [(key, view.get(key)) for key, _ in self._noted])
             self._view = self._view if self._is_reset else view
 
-    def _put(self, view: MemoryStore, rows: list[tuple[Key, Entry | None]]) -> None:
+    def _put(self, view: MemoryStore, rows: list[tuple[EntryKey, ThrottleEntry | None]]) -> None:
         """Copy rows into a view, and apply the queued changes for their keys again."""
         if self._is_reset:
             return  # the rows are about to be deleted
@@ -321,13 +321,13 @@ class SqliteStore:
         self._is_locked_for_fork = self._is_ready_for_fork = False
 
 
-def _opt_outs(noted: list[tuple[Key, Change]]) -> list[tuple[Key, Change]]:
+def _opt_outs(noted: list[tuple[EntryKey, Change]]) -> list[tuple[EntryKey, Change]]:
     """Return the changes that a reset keeps."""
     return [(key, change) for key, change in noted if key.kind == OPT_OUT]
 
 
-def _with_result(change: Change, entry: Entry | None) -> Change:
+def _with_result(change: Change, entry: ThrottleEntry | None) -> Change:
     """Return the change with the backoff it had in the view, so that the hold is nowhere shorter."""
-    if isinstance(change, Response) and change.makes_entry and entry is not None:
+    if isinstance(change, ResponseReceived) and change.makes_entry and entry is not None:
         return msgspec.structs.replace(change, backoff=entry.backoff)
     return change

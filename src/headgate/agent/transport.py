@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from headgate.advice.fetching import TIMEOUT, AdviceResponse, ResponseCollector, too_late
+from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceResponse, ResponseCollector, too_late
 from headgate.errors import ConfigurationError, NoContact
 from headgate.fetch.local_errors import is_local
 from headgate.http.fields import Pairs
@@ -51,7 +51,7 @@ class AdviceReception:
 
     def __init__(self) -> None:
         self._collector = ResponseCollector()
-        self._deadline = time.monotonic() + TIMEOUT
+        self._deadline = time.monotonic() + ADVICE_TIMEOUT
 
     def receive(self, status: int, fields: Pairs, chunks: Iterable[bytes]) -> AdviceResponse:
         """Return the response: with its body, if that is needed and complete within the time limit."""

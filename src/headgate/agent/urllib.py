@@ -13,7 +13,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import BaseHandler, Request
 
-from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_thread
 from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import AdviceReception, chunks_of, is_interactive
@@ -95,7 +95,7 @@ def fetch_with(opener: Any, request: AdviceRequest) -> AdviceResponse:
     The opener itself would add cookies and its own headers, log in, and follow redirects: all that is left out here.
     """
     message = AdviceMessage(request.url, headers=dict(request.fields))
-    message.timeout = TIMEOUT
+    message.timeout = ADVICE_TIMEOUT
     host = message.host
     reception = AdviceReception()
     try:

@@ -22,14 +22,14 @@ from headgate.bundle.format.metadata import (
     trailer_parser,
 )
 from headgate.bundle.format.response import response_parser
-from headgate.bundle.lint_findings import Finding, Findings, Report
+from headgate.bundle.lint_findings import BundleFinding, BundleReport, Findings
 from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, Section, VariantSet
 from headgate.errors import BundleError
 from headgate.http.url import parse_url
 
 __all__ = [
-    "Finding",
-    "Report",
+    "BundleFinding",
+    "BundleReport",
     "lint",
 ]
 
@@ -42,7 +42,9 @@ _READS_IN_MEMORY: Final = 512
 _NO_TYPE: Final = "content-type is missing"
 
 
-def lint(source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None) -> Report:
+def lint(
+    source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None
+) -> BundleReport:
     """Check the bundle in `source`, which is found and read as `open_bundle` does.
 
     Each part gives one error at most; responses are checked if the index can be read. What profile compat accepts is a
@@ -131,7 +133,7 @@ class _Linter:
         return metadata
 
     def _missing(self, name: str, offset: int, *, is_error: bool) -> None:
-        finding = Finding("section-missing", f"there is no {name} section", "3.3 step 24", offset)
+        finding = BundleFinding("section-missing", f"there is no {name} section", "3.3 step 24", offset)
         (self._findings.error if is_error else self._findings.warning)(finding)
 
     def _check_urls(self, metadata: Metadata, names: set[str]) -> None:
@@ -140,7 +142,7 @@ class _Linter:
         if manifest_url is not None and manifest_url not in metadata.requests:
             # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
             fault = f"the manifest {manifest_url} is not in the bundle"
-            self._findings.error(Finding("manifest-not-in-bundle", fault, "3.3.2", offsets["manifest"]))
+            self._findings.error(BundleFinding("manifest-not-in-bundle", fault, "3.3.2", offsets["manifest"]))
         if metadata.version != "b2" or "primary" in names or "primary" not in offsets:
             self._warn(lint_findings.on_urls(metadata.primary_url, metadata.requests))
         for name, url in (("primary", metadata.primary_url), ("manifest", manifest_url)):
@@ -167,7 +169,7 @@ class _Linter:
         section = metadata.sections[-1]
         if unchecked:
             fault = f"responses overlap; {unchecked} of them were not checked, to limit the time that it takes"
-            self._findings.error(Finding("unchecked", fault, None, section.offset))
+            self._findings.error(BundleFinding("unchecked", fault, None, section.offset))
         self._warn(lint_findings.on_layout(self._read(section.offset, TRAILER_SIZE), section, used))
 
     def _response(self, listed: _Listed) -> ResponseHead | None:
@@ -178,9 +180,9 @@ class _Linter:
         begin, length = head.payload.offset, head.payload.length
         if length and not self._read(begin + length - 1, 1):
             fault = f"{subject}the payload of {length} bytes is cut"
-            self._findings.error(Finding("response-cut", fault, "3.4 step 12", begin))
+            self._findings.error(BundleFinding("response-cut", fault, "3.4 step 12", begin))
         if "content-type" not in head.stored_headers:  # which compat accepts where the payload is empty
-            self._findings.warning(Finding("content-type-missing", f"{subject}{_NO_TYPE}", "3.4 step 9", begin))
+            self._findings.warning(BundleFinding("content-type-missing", f"{subject}{_NO_TYPE}", "3.4 step 9", begin))
         self._warn(lint_findings.on_headers(head.stored_headers, begin, length, subject))
         first = self._read(begin, min(length, lint_findings.SNIFFED_SIZE))
         self._warn(lint_findings.on_payload(head.stored_headers, begin, first, subject))
@@ -206,7 +208,7 @@ class _Linter:
             release_pages(self._source.read(0, 0))
         return found
 
-    def _warn(self, found: Iterator[Finding]) -> None:
+    def _warn(self, found: Iterator[BundleFinding]) -> None:
         for finding in found:
             self._findings.warning(finding)
 

@@ -53,7 +53,7 @@ _CODES: Final = {
 """From the broken step, the innermost first, to the code; the code of another step is the kind of its error."""
 
 
-class Finding(Struct, frozen=True):
+class BundleFinding(Struct, frozen=True):
     """One thing found."""
 
     code: str
@@ -64,12 +64,12 @@ class Finding(Struct, frozen=True):
     """Bytes from the first byte of the file; None for what is not in one place."""
 
 
-class Report(Struct, frozen=True):
+class BundleReport(Struct, frozen=True):
     """Everything found."""
 
-    errors: list[Finding]
+    errors: list[BundleFinding]
     """What readers refuse, and what breaks a MUST of the document."""
-    warnings: list[Finding]
+    warnings: list[BundleFinding]
     """What readers accept, but may not do as intended."""
 
 
@@ -79,36 +79,38 @@ class Findings:
     def __init__(self) -> None:
         self.start = 0
         """Bytes before the bundle."""
-        self._errors: list[Finding] = []
-        self._warnings: list[Finding] = []
+        self._errors: list[BundleFinding] = []
+        self._warnings: list[BundleFinding] = []
         self._counts: Counter[tuple[bool, str]] = Counter()
 
     def refuse(self, error: BundleError, subject: str = "") -> None:
         """Add the error of a parser; `subject` names the response."""
         code = MIXUP if _is_mixup(error) else _code(error.step, error.kind)
-        self.error(Finding(code, f"{subject}{error.reason}", error.step, error.offset))
+        self.error(BundleFinding(code, f"{subject}{error.reason}", error.step, error.offset))
 
-    def error(self, finding: Finding) -> None:
+    def error(self, finding: BundleFinding) -> None:
         """Add an error."""
         self._add(finding, self._errors, is_error=True)
 
-    def warning(self, finding: Finding) -> None:
+    def warning(self, finding: BundleFinding) -> None:
         """Add a warning."""
         self._add(finding, self._warnings, is_error=False)
 
-    def report(self) -> Report:
+    def report(self) -> BundleReport:
         """Return all findings, with the number of those that are not listed."""
         for (is_error, code), count in self._counts.items():
             if count > MAX_PER_CODE:
-                more = Finding(code, f"{count - MAX_PER_CODE} more findings of this kind are not listed", None, None)
+                more = BundleFinding(
+                    code, f"{count - MAX_PER_CODE} more findings of this kind are not listed", None, None
+                )
                 (self._errors if is_error else self._warnings).append(more)
-        return Report(self._errors, self._warnings)
+        return BundleReport(self._errors, self._warnings)
 
-    def _add(self, finding: Finding, findings: list[Finding], *, is_error: bool) -> None:
+    def _add(self, finding: BundleFinding, findings: list[BundleFinding], *, is_error: bool) -> None:
         self._counts[is_error, finding.code] += 1
         if self._counts[is_error, finding.code] <= MAX_PER_CODE:
             offset = None if finding.offset is None else finding.offset + self.start
-            findings.append(Finding(finding.code, finding.message, finding.step, offset))
+            findings.append(BundleFinding(finding.code, finding.message, finding.step, offset))
 
 
 def _is_mixup(error: BundleError) -> bool:
@@ -138,85 +140,91 @@ _MAGIC: Final[dict[bytes, tuple[str, ...]]] = {
 _NEVER_SNIFFED = ("text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml")
 
 
-def on_preamble(preamble: Preamble) -> Iterator[Finding]:
+def on_preamble(preamble: Preamble) -> Iterator[BundleFinding]:
     """Check what precedes the sections."""
     if preamble.array_head == 0x84:
         fault = (
             "the array head 0x84 means four items, and six follow: the document's text asks for it, its CDDL does not; "
             "published readers expect 0x86"
         )
-        yield Finding("head-0x84", fault, "3.3 step 2", 0)
+        yield BundleFinding("head-0x84", fault, "3.3 step 2", 0)
     if preamble.version == "draft-01":
         fault = "a bundle of a draft must not use version 1; published readers expect b1 or b2"
-        yield Finding("version-1", fault, "3.3 step 7", 10)
+        yield BundleFinding("version-1", fault, "3.3 step 7", 10)
     if preamble.primary_url is not None and "#" in preamble.primary_url:
         fault = f"the primary URL {preamble.primary_url} has a fragment"
-        yield Finding("primary-url-fragment", fault, "3.3 step 6", 15)
+        yield BundleFinding("primary-url-fragment", fault, "3.3 step 6", 15)
 
 
-def on_sections(version: Version, sections: Sequence[Section]) -> Iterator[Finding]:
+def on_sections(version: Version, sections: Sequence[Section]) -> Iterator[BundleFinding]:
     """Check for sections that readers of this version skip."""
     known = known_sections(version)
     for section in sections:
         if section.name == "primary" and version != "b2":
             fault = f"a primary section belongs to b2; readers of {version} skip it"
-            yield Finding(MIXUP, fault, "3.3 step 22.1", section.offset)
+            yield BundleFinding(MIXUP, fault, "3.3 step 22.1", section.offset)
         elif section.name == "signatures" and version == "b2":
-            yield Finding(MIXUP, "b2 has no signatures section", "3.3.3", section.offset)
+            yield BundleFinding(MIXUP, "b2 has no signatures section", "3.3.3", section.offset)
         elif section.name not in known:
             fault = f"the section {section.name[:80]!r} is unknown; readers skip it"
-            yield Finding("unknown-section", fault, "3.3 step 22.1", section.offset)
+            yield BundleFinding("unknown-section", fault, "3.3 step 22.1", section.offset)
 
 
-def on_urls(primary_url: str | None, urls: Collection[str]) -> Iterator[Finding]:
+def on_urls(primary_url: str | None, urls: Collection[str]) -> Iterator[BundleFinding]:
     """Check for URLs that are missing, similar or relative."""
     if primary_url is None:
-        yield Finding("primary-url-missing", "there is no primary URL, which clients open first", None, None)
+        yield BundleFinding("primary-url-missing", "there is no primary URL, which clients open first", None, None)
     elif primary_url.partition("#")[0] not in urls:
-        yield Finding("primary-url-not-in-bundle", f"the primary URL {primary_url} is not in the bundle", "2.2", None)
+        yield BundleFinding(
+            "primary-url-not-in-bundle", f"the primary URL {primary_url} is not in the bundle", "2.2", None
+        )
     similar: dict[str, str] = {}
     for url in urls:
         other = similar.setdefault(_decoded(url), url)
         if other != url:
             fault = f"{url} and {other} differ only in their percent-encoding; many servers treat them as one"
-            yield Finding("near-duplicate-url", fault, "3.3.1 step 4.1", None)
+            yield BundleFinding("near-duplicate-url", fault, "3.3.1 step 4.1", None)
         if parse_url(url) is None:
             yield relative_url(url, None)
 
 
-def relative_url(url: str, offset: int | None) -> Finding:
+def relative_url(url: str, offset: int | None) -> BundleFinding:
     """Return the warning about a URL that stays relative."""
     fault = f"the URL {url[:200]!r} is relative, and there is no base URL: readers keep it as it is"
-    return Finding("relative-url", fault, "3.3.1 step 4.1", offset)
+    return BundleFinding("relative-url", fault, "3.3.1 step 4.1", offset)
 
 
-def on_headers(headers: Mapping[str, str], at: int, length: int, subject: str) -> Iterator[Finding]:
+def on_headers(headers: Mapping[str, str], at: int, length: int, subject: str) -> Iterator[BundleFinding]:
     """Check the headers of a response whose payload of `length` bytes begins at `at`."""
     media_type = headers.get("content-type")
     if media_type is not None and _media_type(media_type) is None:
         fault = f"content-type is not a media type: {media_type[:80]!r}" if media_type else "content-type is empty"
-        yield Finding("content-type-invalid", f"{subject}{fault}", "3.4 step 9", at)
+        yield BundleFinding("content-type-invalid", f"{subject}{fault}", "3.4 step 9", at)
     stated = headers.get("content-length")
     if stated is not None and stated != str(length):
         fault = f"{subject}content-length is {stated[:40]!r}, and the payload has {length} bytes"
-        yield Finding("content-length", fault, None, at)
+        yield BundleFinding("content-length", fault, None, at)
     if headers.get("transfer-encoding") or headers.get("connection"):
-        yield Finding("hop-by-hop", f"{subject}a header that is valid for one connection only was stored", None, at)
+        yield BundleFinding(
+            "hop-by-hop", f"{subject}a header that is valid for one connection only was stored", None, at
+        )
 
 
-def on_variants(headers: Mapping[str, str], at: int, subject: str, variants: str, key: str | None) -> Iterator[Finding]:
+def on_variants(
+    headers: Mapping[str, str], at: int, subject: str, variants: str, key: str | None
+) -> Iterator[BundleFinding]:
     """Check that the headers of a variant agree with its entry in the index."""
     if key is None:
         return
     if "variants" in headers and parse_variants(headers["variants"]) != parse_variants(variants):
         fault = f"{subject}the variants header differs from the index"
-        yield Finding("variants", fault, "3.3.1 step 4.4", at)
+        yield BundleFinding("variants", fault, "3.3.1 step 4.4", at)
     if "variant-key" in headers and key not in _keys(headers["variant-key"]):
         fault = f"{subject}the variant-key header is {headers['variant-key'][:80]!r}"
-        yield Finding("variant-key", fault, "3.3.1 step 4.4", at)
+        yield BundleFinding("variant-key", fault, "3.3.1 step 4.4", at)
 
 
-def on_payload(headers: Mapping[str, str], at: int, payload: bytes, subject: str) -> Iterator[Finding]:
+def on_payload(headers: Mapping[str, str], at: int, payload: bytes, subject: str) -> Iterator[BundleFinding]:
     """Check for a payload whose first bytes browsers or plugins could take for another type (5.2)."""
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     found = ""
@@ -231,45 +239,45 @@ def on_payload(headers: Mapping[str, str], at: int, payload: bytes, subject: str
                 found = types[0]
     if found:
         fault = f"{subject}the payload looks like {found}, its content-type is {media_type or 'missing'}"
-        yield Finding("sniffable", fault, "5.2", at)
+        yield BundleFinding("sniffable", fault, "5.2", at)
 
 
-def on_layout(start: bytes, responses: Section, used: Sequence[Location]) -> Iterator[Finding]:
+def on_layout(start: bytes, responses: Section, used: Sequence[Location]) -> Iterator[BundleFinding]:
     """Check the responses section, which begins with `start`, and the locations that the index uses."""
     begin = used[0].offset - responses.offset if used else 0
     try:
         major, count, after_head = read_head(start)
     except CborError as error:
-        yield Finding("responses-head", f"the head of the responses: {error.reason}", "3.5", responses.offset)
+        yield BundleFinding("responses-head", f"the head of the responses: {error.reason}", "3.5", responses.offset)
     else:
         begin = after_head
         if major != ARRAY:
-            yield Finding("responses-head", "the responses are not an array", "3.1", responses.offset)
+            yield BundleFinding("responses-head", "the responses are not an array", "3.1", responses.offset)
         elif count != len(used):
             fault = f"the responses are an array of {count}, and the index has {len(used)} locations"
-            yield Finding("responses-count", fault, "3.1", responses.offset)
+            yield BundleFinding("responses-count", fault, "3.1", responses.offset)
     position = responses.offset + begin
     end = responses.offset + responses.length
     for location in [*used, Location(end, 0)]:
         if location.offset < position:
             fault = f"the response at byte {location.offset} begins inside another"
-            yield Finding("overlap", fault, "3.3.5", location.offset)
+            yield BundleFinding("overlap", fault, "3.3.5", location.offset)
         elif location.offset > position:
             fault = f"{location.offset - position} bytes of the responses section belong to no response"
-            yield Finding("unreferenced", fault, "3.3.5", position)
+            yield BundleFinding("unreferenced", fault, "3.3.5", position)
         position = max(position, location.offset + location.length)
 
 
-def on_trailer(trailer: bytes, at: int, size: int) -> Iterator[Finding]:
+def on_trailer(trailer: bytes, at: int, size: int) -> Iterator[BundleFinding]:
     """Check the length that follows the last section, and what follows it; `size` counts all bytes that there are."""
     length = at + TRAILER_SIZE
     if len(trailer) < TRAILER_SIZE:
-        yield Finding("length-missing", f"the bundle should have {length} bytes, it has {size}", "3.3.6", at)
+        yield BundleFinding("length-missing", f"the bundle should have {length} bytes, it has {size}", "3.3.6", at)
     elif trailer[0] != 0x48 or int.from_bytes(trailer[1:], "big") != length:
         fault = f"the length at the end is not {length}, so the bundle cannot be read from its end"
-        yield Finding("length", fault, "3.3.6", at)
+        yield BundleFinding("length", fault, "3.3.6", at)
     if size > length:
-        yield Finding("trailing-bytes", f"{size - length} bytes follow the bundle", "3.1", length)
+        yield BundleFinding("trailing-bytes", f"{size - length} bytes follow the bundle", "3.1", length)
 
 
 def _decoded(url: str) -> str:

@@ -60,7 +60,7 @@ class ErrorEvent(Struct, frozen=True):
 StreamEvent: TypeAlias = MetadataEvent | HeadEvent | PayloadEvent | EndEvent | ErrorEvent
 
 
-class State(Enum):
+class StreamState(Enum):
     """What a `StreamReader` does with the next bytes."""
 
     METADATA = auto()
@@ -75,7 +75,7 @@ class State(Enum):
     """Ignores all bytes."""
 
 
-class Outcome(Enum):
+class StateOutcome(Enum):
     """How a state ended."""
 
     LOADED = auto()
@@ -90,17 +90,17 @@ class Outcome(Enum):
     """The stream ended inside the payload."""
 
 
-TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = MappingProxyType(
+TRANSITIONS: Final[Mapping[tuple[StreamState, StateOutcome], StreamState]] = MappingProxyType(
     {
-        (State.METADATA, Outcome.LOADED): State.BETWEEN,
-        (State.METADATA, Outcome.REFUSED): State.DONE,
-        (State.BETWEEN, Outcome.FOUND): State.HEAD,
-        (State.BETWEEN, Outcome.OVERLAPPING): State.BETWEEN,
-        (State.BETWEEN, Outcome.NONE_LEFT): State.DONE,
-        (State.HEAD, Outcome.LOADED): State.PAYLOAD,
-        (State.HEAD, Outcome.REFUSED): State.BETWEEN,
-        (State.PAYLOAD, Outcome.COMPLETE): State.BETWEEN,
-        (State.PAYLOAD, Outcome.CUT): State.BETWEEN,
+        (StreamState.METADATA, StateOutcome.LOADED): StreamState.BETWEEN,
+        (StreamState.METADATA, StateOutcome.REFUSED): StreamState.DONE,
+        (StreamState.BETWEEN, StateOutcome.FOUND): StreamState.HEAD,
+        (StreamState.BETWEEN, StateOutcome.OVERLAPPING): StreamState.BETWEEN,
+        (StreamState.BETWEEN, StateOutcome.NONE_LEFT): StreamState.DONE,
+        (StreamState.HEAD, StateOutcome.LOADED): StreamState.PAYLOAD,
+        (StreamState.HEAD, StateOutcome.REFUSED): StreamState.BETWEEN,
+        (StreamState.PAYLOAD, StateOutcome.COMPLETE): StreamState.BETWEEN,
+        (StreamState.PAYLOAD, StateOutcome.CUT): StreamState.BETWEEN,
     }
 )
 
@@ -111,7 +111,7 @@ class StreamReader:
     def __init__(
         self, *, profile: Profile = "strict", base_url: str | None = None, max_metadata: int = MAX_METADATA_SIZE
     ) -> None:
-        self.state = State.METADATA
+        self.state = StreamState.METADATA
         self._profile: Profile = profile
         self._max_metadata = max_metadata
         self._buffer = bytearray()
@@ -144,7 +144,7 @@ class StreamReader:
         """
         if not isinstance(piece, (bytes, bytearray, memoryview)):
             raise ConfigurationError(f"a piece of a bundle must be bytes, got {piece!r:.80}")
-        if self.state is not State.DONE:
+        if self.state is not StreamState.DONE:
             self._buffer += piece
         return self._advance()
 
@@ -160,23 +160,23 @@ class StreamReader:
         events, self._events = self._events, []
         return events
 
-    def _run(self) -> Outcome | None:
+    def _run(self) -> StateOutcome | None:
         """Work in the current state; return None where it waits for bytes, or ignores them."""
         match self.state:
-            case State.METADATA:
+            case StreamState.METADATA:
                 return self._run_metadata()
-            case State.BETWEEN:
+            case StreamState.BETWEEN:
                 return self._run_between()
-            case State.HEAD:
+            case StreamState.HEAD:
                 return self._run_head()
-            case State.PAYLOAD:
+            case StreamState.PAYLOAD:
                 return self._run_payload()
-            case State.DONE:
+            case StreamState.DONE:
                 return None
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: StateOutcome) -> None:
         self.state = TRANSITIONS[self.state, outcome]
-        if self.state is State.DONE:
+        if self.state is StreamState.DONE:
             self._buffer.clear()
 
     def _load(self, base_url: str | None) -> Parser[Metadata]:
@@ -184,7 +184,7 @@ class StreamReader:
         self._start = block.length if block else 0
         return (yield from shifted(metadata_parser(profile=self._profile, base_url=base_url), self._start))
 
-    def _run_metadata(self) -> Outcome | None:
+    def _run_metadata(self) -> StateOutcome | None:
         while True:
             offset, length = self._request
             # What is too long to be held is treated as the end of the stream: the parser names the step.
@@ -199,28 +199,28 @@ class StreamReader:
                 self._responses = _in_file_order(metadata)
                 self._fallback_url = metadata.primary_url
                 self._read_to = metadata.sections[-1].offset
-                return Outcome.LOADED
+                return StateOutcome.LOADED
             except BundleError as error:
                 if is_too_long:
                     error.reason += f", or exceeds the limit of {self._max_metadata} bytes for a section"
-                self._end(Outcome.REFUSED)
+                self._end(StateOutcome.REFUSED)
                 raise
 
-    def _run_between(self) -> Outcome:
+    def _run_between(self) -> StateOutcome:
         found = next(self._responses, None)
         if found is None:
-            return Outcome.NONE_LEFT
+            return StateOutcome.NONE_LEFT
         location, keys = found
         if location.offset < self._read_to:
             fault = f"the response begins inside another, which ends at byte {self._start + self._read_to}"
             self._refuse(keys, fault, "3.4 step 1", self._start + location.offset)
-            return Outcome.OVERLAPPING
+            return StateOutcome.OVERLAPPING
         self._location, self._keys = location, keys
         self._read_to = location.offset + location.length
         self._min_head_size = 1
-        return Outcome.FOUND
+        return StateOutcome.FOUND
 
-    def _run_head(self) -> Outcome | None:
+    def _run_head(self) -> StateOutcome | None:
         start, size = self._start + self._location.offset, FIRST_READ_SIZE
         while (available := self._available(start)) >= self._min_head_size or self._is_closed:
             source = self._peek(start, size)
@@ -231,12 +231,12 @@ class StreamReader:
             except ResponseError as error:
                 error.offset += self._start
                 self._events.append(ErrorEvent(self._keys, error))
-                return Outcome.REFUSED
+                return StateOutcome.REFUSED
             if not isinstance(found, int):
                 self._events.append(HeadEvent(self._keys, found))
                 self._payload_start = self._start + found.payload.offset
                 self._payload = Location(self._payload_start, found.payload.length)
-                return Outcome.LOADED
+                return StateOutcome.LOADED
             size = found
             if len(source) == available:
                 # The last bytes that are requested hold a head, which may be one byte long.
@@ -244,7 +244,7 @@ class StreamReader:
                 break
         return None
 
-    def _run_payload(self) -> Outcome | None:
+    def _run_payload(self) -> StateOutcome | None:
         offset, left = self._payload.offset, self._payload.length
         if chunk := self._peek(offset, left):
             self._events.append(PayloadEvent(chunk))
@@ -253,12 +253,12 @@ class StreamReader:
             self._available(offset)
         if not left:
             self._events.append(EndEvent())
-            return Outcome.COMPLETE
+            return StateOutcome.COMPLETE
         if not self._is_closed:
             return None
         reason = f"the payload is cut, {left} bytes are missing"
         self._refuse(self._keys, reason, "3.4 step 12", self._payload_start)
-        return Outcome.CUT
+        return StateOutcome.CUT
 
     def _refuse(self, keys: Keys, reason: str, step: str, offset: int) -> None:
         error = ResponseError(reason, step=step, offset=offset, fallback_url=self._fallback_url)

@@ -16,7 +16,7 @@ from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
-    from headgate.advice.lint import Report
+    from headgate.advice.lint import AdviceReport
     from headgate.advice.parser import AdviceEntry
 
 _MAX_SIZE: Final = 16 << 20
@@ -134,13 +134,13 @@ def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool)
         exit_with_failure()
 
 
-def _lint_file(file: str, content_type: str | None) -> "Report":
+def _lint_file(file: str, content_type: str | None) -> "AdviceReport":
     from headgate.advice.lint import lint_document
 
     return lint_document(_read_document(file), content_type=content_type)
 
 
-def _lint_origin(origin: str, tls: Any) -> "Report":
+def _lint_origin(origin: str, tls: Any) -> "AdviceReport":
     from headgate.advice.fetching import advice_request
     from headgate.advice.lint import DEPLOYED, lint_response
     from headgate.fetch.fetcher import fetch_advice
@@ -155,7 +155,7 @@ def _lint_origin(origin: str, tls: Any) -> "Report":
     return lint_response(response, now=time.time(), is_secure=request.url.startswith("https:"))
 
 
-def _print(name: str, report: "Report") -> None:
+def _print(name: str, report: "AdviceReport") -> None:
     click.echo(f"agents that follow the document: {_describe(report.conforming)}")
     click.echo(f"the largest deployed proxy: {_describe(report.deployed)}")
     for finding in report.findings:

@@ -19,7 +19,7 @@ from headgate.cli.params import Parsed, number, whole_number
 from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.file import field_docs
-from headgate.config.section import Format, Section
+from headgate.config.section import ConfigSection, Format
 from headgate.config.tree import Proxy
 from headgate.errors import ConfigurationError
 
@@ -101,7 +101,7 @@ def configuration(file: str | None) -> tuple[Configuration, str | None]:
 
 
 def config_options(
-    table: type[Section], names: Sequence[str] = (), **types: click.ParamType[Any]
+    table: type[ConfigSection], names: Sequence[str] = (), **types: click.ParamType[Any]
 ) -> Callable[..., Any]:
     """Return a decorator that adds an option for each of the keys `names`, in this order; by default for all keys.
 
@@ -117,7 +117,7 @@ def config_options(
 
 
 def config_option(
-    table: type[Section],
+    table: type[ConfigSection],
     name: str,
     *declarations: str,
     type_: click.ParamType[Any] | None = None,
@@ -148,7 +148,7 @@ def given(flags: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None and value != ()}
 
 
-def check_flags(tree: Configuration, file: str | None, table: type[Section]) -> None:
+def check_flags(tree: Configuration, file: str | None, table: type[ConfigSection]) -> None:
     """Check a tree that flags for the keys of `table` have changed; without a file, errors name the flags.
 
     Raises `ConfigurationError`.
@@ -159,7 +159,7 @@ def check_flags(tree: Configuration, file: str | None, table: type[Section]) -> 
         raise ConfigurationError(str(error) if file else name_flags(table, str(error))) from None
 
 
-def name_flags(table: type[Section], text: str) -> str:
+def name_flags(table: type[ConfigSection], text: str) -> str:
     """Replace each key of `table` that stands in backquotes by its flag: --token-key for `token_keys`."""
 
     def flag(match: re.Match[str]) -> str:
@@ -186,7 +186,7 @@ def _declarations(name: str, declarations: Sequence[str], *, is_list: bool) -> S
     return f"--{singular.replace('_', '-')}", name
 
 
-def _help(table: type[Section], name: str, default: Any, *, is_list: bool) -> str:
+def _help(table: type[ConfigSection], name: str, default: Any, *, is_list: bool) -> str:
     found = _FIRST_SENTENCE.match(field_docs(table)[name])
     assert found is not None
     sentence = name_flags(table, " ".join(found[0].split()))

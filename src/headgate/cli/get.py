@@ -19,7 +19,7 @@ from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoCon
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.agent import Courtesy
-    from headgate.cli.polite_fetch import Reply
+    from headgate.cli.polite_fetch import FetchedResponse
 
 
 _MIN_REPORTED_WAIT = 0.05
@@ -134,7 +134,7 @@ def _request_fields(agent: str, fields: tuple[tuple[str, str], ...]) -> dict[str
     return combined | {name: ("; " if name == "cookie" else ", ").join(values) for name, values in given.items()}
 
 
-def _write_body(reply: "Reply", out: str, journal: "_Journal", *, is_json: bool) -> None:
+def _write_body(reply: "FetchedResponse", out: str, journal: "_Journal", *, is_json: bool) -> None:
     """Write the body as it arrives; with --json, only to a file."""
     from headgate.bundle.files.atomic_file import open_output
 
@@ -217,7 +217,7 @@ class _Journal:
         if throttled.held:
             self._print(str(throttled))
 
-    def answered(self, reply: "Reply") -> None:
+    def answered(self, reply: "FetchedResponse") -> None:
         """Record the final response."""
         self.record |= {"url": reply.url, "status": reply.status, "headers": reply.fields}
 

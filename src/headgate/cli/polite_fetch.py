@@ -18,7 +18,7 @@ from headgate.agent import Courtesy
 from headgate.agent.attempt import REDIRECTS, redirect_target
 from headgate.agent.urllib import AdviceMessage, Handler
 from headgate.errors import FetchError, NoContact, reason_of
-from headgate.fetch.pace import TIMEOUT, CallThread, Pace
+from headgate.fetch.pace import FETCH_TIMEOUT, CallThread, Pace
 from headgate.http.url import serialised_origin
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Observe = Callable[[str, str], AbstractContextManager[dict[str, Any]]]
 """Called with the method and URL of a request; the context is open while it is sent, and receives its response."""
 
 
-class Reply:
+class FetchedResponse:
     """A response with its body as it arrives."""
 
     def __init__(self, url: str, response: Any, thread: CallThread) -> None:
@@ -65,7 +65,7 @@ class Reply:
             raise FetchError(f"{self.url}: the content coding {coding} is damaged: {error}") from None
 
     def _coded(self) -> Iterator[bytes]:
-        pace = Pace(self.url, TIMEOUT)
+        pace = Pace(self.url, FETCH_TIMEOUT)
         arriving = iter(partial(self._response.read1, _READ_SIZE), b"")
         with _as_fetch_error(self.url):
             while (chunk := pace.timed(arriving, self._thread)) is not None:
@@ -86,7 +86,7 @@ class PoliteFetch:
             self._opener.add_handler(handler)
 
     @contextmanager
-    def get(self, url: str, fields: Mapping[str, str]) -> Iterator[Reply]:
+    def get(self, url: str, fields: Mapping[str, str]) -> Iterator[FetchedResponse]:
         """Send a GET for an absolute URL, follow redirects, and open the response.
 
         Raises `NoContact` for a request that is held, and `FetchError` for a missing or invalid response.
@@ -98,7 +98,7 @@ class PoliteFetch:
                 with closing(response):
                     following = redirect_target(url, response.headers) if response.status in REDIRECTS else None
                     if following is None:
-                        yield Reply(url, response, self._thread)
+                        yield FetchedResponse(url, response, self._thread)
                         return
                 url, fields = following, _fields_after_redirect(url, following, fields)
             raise FetchError(f"{url}: more than {MAX_REDIRECTS} redirects")
@@ -111,7 +111,7 @@ class PoliteFetch:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             request.add_unredirected_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
         self._cookies.add_cookie_header(request)
-        response = self._opener.open(request, timeout=TIMEOUT)
+        response = self._opener.open(request, timeout=FETCH_TIMEOUT)
         self._cookies.extract_cookies(response, request)
         return response
 
@@ -149,7 +149,7 @@ class _Timed(AbstractHTTPHandler):
         if isinstance(req, AdviceMessage):  # in a thread of its own, and limited there
             return send()
         with self._observe(req.get_method(), req.full_url) as outcome:
-            response = self._call(send, 2 * TIMEOUT)
+            response = self._call(send, 2 * FETCH_TIMEOUT)
             outcome["status"] = response.status
             outcome["retry_after"] = response.headers.get("retry-after")
         return response

@@ -48,7 +48,7 @@ _JITTER: Final = Parsed("number", number("a number", 0, 1))
 _EXAMPLE: Final = '{"t": 0, "url": "https://example.com/", "status": 503}'
 
 
-class HeldIdentifier(msgspec.Struct, frozen=True):
+class ReplayedIdentifier(msgspec.Struct, frozen=True):
     """An identifier that was held, with its counts."""
 
     identifier: str
@@ -56,7 +56,7 @@ class HeldIdentifier(msgspec.Struct, frozen=True):
     rejected: int
 
 
-class Report(msgspec.Struct, frozen=True):
+class ReplayReport(msgspec.Struct, frozen=True):
     """The output of `--json`."""
 
     requests: int
@@ -65,7 +65,7 @@ class Report(msgspec.Struct, frozen=True):
     rejected: int
     identifiers: int
     malformed: int
-    top: list[HeldIdentifier]
+    top: list[ReplayedIdentifier]
     max_delay: float
     """Seconds, to the nearest millisecond: the longest delay of a delayed request."""
 
@@ -98,12 +98,12 @@ class Replay:
                 advance(pending)
                 pending = 0
 
-    def report(self, log: RequestLog) -> Report:
+    def report(self, log: RequestLog) -> ReplayReport:
         """Return the counts, and the identifiers held most often."""
         held = self._delayed + self._rejected
         worst = sorted(held, key=lambda identifier: (-held[identifier], identifier))[:_TOP]
         requests, delayed, rejected = len(log), self._delayed.total(), self._rejected.total()
-        return Report(
+        return ReplayReport(
             requests=requests,
             accepted=requests - delayed - rejected,
             delayed=delayed,
@@ -111,7 +111,8 @@ class Replay:
             identifiers=log.identifiers,
             malformed=log.malformed,
             top=[
-                HeldIdentifier(decode_with_escapes(name), self._delayed[name], self._rejected[name]) for name in worst
+                ReplayedIdentifier(decode_with_escapes(name), self._delayed[name], self._rejected[name])
+                for name in worst
             ],
             max_delay=round(self._longest / _UNITS, 3),
         )
@@ -258,7 +259,7 @@ def _watched(source: BinaryIO, advance: Advance) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _table(report: Report) -> str:
+def _table(report: ReplayReport) -> str:
     """Format the report as text."""
     counts = [(name, getattr(report, name)) for name in ("requests", "accepted", "delayed", "rejected")]
     width = len(str(max(report.requests, report.malformed, report.identifiers)))

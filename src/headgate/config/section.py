@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:\[\]/@?#]*):(?P<por
 _RULE = r"^\s*[0-9]+\s*(/|[pP][eE][rR])\s*[0-9]*\s*[A-Za-z]+(\s*[bB][uU][rR][sS][tT]\s*[0-9]+)?\s*$"
 
 
-class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ConfigSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the file; an unknown key in it is an error."""
 
 

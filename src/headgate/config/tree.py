@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from headgate.advice import Entry
 from headgate.config.section import (
+    ConfigSection,
     Count,
     File,
     Format,
@@ -21,7 +22,6 @@ from headgate.config.section import (
     RuleText,
     Seconds,
     SecondsOrZero,
-    Section,
 )
 from headgate.limit import Domain, Rule
 from headgate.limit.history import AlgorithmName
@@ -36,7 +36,7 @@ def _parse_rate(text: str) -> Rule | None:
     return None if text == "off" else Rule.parse(text)
 
 
-class Tls(Section, frozen=True):
+class Tls(ConfigSection, frozen=True):
     """TLS of the gate's listener; set both files or neither."""
 
     cert: File = ""
@@ -45,7 +45,7 @@ class Tls(Section, frozen=True):
     """Private key of the certificate, PEM. SIGHUP reloads it."""
 
 
-class Timeouts(Section, frozen=True):
+class Timeouts(ConfigSection, frozen=True):
     """Timeouts of the gate, in seconds."""
 
     header: Seconds = 10.0
@@ -62,7 +62,7 @@ class Timeouts(Section, frozen=True):
     for event streams with longer pauses."""
 
 
-class Bounds(Section, frozen=True):
+class Bounds(ConfigSection, frozen=True):
     """Limits on the size of requests and the number of connections."""
 
     target_bytes: Annotated[int, Meta(ge=64, le=1_048_576)] = 8_192
@@ -78,7 +78,7 @@ class Bounds(Section, frozen=True):
     by their /64 network; trusted proxies are not limited. 0 for no limit."""
 
 
-class Gate(Section, frozen=True):
+class Gate(ConfigSection, frozen=True):
     """The gate, `headgate serve`: a reverse proxy that applies rules before it forwards a request."""
 
     listen: Listen = "127.0.0.1:8080"
@@ -125,7 +125,7 @@ class Gate(Section, frozen=True):
     """Limits on the size of requests and the number of connections."""
 
 
-class DomainSection(Section, frozen=True):
+class DomainSection(ConfigSection, frozen=True):
     """A group of resources that are limited together: its rules, and the requests that belong to it.
 
     Domains are tried in the order of the file; a request belongs to the first that matches. Requests that match none
@@ -170,7 +170,7 @@ class DomainSection(Section, frozen=True):
         return Domain(self.name, rules, self.algorithm, self.mode, self.exempt)
 
 
-class BundleSection(Section, frozen=True):
+class BundleSection(ConfigSection, frozen=True):
     """A bundle that the gate publishes, or uses to answer requests that it would reject, or both.
 
     The gate checks the file once a second and on SIGHUP, and keeps the previous bundle if the new file is invalid.
@@ -190,7 +190,7 @@ class BundleSection(Section, frozen=True):
     """strict rejects every violation of the bundle document; compat accepts what published tools write."""
 
 
-class Bus(Section, frozen=True):
+class Bus(ConfigSection, frozen=True):
     """A master for gatekeepers elsewhere: `headgate master`."""
 
     listen: Listen = "127.0.0.1:10004"
@@ -199,7 +199,7 @@ class Bus(Section, frozen=True):
     """Maximum identifiers stored over all domains; also applies to an embedded master."""
 
 
-class Proxy(Section, frozen=True):
+class Proxy(ConfigSection, frozen=True):
     """The prefetch proxy: a CONNECT proxy that fetches the traffic advice of an origin before it connects to it.
 
     Set one of three: `cert` and `key`, `self_signed`, or `plaintext`. On loopback, `self_signed` is the default.
@@ -286,7 +286,7 @@ class Proxy(Section, frozen=True):
     """Event loop: auto uses uvloop if it is installed; uvloop requires it; asyncio does not use it."""
 
 
-class Configuration(Section, frozen=True):
+class Configuration(ConfigSection, frozen=True):
     """The whole of `headgate.toml`."""
 
     gate: Gate = Gate()

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import h11
 
 from headgate.advice.fetching import (
+    ADVICE_TIMEOUT,
     NETWORK_ERROR,
-    TIMEOUT,
     AdviceRequest,
     AdviceResponse,
     ResponseCollector,
@@ -35,7 +35,7 @@ from headgate.http.url import is_localhost
 PROTOCOL: Final = "http/1.1"
 """The protocol that is spoken, by its name in TLS (ALPN)."""
 
-MAX_HEAD_SIZE: Final = 100 * 1024
+MAX_RESPONSE_HEAD_SIZE: Final = 100 * 1024
 """Bytes of the head of a response, or of its trailers."""
 
 MAX_INTERIM_RESPONSES: Final = 100
@@ -67,7 +67,7 @@ def fetch_advice(
     *,
     tls: ssl.SSLContext | None = None,
     wanted: Callable[[int, Pairs], bool] = needs_body,
-    timeout: float = TIMEOUT,
+    timeout: float = ADVICE_TIMEOUT,
 ) -> AdviceResponse:
     """Send a request and return the response; `NETWORK_ERROR` without a complete head.
 
@@ -97,7 +97,7 @@ async def fetch(
     *,
     tls: ssl.SSLContext | None = None,
     wanted: Callable[[int, Pairs], bool] = needs_body,
-    seconds: float = TIMEOUT,
+    seconds: float = ADVICE_TIMEOUT,
 ) -> AdviceResponse:
     """Do the same in the running event loop, with its name resolution."""
 
@@ -121,7 +121,7 @@ async def exchange(
     request: AdviceRequest,
     *,
     wanted: Callable[[int, Pairs], bool] = needs_body,
-    seconds: float = TIMEOUT,
+    seconds: float = ADVICE_TIMEOUT,
     closing: Callable[[asyncio.StreamWriter], None] = lambda _: None,
 ) -> AdviceResponse:
     """Send a request over the connection that `connect` opens, and return the response after `seconds` at most.
@@ -157,7 +157,7 @@ async def exchange(
 async def _ask(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: AdviceRequest, collector: ResponseCollector
 ) -> AdviceResponse:
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_SIZE)
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE_HEAD_SIZE)
     for sent in (_message(request), h11.EndOfMessage()):
         writer.write(connection.send(sent) or b"")
     source = _Source(reader, connection)

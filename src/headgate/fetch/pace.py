@@ -64,7 +64,7 @@ def _in_context(function: Callable[[], _Result]) -> Callable[[], _Result]:
     return lambda: context.run(function)
 
 
-TIMEOUT: Final = 30.0
+FETCH_TIMEOUT: Final = 30.0
 """Seconds without a byte after which a response is given up, or in addition to the time that `MIN_RATE` allows."""
 
 MIN_RATE: Final = 4_096

@@ -32,7 +32,7 @@ class Validators(NamedTuple):
     """Seconds since 1970."""
 
 
-class Outcome(NamedTuple):
+class ConditionalResult(NamedTuple):
     """The status, and for 200 and 206 the bytes to send: from `start` to before `stop`; else 304, 412 or 416."""
 
     status: int
@@ -70,7 +70,7 @@ def apply_preconditions(
     """
     status, fields = stored
     kept = list(fields)
-    outcome = Outcome(200, 0, length)
+    outcome = ConditionalResult(200, 0, length)
     if allows_preconditions(status):
         outcome = evaluate(method, request_fields, validators, length)
     start, stop = outcome.start, outcome.stop
@@ -87,21 +87,23 @@ def apply_preconditions(
     return ConditionalResponse(status, kept, start, stop)
 
 
-def evaluate(method: bytes, fields: Iterable[tuple[bytes, bytes]], validators: Validators, length: int) -> Outcome:
+def evaluate(
+    method: bytes, fields: Iterable[tuple[bytes, bytes]], validators: Validators, length: int
+) -> ConditionalResult:
     """Evaluate a GET or HEAD with these `fields` (names in lower case) for a representation of `length` bytes."""
     found: dict[bytes, bytes] = {}
     for name, value in fields:
         if name in _CONDITIONAL_FIELDS:
             found[name] = found[name] + b", " + value if name in found else value
     if not found:
-        return Outcome(200, 0, length)
+        return ConditionalResult(200, 0, length)
     status = _precondition(found, validators)
     if status != 200:
-        return Outcome(status, 0, 0)
+        return ConditionalResult(status, 0, 0)
     wanted = found.get(b"range")
     # 14.2: only GET has ranges, and an empty representation has none, because Content-Range cannot name a part of it.
     if wanted is None or method != b"GET" or not length or not _if_range(found.get(b"if-range"), validators):
-        return Outcome(200, 0, length)
+        return ConditionalResult(200, 0, length)
     return _range(wanted, length)
 
 
@@ -143,9 +145,9 @@ def _if_range(value: bytes | None, validators: Validators) -> bool:
     return value is None or (value == validators.etag and value.startswith(b'"'))
 
 
-def _range(wanted: bytes, length: int) -> Outcome:
+def _range(wanted: bytes, length: int) -> ConditionalResult:
     """Parse one range (14.1.2). Several ranges get the whole representation, as 14.2 permits."""
-    whole = Outcome(200, 0, length)
+    whole = ConditionalResult(200, 0, length)
     unit, _, ranges = wanted.partition(b"=")
     members = [member.strip(b"\t ") for member in ranges.split(b",")]
     members = [member for member in members if member]
@@ -155,12 +157,12 @@ def _range(wanted: bytes, length: int) -> Outcome:
     first, last = (_number(digits) for digits in match.groups())
     if first is None:
         size = min(last or 0, length)
-        return Outcome(206, length - size, length) if size else Outcome(416, 0, 0)
+        return ConditionalResult(206, length - size, length) if size else ConditionalResult(416, 0, 0)
     if last is not None and last < first:
         return whole
     if first >= length:
-        return Outcome(416, 0, 0)
-    return Outcome(206, first, length if last is None else min(last + 1, length))
+        return ConditionalResult(416, 0, 0)
+    return ConditionalResult(206, first, length if last is None else min(last + 1, length))
 
 
 def _number(digits: bytes) -> int | None:

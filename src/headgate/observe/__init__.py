@@ -3,6 +3,6 @@
 The admin application is imported from `headgate.observe.admin`: it needs Starlette.
 """
 
-from headgate.observe.state import DomainState, HeldIdentifier, State, gate_metrics, merge_states
+from headgate.observe.state import DomainState, GateState, HeldIdentifier, gate_metrics, merge_states
 
-__all__ = ["DomainState", "HeldIdentifier", "State", "gate_metrics", "merge_states"]
+__all__ = ["DomainState", "HeldIdentifier", "GateState", "gate_metrics", "merge_states"]

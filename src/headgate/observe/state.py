@@ -66,7 +66,7 @@ class DomainState(msgspec.Struct, frozen=True):
     """The identifiers that are held longest, at most 10."""
 
 
-class State(msgspec.Struct, frozen=True):
+class GateState(msgspec.Struct, frozen=True):
     """One gate, or the sum of its workers."""
 
     domains: tuple[DomainState, ...] = ()
@@ -97,11 +97,11 @@ def identifier_digest(identifier: bytes) -> str:
     return text
 
 
-def merge_states(states: Iterable[State]) -> State:
+def merge_states(states: Iterable[GateState]) -> GateState:
     """Return the sum of the states of one gate's workers; of several holds of an identifier, the longest."""
     listed = list(states)
     if len(listed) < 2:
-        return listed[0] if listed else State(workers=0)
+        return listed[0] if listed else GateState(workers=0)
     domains: dict[str, list[DomainState]] = {}
     counters: dict[str, int] = {}
     for state in listed:
@@ -109,7 +109,7 @@ def merge_states(states: Iterable[State]) -> State:
             domains.setdefault(domain.name, []).append(domain)
         for name, count in state.counters.items():
             counters[name] = counters.get(name, 0) + count
-    return State(
+    return GateState(
         domains=tuple(_merged_domain(same) for same in domains.values()),
         delayed_now=sum(state.delayed_now for state in listed),
         connections=sum(state.connections for state in listed),
@@ -135,7 +135,7 @@ def _release(held: HeldIdentifier) -> float:
     return held.release
 
 
-def gate_metrics(state: State) -> Iterator[Metric]:
+def gate_metrics(state: GateState) -> Iterator[Metric]:
     """Make the metrics of a gate."""
     requests = CounterMetricFamily("headgate_requests", "Requests by domain and outcome.", labels=["domain", "outcome"])
     for domain in state.domains:

@@ -30,7 +30,7 @@ _MAX_REQUESTS_PER_TURN: Final = 16
 """Requests answered in a row before other connections have their turn: one read may contain thousands."""
 
 
-class ConnectionState(enum.Enum):
+class Http1State(enum.Enum):
     """States of a connection; see the module."""
 
     READING = enum.auto()
@@ -42,7 +42,7 @@ class ConnectionState(enum.Enum):
     CLOSED = enum.auto()
 
 
-class ConnectionEvent(enum.Enum):
+class Http1Event(enum.Enum):
     """What changes the state."""
 
     CONNECT = "a CONNECT request is to be decided on"
@@ -53,7 +53,7 @@ class ConnectionEvent(enum.Enum):
     LOST = "the client's socket is closed or broken, or the time is over"
 
 
-_S, _E = ConnectionState, ConnectionEvent
+_S, _E = Http1State, Http1Event
 TRANSITIONS: Final = {
     (_S.READING, _E.CONNECT): _S.DECIDING,
     (_S.READING, _E.RESPONSE): _S.RESPONDING,
@@ -88,7 +88,7 @@ class Http1Connection:
         self._socket = sock
         self._peer = peer
         self._surplus = surplus
-        self.state = ConnectionState.READING
+        self.state = Http1State.READING
         self._buffer = RequestBuffer()
         self._head_started = False
         self._keep_alive = False  # what the request asks for that is decided on
@@ -114,7 +114,7 @@ class Http1Connection:
 
     def abort(self, *, with_reset: bool = False) -> None:
         """Close at once, and cancel a pending decision."""
-        if not self._transition(ConnectionEvent.LOST):
+        if not self._transition(Http1Event.LOST):
             return
         self._loop_state.poller.drop(self._socket.fileno())
         if with_reset:
@@ -154,9 +154,9 @@ class Http1Connection:
             return
         if not count:
             self._handle_end()
-        elif self.state is not ConnectionState.CLOSING and self.state is not ConnectionState.LINGERING:
+        elif self.state is not Http1State.CLOSING and self.state is not Http1State.LINGERING:
             # Once for each request: empty lines before it, however many, do not extend the time.
-            if not self._head_started and self.state is not ConnectionState.DECIDING:
+            if not self._head_started and self.state is not Http1State.DECIDING:
                 self._head_started = True
                 self.deadline = self._loop_state.now + self._services.timeouts.head
             self._buffer.append(bytes(data[:count]))
@@ -166,7 +166,7 @@ class Http1Connection:
 
     def _handle_end(self) -> None:
         """Close, unless a response is being sent, or data follows the head: then the client may wait for the answer."""
-        is_waited_for = self.state is ConnectionState.DECIDING and len(self._buffer) > 0
+        is_waited_for = self.state is Http1State.DECIDING and len(self._buffer) > 0
         if self._unsent or is_waited_for:
             self._client_ended = True
             self._wait_for(self._events & ~READ)
@@ -176,11 +176,11 @@ class Http1Connection:
     def _handle_requests(self) -> None:
         """Handle one request after another, as long as heads are complete and each is answered at once."""
         for _ in range(_MAX_REQUESTS_PER_TURN):
-            if self.state is not ConnectionState.READING or not self._handle_request():
+            if self.state is not Http1State.READING or not self._handle_request():
                 break
         else:
             asyncio.get_running_loop().call_soon(self._handle_requests)
-        if self.state is ConnectionState.READING or self.state is ConnectionState.DECIDING:
+        if self.state is Http1State.READING or self.state is Http1State.DECIDING:
             self._wait_for(0 if self._client_ended or self._is_full else READ)
 
     def _handle_request(self) -> bool:
@@ -221,7 +221,7 @@ class Http1Connection:
     # Decisions and responses.
 
     def _start_decision(self, head: RequestHead) -> None:
-        self._transition(ConnectionEvent.CONNECT)
+        self._transition(Http1Event.CONNECT)
         self._keep_alive = head.keep_alive
         self.deadline = math.inf  # a decision has timeouts of its own
         connect = ConnectRequest(
@@ -265,7 +265,7 @@ class Http1Connection:
             self.abort()
             return
         self._wait_for(READ)
-        self._transition(ConnectionEvent.ACCEPTED)
+        self._transition(Http1Event.ACCEPTED)
         self._services.connection_closed(self)
         self._services.start_tunnel(self._socket, accepted, self._buffer.take())
 
@@ -275,7 +275,7 @@ class Http1Connection:
         self._respond(response_head(refused, is_last=is_last), is_last=is_last)
 
     def _respond(self, message: bytes | memoryview, *, is_last: bool) -> None:
-        self._transition(ConnectionEvent.LAST_RESPONSE if is_last else ConnectionEvent.RESPONSE)
+        self._transition(Http1Event.LAST_RESPONSE if is_last else Http1Event.RESPONSE)
         self.deadline = self._loop_state.now + self._services.timeouts.idle
         self._send(message)
 
@@ -291,7 +291,7 @@ class Http1Connection:
         self._unsent = message[sent:]
         if self._unsent:
             self._wait_for(WRITE if self._client_ended or self._is_full else READ | WRITE)
-        elif self._transition(ConnectionEvent.SENT) and self.state is ConnectionState.LINGERING:
+        elif self._transition(Http1Event.SENT) and self.state is Http1State.LINGERING:
             self._linger()
 
     def _linger(self) -> None:
@@ -308,13 +308,13 @@ class Http1Connection:
 
     @property
     def _is_open(self) -> bool:
-        return self.state is not ConnectionState.CLOSED and self.state is not ConnectionState.HANDED_OVER
+        return self.state is not Http1State.CLOSED and self.state is not Http1State.HANDED_OVER
 
     @property
     def _is_full(self) -> bool:
         return len(self._buffer) >= _MAX_BUFFER_SIZE
 
-    def _transition(self, event: ConnectionEvent) -> bool:
+    def _transition(self, event: Http1Event) -> bool:
         """Change the state; returns whether the event means anything in the present one."""
         state = TRANSITIONS.get((self.state, event))
         if state is None:

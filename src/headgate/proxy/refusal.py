@@ -16,7 +16,7 @@ from headgate.http.fields import sf_string
 from headgate.proxy.connect import RefusedConnect
 
 # fmt: off
-Reason: TypeAlias = Literal[
+RefusalReason: TypeAlias = Literal[
     "advice_disallowed", "advice_fraction", "advice_unreachable", "port", "host", "address", "name", "dial_refused",
     "dial_timeout", "token_missing", "token_invalid", "token_expired", "token_replayed", "client_rate",
     "tokens", "client_tunnels", "client_connections", "tunnels", "connections", "internal", "draining", "malformed",
@@ -35,7 +35,7 @@ EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 """Error numbers for resources that this machine lacks: the reason is "connections", whatever failed."""
 
 
-class Retry(enum.Enum):
+class RetryAfter(enum.Enum):
     """Which `Retry-After` a refusal has."""
 
     AT_ONCE = "0"
@@ -49,44 +49,44 @@ class RefusalRule(NamedTuple):
     status: int
     error: str
     """A proxy error type (RFC 9209, section 2.3)."""
-    retry: Retry
+    retry: RetryAfter
 
 
-REFUSALS: Final[Mapping[Reason, RefusalRule]] = {
-    "advice_disallowed": RefusalRule(403, "http_request_denied", Retry.AT_ONCE),
-    "advice_fraction": RefusalRule(403, "http_request_denied", Retry.AT_ONCE),
-    "advice_unreachable": RefusalRule(403, "destination_unavailable", Retry.AT_ONCE),
-    "port": RefusalRule(403, "http_request_denied", Retry.AT_ONCE),
-    "host": RefusalRule(403, "http_request_denied", Retry.AT_ONCE),
-    "address": RefusalRule(403, "destination_ip_prohibited", Retry.AT_ONCE),
-    "name": RefusalRule(502, "dns_error", Retry.AT_ONCE),
-    "dial_refused": RefusalRule(502, "connection_refused", Retry.AT_ONCE),
-    "dial_timeout": RefusalRule(504, "connection_timeout", Retry.AT_ONCE),
-    "token_missing": RefusalRule(407, "http_request_denied", Retry.AT_ONCE),
-    "token_invalid": RefusalRule(407, "http_request_denied", Retry.AT_ONCE),
-    "token_expired": RefusalRule(407, "http_request_denied", Retry.AT_ONCE),
-    "token_replayed": RefusalRule(407, "http_request_denied", Retry.AT_ONCE),
-    "tokens": RefusalRule(503, "proxy_internal_error", Retry.LATER),
-    "client_rate": RefusalRule(429, "http_request_denied", Retry.LATER),
-    "client_tunnels": RefusalRule(429, "http_request_denied", Retry.LATER),
-    "client_connections": RefusalRule(429, "http_request_denied", Retry.LATER),
-    "tunnels": RefusalRule(503, "connection_limit_reached", Retry.LATER),
-    "connections": RefusalRule(503, "connection_limit_reached", Retry.LATER),
-    "internal": RefusalRule(503, "proxy_internal_error", Retry.LATER),
-    "draining": RefusalRule(503, "http_request_denied", Retry.LATER),
-    "malformed": RefusalRule(400, "http_request_error", Retry.NONE),
-    "method": RefusalRule(405, "http_request_error", Retry.NONE),
+REFUSALS: Final[Mapping[RefusalReason, RefusalRule]] = {
+    "advice_disallowed": RefusalRule(403, "http_request_denied", RetryAfter.AT_ONCE),
+    "advice_fraction": RefusalRule(403, "http_request_denied", RetryAfter.AT_ONCE),
+    "advice_unreachable": RefusalRule(403, "destination_unavailable", RetryAfter.AT_ONCE),
+    "port": RefusalRule(403, "http_request_denied", RetryAfter.AT_ONCE),
+    "host": RefusalRule(403, "http_request_denied", RetryAfter.AT_ONCE),
+    "address": RefusalRule(403, "destination_ip_prohibited", RetryAfter.AT_ONCE),
+    "name": RefusalRule(502, "dns_error", RetryAfter.AT_ONCE),
+    "dial_refused": RefusalRule(502, "connection_refused", RetryAfter.AT_ONCE),
+    "dial_timeout": RefusalRule(504, "connection_timeout", RetryAfter.AT_ONCE),
+    "token_missing": RefusalRule(407, "http_request_denied", RetryAfter.AT_ONCE),
+    "token_invalid": RefusalRule(407, "http_request_denied", RetryAfter.AT_ONCE),
+    "token_expired": RefusalRule(407, "http_request_denied", RetryAfter.AT_ONCE),
+    "token_replayed": RefusalRule(407, "http_request_denied", RetryAfter.AT_ONCE),
+    "tokens": RefusalRule(503, "proxy_internal_error", RetryAfter.LATER),
+    "client_rate": RefusalRule(429, "http_request_denied", RetryAfter.LATER),
+    "client_tunnels": RefusalRule(429, "http_request_denied", RetryAfter.LATER),
+    "client_connections": RefusalRule(429, "http_request_denied", RetryAfter.LATER),
+    "tunnels": RefusalRule(503, "connection_limit_reached", RetryAfter.LATER),
+    "connections": RefusalRule(503, "connection_limit_reached", RetryAfter.LATER),
+    "internal": RefusalRule(503, "proxy_internal_error", RetryAfter.LATER),
+    "draining": RefusalRule(503, "http_request_denied", RetryAfter.LATER),
+    "malformed": RefusalRule(400, "http_request_error", RetryAfter.NONE),
+    "method": RefusalRule(405, "http_request_error", RetryAfter.NONE),
 }
 """The answer for each reason."""
 
 SPECIFIC_ERRORS: Final[Mapping[ProxyErrorType, RefusalRule]] = {
-    "dns_timeout": RefusalRule(504, "dns_timeout", Retry.AT_ONCE),
-    "destination_ip_unroutable": RefusalRule(502, "destination_ip_unroutable", Retry.AT_ONCE),
+    "dns_timeout": RefusalRule(504, "dns_timeout", RetryAfter.AT_ONCE),
+    "destination_ip_unroutable": RefusalRule(502, "destination_ip_unroutable", RetryAfter.AT_ONCE),
 }
 """The answers for more specific errors."""
 
 _INVALID: Final = 'Bearer realm="headgate", error="invalid_token"'
-_MORE_FIELDS: Final[Mapping[Reason, tuple[str, str]]] = {
+_MORE_FIELDS: Final[Mapping[RefusalReason, tuple[str, str]]] = {
     "method": ("allow", "CONNECT"),  # 9110 15.5.6
     # 9110 11.7.1: a 407 has a challenge. 6750 3.1: for a request without a token it does not name an error.
     "token_missing": ("proxy-authenticate", 'Bearer realm="headgate"'),
@@ -104,7 +104,7 @@ class Refusal(HeadgateError):
 
     def __init__(
         self,
-        reason: Reason,
+        reason: RefusalReason,
         detail: str = "",
         *,
         retry_after: float = DEFAULT_RETRY_AFTER,
@@ -119,9 +119,9 @@ class Refusal(HeadgateError):
     @property
     def retry_after(self) -> int | None:
         """The value of `Retry-After` in whole seconds; None if there is none."""
-        if self.rule.retry is Retry.LATER:
+        if self.rule.retry is RetryAfter.LATER:
             return max(1, whole_seconds(self._retry_after))
-        return 0 if self.rule.retry is Retry.AT_ONCE else None
+        return 0 if self.rule.retry is RetryAfter.AT_ONCE else None
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:

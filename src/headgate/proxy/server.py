@@ -21,7 +21,7 @@ from headgate.proxy.net.dial import Connector
 from headgate.proxy.net.poller import READ, LoopState, new_poller
 from headgate.proxy.net.sockets import listening_sockets
 from headgate.proxy.pages import Page
-from headgate.proxy.services import Connection, ConnectionFactory, Timeouts
+from headgate.proxy.services import Connection, ConnectionFactory, TunnelTimeouts
 from headgate.proxy.tunnel import Tunnels
 
 DEFAULT_CLIENT_CONNECTIONS: Final = 256
@@ -50,7 +50,7 @@ class TunnelServer:
         *,
         connections: int = 16384,
         client_connections: int = DEFAULT_CLIENT_CONNECTIONS,
-        timeouts: Timeouts | None = None,
+        timeouts: TunnelTimeouts | None = None,
         protocols: Mapping[str, ConnectionFactory] | None = None,
         pages: Mapping[str, Page] | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class TunnelServer:
         self.refuse_early = refuse_early
         self.pages = pages or {}
         """What is published, by path."""
-        self.timeouts = timeouts or Timeouts()
+        self.timeouts = timeouts or TunnelTimeouts()
         self.loop_state = LoopState(new_poller(), now=time.monotonic() + _TICK)
         self.tunnels = Tunnels(self.loop_state, on_closed=self.tunnel_closed)
         """The HTTP/1.1 tunnels; those of HTTP/2 are inside their connections."""

@@ -11,7 +11,7 @@ from headgate.proxy.net.poller import LoopState, Pollable
 from headgate.proxy.pages import Page
 
 
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+class TunnelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds to wait for a client."""
 
     handshake: float = 10.0
@@ -56,7 +56,7 @@ class Services(Protocol):
         """What all connections share."""
 
     @property
-    def timeouts(self) -> Timeouts:
+    def timeouts(self) -> TunnelTimeouts:
         """How long to wait for a client."""
 
     @property

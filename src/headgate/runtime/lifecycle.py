@@ -17,7 +17,7 @@ from headgate.config.section import Loop
 from headgate.errors import HeadgateError, MissingExtra
 
 
-class Phase(Enum):
+class LifecyclePhase(Enum):
     """Where a server is in its life."""
 
     STARTING = auto()
@@ -29,7 +29,7 @@ class Phase(Enum):
     STOPPED = auto()
 
 
-class Event(Enum):
+class LifecycleEvent(Enum):
     """What moves a server from one phase to the next."""
 
     STARTED = auto()
@@ -40,10 +40,10 @@ class Event(Enum):
 
 
 _UNREADY: Final = {
-    Phase.STARTING: "starting",
-    Phase.DRAINING: "draining",
-    Phase.STOPPING: "draining",
-    Phase.STOPPED: "draining",
+    LifecyclePhase.STARTING: "starting",
+    LifecyclePhase.DRAINING: "draining",
+    LifecyclePhase.STOPPING: "draining",
+    LifecyclePhase.STOPPED: "draining",
 }
 
 
@@ -120,7 +120,7 @@ class Lifecycle:
     """Moves one server through its phases."""
 
     def __init__(self, server: Server) -> None:
-        self.phase = Phase.STARTING
+        self.phase = LifecyclePhase.STARTING
         """The current phase."""
         self._server = server
         self._reload_is_postponed = False
@@ -131,11 +131,11 @@ class Lifecycle:
 
     async def run(self) -> None:
         """Start the server; return once it has stopped. Raises what its start raises, or what made it fail."""
-        self._begin(self._server.start(self), Event.STARTED)
+        self._begin(self._server.start(self), LifecycleEvent.STARTED)
         try:
             await self._finished
         finally:
-            self.phase = Phase.STOPPED
+            self.phase = LifecyclePhase.STOPPED
             await _cancel([*self._earlier, *([self._operation] if self._operation is not None else [])])
             await self._server.close()
 
@@ -145,19 +145,19 @@ class Lifecycle:
 
     def reload(self) -> None:
         """Have the configuration reloaded: now, or after the start or the reload under way."""
-        self._handle(Event.RELOAD)
+        self._handle(LifecycleEvent.RELOAD)
 
     def stop(self, seconds: float | None = None) -> None:
         """Stop after a drain of `seconds`, by default the timeout of the backend; a second call stops at once."""
         self._drain_seconds = seconds
-        self._handle(Event.STOP)
+        self._handle(LifecycleEvent.STOP)
 
     def fail(self, error: BaseException) -> None:
         """Stop without a drain, and have `run` raise `error`."""
         if not self._finished.done():
             self._finished.set_exception(error)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: LifecycleEvent) -> None:
         transition = self.TRANSITIONS.get((self.phase, event))
         if transition is not None:
             self.phase, action = transition
@@ -175,36 +175,38 @@ class Lifecycle:
     def _continue(self) -> None:
         if self._reload_is_postponed:
             self._reload_is_postponed = False
-            self._handle(Event.RELOAD)
+            self._handle(LifecycleEvent.RELOAD)
 
     def _postpone_reload(self) -> None:
         self._reload_is_postponed = True
 
     def _reload(self) -> None:
-        self._begin(self._reload_server(), Event.RELOADED)
+        self._begin(self._reload_server(), LifecycleEvent.RELOADED)
 
     def _drain(self) -> None:
-        self._begin(self._drain_backend(), Event.DRAINED)
+        self._begin(self._drain_backend(), LifecycleEvent.DRAINED)
 
     def _stop_at_once(self) -> None:
-        self._begin(self._server.backend.drain(0), Event.DRAINED)
+        self._begin(self._server.backend.drain(0), LifecycleEvent.DRAINED)
 
     def _finish(self) -> None:
         if not self._finished.done():
             self._finished.set_result(None)
 
-    TRANSITIONS: Final[dict[tuple[Phase, Event], tuple[Phase, Callable[["Lifecycle"], None]]]] = {
-        (Phase.STARTING, Event.STARTED): (Phase.READY, _announce),
-        (Phase.STARTING, Event.RELOAD): (Phase.STARTING, _postpone_reload),
-        (Phase.STARTING, Event.STOP): (Phase.STOPPED, _finish),
-        (Phase.READY, Event.RELOAD): (Phase.RELOADING, _reload),
-        (Phase.READY, Event.STOP): (Phase.DRAINING, _drain),
-        (Phase.RELOADING, Event.RELOAD): (Phase.RELOADING, _postpone_reload),
-        (Phase.RELOADING, Event.RELOADED): (Phase.READY, _continue),
-        (Phase.RELOADING, Event.STOP): (Phase.DRAINING, _drain),
-        (Phase.DRAINING, Event.STOP): (Phase.STOPPING, _stop_at_once),
-        (Phase.DRAINING, Event.DRAINED): (Phase.STOPPED, _finish),
-        (Phase.STOPPING, Event.DRAINED): (Phase.STOPPED, _finish),
+    TRANSITIONS: Final[
+        dict[tuple[LifecyclePhase, LifecycleEvent], tuple[LifecyclePhase, Callable[["Lifecycle"], None]]]
+    ] = {
+        (LifecyclePhase.STARTING, LifecycleEvent.STARTED): (LifecyclePhase.READY, _announce),
+        (LifecyclePhase.STARTING, LifecycleEvent.RELOAD): (LifecyclePhase.STARTING, _postpone_reload),
+        (LifecyclePhase.STARTING, LifecycleEvent.STOP): (LifecyclePhase.STOPPED, _finish),
+        (LifecyclePhase.READY, LifecycleEvent.RELOAD): (LifecyclePhase.RELOADING, _reload),
+        (LifecyclePhase.READY, LifecycleEvent.STOP): (LifecyclePhase.DRAINING, _drain),
+        (LifecyclePhase.RELOADING, LifecycleEvent.RELOAD): (LifecyclePhase.RELOADING, _postpone_reload),
+        (LifecyclePhase.RELOADING, LifecycleEvent.RELOADED): (LifecyclePhase.READY, _continue),
+        (LifecyclePhase.RELOADING, LifecycleEvent.STOP): (LifecyclePhase.DRAINING, _drain),
+        (LifecyclePhase.DRAINING, LifecycleEvent.STOP): (LifecyclePhase.STOPPING, _stop_at_once),
+        (LifecyclePhase.DRAINING, LifecycleEvent.DRAINED): (LifecyclePhase.STOPPED, _finish),
+        (LifecyclePhase.STOPPING, LifecycleEvent.DRAINED): (LifecyclePhase.STOPPED, _finish),
     }
     """Phase and event to the next phase and the action. Events that a phase does not have are ignored."""
 
@@ -223,14 +225,14 @@ class Lifecycle:
         backend = self._server.backend
         await backend.drain(backend.drain_timeout if self._drain_seconds is None else self._drain_seconds)
 
-    def _begin(self, operation: Coroutine[Any, Any, None], end: Event) -> None:
+    def _begin(self, operation: Coroutine[Any, Any, None], end: LifecycleEvent) -> None:
         """Run an operation; its end is the event `end`, unless another operation has begun meanwhile."""
         if self._operation is not None and not self._operation.done():
             self._earlier.append(self._operation)
         self._operation = asyncio.get_running_loop().create_task(operation)
         self._operation.add_done_callback(lambda task: self._on_end(task, end))
 
-    def _on_end(self, task: asyncio.Task[None], end: Event) -> None:
+    def _on_end(self, task: asyncio.Task[None], end: LifecycleEvent) -> None:
         if task in self._earlier:
             self._earlier.remove(task)
         if task.cancelled():

@@ -18,7 +18,7 @@ TARGET, BUCKET, OPT_OUT, BUDGET = KINDS
 """The kinds of entries: a target, a bucket of targets, a host that opted out, an origin with a used retry budget."""
 
 
-class Key(NamedTuple):
+class EntryKey(NamedTuple):
     """The key of an entry."""
 
     kind: int
@@ -28,7 +28,7 @@ class Key(NamedTuple):
     """The path of a target or bucket."""
 
 
-class Entry(msgspec.Struct, gc=False):
+class ThrottleEntry(msgspec.Struct, gc=False):
     """The failure count of section 5, and its release time: the later of two horizons.
 
     For a host that opted out only the key matters; for a retry budget, the key and the `count` of shares left.
@@ -53,9 +53,9 @@ class Entry(msgspec.Struct, gc=False):
     path: str = ""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> EntryKey:
         """The key of this entry."""
-        return Key(self.kind, self.origin, self.path)
+        return EntryKey(self.kind, self.origin, self.path)
 
     @property
     def failures(self) -> int:
@@ -114,7 +114,7 @@ class Entry(msgspec.Struct, gc=False):
         self.noted = now
         return True
 
-    def absorb(self, other: "Entry") -> None:
+    def absorb(self, other: "ThrottleEntry") -> None:
         """Take the greater count and the later instants of both entries."""
         self.count = max(self.count, other.count)
         self.backoff = max(self.backoff, other.backoff)
@@ -122,7 +122,7 @@ class Entry(msgspec.Struct, gc=False):
         self.failed = max(self.failed, other.failed)
         self.noted = max(self.noted, other.noted)
 
-    def assign(self, other: "Entry") -> None:
+    def assign(self, other: "ThrottleEntry") -> None:
         """Take all values of another entry."""
         self.count, self.backoff, self.retry_after = other.count, other.backoff, other.retry_after
         self.failed, self.noted = other.failed, other.noted
@@ -135,18 +135,18 @@ class Change(Protocol):
     def now(self) -> float:
         """When the change happened."""
 
-    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:
+    def apply(self, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:
         """Change an entry, or return a new one; None drops it."""
 
 
-def applied(change: Change, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:
+def applied(change: Change, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:
     """Apply a change to the entry of a key; an expired entry counts as missing."""
     if entry is not None and entry.is_expired(change.now, policy):
         entry = None
     return change.apply(entry, key, policy)
 
 
-class Outcome(enum.Enum):
+class ResponseOutcome(enum.Enum):
     """The effect of a response on the failure count."""
 
     FAILURE = enum.auto()
@@ -156,14 +156,16 @@ class Outcome(enum.Enum):
     NEITHER = enum.auto()
 
 
-FAILURE, SUCCESS, MALFORMED, NEITHER = Outcome  # for every response, and as attributes of an Enum they take 0.1 µs each
+FAILURE, SUCCESS, MALFORMED, NEITHER = (
+    ResponseOutcome  # for every response, and as attributes of an Enum they take 0.1 µs each
+)
 
 
-class Response(msgspec.Struct, frozen=True):
+class ResponseReceived(msgspec.Struct, frozen=True):
     """A response was received."""
 
     now: float
-    outcome: Outcome
+    outcome: ResponseOutcome
     draw: float = 0.0
     """The draw of the jitter."""
     sent: float | None = None
@@ -179,15 +181,15 @@ class Response(msgspec.Struct, frozen=True):
         outcome = self.outcome  # hashing a member of an Enum for a set is slow
         return outcome is FAILURE or outcome is MALFORMED or self.retry_after > self.now
 
-    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:
+    def apply(self, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:
         """Count the response and obey its `Retry-After`; a target is dropped once it is healthy and not held."""
         if entry is None:
             if not self.makes_entry:
                 return None
-            entry = Entry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
+            entry = ThrottleEntry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
         return self.count(entry, policy)
 
-    def count(self, entry: Entry, policy: Policy) -> Entry | None:
+    def count(self, entry: ThrottleEntry, policy: Policy) -> ThrottleEntry | None:
         """Count the response in a stored entry."""
         now, outcome = self.now, self.outcome
         if outcome is SUCCESS:
@@ -203,7 +205,7 @@ class Response(msgspec.Struct, frozen=True):
         is_healthy = outcome is SUCCESS and entry.count < 0 and entry.kind == TARGET and entry.release <= now
         return None if is_healthy else entry
 
-    def _back_off(self, entry: Entry, policy: Policy) -> None:
+    def _back_off(self, entry: ThrottleEntry, policy: Policy) -> None:
         """Set the release time after a failure (section 5, a to d)."""
         delay = policy.delay(entry.failures - policy.num_errors_to_ignore, self.draw)
         # d) release_time = max(now + delay, release_time)
@@ -214,11 +216,11 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """A response declared a bucket, which starts with the values of the entries that held its members."""
 
     now: float
-    start: Entry
+    start: ThrottleEntry
 
-    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
+    def apply(self, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:  # noqa: ARG002 - a `Change`
         """Create the bucket, or raise the values of an existing one."""
-        bucket = Entry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
+        bucket = ThrottleEntry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
         bucket.absorb(self.start)
         if entry is None:
             return bucket
@@ -232,7 +234,7 @@ class Cleared(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     until: float
 
-    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
+    def apply(self, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:  # noqa: ARG002 - a `Change`
         """End the backoff at `until`, if it would last longer."""
         if entry is not None:
             entry.backoff = min(entry.backoff, self.until)
@@ -246,7 +248,7 @@ class ClockSetBack(msgspec.Struct, frozen=True, kw_only=True):
     horizons: tuple[float, float, float]
     """The entry's horizons before; an entry with other horizons was changed since, and is not moved again."""
 
-    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
+    def apply(self, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:  # noqa: ARG002 - a `Change`
         """Move the instants of the entry."""
         if entry is not None and entry.horizons == self.horizons:
             entry.follow_clock(self.now)
@@ -258,7 +260,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True):
 
     now: float
 
-    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
+    def apply(self, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:  # noqa: ARG002 - a `Change`
         """Drop the entry."""
         return None
 
@@ -268,9 +270,9 @@ class OptedOut(msgspec.Struct, frozen=True):
 
     now: float = ASAP
 
-    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
+    def apply(self, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:  # noqa: ARG002 - a `Change`
         """Store the host."""
-        return entry or Entry(ASAP, kind=key.kind, origin=key.origin)
+        return entry or ThrottleEntry(ASAP, kind=key.kind, origin=key.origin)
 
 
 class RetryTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,9 +284,9 @@ class RetryTokens(msgspec.Struct, frozen=True, kw_only=True):
     """The number of shares of a full budget."""
     now: float = ASAP
 
-    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
+    def apply(self, entry: ThrottleEntry | None, key: EntryKey, policy: Policy) -> ThrottleEntry | None:  # noqa: ARG002 - a `Change`
         """Add the shares."""
         left = max((self.full if entry is None else entry.count) + self.shares, 0)
         if left >= self.full:
             return None
-        return Entry(ASAP, count=left, kind=key.kind, origin=key.origin)
+        return ThrottleEntry(ASAP, count=left, kind=key.kind, origin=key.origin)

@@ -23,9 +23,9 @@ from headgate.throttle.entry import (
     ClockSetBack,
     Declared,
     Dropped,
-    Entry,
-    Key,
-    Response,
+    EntryKey,
+    ResponseReceived,
+    ThrottleEntry,
     applied,
 )
 from headgate.throttle.policy import Policy
@@ -45,7 +45,7 @@ read it after this one, and have stored its entry before."""
 _EXPIRED, _HEALTHY, _RELEASED, _HELD = range(4)
 """The order in which entries are dropped to make room."""
 
-_Entries: TypeAlias = dict[str, dict[str, Entry]]
+_Entries: TypeAlias = dict[str, dict[str, ThrottleEntry]]
 """Entries by origin and path."""
 
 
@@ -71,16 +71,16 @@ class Store(Protocol):
     def size(self) -> int:
         """Number of stored targets and buckets, including expired ones that are not dropped yet."""
 
-    def find(self, target: Target, *, now: float) -> Entry | None:
+    def find(self, target: Target, *, now: float) -> ThrottleEntry | None:
         """Return the entry that holds a target, of its longest bucket or else its own; None without one."""
 
-    def get(self, key: Key) -> Entry | None:
+    def get(self, key: EntryKey) -> ThrottleEntry | None:
         """Return the entry of a key, even if a bucket holds its target, and even if it is expired."""
 
-    def change(self, key: Key, change: Change) -> None:
+    def change(self, key: EntryKey, change: Change) -> None:
         """Apply a change to the entry of a key."""
 
-    def record(self, target: Target, response: Response) -> None:
+    def record(self, target: Target, response: ResponseReceived) -> None:
         """Apply a response to the entry that holds a target."""
 
     def declare(self, target: Target, path: str, *, now: float) -> None:
@@ -112,7 +112,7 @@ class MemoryStore:
         *,
         max_targets: int,
         max_opt_outs: int,
-        on_change: Callable[[Key, Change, Entry | None], None] | None = None,
+        on_change: Callable[[EntryKey, Change, ThrottleEntry | None], None] | None = None,
         counters: Counters | None = None,
     ) -> None:
         for name, limit in (("max_targets", max_targets), ("max_opt_outs", max_opt_outs)):
@@ -132,10 +132,10 @@ class MemoryStore:
         """When a response last examined an entry that had not expired."""
         self._pause = 0.0
         """Seconds after that in which responses examine none."""
-        self._queue: deque[Entry] = deque()
+        self._queue: deque[ThrottleEntry] = deque()
         """Targets and buckets in the order in which they are examined. Dropped ones stay, and count, until then."""
 
-    def find(self, target: Target, *, now: float) -> Entry | None:
+    def find(self, target: Target, *, now: float) -> ThrottleEntry | None:
         """Return the entry that holds a target, of its longest bucket or else its own; None without one."""
         entry = self.bucket(target, now=now) if self._buckets else None
         if entry is None:
@@ -147,18 +147,18 @@ class MemoryStore:
             self._follow_clock(entry, now)
         return None if entry.is_expired(now, self._policy) else entry
 
-    def bucket(self, target: Target, *, now: float) -> Entry | None:
+    def bucket(self, target: Target, *, now: float) -> ThrottleEntry | None:
         """Return the bucket with the longest path that holds a target."""
         for path, entry in self._entries[BUCKET].get(target.origin, {}).items():
             if path_matches(path, target.path) and not entry.is_expired(now, self._policy):
                 return entry
         return None
 
-    def get(self, key: Key) -> Entry | None:
+    def get(self, key: EntryKey) -> ThrottleEntry | None:
         """Return the entry of a key, even if a bucket holds its target, and even if it is expired."""
         return self._entries[key.kind].get(key.origin, {}).get(key.path)
 
-    def put(self, key: Key, entry: Entry | None) -> None:
+    def put(self, key: EntryKey, entry: ThrottleEntry | None) -> None:
         """Set the entry of a key; None drops it."""
         known = self.get(key)
         if entry is known:
@@ -170,19 +170,19 @@ class MemoryStore:
         else:
             known.assign(entry)
 
-    def apply(self, key: Key, change: Change) -> Entry | None:
+    def apply(self, key: EntryKey, change: Change) -> ThrottleEntry | None:
         """Apply a change to the entry of a key without calling `on_change`; return the new entry."""
         entry = applied(change, self.get(key), key, self._policy)
         self.put(key, entry)
         return entry
 
-    def change(self, key: Key, change: Change) -> None:
+    def change(self, key: EntryKey, change: Change) -> None:
         """Apply a change to the entry of a key."""
         entry = self.apply(key, change)
         if self._on_change is not None:
             self._on_change(key, change, entry)
 
-    def record(self, target: Target, response: Response) -> None:
+    def record(self, target: Target, response: ResponseReceived) -> None:
         """Apply a response to the entry that holds a target."""
         now = response.now
         if abs(now - self._examined) >= self._pause:
@@ -190,7 +190,7 @@ class MemoryStore:
         entry = self.find(target, now=now)
         if entry is None:
             if response.makes_entry:
-                self.change(Key(TARGET, target.origin, target.path), response)
+                self.change(EntryKey(TARGET, target.origin, target.path), response)
             return
         # As `change` does, but with the entry found above: this runs for every response.
         stays = response.count(entry, self._policy)
@@ -206,13 +206,13 @@ class MemoryStore:
         are dropped, and that of a wider bucket. Narrower buckets stay as they are. If the origin has the maximum of
         buckets, the new one replaces a bucket that is expired or holds nothing; otherwise nothing happens.
         """
-        key = Key(BUCKET, target.origin, path)
+        key = EntryKey(BUCKET, target.origin, path)
         known = self.get(key)
         if known is not None and not self._is_expired(known, now):
             return
         if known is None and not self._has_room_for_bucket(target.origin, now):
             return
-        start = Entry(now, noted=now)
+        start = ThrottleEntry(now, noted=now)
         members = self._members(key)
         for entry in (self.bucket(Target(target.origin, path), now=now), *members):
             if entry is not None and not self._is_expired(entry, now):
@@ -255,7 +255,7 @@ class MemoryStore:
             self._examined = now
             self._pause = self._policy.entry_lifetime / max(len(queue), 1)
 
-    def _insert(self, entry: Entry) -> None:
+    def _insert(self, entry: ThrottleEntry) -> None:
         if entry.kind == BUCKET and not self._may_have_bucket(entry.origin):
             return
         self._make_room(entry.kind, entry.noted)
@@ -268,7 +268,7 @@ class MemoryStore:
             self._queue.append(entry)
             self.size += 1
 
-    def _members(self, bucket: Key) -> list[Entry]:
+    def _members(self, bucket: EntryKey) -> list[ThrottleEntry]:
         """Return the entries of targets that a bucket's path matches."""
         targets = self._entries[TARGET].get(bucket.origin, {})
         start = bucket.path  # a fast first test, as there may be very many targets
@@ -314,30 +314,30 @@ class MemoryStore:
                 self._drop(entry.key)
         self._queue.extend(kept)
 
-    def _is_stored(self, entry: Entry) -> bool:
+    def _is_stored(self, entry: ThrottleEntry) -> bool:
         return self._entries[entry.kind].get(entry.origin, {}).get(entry.path) is entry
 
-    def _is_expired(self, entry: Entry, now: float) -> bool:
+    def _is_expired(self, entry: ThrottleEntry, now: float) -> bool:
         """Return whether an entry is expired, after moving its instants if the clock was set back."""
         if now < entry.noted:
             self._follow_clock(entry, now)
         return entry.is_expired(now, self._policy)
 
-    def _follow_clock(self, entry: Entry, now: float) -> None:
+    def _follow_clock(self, entry: ThrottleEntry, now: float) -> None:
         change = ClockSetBack(now=now, horizons=entry.horizons)
         step = entry.noted - now
         self.counters.clock_steps += entry.follow_clock(now)
         if self._on_change is not None and step >= _MIN_STEP:
             self._on_change(entry.key, change, entry)
 
-    def _rank(self, entry: Entry, now: float) -> int:
+    def _rank(self, entry: ThrottleEntry, now: float) -> int:
         if entry.is_expired(now, self._policy):
             return _EXPIRED
         if entry.release > now:
             return _HELD
         return _RELEASED if entry.count > 0 else _HEALTHY
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: EntryKey) -> None:
         entries = self._entries[key.kind][key.origin]
         del entries[key.path]
         if not entries:

@@ -24,12 +24,12 @@ from headgate.throttle.entry import (
     NEITHER,
     OPT_OUT,
     SUCCESS,
-    Entry,
-    Key,
+    EntryKey,
     OptedOut,
-    Outcome,
-    Response,
+    ResponseOutcome,
+    ResponseReceived,
     RetryTokens,
+    ThrottleEntry,
 )
 from headgate.throttle.fields import Headers, ThrottleFields, parse_fields
 from headgate.throttle.policy import Policy
@@ -57,7 +57,9 @@ _UNEARNED: Final = UNCOUNTED | {429}
 _SHARES: Final = 10
 """Shares per token of a retry budget; a success earns one. Integers, because ten times 0.1 is not 1.0."""
 
-Reason: TypeAlias = Literal["free", "backoff", "retry-after", "opted out", "localhost", "user gesture", "no target"]
+ThrottleReason: TypeAlias = Literal[
+    "free", "backoff", "retry-after", "opted out", "localhost", "user gesture", "no target"
+]
 """Why a URL is held ("backoff", "retry-after") or free."""
 
 
@@ -78,7 +80,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The end of the `Retry-After`."""
     held: bool = False
     """Whether a request sent now would be held."""
-    reason: Reason = "free"
+    reason: ThrottleReason = "free"
     """Why the URL is held or free."""
 
     @property
@@ -96,7 +98,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return left, times
 
 
-_REASON_TEXTS: dict[Reason, str] = {
+_REASON_TEXTS: dict[ThrottleReason, str] = {
     "free": "not held, after {1}",
     "backoff": "{0}: the backoff after {1}",
     "retry-after": "{0}: its Retry-After",
@@ -219,7 +221,7 @@ class Throttle:
             self._earn_retry(target, self._full_budget)
         if is_plain:
             outcome = NEITHER if status in UNCOUNTED else SUCCESS
-            self._store.record(target, Response(now, outcome))
+            self._store.record(target, ResponseReceived(now, outcome))
             return
         if self._is_exempt(target):
             return
@@ -269,7 +271,7 @@ class Throttle:
         target = self._target(url)
         if target is None or self._full_budget is None:
             return math.inf
-        charged = self._store.get(Key(BUDGET, target.origin))
+        charged = self._store.get(EntryKey(BUDGET, target.origin))
         return (self._full_budget if charged is None else min(charged.count, self._full_budget)) // _SHARES
 
     def spend_retry(self, url: str) -> bool:
@@ -279,7 +281,7 @@ class Throttle:
         target = self._target(url)
         if target is not None and self._full_budget is not None:
             change = RetryTokens(shares=-_SHARES, full=self._full_budget)
-            self._store.change(Key(BUDGET, target.origin), change)
+            self._store.change(EntryKey(BUDGET, target.origin), change)
         return True
 
     def explain(self, url: str, *, now: float) -> Explanation:
@@ -287,14 +289,14 @@ class Throttle:
         target = self._target(url)
         if target is None:
             return Explanation(url=url, now=now, reason="no target")
-        entry = self._store.find(target, now=now) or Entry(ASAP)
+        entry = self._store.find(target, now=now) or ThrottleEntry(ASAP)
         path = entry.path if entry.kind == BUCKET else None
         name = target.name if path is None else f"{target.origin}{path}*"
         if self._is_exempt(target):
             return Explanation(url=url, now=now, target=name, bucket=path, reason="localhost")
         opted_out = self._has_opted_out(target)
         backoff = ASAP if opted_out else entry.backoff
-        reason: Reason = "opted out" if opted_out else "free"
+        reason: ThrottleReason = "opted out" if opted_out else "free"
         if max(backoff, entry.retry_after) > now:
             reason = "retry-after" if entry.retry_after >= backoff else "backoff"
             if -GESTURE < now - self._gesture < GESTURE:
@@ -314,21 +316,23 @@ class Throttle:
     def _target(self, url: str | Target) -> Target | None:
         return url if isinstance(url, Target) else self.target(url)
 
-    def _outcome(self, target: Target, status: int) -> Outcome:
+    def _outcome(self, target: Target, status: int) -> ResponseOutcome:
         """Return the effect of a response with this status on the failure count."""
         if status in self._failures:
             return NEITHER if self._has_opted_out(target) else FAILURE
         return NEITHER if status in UNCOUNTED else SUCCESS
 
     def _record(
-        self, target: Target, outcome: Outcome, *, now: float, sent: float | None = None, release: float = ASAP
+        self, target: Target, outcome: ResponseOutcome, *, now: float, sent: float | None = None, release: float = ASAP
     ) -> None:
         draw = self.draw() if outcome is FAILURE or outcome is MALFORMED else 0.0
         sent = sent if self._coalesce else None
-        self._store.record(target, Response(now=now, outcome=outcome, draw=draw, sent=sent, retry_after=release))
+        self._store.record(
+            target, ResponseReceived(now=now, outcome=outcome, draw=draw, sent=sent, retry_after=release)
+        )
 
     def _earn_retry(self, target: Target, full: int) -> None:
-        key = Key(BUDGET, target.origin)
+        key = EntryKey(BUDGET, target.origin)
         if self._store.get(key) is not None:
             self._store.change(key, RetryTokens(shares=1, full=full))
 
@@ -337,12 +341,12 @@ class Throttle:
         return not self._hold_localhost and is_localhost(host_of(target.origin))
 
     def _has_opted_out(self, target: Target) -> bool:
-        return self._store.get(Key(OPT_OUT, host_of(target.origin))) is not None
+        return self._store.get(EntryKey(OPT_OUT, host_of(target.origin))) is not None
 
     def _obey(self, target: Target, fields: ThrottleFields, now: float) -> None:
         """Obey an opt-out and declared buckets, which affect how the response itself is counted."""
         if fields.opts_out and not self._has_opted_out(target):
-            self._store.change(Key(OPT_OUT, host_of(target.origin)), OptedOut())
+            self._store.change(EntryKey(OPT_OUT, host_of(target.origin)), OptedOut())
         for value in fields.buckets[:_MAX_DECLARED]:
             path = value.lower() if self.policy.lower_case_path else value
             # section 4: the current response is a match for the path that it declares

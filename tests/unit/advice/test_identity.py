@@ -1,6 +1,14 @@
 import pytest
 
-from headgate.advice import MEDIA_TYPE, AdviceCache, AdviceEntry, AdviceResponse, AgentIdentity, interpret, parse_advice
+from headgate.advice import (
+    MEDIA_TYPE,
+    AdviceCache,
+    AdviceEntry,
+    AdviceResponse,
+    AgentIdentity,
+    interpret,
+    parse_advice,
+)
 from headgate.errors import ConfigurationError
 
 

@@ -6,7 +6,7 @@ from headgate.advice.lint import (
     DEPLOYED,
     MAX_FINDINGS,
     SEVERITIES,
-    Finding,
+    AdviceFinding,
     lint_document,
     lint_response,
     read_as_deployed,
@@ -119,7 +119,7 @@ def test_difference_between_the_readers_is_reported():
         "agents that follow the document read that traffic is disallowed,"
         " the largest deployed prefetch proxy reads a fraction of 0.25"
     )
-    assert report.findings == (Finding("readers_differ", "warning", message),)
+    assert report.findings == (AdviceFinding("readers_differ", "warning", message),)
 
 
 def test_quotations_are_escaped_and_short():

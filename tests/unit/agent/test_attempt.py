@@ -9,7 +9,7 @@ import pytest
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.agent import Courtesy, NoContact
-from headgate.agent.attempt import TRANSITIONS, Event, Phase, _PhaseAfter
+from headgate.agent.attempt import TRANSITIONS, AttemptEvent, AttemptPhase, _PhaseAfter
 from headgate.agent.wait import FetchWait, Pause
 from headgate.throttle import Policy, Throttle
 
@@ -789,13 +789,13 @@ def test_a_refusal_names_the_later_of_two_holds(world):
 
 
 DO = {
-    Event.HELD: lambda world, attempt: attempt.wait() is not None,
-    Event.RELEASED: lambda world, attempt: attempt.wait() is None,
-    Event.REFUSED: lambda world, attempt: is_refused(attempt),
-    Event.LOST: lambda world, attempt: attempt.lost() is None,
-    Event.ANSWERED: lambda world, attempt: attempt.received(200, {}),
-    Event.REPEATED: lambda world, attempt: not attempt.received(503, {}),
-    Event.PAUSE_ENDS: lambda world, attempt: attempt.wait() is not None,
+    AttemptEvent.HELD: lambda world, attempt: attempt.wait() is not None,
+    AttemptEvent.RELEASED: lambda world, attempt: attempt.wait() is None,
+    AttemptEvent.REFUSED: lambda world, attempt: is_refused(attempt),
+    AttemptEvent.LOST: lambda world, attempt: attempt.lost() is None,
+    AttemptEvent.ANSWERED: lambda world, attempt: attempt.received(200, {}),
+    AttemptEvent.REPEATED: lambda world, attempt: not attempt.received(503, {}),
+    AttemptEvent.PAUSE_ENDS: lambda world, attempt: attempt.wait() is not None,
 }
 """Has the event happen to an attempt that is in the right phase; whether it did."""
 
@@ -806,21 +806,21 @@ def is_refused(attempt) -> bool:
     return True
 
 
-def in_phase(world, phase: Phase, event: Event):
+def in_phase(world, phase: AttemptPhase, event: AttemptEvent):
     """Make an attempt in a phase, to which the event happens next."""
     courtesy = world.courtesy(retry=1, max_delay=9_000)
     attempt = courtesy.attempt("GET", URL)
-    if event in {Event.HELD, Event.REFUSED}:
-        delay = {Event.HELD: "5", Event.REFUSED: "9001"}[event]
+    if event in {AttemptEvent.HELD, AttemptEvent.REFUSED}:
+        delay = {AttemptEvent.HELD: "5", AttemptEvent.REFUSED: "9001"}[event]
         courtesy.throttle.response_received(URL, 200, {"Retry-After": delay}, now=world.now)
-    if phase is not Phase.WAITING:
+    if phase is not AttemptPhase.WAITING:
         attempt = courtesy.attempt("GET", URL, interactive=True)
         assert attempt.wait() is None
-    if phase in {Phase.PAUSING, Phase.FINISHED}:
+    if phase in {AttemptPhase.PAUSING, AttemptPhase.FINISHED}:
         # One wait is an hour long at most, so that one pause has two parts.
-        seconds = "7000" if event is Event.HELD else "5"
+        seconds = "7000" if event is AttemptEvent.HELD else "5"
         assert not attempt.received(503, {"Retry-After": seconds})
-    if phase is Phase.FINISHED:
+    if phase is AttemptPhase.FINISHED:
         attempt.wait(), attempt.wait()
         attempt.received(200, {})
     assert attempt.phase is phase
@@ -835,11 +835,11 @@ def test_every_row_of_the_table(world, phase, event):
 
 
 def test_an_event_outside_the_table_is_an_error(world):
-    for phase in Phase:
-        for event in Event:
+    for phase in AttemptPhase:
+        for event in AttemptEvent:
             if (phase, event) not in TRANSITIONS:
                 with pytest.raises(RuntimeError, match=f"is {phase.name} cannot be {event.name}"):
                     _PhaseAfter(event)[phase]
-    sent = in_phase(world, Phase.SENDING, Event.ANSWERED)
+    sent = in_phase(world, AttemptPhase.SENDING, AttemptEvent.ANSWERED)
     with pytest.raises(RuntimeError, match="call wait, send, then received"):
         sent.wait()

@@ -16,12 +16,12 @@ from headgate.throttle.entry import (
     TARGET,
     Cleared,
     Declared,
-    Entry,
-    Key,
+    EntryKey,
     OptedOut,
-    Outcome,
-    Response,
+    ResponseOutcome,
+    ResponseReceived,
     RetryTokens,
+    ThrottleEntry,
 )
 
 ORIGIN = "http://www.example.com"
@@ -30,22 +30,22 @@ NOTHING = News(is_whole=False, rows=[])
 
 
 def at(path, kind=TARGET, origin=ORIGIN):
-    return Key(kind, origin, path)
+    return EntryKey(kind, origin, path)
 
 
 def failure(now=NOW, **values):
-    return Response(now=now, outcome=Outcome.FAILURE, **values)
+    return ResponseReceived(now=now, outcome=ResponseOutcome.FAILURE, **values)
 
 
 def hold(seconds, now=NOW):
-    return Response(now=now, outcome=Outcome.NEITHER, retry_after=now + seconds)
+    return ResponseReceived(now=now, outcome=ResponseOutcome.NEITHER, retry_after=now + seconds)
 
 
 def declare(now=NOW, **values):
-    return Declared(now=now, start=Entry(now, **values))
+    return Declared(now=now, start=ThrottleEntry(now, **values))
 
 
-SUCCESS = Response(now=NOW, outcome=Outcome.SUCCESS)
+SUCCESS = ResponseReceived(now=NOW, outcome=ResponseOutcome.SUCCESS)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ class TestOpening:
 class TestExchanging:
     def test_a_change_is_read_once_by_each_process(self, make):
         one, other = make(), make()
-        expected = Entry(NOW, 1, failed=NOW, noted=NOW, kind=TARGET, origin=ORIGIN, path="/a")
+        expected = ThrottleEntry(NOW, 1, failed=NOW, noted=NOW, kind=TARGET, origin=ORIGIN, path="/a")
         assert write(one, {at("/a"): [failure()]}) == News(False, [(at("/a"), expected)])
         assert other.exchange() == News(False, [(at("/a"), expected)])
         assert one.exchange() == other.exchange() == NOTHING

@@ -15,7 +15,7 @@ from headgate.agent import shared_store as module
 from headgate.agent.shared_store import SqliteStore
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
-from headgate.throttle.entry import OPT_OUT, Key, OptedOut, Outcome, Response
+from headgate.throttle.entry import OPT_OUT, EntryKey, OptedOut, ResponseOutcome, ResponseReceived
 from headgate.throttle.target import Target
 
 ORIGIN = "http://www.example.com"
@@ -72,7 +72,7 @@ def make(path):
 
 def fail(store, target=A, times=1, *, now=NOW, **values):
     for _ in range(times):
-        store.record(target, Response(now=now, outcome=Outcome.FAILURE, **values))
+        store.record(target, ResponseReceived(now=now, outcome=ResponseOutcome.FAILURE, **values))
 
 
 def failures(store, target=A, *, now=NOW):
@@ -147,7 +147,7 @@ class TestSharing:
         fail(one, times=9)
         synchronize(one, other)
         for _ in range(9):
-            one.record(A, Response(now=NOW, outcome=Outcome.SUCCESS))
+            one.record(A, ResponseReceived(now=NOW, outcome=ResponseOutcome.SUCCESS))
         one.synchronize(TIMEOUT)
         fail(other, now=NOW + 20)
         learned = other.find(A, now=NOW + 20).backoff
@@ -172,9 +172,9 @@ class TestSharing:
     def test_a_reset_applies_to_all_processes_and_keeps_opt_outs(self, make, by_hand):
         one, other = make(), make()
         fail(one, times=3)
-        one.change(Key(OPT_OUT, "a.example"), OptedOut())
+        one.change(EntryKey(OPT_OUT, "a.example"), OptedOut())
         synchronize(one, other)
-        other.change(Key(OPT_OUT, "b.example"), OptedOut())
+        other.change(EntryKey(OPT_OUT, "b.example"), OptedOut())
         fail(one)
         fail(other)
         other.reset()
@@ -183,7 +183,7 @@ class TestSharing:
         synchronize(other, one)
         assert (failures(one), failures(other), failures(one, Target(ORIGIN, "/b"))) == (1, 1, 1)
         for store in (one, other):
-            assert all(store.get(Key(OPT_OUT, f"{host}.example")) for host in "ab")
+            assert all(store.get(EntryKey(OPT_OUT, f"{host}.example")) for host in "ab")
 
     def test_rows_do_not_come_back_after_a_reset(self, make, by_hand, monkeypatch):
         one, other = make(), make()
@@ -213,7 +213,7 @@ class TestSharing:
         one = make(max_targets=2, max_opt_outs=1)
         for number in range(5):
             fail(one, Target(ORIGIN, f"/{number}"), 3)
-            one.change(Key(OPT_OUT, f"{number}.example"), OptedOut())
+            one.change(EntryKey(OPT_OUT, f"{number}.example"), OptedOut())
         assert (one.counters.evicted, one.counters.opt_outs_evicted) == (3, 4)
         one.reset()
         synchronize(one)
@@ -247,9 +247,9 @@ class TestNeverWaiting:
             until(lambda: threads)
             fail(one)
             one.declare(A, "/", now=NOW)
-            one.change(Key(OPT_OUT, "a.example"), OptedOut())
+            one.change(EntryKey(OPT_OUT, "a.example"), OptedOut())
             one.clear_backoff(ORIGIN, now=NOW, end=lambda: NOW)
-            assert (failures(one), one.size, one.get(Key(OPT_OUT, "a.example")) is None) == (4, 1, False)
+            assert (failures(one), one.size, one.get(EntryKey(OPT_OUT, "a.example")) is None) == (4, 1, False)
             assert one.forget(now=NOW) == 0
             one.reset()
             fail(one)
@@ -308,11 +308,11 @@ class TestTrouble:
     def test_a_reset_that_cannot_be_written_is_written_later(self, make, path, hasty):
         one, other = make(), make()
         fail(one, times=3)
-        one.change(Key(OPT_OUT, "a.example"), OptedOut())
+        one.change(EntryKey(OPT_OUT, "a.example"), OptedOut())
         synchronize(one, other)
         with locked(path):
             fail(one)
-            one.change(Key(OPT_OUT, "b.example"), OptedOut())
+            one.change(EntryKey(OPT_OUT, "b.example"), OptedOut())
             until(lambda: one.trouble)
             one.reset()
             fail(one, Target(ORIGIN, "/b"))
@@ -320,11 +320,11 @@ class TestTrouble:
             assert (one.size, one.pending) == (1, 2)
         synchronize(one, other)
         assert (one.size, failures(other), failures(other, Target(ORIGIN, "/b"))) == (1, 0, 1)
-        assert other.get(Key(OPT_OUT, "b.example")) is not None
+        assert other.get(EntryKey(OPT_OUT, "b.example")) is not None
 
     def test_changes_queued_during_a_failed_write_come_after_it(self, make, by_hand, monkeypatch):
         one, other = make(), make()
-        out = [Key(OPT_OUT, f"{number}.example") for number in range(2)]
+        out = [EntryKey(OPT_OUT, f"{number}.example") for number in range(2)]
         meanwhile = []
 
         def broken(self, changes, *, reset=False):
@@ -465,13 +465,13 @@ FORKING = """
 import os, sys
 from headgate.agent import shared_file as file, shared_store as store
 from headgate.throttle import Policy
-from headgate.throttle.entry import Outcome, Response
+from headgate.throttle.entry import ResponseOutcome, ResponseReceived
 from headgate.throttle.target import Target
 
 A = Target("http://www.example.com", "/a")
 one = store.SqliteStore(sys.argv[1], Policy(), max_targets=9, max_opt_outs=9)
 def fail():
-    one.record(A, Response(now=9.0, outcome=Outcome.FAILURE))
+    one.record(A, ResponseReceived(now=9.0, outcome=ResponseOutcome.FAILURE))
 def failures():
     found = one.find(A, now=9.0)
     return 0 if found is None else found.failures

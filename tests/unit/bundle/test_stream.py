@@ -14,10 +14,10 @@ from headgate.bundle.stream import (
     ErrorEvent,
     HeadEvent,
     MetadataEvent,
-    Outcome,
     PayloadEvent,
-    State,
+    StateOutcome,
     StreamReader,
+    StreamState,
     aread_stream,
     read_stream,
 )
@@ -78,15 +78,15 @@ STREAMS = {
     "cut in a payload": GOOD[: Parts().at("trailer") - 1],
 }
 ROWS = {
-    (State.METADATA, Outcome.LOADED): ("whole", [MetadataEvent]),
-    (State.METADATA, Outcome.REFUSED): ("not a bundle", []),
-    (State.BETWEEN, Outcome.FOUND): ("whole", []),
-    (State.BETWEEN, Outcome.OVERLAPPING): ("overlapping responses", [ErrorEvent]),
-    (State.BETWEEN, Outcome.NONE_LEFT): ("whole", []),
-    (State.HEAD, Outcome.LOADED): ("whole", [HeadEvent]),
-    (State.HEAD, Outcome.REFUSED): ("malformed response", [ErrorEvent]),
-    (State.PAYLOAD, Outcome.COMPLETE): ("whole", [PayloadEvent, EndEvent]),
-    (State.PAYLOAD, Outcome.CUT): ("cut in a payload", [PayloadEvent, ErrorEvent]),
+    (StreamState.METADATA, StateOutcome.LOADED): ("whole", [MetadataEvent]),
+    (StreamState.METADATA, StateOutcome.REFUSED): ("not a bundle", []),
+    (StreamState.BETWEEN, StateOutcome.FOUND): ("whole", []),
+    (StreamState.BETWEEN, StateOutcome.OVERLAPPING): ("overlapping responses", [ErrorEvent]),
+    (StreamState.BETWEEN, StateOutcome.NONE_LEFT): ("whole", []),
+    (StreamState.HEAD, StateOutcome.LOADED): ("whole", [HeadEvent]),
+    (StreamState.HEAD, StateOutcome.REFUSED): ("malformed response", [ErrorEvent]),
+    (StreamState.PAYLOAD, StateOutcome.COMPLETE): ("whole", [PayloadEvent, EndEvent]),
+    (StreamState.PAYLOAD, StateOutcome.CUT): ("cut in a payload", [PayloadEvent, ErrorEvent]),
 }
 
 
@@ -100,28 +100,28 @@ class TestStates:
                 events += reader.feed(STREAMS[name])
                 events += reader.close()
             except FormatError:
-                assert row == (State.METADATA, Outcome.REFUSED)
+                assert row == (StreamState.METADATA, StateOutcome.REFUSED)
             assert row in reader.seen, name
             assert {*kinds} <= {type(event) for event in events}, name
-            assert reader.state is State.DONE, name
+            assert reader.state is StreamState.DONE, name
 
     def test_transitions_of_a_whole_bundle(self):
         reader = Recorder()
         reader.feed(GOOD)
         response_read = [
-            (State.BETWEEN, Outcome.FOUND),
-            (State.HEAD, Outcome.LOADED),
-            (State.PAYLOAD, Outcome.COMPLETE),
+            (StreamState.BETWEEN, StateOutcome.FOUND),
+            (StreamState.HEAD, StateOutcome.LOADED),
+            (StreamState.PAYLOAD, StateOutcome.COMPLETE),
         ]
         assert reader.seen == [
-            (State.METADATA, Outcome.LOADED),
+            (StreamState.METADATA, StateOutcome.LOADED),
             *response_read * 2,
-            (State.BETWEEN, Outcome.NONE_LEFT),
+            (StreamState.BETWEEN, StateOutcome.NONE_LEFT),
         ]
 
     def test_waiting_states_keep_their_state(self):
         ends = [Parts().at("responses") - 1, Parts().at("responses") + 3, GOOD.index(b"hello") + 2, len(GOOD)]
-        states = [State.METADATA, State.HEAD, State.PAYLOAD, State.DONE]
+        states = [StreamState.METADATA, StreamState.HEAD, StreamState.PAYLOAD, StreamState.DONE]
         reader, begin = StreamReader(), 0
         for end, state in zip(ends, states, strict=True):
             reader.feed(GOOD[begin:end])

@@ -323,7 +323,7 @@ def test_redirects_that_are_not_followed_are_errors(run, site):
 
 
 def test_an_incomplete_head_times_out(run, monkeypatch):
-    monkeypatch.setattr("headgate.cli.polite_fetch.TIMEOUT", 0.05)
+    monkeypatch.setattr("headgate.cli.polite_fetch.FETCH_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         assert run(url) == (1, b"", f"headgate: {url}: the server did not respond in time\n")

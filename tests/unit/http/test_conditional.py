@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.http.conditional import Outcome, Validators, apply_preconditions, evaluate
+from headgate.http.conditional import ConditionalResult, Validators, apply_preconditions, evaluate
 
 MODIFIED = 784_111_777
 DATE = b"Sun, 06 Nov 1994 08:49:37 GMT"
@@ -15,7 +15,7 @@ def ask(*fields, validators=STRONG, method=b"GET", length=10):
 
 
 def test_request_without_conditions_gets_the_whole():
-    assert ask((b"host", b"a"), (b"accept", b"*/*")) == Outcome(200, 0, 10)
+    assert ask((b"host", b"a"), (b"accept", b"*/*")) == ConditionalResult(200, 0, 10)
 
 
 IF_NONE_MATCH = [
@@ -116,13 +116,13 @@ RANGES = [
 
 def test_ranges():
     for value, outcome in RANGES:
-        assert ask((b"range", value)) == Outcome(*outcome), value[:40]
+        assert ask((b"range", value)) == ConditionalResult(*outcome), value[:40]
 
 
 def test_ranges_require_get_and_a_body():
-    assert ask((b"range", b"bytes=0-1"), method=b"HEAD") == Outcome(200, 0, 10)
-    assert ask((b"range", b"bytes=0-1"), length=0) == Outcome(200, 0, 0)
-    assert ask((b"range", b"bytes=-1"), length=0) == Outcome(200, 0, 0)
+    assert ask((b"range", b"bytes=0-1"), method=b"HEAD") == ConditionalResult(200, 0, 10)
+    assert ask((b"range", b"bytes=0-1"), length=0) == ConditionalResult(200, 0, 0)
+    assert ask((b"range", b"bytes=-1"), length=0) == ConditionalResult(200, 0, 0)
 
 
 IF_RANGE = [

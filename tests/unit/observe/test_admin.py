@@ -10,15 +10,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_families
 
 from headgate.config import Address
-from headgate.observe import DomainState, HeldIdentifier, State, gate_metrics
+from headgate.observe import DomainState, GateState, HeldIdentifier, gate_metrics
 from headgate.observe.admin import Metrics
 from headgate.runtime.asgi_server import start_admin
 
-STATE = State((DomainState("default", ("1/s burst 1",), accepted=1, held=(HeldIdentifier(r"\xff", 2.0, 1.0),)),))
+STATE = GateState((DomainState("default", ("1/s burst 1",), accepted=1, held=(HeldIdentifier(r"\xff", 2.0, 1.0),)),))
 
 
 async def state(*, whole):
-    return STATE if whole else State(tuple(replace(domain, held=()) for domain in STATE.domains))
+    return STATE if whole else GateState(tuple(replace(domain, held=()) for domain in STATE.domains))
 
 
 def responses(*requests, unready="", host="127.0.0.1", state=state):
@@ -158,7 +158,7 @@ def test_other_listener_answers_any_name():
     assert status(response) == 200
 
 
-GATE_STATE = State(
+GATE_STATE = GateState(
     (
         DomainState("default", accepted=3, delayed=2, rejected=1, held=(HeldIdentifier("192.0.2.1", 1.0, 1.0),)),
         DomainState('odd "name"\n\\', accepted=9),
@@ -208,5 +208,5 @@ def test_no_identifier_is_named():
 def test_each_scrape_reads_anew_and_registries_do_not_meet():
     metrics = Metrics(gate_metrics)
     assert b"} 3.0\n" in metrics.write(GATE_STATE)[0]
-    assert b"} 3.0\n" not in metrics.write(State())[0]
+    assert b"} 3.0\n" not in metrics.write(GateState())[0]
     assert b"} 3.0\n" in Metrics(gate_metrics).write(GATE_STATE)[0]

@@ -1,4 +1,4 @@
-from headgate.observe import DomainState, HeldIdentifier, State, merge_states
+from headgate.observe import DomainState, GateState, HeldIdentifier, merge_states
 from headgate.observe.state import identifier_digest, identifier_text
 
 
@@ -11,18 +11,18 @@ def test_no_states_are_merged_to_zero_workers():
 
 
 def test_one_is_itself():
-    state = State((domain("a", accepted=1),))
+    state = GateState((domain("a", accepted=1),))
     assert merge_states([state]) is state
 
 
 def test_totals_add_up_and_the_longest_hold_counts():
-    one = State(
+    one = GateState(
         (domain("a", HeldIdentifier("x", 10.0, 1.0), HeldIdentifier("y", 12.0, 3.0), accepted=1, rejected=2),),
         delayed_now=1,
         connections=3,
         counters={"link_sent": 4},
     )
-    other = State(
+    other = GateState(
         (domain("a", HeldIdentifier("x", 11.0, 2.0), accepted=10, delayed=5), domain("b", accepted=7)),
         delayed_now=2,
         connections=4,
@@ -39,7 +39,7 @@ def test_totals_add_up_and_the_longest_hold_counts():
 
 def test_at_most_ten_are_named():
     states = [
-        State((domain("a", *(HeldIdentifier(f"{n}{m}", 10.0 * n + m, 1.0) for m in range(10))),)) for n in range(2)
+        GateState((domain("a", *(HeldIdentifier(f"{n}{m}", 10.0 * n + m, 1.0) for m in range(10))),)) for n in range(2)
     ]
     (both,) = merge_states(states).domains
     assert [held.identifier for held in both.held] == [f"1{m}" for m in range(9, -1, -1)]

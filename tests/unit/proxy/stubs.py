@@ -4,7 +4,7 @@ from typing import Any
 
 from headgate.proxy.connect import Decide, RefusedConnect
 from headgate.proxy.net.poller import LoopState
-from headgate.proxy.services import Timeouts
+from headgate.proxy.services import TunnelTimeouts
 
 
 class StubSocket:
@@ -71,7 +71,7 @@ class StubServices:
     def __init__(self, decide: Decide) -> None:
         self.decide = decide
         self.loop_state = LoopState(StubPoller(), now=1000.0)
-        self.timeouts = Timeouts()
+        self.timeouts = TunnelTimeouts()
         self.draining = False
         self.closed: list[object] = []
         self.tunnels: list[object] = []

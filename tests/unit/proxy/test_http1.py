@@ -8,9 +8,9 @@ import pytest
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http1 import (
     TRANSITIONS,
-    ConnectionEvent,
-    ConnectionState,
     Http1Connection,
+    Http1Event,
+    Http1State,
     response_head,
 )
 from headgate.proxy.net.poller import READ, WRITE
@@ -70,54 +70,54 @@ def accepted() -> AcceptedConnect:
 REFUSED = RefusedConnect(status=403, reason="host")
 
 
-async def bring_to(world: World, state: ConnectionState) -> None:
+async def bring_to(world: World, state: Http1State) -> None:
     """Bring a new connection to a state."""
     match state:
-        case ConnectionState.DECIDING:
+        case Http1State.DECIDING:
             world.receive(CONNECT)
             await asyncio.sleep(0)
-        case ConnectionState.RESPONDING:
+        case Http1State.RESPONDING:
             world.socket.capacity = 10
             world.receive(GET)
-        case ConnectionState.CLOSING:
+        case Http1State.CLOSING:
             world.socket.capacity = 10
             world.receive(GET_AND_CLOSE)
-        case ConnectionState.LINGERING:
+        case Http1State.LINGERING:
             world.receive(GET_AND_CLOSE)
-        case ConnectionState.HANDED_OVER:
+        case Http1State.HANDED_OVER:
             world.receive(CONNECT)
             await world.decided(accepted())
-        case ConnectionState.CLOSED:
+        case Http1State.CLOSED:
             world.connection.abort()
     assert world.connection.state is state
 
 
-async def cause(world: World, event: ConnectionEvent) -> None:
+async def cause(world: World, event: Http1Event) -> None:
     """Cause an event."""
     connection = world.connection
-    is_deciding = connection.state is ConnectionState.DECIDING
+    is_deciding = connection.state is Http1State.DECIDING
     match event:
-        case ConnectionEvent.CONNECT:
+        case Http1Event.CONNECT:
             world.receive(CONNECT)
-        case ConnectionEvent.RESPONSE:
+        case Http1Event.RESPONSE:
             world.socket.capacity = 10
             if is_deciding:
                 await world.decided(REFUSED)
             else:
                 world.receive(GET)
-        case ConnectionEvent.LAST_RESPONSE:
+        case Http1Event.LAST_RESPONSE:
             world.socket.capacity = 10
             if is_deciding:
                 connection._keep_alive = False
                 await world.decided(REFUSED)
             else:
                 world.receive(GET_AND_CLOSE)
-        case ConnectionEvent.SENT:
+        case Http1Event.SENT:
             world.socket.capacity = 1 << 20
             connection.ready(WRITE)
-        case ConnectionEvent.ACCEPTED:
+        case Http1Event.ACCEPTED:
             await world.decided(accepted())
-        case ConnectionEvent.LOST:
+        case Http1Event.LOST:
             connection.expire()
     await asyncio.sleep(0)
 
@@ -125,15 +125,15 @@ async def cause(world: World, event: ConnectionEvent) -> None:
 @pytest.mark.parametrize("row", EXPECTED, ids="-".join)
 @async_test
 async def test_each_row_of_the_table(row: tuple[str, str]) -> None:
-    state, event, expected = ConnectionState[row[0]], ConnectionEvent[row[1]], ConnectionState[EXPECTED[row]]
+    state, event, expected = Http1State[row[0]], Http1Event[row[1]], Http1State[EXPECTED[row]]
     world = World()
     await bring_to(world, state)
     await cause(world, event)
     assert world.connection.state is expected
-    is_over = expected in {ConnectionState.CLOSED, ConnectionState.HANDED_OVER}
+    is_over = expected in {Http1State.CLOSED, Http1State.HANDED_OVER}
     assert (world.services.closed == [world.connection]) == is_over
-    assert world.socket.closed == (expected is ConnectionState.CLOSED)
-    assert bool(world.services.tunnels) == (event is ConnectionEvent.ACCEPTED)
+    assert world.socket.closed == (expected is Http1State.CLOSED)
+    assert bool(world.services.tunnels) == (event is Http1Event.ACCEPTED)
     world.connection.abort()
 
 
@@ -141,9 +141,9 @@ def test_the_table_has_no_other_rows() -> None:
     assert {(state.name, event.name) for state, event in TRANSITIONS} == EXPECTED.keys()
 
 
-@pytest.mark.parametrize("state", [ConnectionState.HANDED_OVER, ConnectionState.CLOSED])
+@pytest.mark.parametrize("state", [Http1State.HANDED_OVER, Http1State.CLOSED])
 @async_test
-async def test_nothing_changes_a_final_state(state: ConnectionState) -> None:
+async def test_nothing_changes_a_final_state(state: Http1State) -> None:
     world = World()
     await bring_to(world, state)
     world.connection.expire()
@@ -164,30 +164,30 @@ def ended(world: World) -> None:
 
 
 @pytest.mark.parametrize("leave", [lost, ended])
-@pytest.mark.parametrize("state", [ConnectionState.READING, ConnectionState.DECIDING, ConnectionState.LINGERING])
+@pytest.mark.parametrize("state", [Http1State.READING, Http1State.DECIDING, Http1State.LINGERING])
 @async_test
 async def test_a_client_that_leaves_is_noticed_in_every_state(
-    leave: Callable[[World], None], state: ConnectionState
+    leave: Callable[[World], None], state: Http1State
 ) -> None:
     world = World()
     await bring_to(world, state)
     leave(world)
-    assert world.connection.state is ConnectionState.CLOSED
+    assert world.connection.state is Http1State.CLOSED
     await asyncio.sleep(0)
-    assert world.outcome.cancelled() == (state is ConnectionState.DECIDING)
+    assert world.outcome.cancelled() == (state is Http1State.DECIDING)
 
 
 @async_test
 async def test_a_tunnel_for_a_client_that_has_left_is_closed() -> None:
     world = World()
     closed: list[tuple[object, ...]] = []
-    await bring_to(world, ConnectionState.DECIDING)
+    await bring_to(world, Http1State.DECIDING)
     world.socket.error = ConnectionResetError()
     outcome = AcceptedConnect(socket=StubSocket(), on_closed=lambda *told: closed.append(told))  # type: ignore[arg-type]
     await world.decided(outcome)
     assert closed == [(0, 0, "client_gone")]
     assert outcome.socket.closed  # type: ignore[attr-defined]
-    assert (world.connection.state, world.services.tunnels) == (ConnectionState.CLOSED, [])
+    assert (world.connection.state, world.services.tunnels) == (Http1State.CLOSED, [])
 
 
 @async_test

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from headgate.proxy.refusal import REFUSALS, SPECIFIC_ERRORS, ProxyErrorType, Reason, Refusal, Retry
+from headgate.proxy.refusal import REFUSALS, SPECIFIC_ERRORS, ProxyErrorType, Refusal, RefusalReason, RetryAfter
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "proxy" / "refusals.json").read_text())["cases"]
 
@@ -70,14 +70,14 @@ def test_every_row_of_the_vectors(case: dict[str, str | int]) -> None:
 
 
 def test_every_reason_has_a_vector() -> None:
-    assert {refusal.reason for refusals in MEANT.values() for refusal in refusals} == set(get_args(Reason))
-    assert set(REFUSALS) == set(get_args(Reason))
+    assert {refusal.reason for refusals in MEANT.values() for refusal in refusals} == set(get_args(RefusalReason))
+    assert set(REFUSALS) == set(get_args(RefusalReason))
     assert set(SPECIFIC_ERRORS) == set(get_args(ProxyErrorType))
     assert {answer.error for answer in (*REFUSALS.values(), *SPECIFIC_ERRORS.values())} == REGISTERED
 
 
-@pytest.mark.parametrize("reason", get_args(Reason))
-def test_proxy_status_has_the_reason(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", get_args(RefusalReason))
+def test_proxy_status_has_the_reason(reason: RefusalReason) -> None:
     told = Refusal(reason, 'a "clause" of the log\r\n').refused
     assert told.reason == reason
     fields = dict(told.fields)
@@ -102,7 +102,7 @@ def test_407_and_405_have_their_required_fields() -> None:
 )
 def test_retry_after_is_rounded_up(pause: float, seconds: int) -> None:
     for reason, answer in REFUSALS.items():
-        if answer.retry is Retry.LATER:
+        if answer.retry is RetryAfter.LATER:
             assert Refusal(reason, retry_after=pause).retry_after == seconds
             assert Refusal(reason).retry_after == 5
         else:

@@ -10,7 +10,7 @@ from headgate.proxy import server as module
 from headgate.proxy.admission.limits import client_of
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.services import Timeouts
+from headgate.proxy.services import TunnelTimeouts
 from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import until
 
@@ -173,7 +173,7 @@ async def test_nothing_expires_before_its_time(monkeypatch: pytest.MonkeyPatch) 
     """The coarse clock is ahead by up to a tick: a deadline counts from there, and is compared with the real time."""
     clock = [1000.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    server = TunnelServer(decide, refuse_early, timeouts=Timeouts(idle=5.0))
+    server = TunnelServer(decide, refuse_early, timeouts=TunnelTimeouts(idle=5.0))
     near, far = socket.socketpair()
     near.settimeout(0)
     server._tick()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from headgate.runtime.lifecycle import Lifecycle, Phase, Server
+from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase, Server
 
 Steps = Callable[[Lifecycle], Awaitable[None]]
 
@@ -18,7 +18,7 @@ def run(make: Callable[[], Server], steps: Steps | None = None) -> list[str]:
         lifecycle = Lifecycle(server)
         running = asyncio.ensure_future(lifecycle.run())
         async with asyncio.timeout(20):
-            while lifecycle.phase is Phase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
+            while lifecycle.phase is LifecyclePhase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
                 await asyncio.sleep(0.001)
             if steps is not None:
                 await steps(lifecycle)
@@ -32,5 +32,5 @@ def run(make: Callable[[], Server], steps: Steps | None = None) -> list[str]:
 async def reload(lifecycle: Lifecycle) -> None:
     """Reload the configuration, and wait until that has ended."""
     lifecycle.reload()
-    while lifecycle.phase is not Phase.READY:  # noqa: ASYNC110  # there is no event
+    while lifecycle.phase is not LifecyclePhase.READY:  # noqa: ASYNC110  # there is no event
         await asyncio.sleep(0.001)

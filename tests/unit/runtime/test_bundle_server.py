@@ -12,7 +12,7 @@ from headgate.origin.bundle.server import BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.runtime import bundle_server
 from headgate.runtime.bundle_server import _BundleServer, run_bundle_server
-from headgate.runtime.lifecycle import Lifecycle, Phase
+from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "bundle"
 PATIENCE = 30
@@ -72,7 +72,7 @@ def run(path, monkeypatch):
             try:
                 async with asyncio.timeout(PATIENCE):
                     await steps(lifecycle, gateway, bundle)
-                    if lifecycle.phase in {Phase.READY, Phase.RELOADING}:
+                    if lifecycle.phase in {LifecyclePhase.READY, LifecyclePhase.RELOADING}:
                         lifecycle.stop()
                     await running
             finally:
@@ -93,8 +93,8 @@ async def until(condition):
 
 
 async def ready(lifecycle):
-    await until(lambda: lifecycle.phase is not Phase.STARTING)
-    assert lifecycle.phase is Phase.READY
+    await until(lambda: lifecycle.phase is not LifecyclePhase.STARTING)
+    assert lifecycle.phase is LifecyclePhase.READY
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_occupied_address_is_a_configuration_error_and_closes_the_gateway(run):
 
     async def steps(lifecycle, gateway, bundle):
         calls.append(gateway.calls)
-        await until(lambda: lifecycle.phase is Phase.STOPPED)
+        await until(lambda: lifecycle.phase is LifecyclePhase.STOPPED)
 
     with pytest.raises(ConfigurationError, match="--listen"):
         run(steps, error=OSError(98, "Address already in use"))
@@ -148,7 +148,7 @@ def test_reload_loads_a_replaced_file_at_once(run, path):
         await ready(lifecycle)
         replace(path, VECTORS / "hello_b2.wbn")
         lifecycle.reload()
-        await until(lambda: lifecycle.phase is Phase.READY)
+        await until(lambda: lifecycle.phase is LifecyclePhase.READY)
         assert bundle.snapshot.metadata.version == "b2"
 
     run(steps)
@@ -162,7 +162,7 @@ def test_reload_of_an_invalid_file_keeps_the_bundle_and_the_server(run, path):
         path.with_suffix(".part").write_bytes(b"not a bundle")
         path.with_suffix(".part").rename(path)
         lifecycle.reload()
-        await until(lambda: lifecycle.phase is Phase.READY)
+        await until(lambda: lifecycle.phase is LifecyclePhase.READY)
         assert bundle.snapshot.metadata.version == "b1"
 
     run(steps, log=messages.append)
@@ -183,7 +183,7 @@ def test_second_stop_ends_the_drain(run):
         await ready(lifecycle)
         lifecycle.stop()
         await until(lambda: ("drain", 30.0) in gateway.calls)
-        assert lifecycle.phase is Phase.DRAINING
+        assert lifecycle.phase is LifecyclePhase.DRAINING
         lifecycle.stop()
 
     gateway = run(steps, is_busy=True)

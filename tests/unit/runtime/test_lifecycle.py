@@ -7,10 +7,10 @@ import pytest
 import uvloop
 
 from headgate.errors import ConfigurationError, MissingExtra
-from headgate.runtime.lifecycle import Backend, Event, Lifecycle, Phase, Server, run_event_loop
+from headgate.runtime.lifecycle import Backend, Lifecycle, LifecycleEvent, LifecyclePhase, Server, run_event_loop
 
-STARTING, READY, RELOADING = Phase.STARTING, Phase.READY, Phase.RELOADING
-DRAINING, STOPPING, STOPPED = Phase.DRAINING, Phase.STOPPING, Phase.STOPPED
+STARTING, READY, RELOADING = LifecyclePhase.STARTING, LifecyclePhase.READY, LifecyclePhase.RELOADING
+DRAINING, STOPPING, STOPPED = LifecyclePhase.DRAINING, LifecyclePhase.STOPPING, LifecyclePhase.STOPPED
 
 
 class RecordingBackend(Backend):
@@ -210,17 +210,17 @@ def test_second_stop_ends_the_drain():
 
 def test_every_row_of_the_table_is_tested_here():
     assert set(Lifecycle.TRANSITIONS) == {
-        (STARTING, Event.STARTED),
-        (STARTING, Event.RELOAD),
-        (STARTING, Event.STOP),
-        (READY, Event.RELOAD),
-        (READY, Event.STOP),
-        (RELOADING, Event.RELOAD),
-        (RELOADING, Event.RELOADED),
-        (RELOADING, Event.STOP),
-        (DRAINING, Event.STOP),
-        (DRAINING, Event.DRAINED),
-        (STOPPING, Event.DRAINED),
+        (STARTING, LifecycleEvent.STARTED),
+        (STARTING, LifecycleEvent.RELOAD),
+        (STARTING, LifecycleEvent.STOP),
+        (READY, LifecycleEvent.RELOAD),
+        (READY, LifecycleEvent.STOP),
+        (RELOADING, LifecycleEvent.RELOAD),
+        (RELOADING, LifecycleEvent.RELOADED),
+        (RELOADING, LifecycleEvent.STOP),
+        (DRAINING, LifecycleEvent.STOP),
+        (DRAINING, LifecycleEvent.DRAINED),
+        (STOPPING, LifecycleEvent.DRAINED),
     }
 
 

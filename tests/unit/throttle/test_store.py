@@ -11,12 +11,12 @@ from headgate.throttle.entry import (
     OPT_OUT,
     TARGET,
     ClockSetBack,
-    Entry,
-    Key,
+    EntryKey,
     OptedOut,
-    Outcome,
-    Response,
+    ResponseOutcome,
+    ResponseReceived,
     RetryTokens,
+    ThrottleEntry,
 )
 from headgate.throttle.store import MAX_BUCKETS, MemoryStore
 from headgate.throttle.target import Target, parse_target
@@ -42,22 +42,22 @@ class SetValues:
     now: float
 
     def apply(self, entry, key, policy):
-        entry = entry or Entry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
+        entry = entry or ThrottleEntry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
         for name, value in self.state.items():
             setattr(entry, name, value)
         return entry
 
 
-def put(store, path, origin=ORIGIN, *, now=0.0, **state) -> Entry:
+def put(store, path, origin=ORIGIN, *, now=0.0, **state) -> ThrottleEntry:
     """Set the values of the entry that holds a target, or of a new one."""
     found = store.find(target(path, origin), now=now)
-    key = Key(TARGET, origin, path) if found is None else found.key
+    key = EntryKey(TARGET, origin, path) if found is None else found.key
     store.change(key, SetValues(state, now))
     return store.get(key)
 
 
-def bucket(path, backoff, **values) -> Entry:
-    return Entry(backoff, kind=BUCKET, origin=ORIGIN, path=path, **values)
+def bucket(path, backoff, **values) -> ThrottleEntry:
+    return ThrottleEntry(backoff, kind=BUCKET, origin=ORIGIN, path=path, **values)
 
 
 def holder(store, path, *, now=0.0):
@@ -80,14 +80,14 @@ class TestTargets:
         store = make()
         put(store, "/a")
         store.declare(target("/b/c"), "/b", now=0.0)
-        store.change(Key(OPT_OUT, "a.example"), OptedOut())
-        store.change(Key(BUDGET, ORIGIN), RetryTokens(shares=-10, full=20))
+        store.change(EntryKey(OPT_OUT, "a.example"), OptedOut())
+        store.change(EntryKey(BUDGET, ORIGIN), RetryTokens(shares=-10, full=20))
         store.reset()
         assert store.size == 0
         assert store.find(target("/a"), now=0.0) is None
         assert holder(store, "/b") is None
-        assert store.get(Key(BUDGET, ORIGIN)) is None
-        assert store.get(Key(OPT_OUT, "a.example")) is not None
+        assert store.get(EntryKey(BUDGET, ORIGIN)) is None
+        assert store.get(EntryKey(OPT_OUT, "a.example")) is not None
         put(store, "/a")
         assert store.size == 1
 
@@ -97,21 +97,21 @@ class TestRecord:
 
     def test_failure_creates_an_entry(self):
         store = make()
-        store.record(target("/a"), Response(now=5.0, outcome=Outcome.FAILURE))
-        assert store.find(target("/a"), now=5.0) == Entry(
+        store.record(target("/a"), ResponseReceived(now=5.0, outcome=ResponseOutcome.FAILURE))
+        assert store.find(target("/a"), now=5.0) == ThrottleEntry(
             5.0, count=1, failed=5.0, noted=5.0, kind=TARGET, origin=ORIGIN, path="/a"
         )
 
-    @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.NEITHER])
+    @pytest.mark.parametrize("outcome", [ResponseOutcome.SUCCESS, ResponseOutcome.NEITHER])
     def test_success_and_neutral_responses_create_no_entry(self, outcome):
         store = make()
-        store.record(target("/a"), Response(now=5.0, outcome=outcome))
+        store.record(target("/a"), ResponseReceived(now=5.0, outcome=outcome))
         assert store.size == 0
 
     def test_response_counts_in_the_bucket(self):
         store = make()
         store.declare(target("/m/a"), "/m", now=0.0)
-        store.record(target("/m/b"), Response(now=5.0, outcome=Outcome.FAILURE))
+        store.record(target("/m/b"), ResponseReceived(now=5.0, outcome=ResponseOutcome.FAILURE))
         assert (store.find(target("/m/c"), now=5.0).count, store.size) == (1, 1)
 
     def test_healthy_target_is_dropped_and_a_bucket_is_kept(self):
@@ -119,8 +119,8 @@ class TestRecord:
         store.declare(target("/m/a"), "/m", now=0.0)
         for path in ("/a", "/m/a"):
             put(store, path, count=0, backoff=5.0)
-            store.record(target(path), Response(now=5.0, outcome=Outcome.SUCCESS))
-        assert store.get(Key(TARGET, ORIGIN, "/a")) is None
+            store.record(target(path), ResponseReceived(now=5.0, outcome=ResponseOutcome.SUCCESS))
+        assert store.get(EntryKey(TARGET, ORIGIN, "/a")) is None
         assert holder(store, "/m/a", now=5.0) == "/m"
 
 
@@ -128,9 +128,9 @@ class TestOnChange:
     def test_change_is_reported_with_the_new_entry(self):
         told = []
         store = make(on_change=lambda *change: told.append(change))
-        response = Response(now=5.0, outcome=Outcome.FAILURE)
+        response = ResponseReceived(now=5.0, outcome=ResponseOutcome.FAILURE)
         store.record(target("/a"), response)
-        key = Key(TARGET, ORIGIN, "/a")
+        key = EntryKey(TARGET, ORIGIN, "/a")
         assert told == [(key, response, store.get(key))]
         store.record(target("/a"), response)
         assert told == [(key, response, store.get(key))] * 2
@@ -155,7 +155,7 @@ class TestOnChange:
 
     def test_calls_without_a_change_are_not_reported(self):
         store = make(on_change=lambda *_: pytest.fail("changed"))
-        store.record(target("/a"), Response(now=5.0, outcome=Outcome.SUCCESS))
+        store.record(target("/a"), ResponseReceived(now=5.0, outcome=ResponseOutcome.SUCCESS))
         store.clear_backoff(ORIGIN, now=5.0, end=lambda: 9.0)
         store.find(target("/a"), now=5.0)
         assert store.forget(now=5.0) == 0
@@ -196,7 +196,7 @@ class TestExpiry:
             put(store, f"/{name}")
         sizes = []
         for _ in range(12):
-            store.record(target("/other"), Response(200.0, Outcome.SUCCESS))
+            store.record(target("/other"), ResponseReceived(200.0, ResponseOutcome.SUCCESS))
             sizes.append(store.size)
         assert sizes == [*range(11, -1, -1)]
 
@@ -205,7 +205,7 @@ class TestExpiry:
         entries = [put(store, f"/{name}", backoff=10_000.0 * (name > 0)) for name in range(12)]
         looks = []
         for second in range(240):
-            store.record(target("/other"), Response(float(second), Outcome.SUCCESS))
+            store.record(target("/other"), ResponseReceived(float(second), ResponseOutcome.SUCCESS))
             looks.append(store._queue[-1])
         changes = [here is not there for here, there in pairwise(looks)]
         assert sum(changes) == 23  # every ten seconds
@@ -215,9 +215,9 @@ class TestExpiry:
         store = make()
         for now in (10_000.0, 0.0):
             put(store, f"/{now}", now=now, backoff=now)
-            store.record(target("/other"), Response(now, Outcome.SUCCESS))
+            store.record(target("/other"), ResponseReceived(now, ResponseOutcome.SUCCESS))
         for second in range(500):
-            store.record(target("/other"), Response(float(second), Outcome.SUCCESS))
+            store.record(target("/other"), ResponseReceived(float(second), ResponseOutcome.SUCCESS))
         assert store.size == 1
 
     def test_expired_entry_is_replaced(self):
@@ -391,7 +391,7 @@ class TestEviction:
         store = make(most=100)
         for number in range(1_000):
             put(store, f"/{number}", count=0, backoff=0.0)
-            store.record(target(f"/{number}"), Response(now=0.0, outcome=Outcome.SUCCESS))
+            store.record(target(f"/{number}"), ResponseReceived(now=0.0, outcome=ResponseOutcome.SUCCESS))
             assert len(store._queue) <= 2
         assert (store.size, store.counters.evicted) == (0, 0)
 
@@ -430,10 +430,10 @@ class TestEviction:
     def test_oldest_opt_out_and_budget_are_evicted(self):
         store = make(most=3)
         for number in range(5):
-            store.change(Key(OPT_OUT, f"{number}.example"), OptedOut())
-            store.change(Key(BUDGET, f"http://{number}.example"), RetryTokens(shares=-10, full=20))
+            store.change(EntryKey(OPT_OUT, f"{number}.example"), OptedOut())
+            store.change(EntryKey(BUDGET, f"http://{number}.example"), RetryTokens(shares=-10, full=20))
         stored = [
-            [store.get(Key(kind, start + f"{number}.example")) is not None for number in range(5)]
+            [store.get(EntryKey(kind, start + f"{number}.example")) is not None for number in range(5)]
             for kind, start in ((OPT_OUT, ""), (BUDGET, "http://"))
         ]
         assert stored == [[False, False, True, True, True]] * 2
@@ -449,11 +449,11 @@ class TestPut:
     """Entries of other processes are stored unchanged."""
 
     def test_put_entry_is_found(self):
-        store, entry = make(), Entry(7.0, count=4, retry_after=5.0, kind=TARGET, origin=ORIGIN, path="/a")
+        store, entry = make(), ThrottleEntry(7.0, count=4, retry_after=5.0, kind=TARGET, origin=ORIGIN, path="/a")
         store.put(entry.key, entry)
         assert store.get(entry.key) is store.find(target("/a"), now=5.0) is entry
-        store.put(entry.key, Entry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a"))
-        assert store.find(target("/a"), now=5.0) == Entry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
+        store.put(entry.key, ThrottleEntry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a"))
+        assert store.find(target("/a"), now=5.0) == ThrottleEntry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
         assert store.size == 1
         store.put(entry.key, None)
         store.put(entry.key, None)
@@ -464,7 +464,7 @@ class TestPut:
         old = put(store, "/a", count=1)
         assert store.find(target("/a"), now=900.0) is None
         assert store.get(old.key) is old
-        new = Entry(900.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
+        new = ThrottleEntry(900.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
         store.put(new.key, new)
         assert store.find(target("/a"), now=900.0) == new
         assert store.size == 1
@@ -472,28 +472,28 @@ class TestPut:
     def test_put_bucket_holds_targets_with_own_entries_until_it_expires(self):
         store = make()
         put(store, "/m/a", count=9, backoff=99.0)
-        store.put(Key(BUCKET, ORIGIN, "/m"), bucket("/m", 7.0, count=4))
+        store.put(EntryKey(BUCKET, ORIGIN, "/m"), bucket("/m", 7.0, count=4))
         assert store.find(target("/m/a"), now=5.0) == bucket("/m", 7.0, count=4)
-        store.put(Key(BUCKET, ORIGIN, "/m"), bucket("/m", -900.0, count=4))
+        store.put(EntryKey(BUCKET, ORIGIN, "/m"), bucket("/m", -900.0, count=4))
         assert store.find(target("/m/a"), now=5.0).count == 9
 
     def test_put_does_not_move_instants(self):
         store = make(most=3)
         put(store, "/a", count=9, backoff=99.0, noted=50.0)
         for number in range(9):
-            entry = Entry(1e9, noted=float(number), count=1, origin=ORIGIN, path=f"/{number}")
+            entry = ThrottleEntry(1e9, noted=float(number), count=1, origin=ORIGIN, path=f"/{number}")
             store.put(entry.key, entry)
         assert store.counters.clock_steps == 0
 
     def test_put_respects_the_maximum_of_buckets(self):
         store = make()
         for number in range(MAX_BUCKETS + 1):
-            store.put(Key(BUCKET, ORIGIN, f"/{number}"), bucket(f"/{number}", 7.0))
+            store.put(EntryKey(BUCKET, ORIGIN, f"/{number}"), bucket(f"/{number}", 7.0))
         assert store.size == MAX_BUCKETS
 
     def test_put_respects_the_maximum_of_targets(self):
         store = make(most=2)
         for number in range(5):
-            entry = Entry(9.0, count=1, kind=TARGET, origin=ORIGIN, path=f"/{number}")
+            entry = ThrottleEntry(9.0, count=1, kind=TARGET, origin=ORIGIN, path=f"/{number}")
             store.put(entry.key, entry)
         assert (store.size, store.counters.evicted) == (2, 3)

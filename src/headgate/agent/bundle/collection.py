@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from headgate.advice import AgentIdentity
 from headgate.agent.advice_client import in_thread
+from headgate.agent.attempt import REDIRECTS
 from headgate.agent.bundle.fetcher import Fetcher, Reply
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.httpx_library import Client, default_library
@@ -30,7 +31,7 @@ from headgate.bundle.sources.selection import (
     with_content_type,
 )
 from headgate.errors import ConfigurationError, FetchError, MissingExtra, NoContact, reason_of
-from headgate.fetch.pace import TIMEOUT, USER_AGENT
+from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
 from headgate.http.date import retry_after
 from headgate.http.url import resolve
 
@@ -39,7 +40,6 @@ _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 App: TypeAlias = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
-REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _IN_MEMORY: Final = 1 << 20
 """Bytes of a body above which it is kept on disk."""
 _MAX_REDIRECTS: Final = 10
@@ -121,7 +121,7 @@ def collect(
     courtesy: Courtesy | None = None,
     tell: MessageCallback = ignore_message,
     limits: Limits = Limits(),  # noqa: B008 - frozen
-    timeout: float = TIMEOUT,
+    timeout: float = FETCH_TIMEOUT,
 ) -> "Collection":
     """Fetch URLs one after another; the result yields an exchange for each, and for each redirect.
 

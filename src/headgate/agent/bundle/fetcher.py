@@ -17,7 +17,7 @@ from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.bundle.range_protocol import UNCODED, Fields, check_served, check_uncoded, unexpected_status
 from headgate.agent.httpx_library import AsyncClient, Client, Response, default_library, fetch_through, library_of
 from headgate.errors import FetchError, NoContact, reason_of
-from headgate.fetch.pace import TIMEOUT, USER_AGENT, CallThread, Pace
+from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, CallThread, Pace
 from headgate.http.date import retry_after as parse_retry_after
 from headgate.release import ASAP
 from headgate.throttle import Policy
@@ -80,7 +80,9 @@ class Fetcher:
     until the client is closed: then it ends at the next byte.
     """
 
-    def __init__(self, client: Client | None = None, *, timeout: float = TIMEOUT, user_agent: str = USER_AGENT) -> None:
+    def __init__(
+        self, client: Client | None = None, *, timeout: float = FETCH_TIMEOUT, user_agent: str = USER_AGENT
+    ) -> None:
         self._library = default_library(_PURPOSE) if client is None else library_of(client)
         self._own = client is None
         self._user_agent = user_agent
@@ -147,7 +149,9 @@ class AsyncFetcher:
     `waits` is how many seconds the client itself may hold a request before it sends it.
     """
 
-    def __init__(self, client: AsyncClient | None = None, *, timeout: float = TIMEOUT, waits: float = 0.0) -> None:
+    def __init__(
+        self, client: AsyncClient | None = None, *, timeout: float = FETCH_TIMEOUT, waits: float = 0.0
+    ) -> None:
         self._library = default_library(_PURPOSE) if client is None else library_of(client)
         self._own = client is None
         self._client: Any = client or self._library.AsyncClient(headers={"User-Agent": USER_AGENT})

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from headgate.agent.bundle.fetcher import Download, Reply
 from headgate.agent.bundle.range_protocol import LengthChecked, RangeRequest, Resource
-from headgate.agent.bundle.session import NEXT_CHUNK, Body, Send, Work
+from headgate.agent.bundle.session import NEXT_CHUNK, ArrivingBody, Send, Work
 from headgate.bundle.api import open_bundle
 from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest, drive
 from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_block_parser
@@ -53,7 +53,7 @@ class BegunResponse(Struct, frozen=True):
     """A response whose payload has not, or not all, arrived."""
 
     head: ResponseHead
-    body: Body
+    body: ArrivingBody
 
 
 class _WholeSentError(Exception):
@@ -207,12 +207,12 @@ class RangeCore:
             response = self._local.load(location)
             length = len(response.payload)
             head = ResponseHead(response.status, response.stored_headers, Location(0, length))
-            return BegunResponse(head, Body(payload_pieces(response.payload)))
+            return BegunResponse(head, ArrivingBody(payload_pieces(response.payload)))
         part = self._remote.place(location)
         if isinstance(part, bytes):
             head, rest = self._complete_head(location, part, len(part)), None
             payload = memoryview(part)[head.payload.offset - location.offset :]
-            return BegunResponse(head, Body(payload_pieces(payload), rest))
+            return BegunResponse(head, ArrivingBody(payload_pieces(payload), rest))
         reply: Reply = yield Send(self.url, self._resource.fields(part))
         length = self._resource.judge(part, reply.status, reply.fields, url=reply.url) or 0
         checked = LengthChecked(reply.url, length)
@@ -232,7 +232,7 @@ class RangeCore:
                 received += checked.take(chunk)
         self._check_length(location, found, length)
         payload = memoryview(received)[found.payload.offset - location.offset :]
-        return BegunResponse(found, Body(payload_pieces(payload), checked))
+        return BegunResponse(found, ArrivingBody(payload_pieces(payload), checked))
 
     def _open_by_ranges(self) -> Work[None]:
         options, remote = self._options, self._remote
@@ -262,7 +262,7 @@ class RangeCore:
                 while (chunk := (yield NEXT_CHUNK)) is not None:
                     download.add(chunk)
                 raise _WholeSentError(download.mapped())
-        body = Body(iter(()), LengthChecked(reply.url, length))
+        body = ArrivingBody(iter(()), LengthChecked(reply.url, length))
         parts: list[bytes] = []
         while chunks := (yield from body.chunks()):
             parts += chunks

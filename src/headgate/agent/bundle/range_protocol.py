@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate.errors import FetchError
 
-MEDIA_TYPE: Final = "application/webbundle"
+BUNDLE_MEDIA_TYPE: Final = "application/webbundle"
 
 UNCODED: Final = {"Accept-Encoding": "identity"}
 """The field of a request for a bundle: see `check_uncoded`."""
@@ -148,9 +148,10 @@ def check_served(url: str, fields: Fields, *, require_nosniff: bool) -> None:
     if not require_nosniff:
         return
     said = fields.get("content-type", "")
-    if said.partition(";")[0].strip().lower() != MEDIA_TYPE:
+    if said.partition(";")[0].strip().lower() != BUNDLE_MEDIA_TYPE:
         raise FetchError(
-            f"{url}: expected Content-Type {MEDIA_TYPE}, got {said or 'none'!r}; require_nosniff=False accepts it"
+            f"{url}: expected Content-Type {BUNDLE_MEDIA_TYPE}, got {said or 'none'!r}; "
+            "require_nosniff=False accepts it"
         )
     # Fetch, "determine nosniff": the first of the values counts.
     if fields.get("x-content-type-options", "").partition(",")[0].strip().lower() != "nosniff":

@@ -19,7 +19,7 @@ from headgate.bundle.format.integrity_block import IntegrityBlock
 from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile, Response, ResponseHead
 from headgate.bundle.reader import locate, select_location
 from headgate.bundle.stream import MAX_METADATA_SIZE
-from headgate.fetch.pace import TIMEOUT
+from headgate.fetch.pace import FETCH_TIMEOUT
 
 _Chunks = TypeVar("_Chunks")
 
@@ -93,7 +93,7 @@ class RangeBundle(RemoteBundle):
         require_nosniff: bool = True,
         max_metadata: int = MAX_METADATA_SIZE,
         max_bytes: int = MAX_BYTES,
-        timeout: float = TIMEOUT,
+        timeout: float = FETCH_TIMEOUT,
     ) -> Self:
         """Load the metadata of the bundle at `url`, or of the one at the end of that resource (`from_end`).
 
@@ -165,7 +165,7 @@ class AsyncRangeBundle(RemoteBundle):
         require_nosniff: bool = True,
         max_metadata: int = MAX_METADATA_SIZE,
         max_bytes: int = MAX_BYTES,
-        timeout: float = TIMEOUT,  # noqa: ASYNC109 - for a byte, not for the call
+        timeout: float = FETCH_TIMEOUT,  # noqa: ASYNC109 - for a byte, not for the call
     ) -> Self:
         """Load the metadata of a bundle, as `RangeBundle.open` does."""
         core = RangeCore(OpenOptions(url, profile, from_end, base_url, require_nosniff, max_metadata, max_bytes))

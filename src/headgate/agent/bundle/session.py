@@ -31,7 +31,7 @@ NEXT_CHUNK: Final = NextChunk()
 Work: TypeAlias = Generator[Send | NextChunk, Any, _Result]
 
 
-class Body:
+class ArrivingBody:
     """The body of a response: what has arrived of it, and the rest, which is checked as it arrives."""
 
     def __init__(self, arrived: Iterator[bytes], rest: LengthChecked | None = None) -> None:
@@ -101,7 +101,7 @@ class Session:
                 result: _Result = done.value
                 return result
 
-    def chunks(self, body: Body, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    def chunks(self, body: ArrivingBody, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Yield the bytes of a body from `start` to before `stop`, and wait for no more of it."""
         part = _Slice(start, stop)
         while not part.is_complete and (chunks := self.run(body.chunks())):
@@ -148,7 +148,7 @@ class AsyncSession:
                 result: _Result = done.value
                 return result
 
-    async def chunks(self, body: Body, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
+    async def chunks(self, body: ArrivingBody, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
         """Yield the bytes of a body from `start` to before `stop`, and wait for no more of it."""
         part = _Slice(start, stop)
         while not part.is_complete and (chunks := await self.run(body.chunks())):

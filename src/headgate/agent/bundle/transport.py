@@ -30,7 +30,7 @@ from headgate.bundle.model import Profile
 from headgate.bundle.reader import Bundle
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
 from headgate.errors import ConfigurationError
-from headgate.fetch.pace import TIMEOUT, USER_AGENT
+from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
 
 if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport, BaseTransport
@@ -66,7 +66,7 @@ class BundleTransport(BaseTransport):
         require_nosniff: bool = True,
         origins: Collection[str] | None = None,
         max_bytes: int = MAX_BYTES,
-        timeout: float = TIMEOUT,
+        timeout: float = FETCH_TIMEOUT,
         tell: MessageCallback = ignore_message,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
@@ -149,7 +149,7 @@ class AsyncBundleTransport(AsyncBaseTransport):
         require_nosniff: bool = True,
         origins: Collection[str] | None = None,
         max_bytes: int = MAX_BYTES,
-        timeout: float = TIMEOUT,
+        timeout: float = FETCH_TIMEOUT,
         tell: MessageCallback = ignore_message,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,

@@ -16,7 +16,7 @@ from headgate.errors import FormatError, VersionError
 STEP: Final = "integrity block"
 """The step in errors: the explainer does not number its steps."""
 
-MAX_BLOCK_SIZE: Final = 524_288
+MAX_INTEGRITY_BLOCK_SIZE: Final = 524_288
 """A longer block is refused, since it is held in memory."""
 
 IntegrityVersion: TypeAlias = Literal["1b", "2b"]
@@ -100,8 +100,10 @@ def _gather() -> Parser[bytes]:
             open_items += 1
         # Every item has at least one byte, so a claim that cannot fit is refused without waiting for it.
         string = argument if major in (cbor.BYTES, cbor.TEXT) else 0
-        if len(block) + string + open_items > MAX_BLOCK_SIZE:
-            raise FormatError(f"an integrity block of more than {MAX_BLOCK_SIZE} bytes", step=STEP, offset=start)
+        if len(block) + string + open_items > MAX_INTEGRITY_BLOCK_SIZE:
+            raise FormatError(
+                f"an integrity block of more than {MAX_INTEGRITY_BLOCK_SIZE} bytes", step=STEP, offset=start
+            )
         if string:
             yield from _gather_bytes(block, string)
     return bytes(block)

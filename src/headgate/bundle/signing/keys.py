@@ -155,7 +155,7 @@ def names_of(certificate: x509.Certificate) -> CertificateNames:
     return CertificateNames(hosts, addresses)
 
 
-def host_of(url: str) -> str:
+def certificate_host(url: str) -> str:
     """Return the host of a URL in normal form, without the brackets of an IPv6 address; "" without a host."""
     try:
         host = urlsplit(url).hostname or ""

@@ -26,7 +26,7 @@ from headgate.bundle.layout import VariantEntry
 from headgate.bundle.model import Location, Metadata, VariantSet
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
-from headgate.bundle.signing.keys import AugmentedCertificate, CertificateNames, host_of
+from headgate.bundle.signing.keys import AugmentedCertificate, CertificateNames, certificate_host
 from headgate.bundle.signing.signed_subset import (
     MAX_LIFETIME,
     RawResponse,
@@ -146,7 +146,7 @@ def _check_request(request: SigningRequest, names: CertificateNames) -> str:
     url = parse_url(request.validity_url)
     if url is None or not url.startswith("https://") or has_fragment(url):
         raise ConfigurationError(f"the validity URL {request.validity_url!r} is not an https URL without a fragment")
-    if not names.cover(host_of(url)):
+    if not names.cover(certificate_host(url)):
         raise ConfigurationError(
             f"the certificate does not name the host of the validity URL {url}; it names {_list_names(names)}"
         )
@@ -155,7 +155,7 @@ def _check_request(request: SigningRequest, names: CertificateNames) -> str:
 
 def _select_urls(metadata: Metadata, request: SigningRequest, names: CertificateNames) -> tuple[str, ...]:
     if request.urls is None:
-        urls = tuple(url for url in metadata.requests if names.cover(host_of(url)))
+        urls = tuple(url for url in metadata.requests if names.cover(certificate_host(url)))
         if not urls:
             raise HeadgateError(f"the certificate names {_list_names(names)}, and the bundle has no URL of these hosts")
         return urls
@@ -164,7 +164,7 @@ def _select_urls(metadata: Metadata, request: SigningRequest, names: Certificate
         url = parse_url(text)
         if url is None or url not in metadata.requests:
             raise ConfigurationError(f"{text} is not in the bundle, so it cannot be signed")
-        if not names.cover(host_of(url)):
+        if not names.cover(certificate_host(url)):
             raise ConfigurationError(f"the certificate does not name the host of {url}; it names {_list_names(names)}")
         selected[url] = None
     if not selected:

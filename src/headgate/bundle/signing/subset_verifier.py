@@ -17,7 +17,7 @@ from headgate.bundle.format import cbor, merkle_integrity
 from headgate.bundle.model import Location, VariantSet, VouchedSubset
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
-from headgate.bundle.signing.keys import AugmentedCertificate, host_of, read_augmented
+from headgate.bundle.signing.keys import AugmentedCertificate, certificate_host, read_augmented
 from headgate.bundle.signing.report import Reason, Signature
 from headgate.bundle.signing.signed_subset import (
     MAX_LIFETIME,
@@ -132,7 +132,7 @@ class _Verifier:
         policy = verification.PolicyBuilder().store(store).time(datetime.fromtimestamp(self._now, UTC))
         others = [certificate for certificate in self._readable() if certificate.der != signer.certificate.der]
         intermediates = [certificate.certificate for certificate in others]
-        for host in {host_of(parse_url(url) or "") for url in subset.subset_hashes}:
+        for host in {certificate_host(parse_url(url) or "") for url in subset.subset_hashes}:
             try:
                 policy.build_server_verifier(_subject(host)).verify(signer.certificate.certificate, intermediates)
             except (verification.VerificationError, ValueError) as error:
@@ -159,7 +159,7 @@ class _Verifier:
         shown = text[:200]
         if url is None or found is None:
             raise _InvalidError(Reason.NOT_IN_BUNDLE, f"{shown} is not in the bundle")
-        if not signer.certificate.names.cover(host_of(url)):
+        if not signer.certificate.names.cover(certificate_host(url)):
             raise _InvalidError(Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
         negotiated = isinstance(found, VariantSet)
         variants = found.variants.encode("latin-1") if isinstance(found, VariantSet) else b""
@@ -227,7 +227,7 @@ def _check_validity_url(subset: SignedSubset, signer: _Signer) -> None:
     shown = subset.validity_url[:200]
     if url is None or not url.startswith("https://"):
         raise _InvalidError(Reason.VALIDITY_URL_NOT_HTTPS, f"{shown!r} is not an https URL")
-    if not signer.certificate.names.cover(host_of(url)):
+    if not signer.certificate.names.cover(certificate_host(url)):
         raise _InvalidError(Reason.VALIDITY_URL_ELSEWHERE, f"the certificate does not name the host of {shown}")
 
 

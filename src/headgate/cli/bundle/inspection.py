@@ -27,7 +27,7 @@ from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
     from headgate.agent.bundle import RangeBundle
-    from headgate.bundle.lint import Finding
+    from headgate.bundle.lint import BundleFinding
     from headgate.bundle.model import Location, Metadata, StoredExchange
     from headgate.bundle.reader import Bundle
 
@@ -243,11 +243,11 @@ def lint(*, source: BundleSource, as_json: bool) -> None:
         exit_with_failure()
 
 
-def _finding_fields(finding: "Finding") -> dict[str, Any]:
+def _finding_fields(finding: "BundleFinding") -> dict[str, Any]:
     return {"code": finding.code, "message": finding.message, "step": finding.step, "offset": finding.offset}
 
 
-def _finding_line(file: str, finding: "Finding", kind: str) -> str:
+def _finding_line(file: str, finding: "BundleFinding", kind: str) -> str:
     """Return a finding in the form of compilers, which editors recognize."""
     place = "" if finding.offset is None else f":{finding.offset}"
     step = f" ({finding.step})" if finding.step else ""

@@ -8,7 +8,7 @@ those before it through a protocol of its own:
        (Downstream)                      (ResponseHandler)
 """
 
-from headgate.origin.gateway.policy import Policy, Reject
+from headgate.origin.gateway.policy import GatewayPolicy, Reject
 from headgate.origin.gateway.server import Gateway, TlsKeys
 
-__all__ = ["Gateway", "Policy", "Reject", "TlsKeys"]
+__all__ = ["Gateway", "GatewayPolicy", "Reject", "TlsKeys"]

@@ -10,7 +10,7 @@ from typing import cast
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestBuffer, RequestHead, parse_request_head, parse_usual_request_head
 from headgate.origin.gateway.context import GatewayContext
-from headgate.origin.gateway.exchange import Exchange
+from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.flow_control import FlowControl
 from headgate.origin.gateway.forwarding import forwarded_request_head
 from headgate.origin.gateway.policy import ClientView, Delay, decide
@@ -44,7 +44,7 @@ class ClientConnection(asyncio.Protocol):
         self.state = ClientState.IDLE
         self.client = b""
         """The client that its connections are counted for; empty when they are not counted."""
-        self.exchange: Exchange | FileResponse | None = None
+        self.exchange: ProxiedExchange | FileResponse | None = None
         """The source of the response under way; None in every state but RESPONDING."""
         self.deadline = math.inf
         """The time of the gateway's coarse clock at which `expire` is due."""
@@ -311,7 +311,7 @@ class ClientConnection(asyncio.Protocol):
     def _forward(self, request: RequestHead) -> None:
         context = self._context
         head = forwarded_request_head(request, self._view.info, context.pool.authority)
-        exchange = self.exchange = Exchange(context, self, request, head)
+        exchange = self.exchange = ProxiedExchange(context, self, request, head)
         self._move(ClientEvent.RESPONSE_STARTED)
         self.deadline = context.now + context.timeouts.response
         exchange.start()

@@ -7,10 +7,10 @@ from typing import Protocol
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.forwarding import ClientInfo
-from headgate.origin.gateway.policy import Policy
+from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.states import GATEWAY_TRANSITIONS, GatewayEvent, GatewayState
-from headgate.origin.gateway.tunnel import Tunnel
+from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import client_address
 
@@ -65,7 +65,7 @@ class ConnectionRegistry:
 
     def __init__(self, *, limit: int, client_limit: int) -> None:
         self.connections: set[RegisteredConnection] = set()
-        self.tunnels: set[Tunnel] = set()
+        self.tunnels: set[UpgradeTunnel] = set()
         self._limit = limit
         self._counts = ClientCounts(client_limit)
         self._empty = asyncio.Event()
@@ -91,15 +91,15 @@ class ConnectionRegistry:
 
     def open_tunnel(
         self, connection: RegisteredConnection, client: asyncio.Transport, origin: asyncio.Transport
-    ) -> Tunnel:
+    ) -> UpgradeTunnel:
         """Replace a connection by a tunnel between two transports, counted for the same client."""
-        tunnel = Tunnel(client, origin, self._leave_tunnel)
+        tunnel = UpgradeTunnel(client, origin, self._leave_tunnel)
         self.tunnels.add(tunnel)
         tunnel.client, connection.client = connection.client, b""
         self.connections.discard(connection)
         return tunnel
 
-    def _leave_tunnel(self, tunnel: Tunnel) -> None:
+    def _leave_tunnel(self, tunnel: UpgradeTunnel) -> None:
         self.tunnels.discard(tunnel)
         self._counts.leave(tunnel.client)
         self._check_empty()
@@ -120,7 +120,7 @@ class GatewayContext:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: GatewayPolicy,
         pool: UpstreamPool,
         registry: ConnectionRegistry,
         *,

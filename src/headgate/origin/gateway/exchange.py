@@ -22,7 +22,7 @@ _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
 
 
-class Exchange:
+class ProxiedExchange:
     """Forwards `request`, with `head` as its head, and relays the response to `client`."""
 
     __slots__ = (

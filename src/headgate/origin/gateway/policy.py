@@ -25,7 +25,7 @@ class Reject(Protocol):
         """Return the response; `accept` is the request's Accept."""
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules for requests; replaced as a whole when the configuration is reloaded."""
 
     gatekeeper: Gatekeeper
@@ -47,13 +47,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 class ClientView(msgspec.Struct, frozen=True):
     """A client's connection under one policy, which decides whether it is trusted and how it is identified."""
 
-    policy: Policy
+    policy: GatewayPolicy
     info: ClientInfo
     identifier: bytes | None
     """The identifier of each of its requests; None where their fields can change it."""
 
     @classmethod
-    def of(cls, policy: Policy, transport: asyncio.Transport) -> "ClientView":
+    def of(cls, policy: GatewayPolicy, transport: asyncio.Transport) -> "ClientView":
         """Make the view of the client of a connection."""
         name = transport.get_extra_info("peername")
         address = str(name[0]) if isinstance(name, tuple) else ""

@@ -17,10 +17,10 @@ from headgate.http.h1 import RequestLimits
 from headgate.limit import Gatekeeper
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext, RegisteredConnection
-from headgate.origin.gateway.policy import Policy, Reject
+from headgate.origin.gateway.policy import GatewayPolicy, Reject
 from headgate.origin.gateway.responses import ALLOW, Respond, advice_response, with_advice
 from headgate.origin.gateway.states import GatewayEvent
-from headgate.origin.gateway.tunnel import Tunnel
+from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import Identify, client_address
 from headgate.origin.routes import Routes
@@ -60,7 +60,7 @@ class Gateway:
         allow: bytes = ALLOW,
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
-        policy = Policy(
+        policy = GatewayPolicy(
             gatekeeper=gatekeeper,
             identify=identify,
             routes=routes,
@@ -87,12 +87,12 @@ class Gateway:
         return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> GatewayPolicy:
         """The policy for requests. It may be replaced (by `msgspec.structs.replace`) at any time."""
         return self._context.policy
 
     @policy.setter
-    def policy(self, policy: Policy) -> None:
+    def policy(self, policy: GatewayPolicy) -> None:
         self._context.policy = policy
 
     @property
@@ -106,7 +106,7 @@ class Gateway:
         return self._context.registry.connections
 
     @property
-    def tunnels(self) -> set[Tunnel]:
+    def tunnels(self) -> set[UpgradeTunnel]:
         """The open tunnels."""
         return self._context.registry.tunnels
 

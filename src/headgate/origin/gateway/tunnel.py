@@ -11,17 +11,17 @@ _PROBE_AFTER = 60
 """Seconds without traffic before TCP keep-alive probes; idle tunnels are not closed."""
 
 
-class Tunnel:
+class UpgradeTunnel:
     """Two connections, each of which sends what the other receives; `on_closed` is called when both are closed."""
 
     def __init__(
-        self, client: asyncio.Transport, origin: asyncio.Transport, on_closed: "Callable[[Tunnel], None]"
+        self, client: asyncio.Transport, origin: asyncio.Transport, on_closed: "Callable[[UpgradeTunnel], None]"
     ) -> None:
         self.state = TunnelState.OPEN
         self.client = b""
         """The client that the tunnel is counted for."""
-        self.client_end = TunnelEnd(self, client, origin)
-        self.origin_end = TunnelEnd(self, origin, client)
+        self.client_end = UpgradeTunnelEnd(self, client, origin)
+        self.origin_end = UpgradeTunnelEnd(self, origin, client)
         self._on_closed = on_closed
 
     def abort(self) -> None:
@@ -37,12 +37,12 @@ class Tunnel:
         return before
 
 
-class TunnelEnd(asyncio.Protocol):
+class UpgradeTunnelEnd(asyncio.Protocol):
     """One of the two connections of a tunnel: the bytes it receives are written to the `other` one."""
 
     __slots__ = ("_move", "_other", "transport")
 
-    def __init__(self, tunnel: Tunnel, transport: asyncio.Transport, other: asyncio.Transport) -> None:
+    def __init__(self, tunnel: UpgradeTunnel, transport: asyncio.Transport, other: asyncio.Transport) -> None:
         self._move = tunnel.move
         self._other = other
         self.transport = transport

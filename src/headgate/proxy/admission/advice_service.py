@@ -18,7 +18,7 @@ from typing import Any, Final
 from headgate.advice import AdviceCache, AgentIdentity
 from headgate.advice.cache import Fetch
 from headgate.advice.decision import Advice
-from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceResponse
+from headgate.advice.fetching import ADVICE_TIMEOUT, NETWORK_ERROR, AdviceResponse
 from headgate.advice.freshness import UNREACHABLE_FOR
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.fetch.fetcher import Streams, exchange
@@ -151,9 +151,9 @@ class AdviceService:
         self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
     ) -> tuple[AdviceResponse, Refusal | None]:
         loop = asyncio.get_running_loop()
-        until = loop.time() + TIMEOUT
+        until = loop.time() + ADVICE_TIMEOUT
         try:
-            sock = await dial(endpoints, seconds=TIMEOUT)
+            sock = await dial(endpoints, seconds=ADVICE_TIMEOUT)
         except Refusal as refusal:
             return NETWORK_ERROR._replace(failure=refusal.detail), refusal
 

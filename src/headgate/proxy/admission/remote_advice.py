@@ -15,14 +15,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headgate.advice.decision import Advice
-from headgate.advice.fetching import TIMEOUT
+from headgate.advice.fetching import ADVICE_TIMEOUT
 from headgate.advice.freshness import MAX_FRESHNESS
 from headgate.proxy.admission.authority import Authority, parse_authority
 from headgate.proxy.admission.decide import AdviceSource
 from headgate.proxy.net.sockets import Endpoint
-from headgate.proxy.refusal import SPECIFIC_ERRORS, ProxyErrorType, Reason, Refusal
+from headgate.proxy.refusal import SPECIFIC_ERRORS, ProxyErrorType, Refusal, RefusalReason
 
-REPLY_TIMEOUT: Final = 2 * TIMEOUT
+REPLY_TIMEOUT: Final = 2 * ADVICE_TIMEOUT
 """Seconds to wait for the supervisor: longer than any fetch takes."""
 _MAX_ORIGINS: Final = 10_000
 
@@ -41,7 +41,7 @@ class AdviceQuery(msgspec.Struct, frozen=True, tag=True):
 class _PackedRefusal(msgspec.Struct, frozen=True):
     """A refusal in a message."""
 
-    reason: Reason
+    reason: RefusalReason
     detail: str
     error_type: ProxyErrorType | None
 

@@ -16,10 +16,10 @@ from headgate.proxy.http2.dispatch import RequestDispatcher
 from headgate.proxy.http2.engine import Http2Engine
 from headgate.proxy.http2.events import (
     TRANSITIONS,
-    ConnectionEvent,
-    ConnectionState,
     Event,
     GoawayReceived,
+    Http2Event,
+    Http2State,
     PingAnswered,
     RequestReceived,
     StreamReset,
@@ -69,7 +69,7 @@ class Http2Connection:
             self, self._engine, services, data=buffers.data, peer=peer, overhead=record_overhead(sock), surplus=surplus
         )
         self._send_buffer = SendBuffer(sock, self._loop_state, self._engine.output)
-        self.state = ConnectionState.OPEN
+        self.state = Http2State.OPEN
         self._streams: dict[int, TunnelStream | PageStream] = {}
         self._touched: set[TunnelStream] = set()  # DATA arrived for them in this turn
         self._blocked: dict[ConnectionStream, None] = {}  # they have more to send than there is room for, in order
@@ -139,14 +139,14 @@ class Http2Connection:
 
     def drain(self) -> None:
         """Announce the shutdown; requests that still arrive are refused by the decision."""
-        if self.state is ConnectionState.OPEN:
+        if self.state is Http2State.OPEN:
             self._announce_shutdown()
             self.finish_turn()
 
     def close(self, code: ErrorCode, detail: str) -> None:
         """Close gracefully: tell the client, and discard for a while what it still sends."""
-        was_open = self.state is ConnectionState.OPEN
-        if not self._transition(ConnectionEvent.CLOSE):
+        was_open = self.state is Http2State.OPEN
+        if not self._transition(Http2Event.CLOSE):
             return
         if was_open:
             self._may_have_unsent = False  # a shutdown that starts later does not wait for this connection
@@ -216,7 +216,7 @@ class Http2Connection:
         if self._is_active:
             self._engine.close_stream(stream.stream_id, code)
         if not self._streams:
-            is_draining = self.state is ConnectionState.DRAINING
+            is_draining = self.state is Http2State.DRAINING
             self._idle_until = self._loop_state.now + (_ROUND_TRIP if is_draining else self._services.timeouts.idle)
             self._schedule()
         if stream.is_tunnel:
@@ -291,7 +291,7 @@ class Http2Connection:
                 if stream_id in self._streams:
                     self._streams[stream_id].resume()
             case PingAnswered(data):
-                self._probe_answered |= self.state is ConnectionState.DRAINING and data == _PROBE
+                self._probe_answered |= self.state is Http2State.DRAINING and data == _PROBE
             case GoawayReceived():
                 self._client_leaves = True
 
@@ -329,9 +329,9 @@ class Http2Connection:
 
     @property
     def _is_active(self) -> bool:
-        return self.state is ConnectionState.OPEN or self.state is ConnectionState.DRAINING
+        return self.state is Http2State.OPEN or self.state is Http2State.DRAINING
 
-    def _transition(self, event: ConnectionEvent) -> bool:
+    def _transition(self, event: Http2Event) -> bool:
         """Change the state; returns whether the event means anything in the present one."""
         state = TRANSITIONS.get((self.state, event))
         if state is None:
@@ -340,7 +340,7 @@ class Http2Connection:
         return True
 
     def _announce_shutdown(self) -> None:
-        self._transition(ConnectionEvent.DRAIN)
+        self._transition(Http2Event.DRAIN)
         self._may_have_unsent = self._send_buffer.is_blocked
         self._engine.announce_shutdown(_PROBE)
         self._idle_until = self._loop_state.now + _ROUND_TRIP
@@ -372,13 +372,13 @@ class Http2Connection:
             except OSError:
                 self._lost()
                 return
-        if self.state is ConnectionState.CLOSING and self._flush():
-            self._transition(ConnectionEvent.FLUSHED)
+        if self.state is Http2State.CLOSING and self._flush():
+            self._transition(Http2Event.FLUSHED)
             shutdown_write(self._socket)
 
     def _lost(self) -> None:
         """Close at once: the client has left."""
-        if not self._transition(ConnectionEvent.LOST):
+        if not self._transition(Http2Event.LOST):
             return
         for stream in list(self._streams.values()):
             stream.close("client_gone")

@@ -15,7 +15,7 @@ from headgate.errors import HeadgateError
 from headgate.http.fields import LOWER_CASE_TOKEN
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.buffers import DataBuffer
-from headgate.proxy.http2.engine import MAX_HEAD_SIZE, Http2Engine
+from headgate.proxy.http2.engine import MAX_REQUEST_HEAD_SIZE, Http2Engine
 from headgate.proxy.http2.events import RequestReceived
 from headgate.proxy.http2.frames import ErrorCode
 from headgate.proxy.http2.stream import PageStream, StreamSink, TunnelStream
@@ -54,8 +54,8 @@ def parse_request(lines: Sequence[tuple[bytes, bytes]]) -> Request:
     """Parse the field lines of a request; raises `MalformedRequest`."""
     pseudo: dict[bytes, bytes] = {}
     fields: list[tuple[str, str]] = []
-    if sum(len(name) + len(value) + _LINE_OVERHEAD for name, value in lines) > MAX_HEAD_SIZE:
-        raise MalformedRequest(f"the head is larger than {MAX_HEAD_SIZE} bytes")
+    if sum(len(name) + len(value) + _LINE_OVERHEAD for name, value in lines) > MAX_REQUEST_HEAD_SIZE:
+        raise MalformedRequest(f"the head is larger than {MAX_REQUEST_HEAD_SIZE} bytes")
     for name, value in lines:
         if name.startswith(b":"):
             if fields or name in pseudo or not _visible(value):

@@ -36,11 +36,11 @@ from headgate.proxy.http2.limits import (
 
 MAX_STREAMS: Final = 256
 """Concurrent streams of one connection."""
-MAX_HEAD_SIZE: Final = 1 << 14
+MAX_REQUEST_HEAD_SIZE: Final = 1 << 14
 """Announced as SETTINGS_MAX_HEADER_LIST_SIZE. A larger head is answered, up to what ends the connection."""
 
 # A decoded head may be larger than its block, by the fields that HPACK remembers; above this the connection ends.
-_MAX_DECODED_SIZE: Final = 2 * frames.MAX_BLOCK_SIZE
+_MAX_DECODED_SIZE: Final = 2 * frames.MAX_HEADER_BLOCK_SIZE
 _MAX_TABLE_SIZE: Final = 4096
 """Bytes of a header table, which is also the size before any SETTINGS (6.5.2)."""
 _STATUS_200: Final = b"\x88"
@@ -56,7 +56,7 @@ _OUR_SETTINGS: Final = frames.settings(
         _ENABLE_PUSH: 0,
         _MAX_CONCURRENT: MAX_STREAMS,
         _MAX_FRAME_SIZE: frames.MAX_DATA_SIZE,
-        _MAX_LIST_SIZE: MAX_HEAD_SIZE,
+        _MAX_LIST_SIZE: MAX_REQUEST_HEAD_SIZE,
     }
 )
 _SETTING_RANGES: Final = {

@@ -48,7 +48,7 @@ class GoawayReceived(NamedTuple):
 Event: TypeAlias = RequestReceived | DataReceived | StreamReset | WindowIncreased | PingAnswered | GoawayReceived
 
 
-class ConnectionState(enum.Enum):
+class Http2State(enum.Enum):
     """States of a connection."""
 
     OPEN = enum.auto()
@@ -58,7 +58,7 @@ class ConnectionState(enum.Enum):
     CLOSED = enum.auto()
 
 
-class ConnectionEvent(enum.Enum):
+class Http2Event(enum.Enum):
     """What changes the state."""
 
     DRAIN = "the proxy shuts down"
@@ -67,7 +67,7 @@ class ConnectionEvent(enum.Enum):
     LOST = "the client's socket is closed or broken, or the time is over"
 
 
-_S, _E = ConnectionState, ConnectionEvent
+_S, _E = Http2State, Http2Event
 TRANSITIONS: Final = {
     (_S.OPEN, _E.DRAIN): _S.DRAINING,
     (_S.OPEN, _E.CLOSE): _S.CLOSING,

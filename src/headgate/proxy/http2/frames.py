@@ -30,7 +30,7 @@ MAX_DATA_SIZE: Final = 1 << 18
 """Payload of the largest frame accepted, announced as SETTINGS_MAX_FRAME_SIZE."""
 MAX_PAYLOAD_SIZE: Final = (1 << 14) - HEADER_SIZE
 """Payload of the frames sent: each fits in one TLS record, and every client accepts this size."""
-MAX_BLOCK_SIZE: Final = 1 << 15
+MAX_HEADER_BLOCK_SIZE: Final = 1 << 15
 """Bytes of a header block, all its frames together, and of any other frame that has to be collected."""
 MAX_CONTINUATIONS: Final = 8
 """CONTINUATION frames of one header block."""
@@ -259,7 +259,7 @@ class FrameParser:
         if kind == DATA:
             if flags & PADDED and not length:
                 raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a padded frame without Pad Length")
-        elif kind <= CONTINUATION and length > (_MAX_SETTINGS_SIZE if kind == SETTINGS else MAX_BLOCK_SIZE):
+        elif kind <= CONTINUATION and length > (_MAX_SETTINGS_SIZE if kind == SETTINGS else MAX_HEADER_BLOCK_SIZE):
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"{length} bytes of a frame of type {kind}")
 
     def _check_block(self, kind: int, flags: int, stream: int, length: int) -> None:
@@ -273,7 +273,7 @@ class FrameParser:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without a header block")
         else:
             self._block_frames, self._block_size = 0, length
-        if self._block_size > MAX_BLOCK_SIZE or self._block_frames > MAX_CONTINUATIONS:
+        if self._block_size > MAX_HEADER_BLOCK_SIZE or self._block_frames > MAX_CONTINUATIONS:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "the header block is too large")
         self._block = 0 if flags & END_HEADERS else stream
 

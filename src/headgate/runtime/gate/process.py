@@ -16,7 +16,7 @@ import msgspec
 from headgate.config import Address, Configuration
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.link import GatekeeperLink
-from headgate.observe import DomainState, HeldIdentifier, State
+from headgate.observe import DomainState, GateState, HeldIdentifier
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
 from headgate.runtime.gate.build import (
@@ -137,7 +137,7 @@ class GateProcess(Backend):
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = build_gateway(tree, composed, gatekeeper, bundles).policy
 
-    async def state(self, *, whole: bool) -> State:
+    async def state(self, *, whole: bool) -> GateState:
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
         held: dict[str, tuple[HeldIdentifier, ...]] = {}
         if whole:
@@ -157,8 +157,8 @@ class GateProcess(Backend):
             HeldIdentifier(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest
         )
 
-    def _state(self, held: Mapping[str, tuple[HeldIdentifier, ...]]) -> State:
-        return State(
+    def _state(self, held: Mapping[str, tuple[HeldIdentifier, ...]]) -> GateState:
+        return GateState(
             domains=tuple(self._domain_state(domain, held.get(domain.name, ())) for domain in self._composed.domains),
             delayed_now=self.gatekeeper.delayed,
             connections=len(self._gateway.connections),

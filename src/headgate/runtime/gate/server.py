@@ -18,7 +18,7 @@ from headgate.config import Address, Configuration, log_warnings
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
-from headgate.observe import State, gate_metrics, merge_states
+from headgate.observe import GateState, gate_metrics, merge_states
 from headgate.runtime.gate.build import (
     build_master,
     check_composition,
@@ -131,8 +131,8 @@ class GateWorkers(Backend):
     """
 
     module: str = "headgate.runtime.gate.process"
-    message_type: Any = Ready | StartFailed | StateReport[State]
-    initial_state: State = State(workers=0)
+    message_type: Any = Ready | StartFailed | StateReport[GateState]
+    initial_state: GateState = GateState(workers=0)
 
     def __init__(self, configuration: GateConfiguration) -> None:
         tree = configuration.tree
@@ -160,7 +160,7 @@ class GateWorkers(Backend):
     def unready(self) -> str:
         return self._supervisor.unready()
 
-    async def state(self, *, whole: bool) -> State:
+    async def state(self, *, whole: bool) -> GateState:
         """Return the sum of all workers' states, with the totals of those that have ended."""
         states = await self._supervisor.states(whole=whole)
         total = merge_states([self._ended, *states])
@@ -192,10 +192,10 @@ class GateWorkers(Backend):
         """Return the configuration of a worker."""
         return Configure(self._configuration)
 
-    def on_worker_message(self, worker: WorkerProcess[State], message: Any) -> None:
+    def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:
         """Ignore it: workers of a gate send no other messages."""
 
-    def on_worker_exit(self, worker: WorkerProcess[State]) -> None:
+    def on_worker_exit(self, worker: WorkerProcess[GateState]) -> None:
         """Keep the totals of a worker that has ended."""
         last = worker.last_state
         domains = tuple(replace(domain, held=()) for domain in last.domains)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.agent.bundle.fetcher import AsyncFetcher, Fetcher
 from headgate.agent.bundle.range_protocol import LengthChecked
-from headgate.agent.bundle.session import NEXT_CHUNK, AsyncSession, Body, Send, Session
+from headgate.agent.bundle.session import NEXT_CHUNK, ArrivingBody, AsyncSession, Send, Session
 from headgate.errors import FetchError
 
 URL = "https://a.example/"
@@ -87,7 +87,7 @@ def body_of(content, sizes):
     for size in [*sizes, len(content)]:
         chunks.append(content[position : position + size])
         position += size
-    return Body(iter(chunks))
+    return ArrivingBody(iter(chunks))
 
 
 @given(st.binary(max_size=200), st.integers(0, 220), st.integers(0, 220), st.lists(st.integers(0, 60), max_size=6))
@@ -106,15 +106,15 @@ def test_chunks_after_the_part_are_not_read():
             yield b"12345"
 
     with Session(Fetcher(httpx2.Client())) as session:
-        assert list(session.chunks(Body(chunks()), 3, 7)) == [b"45", b"12"]
-        assert list(session.chunks(Body(chunks()), 0, 0)) == []
+        assert list(session.chunks(ArrivingBody(chunks()), 3, 7)) == [b"45", b"12"]
+        assert list(session.chunks(ArrivingBody(chunks()), 0, 0)) == []
     assert taken == [0, 1]
 
 
 def test_a_body_shorter_than_announced_is_refused():
     def read():
         reply = yield Send(f"{URL}one", {})
-        body = Body(iter([b"kept"]), LengthChecked(reply.url, 20))
+        body = ArrivingBody(iter([b"kept"]), LengthChecked(reply.url, 20))
         while (yield from body.chunks()):
             pass
 

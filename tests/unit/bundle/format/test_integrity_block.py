@@ -7,7 +7,7 @@ import pytest
 from headgate.bundle.format import cbor
 from headgate.bundle.format.incremental import drive, reads_from
 from headgate.bundle.format.integrity_block import (
-    MAX_BLOCK_SIZE,
+    MAX_INTEGRITY_BLOCK_SIZE,
     IntegrityBlock,
     block_prefix,
     integrity_block_parser,
@@ -154,15 +154,15 @@ def test_malformed_blocks_are_format_errors(content: bytes, words: str) -> None:
 )
 def test_claimed_lengths_over_the_limit_are_refused_at_once(claim: bytes) -> None:
     source = Watched(block()[:-1] + claim)
-    with pytest.raises(FormatError, match=f"more than {MAX_BLOCK_SIZE} bytes"):
+    with pytest.raises(FormatError, match=f"more than {MAX_INTEGRITY_BLOCK_SIZE} bytes"):
         drive(integrity_block_parser(), source.read)
     assert source.asked <= len(source.content)
 
 
 def test_blocks_are_read_up_to_the_size_limit() -> None:
-    filler = MAX_BLOCK_SIZE - len(block(b"")) - 4
+    filler = MAX_INTEGRITY_BLOCK_SIZE - len(block(b"")) - 4
     longest = block(bytes(filler))
-    assert len(longest) == MAX_BLOCK_SIZE
+    assert len(longest) == MAX_INTEGRITY_BLOCK_SIZE
     assert read(longest) is not None
     with pytest.raises(FormatError, match="more than"):
         read(block(bytes(filler + 1)))

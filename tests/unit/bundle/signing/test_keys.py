@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import PrivateFormat
 from headgate.bundle.format import cbor
 from headgate.bundle.signing import keys
 from headgate.bundle.signing.keys import (
-    host_of,
+    certificate_host,
     names_of,
     read_certificate_chain,
 )
@@ -226,4 +226,4 @@ def test_common_name_is_used_without_alternative_names() -> None:
     ],
 )
 def test_host_of_a_url(url: str, host: str) -> None:
-    assert host_of(url) == host
+    assert certificate_host(url) == host

@@ -7,7 +7,7 @@ from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
-from headgate.origin.gateway import Policy
+from headgate.origin.gateway import GatewayPolicy
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
 from headgate.origin.gateway.upstream import UpstreamPool
 
@@ -63,14 +63,16 @@ class StubTransport(asyncio.Transport):
         self.aborted = True
 
 
-def make_policy(**settings: Any) -> Policy:
+def make_policy(**settings: Any) -> GatewayPolicy:
     """Make a policy that accepts every request of the domain `default`."""
     domain = Domain("default")
     settings.setdefault("gatekeeper", Gatekeeper.embedded([domain]))
-    return Policy(identify=client_address(), routes=Routes([Route("default")]), reject=Rejections([domain]), **settings)
+    return GatewayPolicy(
+        identify=client_address(), routes=Routes([Route("default")]), reject=Rejections([domain]), **settings
+    )
 
 
-def make_context(policy: Policy | None = None, *, limit: int = 100) -> GatewayContext:
+def make_context(policy: GatewayPolicy | None = None, *, limit: int = 100) -> GatewayContext:
     """Make what the connections of one gateway share; its coarse clock starts at 1000."""
     context = GatewayContext(
         policy or make_policy(),

@@ -19,7 +19,7 @@ from headgate.origin.gateway.client_connection import (
     MAX_REQUESTS_PER_TURN,
     ClientConnection,
 )
-from headgate.origin.gateway.policy import Policy
+from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayState
 from headgate.origin.gateway.upstream import UpstreamConnection
@@ -64,7 +64,7 @@ def _delay_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.origin.gateway.client_connection.Delay", Delay)
 
 
-def holding(seconds: float) -> Policy:
+def holding(seconds: float) -> GatewayPolicy:
     """Make a policy that holds the client for so long."""
     gatekeeper = Gatekeeper.embedded([Domain("default")])
     gatekeeper.obey(DelayUntil("default", b"192.0.2.1", time.time() + seconds))
@@ -74,7 +74,7 @@ def holding(seconds: float) -> Policy:
 class Harness:
     """A connection with its transports: `client` to the client, `origin` to the origin."""
 
-    def __init__(self, policy: Policy | None = None, *, half_open: bool = True, limit: int = 100) -> None:
+    def __init__(self, policy: GatewayPolicy | None = None, *, half_open: bool = True, limit: int = 100) -> None:
         self.context = make_context(policy, limit=limit)
         self.origin = StubTransport()
         self.upstream = UpstreamConnection(self.context.pool)

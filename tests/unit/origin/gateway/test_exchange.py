@@ -9,7 +9,7 @@ import pytest
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.origin.gateway.context import GatewayContext
-from headgate.origin.gateway.exchange import MAX_HELD_BODY, Exchange
+from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange
 from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
 from tests.unit.origin.gateway.stub import StubTransport, make_context
@@ -76,7 +76,7 @@ class Harness:
         self.context.pool.connect = self._connect  # type: ignore[method-assign] # no socket
         if pooled:
             self.context.pool.give_back(self.upstream)
-        self.exchange = Exchange(self.context, self.client, request, HEAD)
+        self.exchange = ProxiedExchange(self.context, self.client, request, HEAD)
 
     async def _connect(self, seconds: float) -> UpstreamConnection:
         assert seconds == self.context.timeouts.connect

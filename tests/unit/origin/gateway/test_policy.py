@@ -10,7 +10,7 @@ import pytest
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
 from headgate.origin import Response, Route, Routes, client_address, header
-from headgate.origin.gateway.policy import ClientView, Delay, Policy, classify, decide
+from headgate.origin.gateway.policy import ClientView, Delay, GatewayPolicy, classify, decide
 from headgate.release import Status
 from tests.unit.origin.gateway.stub import StubTransport, make_policy
 
@@ -98,7 +98,7 @@ def test_a_request_without_a_domain_is_forwarded_and_not_counted() -> None:
 def test_a_client_is_seen_by_its_address() -> None:
     assert view("::ffff:192.0.2.1").info.address == "192.0.2.1"
     assert view("2001:db8::1").identifier == b"2001:db8::/64"
-    trusting: Policy = msgspec.structs.replace(make_policy(), is_trusted=lambda address: address == "10.0.0.1")
+    trusting: GatewayPolicy = msgspec.structs.replace(make_policy(), is_trusted=lambda address: address == "10.0.0.1")
     for address, trusted in (("10.0.0.1", True), ("192.0.2.1", False)):
         info = ClientView.of(trusting, StubTransport(address=address)).info
         assert (info.trusted, info.tls) == (trusted, False)

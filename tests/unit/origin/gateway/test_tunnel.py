@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.origin.gateway.states import TUNNEL_TRANSITIONS, TunnelEvent, TunnelState
-from headgate.origin.gateway.tunnel import Tunnel
+from headgate.origin.gateway.tunnel import UpgradeTunnel
 from tests.unit.origin.gateway.stub import StubTransport
 
 
@@ -12,8 +12,8 @@ class Harness:
 
     def __init__(self, *, half_open: bool = True) -> None:
         self.client, self.origin = StubTransport(half_open=half_open), StubTransport()
-        self.closed: list[Tunnel] = []
-        self.tunnel = Tunnel(self.client, self.origin, self.closed.append)
+        self.closed: list[UpgradeTunnel] = []
+        self.tunnel = UpgradeTunnel(self.client, self.origin, self.closed.append)
 
     def in_state(self, state: TunnelState) -> "Harness":
         """Bring the tunnel into a state, from the client's end where one end does it."""

@@ -212,7 +212,7 @@ async def test_an_untrusted_certificate_is_unreachable():
 
 @async_test
 async def test_a_silent_origin_times_out(monkeypatch):
-    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    monkeypatch.setattr(module, "ADVICE_TIMEOUT", 0.2)
     origin, proxy = Origin(), Proxy()
     origin.hold = asyncio.Event()
     async with origin.running() as port:

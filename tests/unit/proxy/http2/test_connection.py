@@ -13,7 +13,7 @@ from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 from headgate.proxy.connect import RefusedConnect, TunnelLimits
 from headgate.proxy.http2 import connection as module
 from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.services import Timeouts
+from headgate.proxy.services import TunnelTimeouts
 from tests.e2e.http2_client import PREFACE, WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.http2.connected import Connected, connected
@@ -297,7 +297,7 @@ async def test_a_connection_made_during_the_shutdown_is_told_at_once() -> None:
 
 @async_test
 async def test_each_incomplete_frame_has_its_own_deadline() -> None:
-    async with connected(timeouts=Timeouts(idle=1000)) as pair:
+    async with connected(timeouts=TunnelTimeouts(idle=1000)) as pair:
         ping = PingFrame(0, opaque_data=b"12345678").serialize()
         pair.client.send(ping[:5])
         for number in range(1, 5):

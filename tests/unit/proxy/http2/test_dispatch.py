@@ -7,7 +7,7 @@ from hyperframe.frame import RstStreamFrame
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.dispatch import MalformedRequest, Request, parse_request
-from headgate.proxy.http2.engine import MAX_HEAD_SIZE, MAX_STREAMS
+from headgate.proxy.http2.engine import MAX_REQUEST_HEAD_SIZE, MAX_STREAMS
 from headgate.proxy.pages import Page
 from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import StubDecision, target_running, until
@@ -213,7 +213,7 @@ MALFORMED = [
     [*CONNECT, (b"content-length", b"0"), (b"content-length", b"0")],
     [*CONNECT, (b"content-length", b"+0")],
     [*CONNECT, (b"content-length", b"\xb2")],
-    [*CONNECT, (b"x", b"y" * MAX_HEAD_SIZE)],
+    [*CONNECT, (b"x", b"y" * MAX_REQUEST_HEAD_SIZE)],
 ]
 
 

@@ -9,7 +9,7 @@ from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.buffers import SharedBuffers
 from headgate.proxy.http2.connection import Http2Connection
-from headgate.proxy.http2.events import TRANSITIONS, ConnectionEvent, ConnectionState
+from headgate.proxy.http2.events import TRANSITIONS, Http2Event, Http2State
 from headgate.proxy.http2.frames import PREFACE, ErrorCode
 from headgate.proxy.net.poller import READ, WRITE
 from tests.e2e.http2_client import async_test
@@ -57,33 +57,33 @@ class World:
         self.connection.ready(READ)
 
 
-def bring_to(world: World, state: ConnectionState) -> None:
+def bring_to(world: World, state: Http2State) -> None:
     """Bring a new connection to a state."""
     match state:
-        case ConnectionState.DRAINING:
+        case Http2State.DRAINING:
             world.connection.drain()
-        case ConnectionState.CLOSING:
+        case Http2State.CLOSING:
             world.socket.capacity = 5
             world.connection.close(ErrorCode.NO_ERROR, "test")
-        case ConnectionState.LINGERING:
+        case Http2State.LINGERING:
             world.connection.close(ErrorCode.NO_ERROR, "test")
-        case ConnectionState.CLOSED:
+        case Http2State.CLOSED:
             world.connection.abort()
     assert world.connection.state is state
 
 
-def cause(world: World, event: ConnectionEvent) -> None:
+def cause(world: World, event: Http2Event) -> None:
     """Cause an event."""
     match event:
-        case ConnectionEvent.DRAIN:
+        case Http2Event.DRAIN:
             world.connection.drain()
-        case ConnectionEvent.CLOSE:
+        case Http2Event.CLOSE:
             world.socket.capacity = 5
             world.receive(DataFrame(99, data=b"x").serialize())
-        case ConnectionEvent.FLUSHED:
+        case Http2Event.FLUSHED:
             world.socket.capacity = 1 << 20
             world.connection.ready(WRITE)
-        case ConnectionEvent.LOST:
+        case Http2Event.LOST:
             world.socket.ended = True
             world.socket.error = ConnectionResetError()
             world.connection.ready(READ | WRITE)
@@ -92,16 +92,16 @@ def cause(world: World, event: ConnectionEvent) -> None:
 @pytest.mark.parametrize("row", EXPECTED, ids="-".join)
 @async_test
 async def test_each_row_of_the_table(row: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    state, event, expected = ConnectionState[row[0]], ConnectionEvent[row[1]], ConnectionState[EXPECTED[row]]
+    state, event, expected = Http2State[row[0]], Http2Event[row[1]], Http2State[EXPECTED[row]]
     # Input is discarded below TLS, by the method of a plain socket.
     monkeypatch.setattr("socket.socket.recv_into", lambda stub, buffer: stub.recv_into(buffer))
     world = World()
     bring_to(world, state)
     cause(world, event)
     assert world.connection.state is expected
-    is_closed = expected is ConnectionState.CLOSED
+    is_closed = expected is Http2State.CLOSED
     assert (world.services.closed == [world.connection]) == is_closed == world.socket.closed
-    is_active = expected in {ConnectionState.OPEN, ConnectionState.DRAINING}
+    is_active = expected in {Http2State.OPEN, Http2State.DRAINING}
     assert world.connection.tunnels == is_active
     world.connection.abort()
     await asyncio.sleep(0)
@@ -114,9 +114,9 @@ def test_the_table_has_no_other_rows() -> None:
 @async_test
 async def test_nothing_changes_the_final_state() -> None:
     world = World()
-    bring_to(world, ConnectionState.CLOSED)
+    bring_to(world, Http2State.CLOSED)
     for act in (world.connection.drain, world.connection.expire, world.connection.finish_turn):
         act()
         world.connection.close(ErrorCode.NO_ERROR, "again")
-    assert world.connection.state is ConnectionState.CLOSED
+    assert world.connection.state is Http2State.CLOSED
     assert world.services.closed == [world.connection]

@@ -211,10 +211,12 @@ def test_invalid_frames_are_connection_errors() -> None:
 
 
 def test_the_largest_header_block_is_accepted() -> None:
-    last = ContinuationFrame(1, data=b"x" * (frames.MAX_BLOCK_SIZE - 1 - 7), flags=["END_HEADERS"]).serialize()
+    last = ContinuationFrame(1, data=b"x" * (frames.MAX_HEADER_BLOCK_SIZE - 1 - 7), flags=["END_HEADERS"]).serialize()
     found = after_settings(BLOCK + 7 * ContinuationFrame(1, data=b"y").serialize() + last + last[:0])
     assert len(found) == 1 + frames.MAX_CONTINUATIONS
-    again = after_settings(2 * HeadersFrame(1, data=b"x" * frames.MAX_BLOCK_SIZE, flags=["END_HEADERS"]).serialize())
+    again = after_settings(
+        2 * HeadersFrame(1, data=b"x" * frames.MAX_HEADER_BLOCK_SIZE, flags=["END_HEADERS"]).serialize()
+    )
     assert len(again) == 2  # each block begins anew
 
 

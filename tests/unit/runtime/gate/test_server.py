@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.errors import ConfigurationError
-from headgate.observe import DomainState, State
+from headgate.observe import DomainState, GateState
 from headgate.runtime import asgi_server
 from headgate.runtime.gate import server as module
 from headgate.runtime.gate.server import GateOptions, GateWorkers
@@ -96,7 +96,7 @@ def test_keys_that_need_a_restart_are_kept():
 
 def test_totals_of_a_worker_that_has_ended_are_kept():
     class Ended:
-        last_state = State((DomainState("a", accepted=2),), delayed_now=1, connections=3)
+        last_state = GateState((DomainState("a", accepted=2),), delayed_now=1, connections=3)
 
     workers = GateWorkers(configuration(tree()))
     workers.on_worker_exit(Ended)

@@ -19,7 +19,7 @@ from headgate.config.tree import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts
-from headgate.runtime.lifecycle import Lifecycle, Phase
+from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase
 from headgate.runtime.prefetch_proxy import server as module
 from headgate.runtime.prefetch_proxy.process import ProxyConfiguration, WorkerState
 from headgate.runtime.prefetch_proxy.server import ProxyWorkers
@@ -71,7 +71,7 @@ def run(*configurations: Proxy, steps: Steps | None = None) -> None:
         lifecycle = Lifecycle(server)
         running = asyncio.ensure_future(lifecycle.run())
         async with asyncio.timeout(20):
-            while lifecycle.phase is Phase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
+            while lifecycle.phase is LifecyclePhase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
                 await asyncio.sleep(0.001)
             if steps is not None and not running.done():
                 await steps(lifecycle, server._address.port)
@@ -86,7 +86,7 @@ def run(*configurations: Proxy, steps: Steps | None = None) -> None:
 
 async def reload(lifecycle: Lifecycle, _port: int) -> None:
     lifecycle.reload()
-    while lifecycle.phase is not Phase.READY:  # noqa: ASYNC110  # there is no event
+    while lifecycle.phase is not LifecyclePhase.READY:  # noqa: ASYNC110  # there is no event
         await asyncio.sleep(0.001)
 
 
