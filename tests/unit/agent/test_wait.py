@@ -5,20 +5,34 @@ import threading
 import time
 from concurrent.futures import Future
 
+import anyio
 import pytest
 import trio
 
 from headgate.agent.wait import FetchWait, Pause, retry_pause
 
 
-def test_a_pause_lasts_its_seconds_in_threads_and_event_loops():
-    start = time.monotonic()
+@pytest.fixture
+def slept(monkeypatch):
+    """Seconds of each sleep, none of which takes any time."""
+    seconds: list[float] = []
+
+    async def sleep(delay):
+        seconds.append(delay)
+
+    monkeypatch.setattr(time, "sleep", seconds.append)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    return seconds
+
+
+def test_a_pause_sleeps_its_seconds_in_threads_and_event_loops(slept):
     Pause(0.03).block()
-    assert time.monotonic() - start >= 0.03
-    start = time.monotonic()
-    asyncio.run(Pause(0.03).settle())
-    # A loop rounds its timers to its clock's resolution.
-    assert time.monotonic() - start >= 0.029
+    assert slept == [0.03]
+    asyncio.run(Pause(40).settle())
+    assert slept == [0.03, 40]
+    trio.run(Pause(50).settle)
+    assert slept == [0.03, 40, 50]
 
 
 @pytest.mark.parametrize(("seconds", "slept"), [(float("inf"), 3600.0), (1e300, 3600.0), (-1.0, 0.0), (2.5, 2.5)])

@@ -56,11 +56,18 @@ def test_the_only_domain_of_an_embedded_master_limits_without_naming_it():
     assert [call(app, gatekeeper)[0][:3] for _ in range(2)] == ["200", "503"]
 
 
-def test_a_delayed_request_reaches_the_application_at_its_release():
-    app, release = App(), time.time() + 0.1
-    call(app, held(release))
+def test_a_delayed_request_reaches_the_application_at_its_release(monkeypatch):
+    app, now, slept = App(), time.time(), []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        assert app.calls == 0
+
+    monkeypatch.setattr("time.time", lambda: now)
+    monkeypatch.setattr("time.sleep", sleep)
+    call(app, held(now + 2.0))
     assert app.calls == 1
-    assert time.time() >= release
+    assert slept == [pytest.approx(2.0, abs=1e-3)]
 
 
 def test_a_rejected_request_is_answered_here():
