@@ -24,7 +24,7 @@ from headgate.proxy.net.sockets import reset
 _MAX_PIECES: Final = 64
 """Pieces written in one call; more are joined first."""
 _RESET_CODES: Final = {"target_gone": ErrorCode.CONNECT_ERROR}
-"""What the client is told; otherwise CANCEL."""
+"""From the end of a tunnel to the error code that the client receives; CANCEL for the others."""
 
 
 class ConnectionStream(Protocol):
