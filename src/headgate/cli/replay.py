@@ -21,6 +21,7 @@ from headgate.cli.access_log import (
     FORMATS,
     MAX_LINE_SIZE,
     Malformed,
+    Parser,
     RequestLog,
     batches,
     decompressed,
@@ -214,13 +215,7 @@ def replay(
         return
     domain = Domain("replay", tuple(map(Rule.parse, rules)), algorithm)
     outcome = Replay(domain.rules, algorithm, max_delay=max_delay)
-    log = RequestLog()
-    line_parser = parser(form, field)
-    print_line = (lambda sentence: click.echo(f"{file}: {sentence}", err=True)) if verbose else None
-    with open_log(file) as source, progress("reading", _size(file)) as advance:
-        log.read(_watched(source, advance), line_parser, print_line)
-    if log.damage:
-        click.echo(f"headgate: {file}: {log.damage}", err=True)
+    log = _read_log(file, parser(form, field), verbose=verbose)
     with progress("replaying", len(log)) as advance:
         outcome.play(log, advance)
     report = outcome.report(log)
@@ -242,6 +237,17 @@ def _check_options(context: click.Context) -> None:
         if is_given and name in (_OF_RULES if throttle else _OF_THROTTLE):
             goes = "cannot be used with" if throttle else "requires"
             raise click.UsageError(f"{parameter.opts[0]} {goes} --throttle", context)
+
+
+def _read_log(file: str, line_parser: Parser, *, verbose: bool) -> RequestLog:
+    """Read the requests of a log; print what is malformed, and with `verbose` each malformed line."""
+    log = RequestLog()
+    print_line = (lambda sentence: click.echo(f"{file}: {sentence}", err=True)) if verbose else None
+    with open_log(file) as source, progress("reading", _size(file)) as advance:
+        log.read(_watched(source, advance), line_parser, print_line)
+    if log.damage:
+        click.echo(f"headgate: {file}: {log.damage}", err=True)
+    return log
 
 
 def _size(file: str) -> int | None:

@@ -85,7 +85,7 @@ class BundleWriter:
     bundle; when anything fails it has what it had before.
     """
 
-    length: int
+    length: int = 0
     """Bytes of the bundle once it is written; 0 until then."""
 
     def __init__(
@@ -111,7 +111,6 @@ class BundleWriter:
         """
         _check_form(version, primary_url, manifest_url, relative_urls=relative_urls)
         check_target(target)
-        self.length = 0
         self._target = target
         self._progress = progress
         self._rules = (SniffingRules() if untrusted is True else untrusted) or None

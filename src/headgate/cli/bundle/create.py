@@ -133,15 +133,9 @@ def create(
     primary_url, manifest_url = (url and absolute(url, base_url) for url in (primary_url, manifest_url))
     source = _source(out, sources, identity)
     first, exchanges = _with_first_url(source.exchanges)
-    from headgate.bundle.sources import compress
-
-    manifest = manifest_url or (source.manifest_url if version != "b2" else None)
-    if manifest is None and version != "b2":
-        raise ConfigurationError(
-            f"{source.name}: no manifest found; a {version} bundle needs one: use --manifest-url, or write b2"
-        )
+    manifest = manifest_url or _default_manifest(source, version)
     exchanges = _with_fields(exchanges, join_fields(fields)) if fields else exchanges
-    exchanges = compress(exchanges, codings, version=version) if codings else exchanges
+    exchanges = _with_codings(exchanges, codings, version) if codings else exchanges
     primary = primary_url or _default_primary(source, first, version)
     if relative and base_url is not None:
         exchanges = _with_relative_urls(exchanges, base_url)
@@ -207,6 +201,17 @@ def _default_primary(source: _Source, first: str, version: "Version") -> str | N
     if source.has_primary or version != "b2":
         return source.primary_url or first
     return None
+
+
+def _default_manifest(source: _Source, version: "Version") -> str | None:
+    """Return the manifest that the source has; b2 needs none."""
+    if version == "b2":
+        return None
+    if source.manifest_url is None:
+        raise ConfigurationError(
+            f"{source.name}: no manifest found; a {version} bundle needs one: use --manifest-url, or write b2"
+        )
+    return source.manifest_url
 
 
 def _directory(name: str, base_url: str, out: str) -> _Source:
@@ -291,6 +296,14 @@ def _with_fields(exchanges: "Iterable[Exchange]", added: dict[str, str]) -> "Ite
 
     for exchange in exchanges:
         yield replace(exchange, headers={**exchange.headers, **added})
+
+
+def _with_codings(
+    exchanges: "Iterable[Exchange]", codings: tuple[str, ...], version: "Version"
+) -> "Iterator[Exchange]":
+    from headgate.bundle.sources import compress
+
+    return compress(exchanges, codings, version=version)
 
 
 def _with_relative_urls(exchanges: "Iterable[Exchange]", base_url: str) -> "Iterator[Exchange]":

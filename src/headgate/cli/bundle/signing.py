@@ -263,6 +263,16 @@ def sign(
         raise click.UsageError(f"missing option '{missing}'; --integrity-block signs the file as a whole without it")
     begins = (date or _NOW).after(int(time.time()))
     ends = (expires or _WEEK).after(begins)
+    count = _sign_responses(
+        source, out, certificate=certificate, key=key, validity_url=validity_url, date=begins, expires=ends
+    )
+    click.echo(f"{printable(out)}: {format_count(count, 'URL')} signed until {_rfc_3339(ends)}", err=True)
+
+
+def _sign_responses(
+    source: BundleSource, out: str, *, certificate: str, key: str, validity_url: str, date: int, expires: int
+) -> int:
+    """Write `source` to `out` with a signature over its responses; return the number of URLs signed."""
     from headgate.bundle.signing import sign_bundle
 
     with source.opened() as bundle, progress_bar("signing", bundle.raw) as progress:
@@ -272,12 +282,12 @@ def sign(
             certificate=read_secret(certificate),
             key=read_secret(key),
             validity_url=validity_url,
-            date=begins,
-            expires=ends,
+            date=date,
+            expires=expires,
             passphrase=passphrase_of(key),
             progress=progress,
         )
-    click.echo(f"{printable(out)}: {format_count(len(urls), 'URL')} signed until {_rfc_3339(ends)}", err=True)
+    return len(urls)
 
 
 def _refuse_flags(*flags: object) -> None:

@@ -151,16 +151,7 @@ class _ProxyServer(Server):
         self.closing.callback(self._advice.close)
         self._lifecycle = lifecycle
         if settings.admin:
-            from headgate.runtime.asgi_server import start_admin
-
-            self._admin = await start_admin(
-                Address.parse(settings.admin),
-                self.closing,
-                state=self._state,
-                unready=lifecycle.unready,
-                collect=proxy_metrics,
-                to_json=state_to_json,
-            )
+            self._admin = await self._start_admin(Address.parse(settings.admin), lifecycle)
         addresses = self.closing.enter_context(reserve_addresses("--listen", self._address))
         _require_loopback_for_plaintext(settings, addresses)
         self._address = self._address._replace(port=addresses[0].port)
@@ -178,6 +169,19 @@ class _ProxyServer(Server):
         self.closing.push_async_callback(self.backend.close)
         await self.backend.start()
         self._summarizing = asyncio.get_running_loop().create_task(self._log_summaries())
+
+    async def _start_admin(self, address: Address, lifecycle: Lifecycle) -> Sequence[Address]:
+        """Start the admin application; return the addresses that it listens at."""
+        from headgate.runtime.asgi_server import start_admin
+
+        return await start_admin(
+            address,
+            self.closing,
+            state=self._state,
+            unready=lifecycle.unready,
+            collect=proxy_metrics,
+            to_json=state_to_json,
+        )
 
     def _certificate_files(self) -> tuple[str, str] | None:
         """Return the files of the certificate and its key; None in plaintext."""
