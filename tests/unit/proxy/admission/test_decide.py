@@ -19,6 +19,7 @@ from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConne
 from headgate.proxy.refusal import Refusal
 from headgate.token import mint, new_key
 from tests.e2e.http2_client import async_test
+from tests.e2e.tunnels import until
 
 NOW = 1_700_000_000.0
 HERE = ip_address("127.0.0.1")
@@ -302,7 +303,7 @@ def test_concurrent_requests_do_not_exceed_the_slots(world):
     async def at_once():
         world.lookup_gate = asyncio.Event()
         requests = [asyncio.ensure_future(world.decide()) for _ in range(50)]
-        await asyncio.sleep(0.05)
+        await until(lambda: sum(request.done() for request in requests) == 47)
         assert world.slots.taken == 3
         world.lookup_gate.set()
         return await asyncio.gather(*requests)
@@ -444,7 +445,7 @@ async def test_a_cancelled_decision_releases_everything(world):
     world = world()
     world.lookup_gate = asyncio.Event()
     pending_request = asyncio.ensure_future(world.decide())
-    await asyncio.sleep(0.02)
+    await until(lambda: world.calls)
     assert world.taken() == (1, 1)
     pending_request.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -457,8 +458,9 @@ async def test_a_pending_fetch_counts_as_a_tunnel_of_its_client(world):
     world = world(client_tunnels=2, slots=2)
     world.pending = asyncio.get_running_loop().create_future()
     for _ in range(2):
+        world.calls.clear()
         pending_request = asyncio.ensure_future(world.decide())
-        await asyncio.sleep(0.02)
+        await until(lambda: any(call.startswith("ask ") for call in world.calls))
         pending_request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await pending_request
