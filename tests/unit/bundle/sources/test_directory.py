@@ -266,11 +266,11 @@ def test_empty_directory_has_no_exchanges(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        ("example.com/", "not an absolute URL"),
-        ("", "not an absolute URL"),
-        ("/site/", "not an absolute URL"),
-        ("data:text/plain,/", "not an absolute URL"),
-        ("https://", "not an absolute URL"),
+        ("example.com/", "is not absolute; expected"),
+        ("", "is not absolute; expected"),
+        ("/site/", "is not absolute; expected"),
+        ("data:text/plain,/", "is not absolute; expected"),
+        ("https://", "is not absolute; expected"),
         ("https://example.com/site", "as in https://example.com/site/"),
         ("https://example.com/?", "must not have user, query"),
         ("https://example.com/?a=/", "must not have user, query"),
