@@ -74,7 +74,7 @@ def check_base_url(text: str) -> str:
     """Return the base URL in normal form; raises `ConfigurationError` for one without a directory path."""
     url = parse_url(text)
     if url is None or "://" not in url:
-        raise ConfigurationError(f"the base URL {text!r} is not absolute; expected one such as https://example.com/")
+        raise ConfigurationError(f"invalid base URL {text!r}; expected an absolute URL such as https://example.com/")
     if has_credentials(url) or "?" in url or "#" in url:
         raise ConfigurationError(f"the base URL {text!r} must not have user, query or fragment")
     if not url.endswith("/"):

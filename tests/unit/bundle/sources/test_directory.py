@@ -266,11 +266,11 @@ def test_empty_directory_has_no_exchanges(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        ("example.com/", "is not absolute; expected"),
-        ("", "is not absolute; expected"),
-        ("/site/", "is not absolute; expected"),
-        ("data:text/plain,/", "is not absolute; expected"),
-        ("https://", "is not absolute; expected"),
+        ("example.com/", "expected an absolute URL"),
+        ("", "expected an absolute URL"),
+        ("/site/", "expected an absolute URL"),
+        ("data:text/plain,/", "expected an absolute URL"),
+        ("https://", "expected an absolute URL"),
         ("https://example.com/site", "as in https://example.com/site/"),
         ("https://example.com/?", "must not have user, query"),
         ("https://example.com/?a=/", "must not have user, query"),

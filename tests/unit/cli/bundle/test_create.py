@@ -213,7 +213,7 @@ WRONG = [
     (["--dir", "site"], "--dir needs --base-url"),
     (["--har", "x", "--base-url", BASE], "--base-url is for --dir only"),
     (["--dir", "nowhere", "--base-url", BASE], "nowhere"),
-    (["--dir", "site", "--base-url", "example.com"], "'--base-url': the base URL 'example.com' is not absolute"),
+    (["--dir", "site", "--base-url", "example.com"], "'--base-url': invalid base URL 'example.com'"),
     (["--dir", "site", "--base-url", "https://x/p/q"], "must end in a slash, as in https://x/p/q/"),
     (
         ["--dir", "site", "--base-url", BASE, "--compress", "lzma", "--version", "b1", "--manifest-url", BASE],
