@@ -78,7 +78,7 @@ def getaddrinfo(host, port, *, flags=0, **options):
 
 socket.getaddrinfo = getaddrinfo
 import headgate.advice.fetching
-headgate.advice.fetching.TIMEOUT = 0.2
+headgate.advice.fetching.ADVICE_TIMEOUT = 0.2
 from headgate.cli import main
 main()
 """

@@ -191,7 +191,10 @@ class ThrottleFile:
         return max(live, key=lambda bucket: len(bucket.path), default=None)
 
     def _take_in(self, bucket: ThrottleEntry, now: float, last: int, *, with_wider: bool) -> int:
-        """Add to a bucket the counts and holds of its members, which are dropped, and of the wider bucket it is in."""
+        """Add to a bucket the counts and holds of its members, which are dropped, and of the wider bucket it is in.
+
+        A member is also added to the narrower bucket that it is in: its process had already forgotten that bucket.
+        """
         wider = self._bucket(bucket.key, now) if with_wider else None
         if wider is not None:
             bucket.absorb(wider)
@@ -200,6 +203,10 @@ class ThrottleFile:
             if member is not None and path_matches(bucket.path, member.path):
                 if not member.is_expired(now, self._policy):
                     bucket.absorb(member)
+                    narrower = self._bucket(member.key, now)
+                    if narrower is not None and len(narrower.path) > len(bucket.path):
+                        narrower.absorb(member)
+                        last = self._put(narrower.key, narrower, last)
                 last = self._put(member.key, None, last)
         return last
 

@@ -219,6 +219,18 @@ class TestSharing:
         assert one.spend_retry(X)
         assert another.spend_retry(X)
 
+    def test_a_hold_outlives_a_bucket_that_only_one_process_has_forgotten(self, make):
+        one, other = make(), make()
+        fail(one, X, headers={"DDoS-Bucket-With": "/x"})
+        fail(one, X, status=200)  # nothing holds the bucket any more, so it expires after a lifetime
+        synchronize(one, other)
+        just_before, after = NOW + PLAIN.entry_lifetime - 0.5, NOW + PLAIN.entry_lifetime + 2
+        fail(one, X, now=after, headers={"Retry-After": "5"})
+        assert one.synchronize(TIMEOUT)
+        fail(other, X, now=just_before, headers={"DDoS-Bucket-With": "/", "Retry-After": "7"})
+        synchronize(one, other)
+        assert {each.explain(X, now=after).retry_after for each in (one, other)} == {after + 5}
+
     def test_a_user_gesture_is_not_shared(self, make):
         one, other = make(), make()
         fail(one, times=5)
