@@ -34,35 +34,38 @@ _LEAST_DRAW: Final = 2.0**-53
 
 
 class Courtesy:
-    """Holds an agent's requests back as long as their targets and origins ask for; any number of clients share one.
+    """Holds an agent's requests back for as long as their targets and origins ask; any number of clients share one.
 
-    A request that is held waits where its release is within `max_delay` seconds; else it raises `NoContact`, and
-    nothing is sent. `max_delay` is 0 by default, or 5 with `retry`. It also bounds the wait for traffic advice, for
-    which a request waits up to six seconds if `max_delay` is not given, and then raises `NoContact`.
+    A held request waits if its release is at most `max_delay` seconds away. Otherwise it raises `NoContact`, and
+    nothing is sent.
 
-    With an `identity`, each origin is asked for its traffic advice, and obeyed; without one, none is asked. It is a
-    brand name such as `"ExampleBot"`, or a list of names: `["ExampleBot", "*"]` means the same. With
-    `advice_clears_backoff`, the backoff of an origin that has just answered that it wants all traffic ends within ten
-    seconds; its `Retry-After` still holds. That is for origins whose advice comes from the application itself: a static
-    file on a CDN wants all traffic while the application behind it fails. Advice is fetched with the client that sends
-    the request; `tls` is for requests without one, instead of this machine's authorities.
+    * `identity`: the agent's brand name, such as `"ExampleBot"`, or a list of names; `["ExampleBot", "*"]` means the
+      same. With it, each origin is asked for its traffic advice, and the advice is obeyed. Without it, no advice is
+      fetched.
+    * `policy`: how long an agent backs off after failures.
+    * `max_delay`: maximum seconds that a held request waits; default 0, or 5 with `retry`. It also limits the wait for
+      traffic advice. If it is not given, a request waits up to six seconds for advice, and then raises `NoContact`.
+    * `retry`: how often a request is sent again after 429 or a failure status, if its method may be repeated. A retry
+      waits for the release time, and at least for a pause: 0.5 to 1 s (1 to 2 s after 429), doubled for each further
+      retry. If that is more than `max_delay` seconds away, the response is returned instead.
+    * `retry_budget`: retries available for each origin; ten successes add one.
+    * `coalesce`: requests that fail in parallel count as one failure.
+    * `advice_clears_backoff`: if fresh advice of an origin admits all traffic, its backoff ends within ten seconds; its
+      `Retry-After` still holds. Use it where the application itself serves the advice. A static file on a CDN admits
+      all traffic even while the application fails.
+    * `on_hold`, `on_retry`, `on_advice`: hooks. They are called with a `Hold` when a request is held or refused, with a
+      `Retry` before a request is sent again, and with the `Advice` that a fetch resulted in; in any thread or task.
+      Errors of a hook are logged. The logger `headgate.agent` logs holds and retries at INFO.
+    * `throttle`: a throttle with other limits, or one shared between processes. It has its own policy, retry budget and
+      `coalesce`. A plain `Throttle` belongs to one courtesy.
+    * `tls`: the TLS context for fetching advice when no client is at hand. Otherwise the client that sends the request
+      also fetches the advice.
+    * `clock`: returns seconds since 1970. `draw`: returns random numbers in [0, 1).
 
-    With `retry`, a request with a method that may be repeated is sent up to so many times more after 429 or a status
-    that counts as a failure. Each retry waits for its release time, and for a pause of its own: 0.5 to 1 s, or 1 to 2 s
-    after 429, twice as long for each further retry. Where that is more than `max_delay` seconds away, the response is
-    returned instead. With `retry_budget`, an origin is sent so many retries, and one more for ten successes. With
-    `coalesce`, requests that fail in parallel count as one failure.
+    Raises `ConfigurationError` for invalid or contradictory arguments.
 
-    `on_hold` is called with a `Hold` each time that a request is held or refused, `on_retry` with a `Retry` before one
-    is sent again, and `on_advice` with the `Advice` that a fetch resulted in: in any thread or task. What a hook raises
-    is logged. The logger `headgate.agent` says the same: holds and retries at INFO.
-
-    `throttle` is for other bounds than the usual, or to share one between processes; then the policy, the budget and
-    `coalesce` are its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw`
-    numbers from [0, 1). Raises `ConfigurationError` for arguments that are out of range or contradict each other.
-
-    Any number of threads and event loops can use one. After a fork, parent and child go on independently with what was
-    known. Entries of targets and origins that are no longer needed are dropped with later responses and fetches.
+    A courtesy may be used by any number of threads and event loops. After a fork, parent and child continue
+    independently from what was known. Entries that are no longer needed are dropped with later responses and fetches.
     `close`, or a `with` or `async with` block, ends the fetching of advice.
     """
 
