@@ -25,13 +25,13 @@ _MAX_BUFFER_SIZE: Final = 1 << 16
 """Bytes kept that were sent ahead of a decision or response; more stay with the client."""
 _READ_SIZE: Final = 1 << 16
 _LIMITS: Final = RequestLimits(head=1 << 14)
-"""A head has a token, some fields of a browser's, and much room."""
+"""Limits of a CONNECT head, which holds a token and a few header fields of a browser."""
 _MAX_REQUESTS_PER_TURN: Final = 16
 """Requests answered in a row before other connections have their turn: one read may contain thousands."""
 
 
 class Http1State(enum.Enum):
-    """States of a connection; see the module."""
+    """States of an HTTP/1.1 connection; the module's docstring explains them."""
 
     READING = enum.auto()
     DECIDING = enum.auto()

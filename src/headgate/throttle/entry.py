@@ -156,9 +156,8 @@ class ResponseOutcome(enum.Enum):
     NEITHER = enum.auto()
 
 
-FAILURE, SUCCESS, MALFORMED, NEITHER = (
-    ResponseOutcome  # for every response, and as attributes of an Enum they take 0.1 µs each
-)
+# Read for every response: as attributes of an Enum they take 0.1 µs each.
+FAILURE, SUCCESS, MALFORMED, NEITHER = ResponseOutcome
 
 
 class ResponseReceived(msgspec.Struct, frozen=True):
