@@ -1,4 +1,4 @@
-"""An ASGI application served from this process's event loop over HTTP/1.1, and the admin listener, which is one.
+"""An ASGI application served from this process's event loop over HTTP/1.1, such as the admin listener.
 
 uvicorn's protocol class does it. `uvicorn.Server` is not used: it installs signal handlers of its own and ends the
 process when an address is taken. uvicorn has no limit for the time a client takes to send its request, counts
@@ -9,63 +9,15 @@ field takes time quadratic in the length of a run of spaces: 0.7 s for 16 KiB, a
 
 import asyncio
 import re
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from headgate.config import Address
-from headgate.runtime.lifecycle import write_line
-from headgate.runtime.listen import listen_error
-
-if TYPE_CHECKING:
-    from headgate.observe.admin import Collect, ReadState
-
-
-_MAX_CONNECTIONS: Final = 64
-_CONNECTION_TIMEOUT: Final = 10.0
-"""Seconds from the start of a connection to its end."""
-_MAX_REQUEST_SIZE: Final = 16_384
 _MAX_SPACES: Final = 256
 _MANY_SPACES: Final = re.compile(rb"[ \t]{%d}" % _MAX_SPACES)
 _REJECTION: Final = b"HTTP/1.1 %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_State = TypeVar("_State")
-
-
-async def start_admin(
-    address: Address,
-    closing: AsyncExitStack,
-    *,
-    state: "ReadState[_State]",
-    unready: Callable[[], str],
-    collect: "Collect[_State]",
-    to_json: Callable[[_State], object] | None = None,
-) -> list[Address]:
-    """Serve the admin application at `address` until `closing` ends; returns the numeric addresses bound.
-
-    See `admin_application` for the other arguments. Raises `ConfigurationError` when the address is not available.
-    """
-    from headgate.observe.admin import admin_application
-
-    server = AsgiServer(limits=AsgiLimits(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT, _MAX_REQUEST_SIZE))
-    try:
-        await server.bind(*address)
-    except OSError as error:
-        raise listen_error("--admin", address, error) from None
-    closing.push_async_callback(server.close)
-    application = admin_application(
-        state,
-        unready,
-        collect,
-        to_json=to_json,
-        addresses=server.addresses,
-        on_error=lambda error: write_line(f"headgate: internal error in the admin listener: {error!r}"),
-    )
-    await server.start(application)
-    return [Address(*bound) for bound in server.addresses]
 
 
 class AsgiLimits(NamedTuple):

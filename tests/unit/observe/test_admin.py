@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_families
 
-from headgate.config import Address
 from headgate.observe import DomainState, GateState, HeldIdentifier, gate_metrics
 from headgate.observe.admin import Metrics
-from headgate.runtime.asgi_server import start_admin
+from headgate.runtime.admin import start_admin
 
 STATE = GateState((DomainState("default", ("1/s burst 1",), accepted=1, held=(HeldIdentifier(r"\xff", 2.0, 1.0),)),))
 
@@ -26,9 +25,7 @@ def responses(*requests, unready="", host="127.0.0.1", state=state):
 
     async def main():
         async with AsyncExitStack() as closing:
-            bound = await start_admin(
-                Address(host, 0), closing, state=state, unready=lambda: unready, collect=gate_metrics
-            )
+            bound = await start_admin(f"{host}:0", closing, state=state, unready=lambda: unready, collect=gate_metrics)
             received = []
             for request in requests:
                 reader, writer = await asyncio.open_connection("127.0.0.1", bound[0][1])

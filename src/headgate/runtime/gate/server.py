@@ -19,6 +19,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, gate_metrics, merge_states
+from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.gate.build import (
     build_master,
     check_composition,
@@ -76,25 +77,21 @@ class _GateServer(Server):
         self._address = reserved[0]
         self.backend = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
         self.closing.push_async_callback(self.backend.close)
-        if self._tree.gate.admin:
-            await self._start_admin(lifecycle)
+        await self._start_admin(lifecycle)
         await self.backend.start()
 
     async def _start_admin(self, lifecycle: Lifecycle) -> None:
         """Open the admin listener; without one where the default address is in use, as by another gate."""
-        from headgate.runtime.asgi_server import start_admin
-
-        configured = self._tree.gate.admin
-        state, unready = self.backend.state, lifecycle.unready
+        configured, state = self._tree.gate.admin, self.backend.state
         try:
             bound = await start_admin(
-                Address.parse(configured), self.closing, state=state, unready=unready, collect=gate_metrics
+                configured, self.closing, state=state, unready=lifecycle.unready, collect=gate_metrics
             )
         except ConfigurationError:
             if self._options.require_admin or configured != Configuration().gate.admin:
                 raise
         else:
-            self._admin = f"http://{bound[0]}"
+            self._admin = admin_url(bound)
 
     def announce(self) -> None:
         gate = self._tree.gate

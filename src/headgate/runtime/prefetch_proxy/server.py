@@ -22,6 +22,7 @@ from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
 from headgate.proxy.admission.replay_store import create_replay_table
 from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import LogWriter, TrafficSummary
+from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
@@ -150,8 +151,14 @@ class _ProxyServer(Server):
         )
         self.closing.callback(self._advice.close)
         self._lifecycle = lifecycle
-        if settings.admin:
-            self._admin = await self._start_admin(Address.parse(settings.admin), lifecycle)
+        self._admin = await start_admin(
+            settings.admin,
+            self.closing,
+            state=self._state,
+            unready=lifecycle.unready,
+            collect=proxy_metrics,
+            to_json=state_to_json,
+        )
         addresses = self.closing.enter_context(reserve_addresses("--listen", self._address))
         _require_loopback_for_plaintext(settings, addresses)
         self._address = self._address._replace(port=addresses[0].port)
@@ -170,19 +177,6 @@ class _ProxyServer(Server):
         await self.backend.start()
         self._summarizing = asyncio.get_running_loop().create_task(self._log_summaries())
 
-    async def _start_admin(self, address: Address, lifecycle: Lifecycle) -> Sequence[Address]:
-        """Start the admin application; return the addresses that it listens at."""
-        from headgate.runtime.asgi_server import start_admin
-
-        return await start_admin(
-            address,
-            self.closing,
-            state=self._state,
-            unready=lifecycle.unready,
-            collect=proxy_metrics,
-            to_json=state_to_json,
-        )
-
     def _certificate_files(self) -> tuple[str, str] | None:
         """Return the files of the certificate and its key; None in plaintext."""
         settings = self._settings
@@ -192,10 +186,9 @@ class _ProxyServer(Server):
 
     def announce(self) -> None:
         settings = self._settings
-        admin = f"http://{self._admin[0]}" if self._admin else "none"
         if settings.self_signed:
             self.log(f"headgate: {_SELF_SIGNED}")
-        self.log(f"headgate: brand {_word(settings.brand)} workers {settings.workers} admin {admin}")
+        self.log(f"headgate: brand {_word(settings.brand)} workers {settings.workers} admin {admin_url(self._admin)}")
         # Scripts take the address from this line, so it has nothing else.
         self.log(f"ready {'http' if settings.plaintext else 'https'}://{self._address}")
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from headgate.errors import ConfigurationError
 from headgate.observe import DomainState, GateState
-from headgate.runtime import asgi_server
 from headgate.runtime.gate import server as module
 from headgate.runtime.gate.server import GateOptions, GateWorkers
 from tests.unit.runtime import serving
@@ -41,7 +40,7 @@ def _admin_address_in_use(monkeypatch):
     async def refuse(*_arguments, **_keywords):
         raise ConfigurationError("127.0.0.1:8090 is taken")
 
-    monkeypatch.setattr(asgi_server, "start_admin", refuse)
+    monkeypatch.setattr(module, "start_admin", refuse)
 
 
 def test_ready_line_is_last_and_has_the_address_only():
