@@ -19,7 +19,9 @@ from prometheus_client.core import Metric
 from headgate.cli.program import program
 from headgate.config import Configuration
 from headgate.config.file import field_docs
+from headgate.observe import master_state as master
 from headgate.observe import state as gate
+from headgate.observe.master_state import MasterDomainState, MasterState
 from headgate.observe.state import DomainState, GateState
 from headgate.proxy.counters import Counts
 from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
@@ -126,14 +128,17 @@ def _toml(value: Any) -> str:
 
 
 def metrics() -> str:
-    """Return a table of the metrics of a gate and of a prefetch proxy."""
-    state = GateState(domains=(DomainState("default"),), counters=dict.fromkeys(gate._HELP, 0))  # noqa: SLF001  # our own
+    """Return a table of the metrics of each server that has them."""
+    gate_state = GateState((DomainState("default"),), counters=dict.fromkeys(gate._HELP, 0))  # noqa: SLF001  # our own
+    counters = dict.fromkeys(master._HELP, 0)  # noqa: SLF001  # our own
+    master_state = MasterState((MasterDomainState("default"),), counters=counters)
     parts = [
         "# Metrics\n",
         _NOTE,
         "Served at `/metrics` of the admin address, in the OpenMetrics or Prometheus format.\n",
     ]
-    parts += ["## headgate serve\n", _metric_table(gate.gate_metrics(state))]
+    parts += ["## headgate serve\n", _metric_table(gate.gate_metrics(gate_state))]
+    parts += ["## headgate master\n", _metric_table(master.master_metrics(master_state))]
     parts += ["## headgate proxy\n", _metric_table(proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
     return "\n".join(parts)
 

@@ -72,6 +72,21 @@ def test_json_counts_every_second(tmp_path, join):
         assert line["domains"]["other"]["accepted"] == 0
 
 
+def test_admin_listener(tmp_path, join):
+    words = ["master", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--domain", "default=1/min burst 1"]
+    with programs.headgate(tmp_path, *words) as master:
+        accounting, control = join(master)
+        accounting.send_multipart(accepted())
+        assert control.recv_multipart()[1] == b"DELAY_UNTIL"
+        assert master.admin("/livez") == "alive\n"
+        assert master.admin("/readyz") == "ready\n"
+        assert "headgate_bus_accounted_total 1.0" in master.admin("/metrics").splitlines()
+        state = master.state()
+        assert master.totals() == (1, 0, 0)
+        assert state["domains"][0]["holds"] == 1
+        assert state["identifiers"] == 1
+
+
 def test_sighup_reloads_rules_on_the_same_sockets(tmp_path, join):
     file = tmp_path / "master.toml"
     text = '[master]\nlisten = "127.0.0.1:0"\n[[domain]]\nname = "default"\nrules = ["1/min burst {}"]\n'

@@ -1,17 +1,20 @@
 """`headgate master`: a master for gatekeepers elsewhere."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.config import CONFIG, config_option, configuration
+from headgate.cli.config import CONFIG, check_flags, config_option, config_options, configuration, given
 from headgate.cli.params import Parsed
-from headgate.config import Bus, DomainSection, check
+from headgate.config import Bus, DomainSection
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.config import Configuration
+
+_BUS_KEYS = ("listen", "admin")
+"""The keys of [master] that have a flag."""
 
 
 def _parse_domain(text: str) -> tuple[str, tuple[str, ...]]:
@@ -34,7 +37,8 @@ class MasterOptions:
     """The options of the command line; they override the file each time that it is read."""
 
     file: str | None = None
-    listen: str | None = None
+    bus: dict[str, Any] = field(default_factory=dict)
+    """Keys of [master]."""
     domains: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Names of domains with their rules; they are added to those of the file, or replace the rules of one."""
     algorithm: str | None = None
@@ -54,9 +58,8 @@ class MasterOptions:
             sections[domain] = replace(known, rules=rules)
         if self.algorithm is not None:
             sections = {key: replace(section, algorithm=self.algorithm) for key, section in sections.items()}
-        bus = tree.master if self.listen is None else replace(tree.master, listen=self.listen)
-        tree = replace(tree, domain=tuple(sections.values()), master=bus)
-        check(tree)
+        tree = replace(tree, domain=tuple(sections.values()), master=replace(tree.master, **self.bus))
+        check_flags(tree, name, Bus)
         if not tree.domain:
             raise ConfigurationError(
                 "no domain: add --domain 'default=10/s burst 20', or a [[domain]] to the configuration file"
@@ -66,7 +69,7 @@ class MasterOptions:
 
 @click.command()
 @CONFIG
-@config_option(Bus, "listen")
+@config_options(Bus, _BUS_KEYS)
 @click.option(
     "--domain",
     "domains",
@@ -80,10 +83,10 @@ class MasterOptions:
 def master(
     *,
     file: str | None,
-    listen: str | None,
     domains: tuple[tuple[str, tuple[str, ...]], ...],
     algorithm: str | None,
     as_json: bool,
+    **bus: Any,
 ) -> None:
     """Run a master: it counts the requests that gatekeepers report, and publishes which clients to hold.
 
@@ -94,7 +97,7 @@ def master(
     headgate master --domain 'default=10/s burst 20'
     headgate master --listen 10.0.0.5:10004 --domain 'api=10/s;1000/h burst 50' --domain 'search=1/s' --json
     """
-    from headgate.runtime.master import run_master
+    from headgate.runtime.master.server import run_master
 
-    options = MasterOptions(file, listen, domains, algorithm)
+    options = MasterOptions(file, given(bus), domains, algorithm)
     click.get_current_context().exit(run_master(options.read, as_json=as_json))

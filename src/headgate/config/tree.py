@@ -197,6 +197,8 @@ class Bus(ConfigSection, frozen=True):
     """Address for accounting messages; control messages are published on the next port."""
     max_identifiers: Annotated[int, Meta(ge=16, le=2**53)] = 1_000_000
     """Maximum identifiers stored over all domains; also applies to an embedded master."""
+    admin: ListenOrNone = ""
+    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
 
 
 class Proxy(ConfigSection, frozen=True):

@@ -99,6 +99,11 @@ class Master:
         """The number of histories."""
         return self._tables.size
 
+    def identifiers(self, domain: str) -> int:
+        """Return the number of histories of a known domain."""
+        histories = self._states[domain].histories
+        return 0 if histories is None else histories.size
+
     @property
     def evicted(self) -> int:
         """Histories dropped before they expired, to make room."""

@@ -6,7 +6,7 @@ chooses those, and their number is unbounded.
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 
 import msgspec
@@ -15,9 +15,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 _MOST_HELD = 10
 _DIGITS = 16
 _OUTCOMES = ("accepted", "delayed", "rejected")
-_HELP = {
+MASTER_HELP = {
     "accounting_ahead": "Accounting from gatekeepers whose clock is more than a second ahead of the master's.",
     "clock_steps": "Times the clock of this machine was set back by more than two seconds.",
+    "histories_evicted": "Histories evicted from the master's full table.",
+    "shadowed": "Release times computed for domains in shadow mode, and not published.",
+}
+"""Descriptions of the counters of a master, which a gate has, too, if its master is embedded."""
+_HELP = {
+    **MASTER_HELP,
     "gateway_crowded": "Connections answered 503: connection limit reached.",
     "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
     "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
@@ -26,7 +32,6 @@ _HELP = {
     "gateway_slow": "Requests answered 504: origin timeout.",
     "gateway_truncated": "Responses of the origin that ended before they were complete.",
     "gateway_unreachable": "Requests answered 502: origin unreachable.",
-    "histories_evicted": "Histories evicted from the master's full table.",
     "holds_evicted": "Holds evicted from the gatekeeper's full table.",
     "holds_shortened": "Holds longer than the rules allow, shortened: the clock may be behind the master's.",
     "link_batches": "Batches of accounting sent to a master.",
@@ -36,7 +41,6 @@ _HELP = {
     "link_sent": "Accounting sent to a master.",
     "link_too_long": "Accounting dropped: identifier over 255 bytes.",
     "link_unheard": "Accounting dropped: no master was connected.",
-    "shadowed": "Release times computed for domains in shadow mode, and not published.",
 }
 
 
@@ -64,6 +68,11 @@ class DomainState(msgspec.Struct, frozen=True):
     rejected: int = 0
     held: tuple[HeldIdentifier, ...] = ()
     """The identifiers that are held longest, at most 10."""
+
+    @property
+    def label(self) -> str:
+        """The name as the value of a label; bytes that are not UTF-8 are replaced."""
+        return self.name.encode("utf-8", "replace").decode()
 
 
 class GateState(msgspec.Struct, frozen=True):
@@ -137,17 +146,23 @@ def _release(held: HeldIdentifier) -> float:
 
 def gate_metrics(state: GateState) -> Iterator[Metric]:
     """Make the metrics of a gate."""
-    requests = CounterMetricFamily("headgate_requests", "Requests by domain and outcome.", labels=["domain", "outcome"])
-    for domain in state.domains:
-        for outcome in _OUTCOMES:
-            requests.add_metric([_valid_text(domain.name), outcome], getattr(domain, outcome))
-    yield requests
+    yield domain_totals("headgate_requests", "Requests by domain and outcome.", state.domains)
     yield GaugeMetricFamily("headgate_delayed_requests", "Requests that are delayed now.", state.delayed_now)
     yield GaugeMetricFamily("headgate_connections", "Open connections of clients.", state.connections)
     yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
-    for name, count in sorted(state.counters.items()):
-        yield CounterMetricFamily(f"headgate_{name}", _HELP.get(name, name.replace("_", " ")), count)
+    yield from counter_metrics(state.counters, _HELP)
 
 
-def _valid_text(name: str) -> str:
-    return name.encode("utf-8", "replace").decode()
+def domain_totals(name: str, description: str, domains: Iterable[DomainState]) -> CounterMetricFamily:
+    """Return a metric with the totals of domains by outcome."""
+    requests = CounterMetricFamily(name, description, labels=["domain", "outcome"])
+    for domain in domains:
+        for outcome in _OUTCOMES:
+            requests.add_metric([domain.label, outcome], getattr(domain, outcome))
+    return requests
+
+
+def counter_metrics(counters: Mapping[str, int], descriptions: Mapping[str, str]) -> Iterator[Metric]:
+    """Make a metric of each counter, in the order of their names."""
+    for name, count in sorted(counters.items()):
+        yield CounterMetricFamily(f"headgate_{name}", descriptions.get(name, name.replace("_", " ")), count)

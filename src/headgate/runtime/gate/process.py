@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from headgate.config import Address, Configuration
-from headgate.limit import Domain, Gatekeeper, Master
+from headgate.limit import Domain, Gatekeeper
 from headgate.link import GatekeeperLink
-from headgate.observe import DomainState, GateState, HeldIdentifier
+from headgate.observe import DomainState, GateState, HeldIdentifier, master_counters
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
 from headgate.runtime.gate.build import (
@@ -220,15 +220,6 @@ class GateProcess(Backend):
         if link is not None:
             link.attach(gatekeeper)
         return gatekeeper
-
-
-def master_counters(master: Master) -> dict[str, int]:
-    """Return the counters of a master in this process, by the names of their metrics."""
-    return {
-        "histories_evicted": master.evicted,
-        "shadowed": master.shadowed,
-        "accounting_ahead": master.ahead,
-    }
 
 
 def _log(message: str) -> None:

@@ -18,7 +18,7 @@ from headgate.config import Address, Configuration, log_warnings
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
-from headgate.observe import GateState, gate_metrics, merge_states
+from headgate.observe import GateState, gate_metrics, master_counters, merge_states
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.gate.build import (
     build_master,
@@ -28,7 +28,7 @@ from headgate.runtime.gate.build import (
     require_gate,
     restart_keys,
 )
-from headgate.runtime.gate.process import GateConfiguration, GateProcess, master_counters
+from headgate.runtime.gate.process import GateConfiguration, GateProcess
 from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses

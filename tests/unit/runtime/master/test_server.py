@@ -1,16 +1,19 @@
 import asyncio
 import json
 import os
+import re
 import socket
 import sys
+import time
 
 import pytest
 
 from headgate.config import parse
 from headgate.errors import LinkError
-from headgate.limit import Accounting
+from headgate.limit import Accounting, Master
 from headgate.release import Status
-from headgate.runtime import master as module
+from headgate.runtime.master import report as report_module
+from headgate.runtime.master.server import MasterServer
 from tests.unit.runtime import serving
 from tests.unit.runtime.serving import reload
 
@@ -28,7 +31,7 @@ def reading(*texts, file="headgate.toml"):
 
 
 def run(read, steps=None, *, as_json=False):
-    return serving.run(lambda: module._MasterServer(read, as_json=as_json), steps)
+    return serving.run(lambda: MasterServer(read, as_json=as_json), steps)
 
 
 def master_of(lifecycle):
@@ -87,7 +90,7 @@ def test_port_in_use_stops_the_start():
 def test_counts_are_the_sums_of_all_domains():
     async def steps(lifecycle):
         account(master_of(lifecycle))
-        counts = module.read_counts(lifecycle._server._link, NOW + 0.0004)
+        counts = report_module.read_counts(lifecycle._server._link, NOW + 0.0004)
         assert (counts["time"], counts["accepted"], counts["identifiers"]) == (NOW, 1, 1)
         assert counts["domains"] == {"api": {"accepted": 1, "delayed": 0, "rejected": 0}}
         assert counts["controls"] == 0
@@ -96,7 +99,7 @@ def test_counts_are_the_sums_of_all_domains():
 
 
 def test_json_lines_are_written_as_long_as_they_are_read(monkeypatch):
-    monkeypatch.setattr(module, "_REPORT_INTERVAL", 0)
+    monkeypatch.setattr(report_module, "_REPORT_INTERVAL", 0)
     reader, writer = os.pipe()
     with os.fdopen(reader) as lines, os.fdopen(writer, "w") as output:
         monkeypatch.setattr(sys, "stdout", output)
@@ -113,3 +116,44 @@ def test_json_lines_are_written_as_long_as_they_are_read(monkeypatch):
         monkeypatch.undo()
         with pytest.raises(BrokenPipeError):
             output.close()
+
+
+def state_of(lifecycle, *, whole):
+    return lifecycle._server._state(whole=whole)
+
+
+class TestState:
+    def test_totals_identifiers_and_counters_need_no_look_at_the_histories(self, monkeypatch):
+        async def steps(lifecycle):
+            account(master_of(lifecycle))
+            monkeypatch.setattr(Master, "hold_batches", None)
+            state = await state_of(lifecycle, whole=False)
+            (domain,) = state.domains
+            assert (domain.name, domain.rules, domain.accepted, domain.identifiers) == ("api", ("1/h burst 1",), 1, 1)
+            assert (domain.holds, domain.held) == (0, ())
+            assert (state.identifiers, state.counters["bus_controls"], state.counters["accounting_unknown"]) == (
+                1,
+                0,
+                0,
+            )
+
+        run(reading(text()), steps)
+
+    def test_holds_are_counted_and_secret_identifiers_are_digests(self):
+        async def steps(lifecycle):
+            now = time.time()
+            for identifier in (b"192.0.2.1", b"key"):
+                accounting = Accounting("api", Status.ACCEPTED, identifier, now, now)
+                assert master_of(lifecycle).account(accounting, now=now)
+            (domain,) = (await state_of(lifecycle, whole=True)).domains
+            assert domain.holds == 2
+            assert {one.identifier for one in domain.held} == {"192.0.2.1", "sha256:2c70e12b7a0646f9"}
+            assert all(3_590 < one.seconds <= 3_600 for one in domain.held)
+
+        run(reading(text()), steps)
+
+
+def test_admin_url_is_in_the_line_before_ready():
+    configured = text().replace("[master]\n", '[master]\nadmin = "127.0.0.1:0"\n')
+    line, _ = run(reading(configured))
+    assert re.search(r" admin http://127\.0\.0\.1:[1-9]\d*$", line)

@@ -1,0 +1,69 @@
+"""The state of a master: read by its process, written as JSON or as metrics.
+
+As in the state of a gate, totals only grow, and no label of a metric names an identifier.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from headgate.limit import Master
+from headgate.observe.state import MASTER_HELP, DomainState, counter_metrics, domain_totals
+
+_HELP = {
+    **MASTER_HELP,
+    "accounting_unknown": "Accounting dropped: unknown domain.",
+    "bus_accounted": "Accounting messages and records read, including those for unknown domains.",
+    "bus_bad_batch": "Batches dropped: malformed.",
+    "bus_bad_record": "Records of batches dropped: malformed.",
+    "bus_bad_timestamp": "Accounting dropped: invalid timestamp.",
+    "bus_batches": "Batches of accounting read.",
+    "bus_controls": "Control messages published.",
+    "bus_excess_frames": "Frames ignored: more than an accounting message has.",
+    "bus_resent": "Control messages published again for a new subscription.",
+    "bus_subscriptions": "Subscriptions of gatekeepers received.",
+    "bus_too_long": "Accounting dropped: identifier over 255 bytes.",
+    "bus_too_short": "Accounting dropped: fewer than five frames.",
+    "bus_unknown_status": "Accounting dropped: unknown status.",
+}
+
+
+class MasterDomainState(DomainState, frozen=True):
+    """One domain of a master."""
+
+    identifiers: int = 0
+    """Identifiers stored."""
+    holds: int = 0
+    """Holds in force."""
+
+
+class MasterState(msgspec.Struct, frozen=True):
+    """One master."""
+
+    domains: tuple[MasterDomainState, ...] = ()
+    started: float = 0.0
+    """Time of the start, seconds since 1970."""
+    identifiers: int = 0
+    """Identifiers stored, over all domains."""
+    counters: dict[str, int] = {}
+    """Further totals by the name of their metric."""
+
+
+def master_counters(master: Master) -> dict[str, int]:
+    """Return the counters of a master of this process, or within a gate, by the names of their metrics."""
+    return {
+        "accounting_ahead": master.ahead,
+        "histories_evicted": master.evicted,
+        "shadowed": master.shadowed,
+    }
+
+
+def master_metrics(state: MasterState) -> Iterator[Metric]:
+    """Make the metrics of a master."""
+    yield domain_totals("headgate_master_requests", "Requests in accounting, by domain and outcome.", state.domains)
+    stored = GaugeMetricFamily("headgate_master_identifiers", "Identifiers stored, by domain.", labels=["domain"])
+    for domain in state.domains:
+        stored.add_metric([domain.label], domain.identifiers)
+    yield stored
+    yield from counter_metrics(state.counters, _HELP)

@@ -1,0 +1,1 @@
+"""`headgate master` as a server process: its life-cycle, its state and its reports."""

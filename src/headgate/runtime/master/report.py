@@ -1,0 +1,43 @@
+"""The lines of `headgate master --json`: counts, one line per second."""
+
+import asyncio
+import select
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from headgate.link import MasterLink
+
+_REPORT_INTERVAL: Final = 1.0
+
+
+def read_counts(link: MasterLink, now: float) -> dict[str, object]:
+    """Return what a line of `--json` shows: totals since the start, by domain and of the bus."""
+    totals = link.master.totals
+    return {
+        "time": round(now, 3),
+        "accepted": sum(one.accepted for one in totals.values()),
+        "delayed": sum(one.delayed for one in totals.values()),
+        "rejected": sum(one.rejected for one in totals.values()),
+        "unknown": link.master.unknown,
+        "ahead": link.master.ahead,
+        "clock_steps": link.master.clock.steps,
+        "identifiers": len(link.master),
+        "domains": {name: msgspec.structs.asdict(one) for name, one in totals.items()},
+        **msgspec.structs.asdict(link.counters),
+    }
+
+
+async def report(link: MasterLink, fail: Callable[[BaseException], None]) -> None:
+    """Write a line every second. A reader that does not read misses lines; one that is gone ends the master."""
+    try:
+        while True:
+            await asyncio.sleep(_REPORT_INTERVAL)
+            if select.select([], [sys.stdout], [], 0)[1]:
+                sys.stdout.write(msgspec.json.encode(read_counts(link, time.time())).decode() + "\n")
+                sys.stdout.flush()
+    except Exception as error:
+        fail(error)

@@ -1,0 +1,86 @@
+"""A master for gatekeepers in other processes or on other machines."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from headgate.config import Configuration, log_warnings
+from headgate.limit import Master
+from headgate.link import MasterLink
+from headgate.observe import MasterState, master_metrics
+from headgate.runtime.admin import admin_url, start_admin
+from headgate.runtime.lifecycle import Lifecycle, Server, run_server
+from headgate.runtime.master.report import report
+from headgate.runtime.master.state import read_state
+
+ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
+"""Reads the configuration; also returns the name of its file, if there is one."""
+
+_RELOADED_KEYS: Final = frozenset({"max_identifiers"})
+"""Keys of [master] that a reload applies; a change of another one needs a restart."""
+
+
+def run_master(read: ReadConfiguration, *, as_json: bool) -> int:
+    """Run a master until a signal stops it, with a line of counts each second if `as_json`; returns the exit code."""
+    return run_server(MasterServer(read, as_json=as_json))
+
+
+class MasterServer(Server):
+    """A master in its life-cycle. It has nothing to drain: gatekeepers reconnect by themselves."""
+
+    def __init__(self, read: ReadConfiguration, *, as_json: bool) -> None:
+        super().__init__()
+        self._read = read
+        self._as_json = as_json
+        self._tree, _ = read()
+        self._admin = "none"
+        self._started = time.time()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, lifecycle: Lifecycle) -> None:
+        settings, loop = self._tree.master, asyncio.get_running_loop()
+        link = self._link = MasterLink(_new_master(self._tree), f"tcp://{settings.listen}")
+        self.closing.callback(link.close)
+        bound = await start_admin(
+            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=master_metrics
+        )
+        self._admin = admin_url(bound)
+        link.start(loop)
+        if self._as_json:
+            self._tasks.append(loop.create_task(report(link, lifecycle.fail)))
+
+    def announce(self) -> None:
+        log_warnings(self._tree, self.log)
+        accounting, control = self._link.endpoints
+        self.log(f"headgate: domains {len(self._link.master.domains)} control {control} admin {self._admin}")
+        # Scripts read the address from this line, so it contains nothing else.
+        self.log(f"ready {accounting}")
+
+    async def reload(self) -> None:
+        tree, file = self._read()
+        if file is None:
+            self.log("headgate: nothing to reload: started without a configuration file")
+            return
+        master = _new_master(tree)
+        master.adopt(self._link.master)
+        self._link.set_master(master)
+        log_warnings(tree, self.log)
+        old, new = self._tree.master, tree.master
+        keys = [key for key in new.__struct_fields__ if getattr(new, key) != getattr(old, key)]
+        restart = [f"master.{key}" for key in keys if key not in _RELOADED_KEYS]
+        rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
+        self.log(f"headgate: {file} read again{rest}")
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().close()
+
+    async def _state(self, *, whole: bool) -> MasterState:
+        return await read_state(self._link, started=self._started, whole=whole)
+
+
+def _new_master(tree: Configuration) -> Master:
+    return Master((section.domain() for section in tree.domain), max_identifiers=tree.master.max_identifiers)
