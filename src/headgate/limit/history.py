@@ -36,10 +36,20 @@ _MICROSECOND = 0.001
 """In milliseconds, as `Smockron` counts."""
 
 
+def rounded_milliseconds(instant: float) -> float:
+    """Return `instant` in milliseconds, rounded to whole microseconds, as `Smockron` counts."""
+    return round(instant * 1_000, 3)
+
+
 class Algorithm(Protocol):
     """Computes release times from a history."""
 
     def __init__(self, rules: Sequence[Rule]) -> None: ...
+
+    @property
+    def parameters(self) -> tuple[tuple[float, ...], ...]:
+        """The numbers computed from each rule; with the name of the algorithm they define it completely."""
+        ...
 
     def record(self, history: "array[float]", timestamp: float, now: float) -> float:
         """Record a request at `timestamp`; return the next release time, `ASAP` if the next request is not held."""
@@ -57,7 +67,7 @@ class Log:
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = tuple((rule.burst, rule.window, rule.interval) for rule in rules)
+        self.parameters = tuple((rule.burst, rule.window, rule.interval) for rule in rules)
         self._full = max(rule.burst for rule in rules) + 1
         self._least = min(rule.burst for rule in rules)
         self._window = max(rule.window for rule in rules)
@@ -70,6 +80,7 @@ class Log:
             last = timestamp
         else:
             insort(history, timestamp, lo=1)
+            last = history[-1]  # `last` was the published release if there was no timestamp
         # "the policy can be enforced with a history of no more than `burst` timestamps"
         size = len(history)
         if size > self._full:
@@ -77,7 +88,7 @@ class Log:
         release = ASAP
         if size <= self._least:  # below every burst, as most histories are
             return release
-        for burst, window, interval in self._rules:
+        for burst, window, interval in self.parameters:
             # A timestamp counts while it is > now - burst/rate. The second sum rounds down, so that floating-point
             # error never extends a hold.
             if size > burst and history[-burst] > now - window and advance(history[-burst], window) > now:
@@ -97,14 +108,14 @@ class Gcra:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         # The tolerance is (burst - 1)/rate, negated and rounded down as all sums here.
-        self._rules = tuple((rule.interval, round_down(rule.exact_interval * (1 - rule.burst))) for rule in rules)
+        self.parameters = tuple((rule.interval, round_down(rule.exact_interval * (1 - rule.burst))) for rule in rules)
 
     def record(self, history: "array[float]", timestamp: float, now: float) -> float:
         """Set the theoretical arrival time of each rule to one interval after the later of itself and `timestamp`."""
         if len(history) == 1:
-            history.extend(ASAP for _ in self._rules)
+            history.extend(ASAP for _ in self.parameters)
         release = ASAP
-        for at, (interval, tolerance) in enumerate(self._rules, start=1):
+        for at, (interval, tolerance) in enumerate(self.parameters, start=1):
             arrival = advance(max(history[at], timestamp), interval)
             history[at] = arrival
             release = max(release, advance(arrival, tolerance))
@@ -125,7 +136,7 @@ class Smockron:
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = tuple(self._in_milliseconds(rule) for rule in rules)
+        self.parameters = tuple(self._in_milliseconds(rule) for rule in rules)
 
     @staticmethod
     def _in_milliseconds(rule: Rule) -> tuple[float, float, float, int]:
@@ -136,13 +147,13 @@ class Smockron:
     def record(self, history: "array[float]", timestamp: float, now: float) -> float:
         """Advance the next instant of each rule, or start it one window before max(timestamp, now)."""
         if len(history) == 1:
-            history.extend(ASAP for _ in range(3 * len(self._rules)))
-        clock = round(now * 1_000, 3)
-        arrived = max(round(timestamp * 1_000, 3), clock)
+            history.extend(ASAP for _ in range(3 * len(self.parameters)))
+        clock = rounded_milliseconds(now)
+        arrived = max(rounded_milliseconds(timestamp), clock)
         # The rounding error of a timestamp: it was rounded down as a sum, and then to microseconds.
         slack = max(_MICROSECOND, 4 * math.ulp(clock))
         release = ASAP
-        for index, (interval, above, window, burst) in enumerate(self._rules):
+        for index, (interval, above, window, burst) in enumerate(self.parameters):
             at = 1 + 3 * index
             start, steps, expiry = history[at : at + 3]
             # The database drops a value after its expiry, not at it, and its clock has no microseconds.
@@ -158,7 +169,7 @@ class Smockron:
     def expiry(self, history: "array[float]") -> float:
         """Return when the original's database would have dropped every value, and the published hold has ended."""
         # After the expiry, not at it, and `record` compares with some slack: two microseconds more cover both.
-        return max(history[PUBLISHED], (max(history[3::3]) + 2 * _MICROSECOND) / 1_000)
+        return max(history[PUBLISHED], (max(history[3::3], default=ASAP) + 2 * _MICROSECOND) / 1_000)
 
 
 ALGORITHMS: dict[AlgorithmName, type[Algorithm]] = {"log": Log, "gcra": Gcra, "smockron": Smockron}

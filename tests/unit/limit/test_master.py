@@ -2,6 +2,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
+from headgate.limit.history import ALGORITHMS
 from headgate.release import Status
 
 ONE = (Rule.parse("1/s burst 1"),)
@@ -47,6 +48,53 @@ def test_published_release_is_not_a_timestamp():
     master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 3")))])
     releases = [master.account(accepted(b"alice", moment), moment).release for moment in (0.0, 10.0, 20.0)]
     assert releases == [1.0, 11.0, 80.0]
+
+
+def test_learned_hold_is_published_once_and_if_it_is_later_than_the_last():
+    master = Master([Domain("api", ONE)])
+    assert master.account(accepted(b"alice", 100.0), 100.0).release == 101.0
+    assert master.learn(DelayUntil("api", b"alice", 101.0), 100.0) is None
+    later = DelayUntil("api", b"alice", 103.0)
+    assert master.learn(later, 100.0) == later
+    assert master.learn(later, 100.0) is None
+    assert list(master.holds("api", now=100.0)) == [later]
+
+
+def test_learned_hold_of_an_unknown_identifier_is_kept_until_it_ends():
+    master = Master([Domain("api", ONE)])
+    assert master.learn(DelayUntil("api", b"alice", 100.0), 100.0) is None
+    assert len(master) == 0
+    assert master.learn(DelayUntil("api", b"alice", 109.0), 100.0).release == 109.0
+    assert len(master) == 1
+    assert master.forget(now=108.0) == 0
+    assert master.forget(now=111.0) == 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("rules", [ONE, (Rule.parse("1/s burst 2"), Rule.parse("1/min burst 3"))])
+def test_learned_hold_is_not_a_timestamp(algorithm, rules):
+    domain = Domain("api", rules, algorithm)
+    master, other = Master([domain]), Master([domain])
+    master.learn(DelayUntil("api", b"alice", 150.0), 100.0)
+    for moment in (100.0, 101.0, 151.0, 152.0, 153.0):
+        control, expected = (one.account(accepted(b"alice", moment), moment) for one in (master, other))
+        if expected is not None and expected.release > 150.0:
+            assert control == expected
+
+
+@pytest.mark.parametrize("mode", ["shadow", "off"])
+def test_learned_hold_of_a_domain_that_is_not_enforced_is_not_published(mode):
+    master = Master([Domain("api", ONE, mode=mode), Domain("free")])
+    assert master.learn(DelayUntil("api", b"alice", 109.0), 100.0) is None
+    assert master.learn(DelayUntil("free", b"alice", 109.0), 100.0) is None
+    assert master.learn(DelayUntil("other", b"alice", 109.0), 100.0) is None
+
+
+def test_learned_hold_follows_a_clock_that_was_set_back():
+    master = Master([Domain("api", ONE)])
+    master.account(accepted(b"bob", 5_000.0), 5_000.0)
+    assert master.learn(DelayUntil("api", b"alice", 1_010.0), 1_000.0).release == 1_010.0
+    assert DelayUntil("api", b"alice", 1_010.0) in list(master.holds("api", now=1_000.0))
 
 
 def test_verdicts_are_counted():
