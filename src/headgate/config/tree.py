@@ -110,6 +110,10 @@ class Gate(ConfigSection, frozen=True):
     master: Annotated[str, Format("MASTER")] = "embedded"
     """Where rules are applied: embedded, or tcp://HOST:PORT, the accounting address of a master. Its control address is
     the next port."""
+    max_hold: Annotated[float, Meta(ge=0.001, le=2_678_400), Format("SECONDS")] = 3_600.0
+    """Maximum seconds for which a control message of a master elsewhere holds an identifier; a longer hold is shortened
+    and counted. If all rules are known here and no domain uses gcra or smockron, the maximum follows from the rules.
+    Increase it if 1/rate of a rule of that master is longer."""
     accounting: Accounting = "auto"
     """Format of messages to a master elsewhere: batch between headgates, frames as the document specifies, auto
     to use batch if the master supports it."""

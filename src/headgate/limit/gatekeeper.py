@@ -77,7 +77,8 @@ class Gatekeeper:
     rejected. `spacing` has, for domains whose rules are known, the seconds between two delayed requests of an
     identifier, so that they are not all released at one instant. At most `max_holds` holds are stored. A new one
     replaces one that has ended or, if none has, the one that ends next (counted in `evicted`). A hold of more than
-    `max_hold` seconds is shortened when a request meets it (counted in `shortened`): this clock is behind the master's.
+    `max_hold` seconds is shortened (counted in `shortened`): its control is forged, or this clock is behind the
+    master's.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class Gatekeeper:
         if self._account is not None:
             control = self._account(accounting, now)
             if control is not None:
-                self.obey(control)
+                self.obey(control, now=now)
         return accounting
 
     def _judge_held(self, domain: str, identifier: bytes, release: float, now: float) -> tuple[Status, float]:
@@ -187,10 +188,10 @@ class Gatekeeper:
 
         A delayed request takes a slot, and extends the hold by one interval.
         """
-        if self._max_hold < release - now < NEVER:
-            release = now + self._max_hold
+        permitted = self._shorten(release, now)
+        if permitted < release:
+            release = permitted
             self._holds[domain].put(identifier, release)
-            self.shortened += 1
         slots = self._slots
         slots.free(now)
         # "Delayed requests consume resources, and a gatekeeper may choose to reject further requests if these
@@ -210,9 +211,18 @@ class Gatekeeper:
         if accounting.status is _DELAYED:
             self._slots.cancel(accounting.release + self.clock.behind)
 
-    def obey(self, control: DelayUntil) -> None:
-        """Hold an identifier until a release time, unless it is held for longer already."""
-        self._hold(control.domain, control.identifier, control.release + self.clock.behind)
+    def obey(self, control: DelayUntil, *, now: float | None = None) -> None:
+        """Hold an identifier until a release time, unless it is held for longer already.
+
+        With `now`, when the control was received, an overlong hold is shortened at once; without, when a request meets
+        it. Until then it keeps its place in a full table, from which holds that end earlier are dropped.
+        """
+        if now is None:
+            release = control.release + self.clock.behind
+        else:
+            instant = self.clock.read(now)
+            release = self._shorten(control.release + self.clock.behind, instant)
+        self._hold(control.domain, control.identifier, release)
 
     def adopt(self, other: "Gatekeeper", domains: Iterable[str]) -> None:
         """Take over the totals of another gatekeeper, the state of its master, and its holds in `domains`.
@@ -267,6 +277,13 @@ class Gatekeeper:
         instant = self.clock.read(now)
         self._slots.free(instant)
         return self._tables.forget(instant, most)
+
+    def _shorten(self, release: float, now: float) -> float:
+        """Return the end of a hold, at most `max_hold` from `now`; an endless hold is not shortened."""
+        if not self._max_hold < release - now < NEVER:
+            return release
+        self.shortened += 1
+        return now + self._max_hold
 
     def _hold(self, domain: str, identifier: bytes, release: float) -> None:
         holds = self._holds.get(domain)

@@ -9,8 +9,9 @@ messages from the gatekeepers will be dropped", smockron.txt, Fault-Tolerance).
 import asyncio
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -63,8 +64,8 @@ _MAX_QUEUED_BATCHES = 256
 class ControlHandler(Protocol):
     """The receiver of controls: a gatekeeper, or a wrapper that locks around one."""
 
-    def obey(self, control: DelayUntil, /) -> None:
-        """Hold an identifier until a release time."""
+    def obey(self, control: DelayUntil, /, *, now: float) -> None:
+        """Hold an identifier until a release time; the control was received at `now`."""
         ...
 
 
@@ -73,8 +74,9 @@ class GatekeeperLink:
 
     `address` is the master's (see `headgate.link.sockets.endpoints`), which need not be running. `domains` are those
     that this gatekeeper has traffic for. If the master is slow, at most `max_queue` verdicts are queued here, and as
-    many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created the link. An
-    ``inproc://`` address needs the `context` of its master. Raises `ConfigurationError` for an invalid address.
+    many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created the link. `clock`
+    returns the wall-clock time at which controls are received. An ``inproc://`` address needs the `context` of its
+    master. Raises `ConfigurationError` for an invalid address.
     """
 
     def __init__(
@@ -84,12 +86,14 @@ class GatekeeperLink:
         *,
         accounting: AccountingMode = "auto",
         max_queue: int = 10_000,
+        clock: Callable[[], float] = time.time,
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
     ) -> None:
         self.counters = GatekeeperCounters()
         """The counters since the start."""
         self._subscriptions = Subscriptions(domains, accounting)
         self._max_queue = max_queue
+        self._clock = clock
         self._waiting: deque[Accounting] = deque()
         self._handler: ControlHandler | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -327,4 +331,4 @@ class GatekeeperLink:
             return
         self.counters.controls += 1
         if self._handler is not None:
-            self._handler.obey(control)
+            self._handler.obey(control, now=self._clock())

@@ -33,7 +33,7 @@ _HELP = {
     "gateway_truncated": "Responses of the origin that ended before they were complete.",
     "gateway_unreachable": "Requests answered 502: origin unreachable.",
     "holds_evicted": "Holds evicted from the gatekeeper's full table.",
-    "holds_shortened": "Holds longer than the rules allow, shortened: the clock may be behind the master's.",
+    "holds_shortened": "Holds longer than the maximum, shortened: the clock differs from the master's, or forgery.",
     "link_batches": "Batches of accounting sent to a master.",
     "link_controls": "Control messages obeyed.",
     "link_dropped": "Accounting dropped: the queue to the master was full.",

@@ -78,10 +78,10 @@ class GatekeeperMiddleware:
         )
         return _reject(response, environ, start_response)
 
-    def obey(self, control: DelayUntil) -> None:
+    def obey(self, control: DelayUntil, *, now: float | None = None) -> None:
         """Pass a control to the gatekeeper, from any thread; a link that has its own thread is attached to this."""
         with self._lock:
-            self._gatekeeper.obey(control)
+            self._gatekeeper.obey(control, now=now)
 
     def _admit(self, domain: str, identifier: bytes, now: float) -> Accounting:
         with self._lock:

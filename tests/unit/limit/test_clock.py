@@ -214,6 +214,29 @@ class TestLongestHold:
         assert gatekeeper.admit("api", b"alice", now=NOW + 4.0).status is ACCEPTED
         assert gatekeeper.shortened == 1
 
+    def test_overlong_control_is_shortened_when_it_is_received(self):
+        gatekeeper = Gatekeeper(max_hold=4.0)
+        gatekeeper.obey(DelayUntil("api", b"alice", NOW + HOUR), now=NOW)
+        assert gatekeeper.held("api", b"alice", now=NOW) == NOW + 4.0
+        assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + 4.0
+        assert gatekeeper.shortened == 1
+
+    def test_control_to_an_idle_gatekeeper_is_not_shortened(self):
+        """Its latest instant is that of its last request."""
+        gatekeeper = Gatekeeper(max_hold=4.0)
+        gatekeeper.admit("api", b"bob", now=NOW - HOUR)
+        gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.0), now=NOW)
+        assert gatekeeper.held("api", b"alice", now=NOW) == NOW + 4.0
+        assert gatekeeper.shortened == 0
+
+    def test_control_after_the_clock_was_set_back_is_measured_by_the_new_time(self):
+        gatekeeper = Gatekeeper(max_hold=4.0)
+        gatekeeper.admit("api", b"bob", now=NOW + HOUR)
+        gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.0), now=NOW)
+        assert gatekeeper.held("api", b"alice", now=NOW) == NOW + 4.0
+        assert gatekeeper.shortened == 0
+        assert gatekeeper.admit("api", b"alice", now=NOW + 1.0).release == NOW + 4.0
+
     def test_longest_hold_is_not_shortened(self):
         gatekeeper = Gatekeeper(max_hold=4.0)
         gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.0))

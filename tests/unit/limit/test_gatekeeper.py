@@ -185,6 +185,18 @@ class TestBounds:
         assert gatekeeper.evicted == 1_000 - len(kept)
         assert kept[-1] == 999
 
+    def test_forged_holds_do_not_outlast_real_ones(self):
+        """A full table drops the hold that ends next, so forged ones without an end would drop all others."""
+        gatekeeper = Gatekeeper(max_holds=100, max_hold=10.0)
+        for number in range(100):
+            gatekeeper.obey(hold(b"forged %d" % number, 1e12), now=100.0)
+        assert gatekeeper.shortened == 100
+        gatekeeper.obey(hold(b"held", 111.0), now=101.0)
+        gatekeeper.obey(hold(b"forged again", 1e12), now=101.0)
+        assert gatekeeper.held("api", b"held", now=101.0) == 111.0
+        assert gatekeeper.forget(now=110.0) == 98
+        assert gatekeeper.evicted == 2
+
     def test_ended_holds_are_replaced_first(self):
         gatekeeper = Gatekeeper(max_holds=100)
         gatekeeper.obey(hold(b"held", 1e9))

@@ -26,7 +26,7 @@ class Setup:
         self.control.bind("inproc://bus.control")
         for prefix in subscriptions:
             self.accounting.subscribe(prefix)
-        self.link = GatekeeperLink("inproc://bus", ["api", "web"], context=context, **options)
+        self.link = GatekeeperLink("inproc://bus", ["api", "web"], clock=lambda: NOW, context=context, **options)
         self.counters = self.link.counters
         for socket in (self.accounting, self.control):
             socket.poll(0)  # within one process a socket notices who connects when it is touched
@@ -188,6 +188,19 @@ def test_malformed_controls_are_counted(context, frames):
     setup.run(settled=lambda: setup.counters.controls == 1)
     assert setup.counters.malformed == 1
     assert gatekeeper.top("api", now=NOW) == [(b"id", NOW + 60)]
+
+
+def test_an_absurd_control_is_shortened_when_it_is_received(context):
+    """Nothing else ends it for an identifier without requests, even if the last request was long ago."""
+    setup = Setup(context, b"")
+    gatekeeper = Gatekeeper(setup.link.account, max_hold=5.0)
+    gatekeeper.admit("api", b"other", now=NOW - 7_200)
+    setup.link.attach(gatekeeper)
+    setup.control.recv()
+    setup.control.send_multipart(HOLD)
+    setup.run(settled=lambda: setup.counters.controls == 1)
+    assert gatekeeper.held("api", b"id", now=NOW) == NOW + 5.0
+    assert gatekeeper.shortened == 1
 
 
 def test_a_link_in_a_thread_serves_many_threads(context):

@@ -12,7 +12,7 @@ from headgate import advice
 from headgate.config import BundleSection, Configuration, DomainSection
 from headgate.errors import BundleError, ConfigurationError, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
-from headgate.limit.gatekeeper import MAX_HOLD, Account, longest_hold, spacing
+from headgate.limit.gatekeeper import Account, longest_hold, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.routes import plain_path
@@ -104,8 +104,6 @@ def build_gateway(
 def build_gatekeeper(tree: Configuration, domains: tuple[Domain, ...], account: Account | None) -> Gatekeeper:
     """Build the gatekeeper: with an embedded master, unless `account` sends to one in another process."""
     gate, bound = tree.gate, tree.master.max_identifiers
-    # A master elsewhere may apply rules that this file does not have.
-    rules_are_known = gate.master == "embedded" or all(domain.rules for domain in domains)
     return Gatekeeper(
         account,
         master=build_master(tree, domains) if account is None else None,
@@ -113,8 +111,23 @@ def build_gatekeeper(tree: Configuration, domains: tuple[Domain, ...], account: 
         max_delayed=gate.max_delayed,
         spacing=spacing(domains),
         max_holds=bound,
-        max_hold=longest_hold(domains, gate.max_delay) if rules_are_known else MAX_HOLD,
+        max_hold=_max_hold(tree, domains, embedded=account is None),
     )
+
+
+def _max_hold(tree: Configuration, domains: tuple[Domain, ...], *, embedded: bool) -> float:
+    """Return the longest hold in seconds that a control may make."""
+    gate = tree.gate
+    longest = longest_hold(domains, gate.max_delay)
+    if embedded:
+        return longest
+    # A master elsewhere may apply rules that this file does not have. Its controls arrive late, and the holds of gcra
+    # and smockron last until all requests accepted in the meantime are within the rule, however many these are.
+    rules_are_known = gate.master == "embedded" or all(domain.rules for domain in domains)
+    bounded = all(domain.algorithm == "log" for domain in domains)
+    if rules_are_known:
+        return longest if bounded else max(longest, gate.max_hold)
+    return gate.max_hold
 
 
 def build_master(tree: Configuration, domains: tuple[Domain, ...]) -> Master:

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.config import parse
 from headgate.errors import ConfigurationError
-from headgate.limit.gatekeeper import MAX_HOLD
+from headgate.limit import Domain
 from headgate.limit.messages import DelayUntil
 from headgate.origin import RequestInfo
 from headgate.release import Status
@@ -120,23 +120,36 @@ def test_holds_are_kept_across_other_rules_only_with_a_master_elsewhere(master, 
 
 
 @pytest.mark.parametrize(
-    ("master", "rules", "longest"),
+    ("master", "algorithm", "rules", "longest"),
     [
-        ("embedded", ["1/s burst 2", None], 8.0),
-        ("tcp://127.0.0.1:10004", ["1/s burst 2", "1/s burst 3"], 9.0),
-        ("tcp://127.0.0.1:10004", ["1/s burst 2", None], MAX_HOLD),
+        ("embedded", "log", ["1/s burst 2", None], 8.0),
+        ("embedded", "gcra", ["1/s burst 2", None], 8.0),
+        ("tcp://127.0.0.1:10004", "log", ["1/s burst 2", "1/s burst 3"], 9.0),
+        ("tcp://127.0.0.1:10004", "log", ["1/s burst 2", None], 1_000.0),
+        ("tcp://127.0.0.1:10004", "gcra", ["1/s burst 2", "1/s burst 3"], 1_000.0),
+        ("tcp://127.0.0.1:10004", "smockron", ["1/s burst 2", "1/s burst 3"], 1_000.0),
+        ("tcp://127.0.0.1:10004", "gcra", ["1/s burst 2", "1/h burst 1"], 3_606.0),
     ],
 )
-def test_holds_are_bounded_by_the_rules_where_all_are_known(master, rules, longest):
-    """Here `max_delay` is 5, and a second is for clocks that differ."""
+def test_holds_are_bounded_by_the_rules_where_all_are_known(master, algorithm, rules, longest):
+    """Here `max_delay` is 5, and a second is for clocks that differ.
+
+    With gcra, holds last until all requests accepted before the control arrived are within the rule.
+    """
     domains = [
-        f'[[domain]]\nname = "{name}"\n' + (f'rules = ["{rule}"]\n' if rule else "")
+        f'[[domain]]\nname = "{name}"\nalgorithm = "{algorithm}"\n' + (f'rules = ["{rule}"]\n' if rule else "")
         for name, rule in zip("ab", rules, strict=True)
     ]
-    tree = parse(f'[gate]\nmaster = "{master}"\n' + "".join(domains))
+    tree = parse(f'[gate]\nmaster = "{master}"\nmax_hold = 1000\n' + "".join(domains))
     keeper = build_gatekeeper(tree, compose(tree).domains, None if master == "embedded" else lambda *_: None)
     keeper.obey(DelayUntil("a", b"x", 1e9))
     assert keeper.admit("a", b"x", now=100.0).release == 100.0 + longest
+
+
+def test_holds_are_at_most_an_hour_by_default():
+    keeper = build_gatekeeper(parse("[gate]\nmaster = 'tcp://127.0.0.1:10004'\n"), (Domain("a"),), lambda *_: None)
+    keeper.obey(DelayUntil("a", b"x", 1e9))
+    assert keeper.admit("a", b"x", now=100.0).release == 3_700.0
 
 
 def test_holds_of_a_domain_without_requests_are_kept():
