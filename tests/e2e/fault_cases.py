@@ -1,0 +1,188 @@
+"""The faults: what each needs, how it begins and ends, and what was measured while it lasted.
+
+The tests run them for a few seconds and assert what must hold; `python -m bench faults` prints their figures.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tests.e2e.fault_figures import Admission, admission, between, failed, p99, unlimited, wrongly_rejected
+from tests.e2e.fault_load import LoadPlan, Sample, running_load
+from tests.e2e.fault_partition import Cut
+from tests.e2e.fault_system import Shape, System, running_system
+
+Step = Callable[[System], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that begins, lasts and ends."""
+
+    name: str
+    begin: Step
+    end: Step
+    shape: Shape = Shape()  # noqa: RUF009 - frozen
+    lost_gates: frozenset[int] = frozenset()
+    """Gates that are part of the fault: their clients fail or wait. The figures are those of the others."""
+    keeps_limits: bool = False
+    """Whether limits stay in force, because the others do without the part that is lost, or take over."""
+    least_seconds: float = 0.0
+    """For figures, the fault lasts at least as long."""
+    needs: tuple[str, ...] = ("nginx",)
+    """The programs that it needs."""
+
+
+def kill(*names: str) -> Step:
+    """Return the step that kills nodes."""
+
+    def step(system: System) -> None:
+        for name in names:
+            system.nodes[name].kill()
+
+    return step
+
+
+def start(*names: str) -> Step:
+    """Return the step that starts nodes."""
+
+    def step(system: System) -> None:
+        for name in names:
+            system.nodes[name].start()
+
+    return step
+
+
+def freeze(*names: str) -> Step:
+    """Return the step that stops nodes with SIGSTOP."""
+
+    def step(system: System) -> None:
+        for name in names:
+            system.nodes[name].freeze()
+
+    return step
+
+
+def thaw(*names: str) -> Step:
+    """Return the step that has nodes continue."""
+
+    def step(system: System) -> None:
+        for name in names:
+            system.nodes[name].thaw()
+
+    return step
+
+
+def cut(how: Cut) -> Step:
+    """Return the step that cuts the network between gates and masters."""
+
+    def step(system: System) -> None:
+        for forwarder in system.forwarders:
+            forwarder.cut(how)
+
+    return step
+
+
+def restore(system: System) -> None:
+    """End a partition."""
+    for forwarder in system.forwarders:
+        forwarder.restore()
+
+
+PARTITIONED = Shape(forwarded=True)
+FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for fault in (
+        Fault("master killed", kill("master0"), start("master0")),
+        Fault("master stopped", freeze("master0"), thaw("master0")),
+        Fault("gate killed", kill("gate1"), start("gate1"), lost_gates=frozenset({1}), keeps_limits=True),
+        Fault("gate stopped", freeze("gate1"), thaw("gate1"), lost_gates=frozenset({1}), keeps_limits=True),
+        Fault("partition, closed", cut("closed"), restore, PARTITIONED, least_seconds=30.0),
+        Fault("partition, silent", cut("silent"), restore, PARTITIONED, least_seconds=30.0),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of load before a fault, during it, and after it once limits are in force again."""
+
+    before: float = 1.0
+    during: float = 2.0
+    after: float = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The requests of a load through a fault, with monotonic times."""
+
+    fault: Fault
+    samples: Sequence[Sample]
+    """Without those of the lost gates."""
+    lost: Sequence[Sample]
+    """Those of the lost gates."""
+    began: float
+    ended: float
+    limited: float
+    """When accounting from each gate had an effect at every gate again."""
+
+    @property
+    def failed(self) -> list[Sample]:
+        """Failed requests."""
+        return failed(self.samples)
+
+    @property
+    def wrongly_rejected(self) -> list[Sample]:
+        """Rejected requests of identifiers below the rule."""
+        return wrongly_rejected(self.samples)
+
+    @property
+    def admission(self) -> Admission:
+        """Admitted requests against the rule."""
+        return admission([*self.samples, *self.lost], self.fault.shape.domain)
+
+    @property
+    def p99(self) -> tuple[float, float, float]:
+        """The 99th percentiles before, during and after the fault."""
+        return (
+            p99(between(self.samples, 0.0, self.began)),
+            p99(between(self.samples, self.began, self.ended)),
+            p99(between(self.samples, self.ended, math.inf)),
+        )
+
+    @property
+    def recovery(self) -> float:
+        """Seconds without limits: since the start of the fault if `keeps_limits`, otherwise since its end."""
+        since = self.began if self.fault.keeps_limits else self.ended
+        return max((sent - since for sent in unlimited(self.samples) if sent > since), default=0.0)
+
+    @property
+    def hot_since_fault(self) -> int:
+        """Requests of the hot identifier from the fault until limits were in force again."""
+        everything = [*self.samples, *self.lost]
+        return sum(sample.kind == "hot" for sample in between(everything, self.began, self.limited))
+
+
+def run_fault(fault: Fault, folder: Path, times: Times, plan: LoadPlan | None = None) -> Outcome:
+    """Run a fault under load; afterwards, assert that a burst is admitted exactly."""
+    with running_system(folder, fault.shape) as system:
+        plan = replace(plan or LoadPlan(), ports=[gate.port for gate in system.gates])
+        with running_load(plan, folder) as load:
+            time.sleep(times.before)
+            began = time.monotonic()
+            fault.begin(system)
+            time.sleep(times.during)
+            fault.end(system)
+            ended = time.monotonic()
+            system.wait_until_limited()
+            limited = time.monotonic()
+            time.sleep(times.after)
+            samples = load.finish()
+        system.check_limits()
+    lost = [sample for sample in samples if sample.gate in fault.lost_gates]
+    kept = [sample for sample in samples if sample.gate not in fault.lost_gates]
+    return Outcome(fault, kept, lost, began, ended, limited)

@@ -1,0 +1,75 @@
+"""What a fault did to the requests of a load: failures, latency, time without limits, and admitted requests against
+the rule.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from headgate.limit import Domain, Gatekeeper
+from headgate.release import Status
+from tests.e2e.fault_load import Sample
+
+ADMITTED, REJECTED = 200, 429
+
+
+def failed(samples: Iterable[Sample]) -> list[Sample]:
+    """Return the requests without a response, or with one that is neither the origin's nor a rejection by a rule."""
+    return [sample for sample in samples if sample.status not in {ADMITTED, REJECTED}]
+
+
+def wrongly_rejected(samples: Iterable[Sample]) -> list[Sample]:
+    """Return the rejected requests of identifiers that are below the rule."""
+    return [sample for sample in samples if sample.kind in {"cold", "probe"} and sample.status == REJECTED]
+
+
+def p99(samples: Sequence[Sample]) -> float:
+    """Return the seconds within which 99 of 100 requests ended; NaN without requests."""
+    latencies = sorted(sample.latency for sample in samples)
+    return latencies[math.ceil(0.99 * len(latencies)) - 1] if latencies else math.nan
+
+
+def answered(sample: Sample) -> float:
+    """Return when the response of a request arrived."""
+    return sample.sent + sample.latency
+
+
+def between(samples: Iterable[Sample], start: float, end: float) -> list[Sample]:
+    """Return the requests sent from `start` to `end`."""
+    return [sample for sample in samples if start <= sample.sent < end]
+
+
+def unlimited(samples: Sequence[Sample]) -> list[float]:
+    """Return when the probes were sent whose second request was admitted: no hold reached its gate."""
+    first = {sample.client: sample for sample in samples if sample.kind == "probe" and sample.status == ADMITTED}
+    return sorted(
+        first[sample.client].sent
+        for sample in samples
+        if sample.kind == "echo" and sample.status == ADMITTED and sample.client in first
+    )
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The admitted requests of the hot identifier against one gate with a master of its own that saw them all."""
+
+    offered: int
+    admitted: int
+    allowed: int
+    """Requests that such a gate admits."""
+    over: int
+    """The most that were ever admitted in excess, since the start."""
+    under: int
+    """The most that were ever missing."""
+
+
+def admission(samples: Iterable[Sample], domain: Domain) -> Admission:
+    """Compare the hot requests that got a response with the rule of `domain`."""
+    hot = [sample for sample in samples if sample.kind == "hot" and sample.status in {ADMITTED, REJECTED}]
+    hot.sort(key=answered)  # a gate that was stopped decides late
+    gate = Gatekeeper.embedded([domain], max_delay=0.0)
+    admitted = [sample.status == ADMITTED for sample in hot]
+    allowed = [gate.admit(domain.name, b"hot", now=answered(sample)).status is Status.ACCEPTED for sample in hot]
+    excess = list(accumulate((is_in - may for is_in, may in zip(admitted, allowed, strict=True)), initial=0))
+    return Admission(len(hot), sum(admitted), sum(allowed), over=max(excess), under=-min(excess))

@@ -1,0 +1,325 @@
+"""Gates, masters and what they need, each a process that a fault test may stop, kill and start again on its address.
+
+Every gate and master reads one configuration file. Its domains: `default`, for the load; `probe`, one request an hour,
+for the probes of the load; `burst`, `BURST` requests an hour, for `System.check_limits`.
+"""
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.limit import Domain, Rule
+from headgate.limit.history import AlgorithmName
+from tests import servers
+from tests.e2e.fault_partition import Forwarder
+
+BURST = 5
+PATIENCE = 20.0  # seconds; only ever reached by a failing test
+_HOLD_PATIENCE = 1.0
+"""Seconds in which the hold of a full burst should reach every gate; then another burst is tried."""
+
+ORIGIN = 'default_type text/plain; location / { return 200 "ok\\n"; }'
+ORIGIN_HTTP = "keepalive_requests 1000000000; keepalive_timeout 300;"
+
+SETTINGS = """\
+[gate]
+origin = "{origin}"
+listen = "127.0.0.1:0"
+admin = "127.0.0.1:0"
+identify = "header:x-client"
+max_delay = 0
+rejection_status = 429
+workers = {workers}
+drain = 1
+{gate}
+[gate.bounds]
+client_connections = 0
+[master]
+{master}
+[[domain]]
+name = "probe"
+path_prefix = "/probe"
+rules = ["1/h burst 1"]
+algorithm = "{algorithm}"
+[[domain]]
+name = "burst"
+path_prefix = "/burst"
+rules = ["{burst}/h"]
+algorithm = "{algorithm}"
+[[domain]]
+name = "default"
+rules = ["{rule}"]
+algorithm = "{algorithm}"
+"""
+
+
+class Node:
+    """A program at a fixed address. A new process of it replaces one that has ended."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, *, port: int, announces: bool = True) -> None:
+        self.name = name
+        self.port = port
+        self._command = list(command)
+        self._log = folder / f"{name}.log"
+        self._announces = announces
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
+
+    def said(self) -> str:
+        """Return what all its processes have written."""
+        return self._log.read_text(errors="replace")
+
+    def launch(self) -> None:
+        """Start a process."""
+        assert self._process is None, f"{self.name} runs"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def wait_until_ready(self) -> None:
+        """Wait until the process serves."""
+        assert self._process is not None
+        if not self._announces:
+            servers.wait_for(self.port, self._process)
+            return
+        deadline = time.monotonic() + PATIENCE
+        lines = self._starts
+        while len(re.findall(r"^ready ", self.said(), re.MULTILINE)) <= lines:
+            assert self._process.poll() is None, f"{self.name} ended: {self.said()}"
+            assert time.monotonic() < deadline, f"{self.name} is not ready: {self.said()}"
+            time.sleep(0.01)
+        self._starts = lines + 1
+
+    _starts = 0
+
+    def start(self) -> None:
+        """Start a process, and wait until it serves."""
+        self.launch()
+        self.wait_until_ready()
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End the process with a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait(PATIENCE)
+        self._process = None
+
+    def restart(self) -> None:
+        """Kill the process, and start another."""
+        self.kill()
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop the process with SIGSTOP: its connections stay, and it reads nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Have the process continue."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End the process, if one runs, whatever its state."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self.thaw()
+            self._process.terminate()
+            try:
+                self._process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+class GateNode(Node):
+    """A gate."""
+
+    def get(self, path: str, client: str) -> int:
+        """Return the status of a request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request("GET", path, headers={"X-Client": client})
+            response = connection.getresponse()
+            response.read()
+            return response.status
+        finally:
+            connection.close()
+
+    def state(self) -> Any:
+        """Return the value of /api/state."""
+        admin = re.findall(r" admin (http\S+)$", self.said(), re.MULTILINE)[-1]
+        with urllib.request.urlopen(f"{admin}/api/state", timeout=PATIENCE) as response:
+            return json.loads(response.read())
+
+    def holds(self, domain: str, client: str) -> bool:
+        """Return whether an identifier is among the ten that are held longest."""
+        [found] = [each for each in self.state()["domains"] if each["name"] == domain]
+        digest = hashlib.sha256(client.encode()).hexdigest()[:16]
+        return any(held["identifier"] == f"sha256:{digest}" for held in found["held"])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a system consists of."""
+
+    gates: int = 2
+    masters: int = 1
+    workers: int = 1
+    """Processes of each gate."""
+    rule: str = "2/s burst 4"
+    algorithm: AlgorithmName = "gcra"
+    gate: str = ""
+    """More keys of [gate]."""
+    master: str = ""
+    """More keys of [master]."""
+    forwarded: bool = False
+    """Whether the gates reach the masters through forwarders, which can be cut."""
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the load."""
+        return Domain("default", (Rule.parse(self.rule),), self.algorithm)
+
+
+class System:
+    """Running nodes by name: `gate0`, `master0` …; and the forwarders before the masters, if there are any."""
+
+    def __init__(self, shape: Shape, nodes: dict[str, Node], forwarders: Sequence[Forwarder]) -> None:
+        self.shape = shape
+        self.nodes = nodes
+        self.forwarders = forwarders
+        self._bursts = 0
+
+    @property
+    def gates(self) -> list[GateNode]:
+        """The gates."""
+        return [node for node in self.nodes.values() if isinstance(node, GateNode)]
+
+    def _new_client(self) -> str:
+        self._bursts += 1
+        return f"burst{self._bursts}"
+
+    def is_limited_from(self, gate: GateNode) -> bool:
+        """Return whether a full burst at one gate soon holds its identifier at every gate."""
+        client = self._new_client()
+        if [gate.get("/burst", client) for _ in range(BURST)] != [200] * BURST:
+            return False
+        deadline = time.monotonic() + _HOLD_PATIENCE
+        while time.monotonic() < deadline:
+            if all(each.holds("burst", client) for each in self.gates):
+                return True
+            time.sleep(0.01)
+        return False
+
+    def wait_until_limited(self) -> None:
+        """Wait until accounting from each gate has an effect at every gate."""
+        deadline = time.monotonic() + PATIENCE
+        for gate in self.gates:
+            while not self.is_limited_from(gate):
+                assert time.monotonic() < deadline, f"no limits from {gate.name}: {self.describe()}"
+
+    def check_limits(self) -> None:
+        """Wait for limits; then assert that a burst spread over all gates is admitted exactly, and no request more."""
+        self.wait_until_limited()
+        client, gates = self._new_client(), self.gates
+        statuses = [gates[number % len(gates)].get("/burst", client) for number in range(BURST)]
+        assert statuses == [200] * BURST
+        deadline = time.monotonic() + PATIENCE
+        while not all(gate.holds("burst", client) for gate in gates):
+            assert time.monotonic() < deadline, f"no hold after a burst: {self.describe()}"
+            time.sleep(0.01)
+        assert [gate.get("/burst", client) for gate in gates] == [429] * len(gates)
+
+    def describe(self) -> str:
+        """Return what the nodes have said, for a failing test."""
+        return "\n".join(f"{name}: {node.said()}" for name, node in self.nodes.items())
+
+
+def port_pair() -> int:
+    """Return a free port whose successor is free too: the second port of a master is the next one."""
+    while True:
+        port = servers.free_port()
+        with socket.socket() as following, suppress(OSError):
+            following.bind(("127.0.0.1", port + 1))
+            return port
+
+
+def headgate_node(
+    kind: Callable[..., Node], name: str, folder: Path, *, port: int, arguments: Sequence[object]
+) -> Node:
+    """Return the node of a `headgate` command."""
+    return kind(name, [sys.executable, "-m", "headgate", *map(str, arguments)], folder, port=port)
+
+
+def master_nodes(folder: Path, settings: Path, count: int) -> Iterator[Node]:
+    """Yield masters that have not started."""
+    for number in range(count):
+        port = port_pair()
+        words = ["master", "--config", settings, "--listen", f"127.0.0.1:{port}"]
+        yield headgate_node(Node, f"master{number}", folder, port=port, arguments=words)
+
+
+def gate_nodes(folder: Path, settings: Path, count: int) -> Iterator[Node]:
+    """Yield gates that have not started."""
+    for number in range(count):
+        port = servers.free_port()
+        words = ["serve", "--config", settings, "--listen", f"127.0.0.1:{port}"]
+        yield headgate_node(GateNode, f"gate{number}", folder, port=port, arguments=words)
+
+
+def write_settings(file: Path, shape: Shape, *, origin: str, masters: Sequence[int]) -> None:
+    """Write the configuration of all nodes; `masters` are the ports that gates connect to."""
+    addresses = [f"tcp://127.0.0.1:{port}" for port in masters]
+    keys = {
+        "origin": origin,
+        "workers": shape.workers,
+        "gate": f"master = {json.dumps(addresses[0] if len(addresses) == 1 else addresses)}\n{shape.gate}",
+        "master": shape.master,
+        "algorithm": shape.algorithm,
+        "burst": BURST,
+        "rule": shape.rule,
+    }
+    file.write_text(SETTINGS.format(**keys))
+
+
+@contextmanager
+def running_system(folder: Path, shape: Shape | None = None) -> Iterator[System]:
+    """Run a system with an origin; every gate is limited by the time the block begins."""
+    shape = shape or Shape()
+    with ExitStack() as running:
+        origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
+        settings = folder / "headgate.toml"
+        masters = list(master_nodes(folder, settings, shape.masters))
+        ports = [node.port for node in masters]
+        forwarders: list[Forwarder] = []
+        if shape.forwarded:
+            for port in ports:
+                forwarders.append(Forwarder(port_pair(), port))
+                running.callback(forwarders[-1].close)
+            ports = [forwarder.port for forwarder in forwarders]
+        write_settings(settings, shape, origin=origin.url, masters=ports)
+        nodes = [*masters, *gate_nodes(folder, settings, shape.gates)]
+        for node in nodes:
+            running.callback(node.close)
+            node.launch()
+        for node in nodes:
+            node.wait_until_ready()
+        system = System(shape, {node.name: node for node in nodes}, forwarders)
+        system.wait_until_limited()
+        yield system
