@@ -1,9 +1,10 @@
-"""A gatekeeper's link to its master: it sends accounting and receives controls.
+"""A gatekeeper's link to its masters: it sends accounting and receives controls.
 
-This module does not know requests. "Both are physically outgoing from the gatekeeper": an XPUB socket, which receives
-the subscriptions of masters (whether one is connected, and whether it reads batches), and a SUB socket that subscribes
-to the domains. No call waits for a master: messages that cannot be sent at once are dropped and counted ("accounting
-messages from the gatekeepers will be dropped", smockron.txt, Fault-Tolerance).
+This module does not know requests. Controls come from all masters. The accounting of a domain goes to one of those that
+are connected ("all messages for the same domain go to the same master", smockron.txt, Protocol): its owner by
+rendezvous hashing, as in all other gatekeepers and routers with these masters. No call waits for a master: messages
+that cannot be sent at once are dropped and counted ("accounting messages from the gatekeepers will be dropped",
+Fault-Tolerance).
 """
 
 import asyncio
@@ -11,25 +12,20 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import zmq
 
-from headgate.errors import WireError
+from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
+from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link.batch import MAX_LOGINFO_SIZE, MAX_RECORDS, AccountingRecord, batch_topic, encode_batch, to_record
-from headgate.link.sockets import (
-    NOBLOCK,
-    SNDMORE,
-    close_sockets,
-    connect_pair,
-    file_descriptor,
-    has_message,
-    open_socket,
-)
+from headgate.link.heartbeats import Heartbeats
+from headgate.link.master_connection import MasterConnection
+from headgate.link.sockets import endpoints, file_descriptor
 from headgate.link.subscriptions import AccountingMode, Encoding, Subscriptions
 
 
@@ -56,9 +52,18 @@ _BATCH_DELAY = 0.005
 """Seconds that the first verdict of a batch waits for more."""
 _MAX_MESSAGES = 256
 """Messages received per turn of the event loop."""
-_MAX_FRAMES = 8
-_MAX_CONTROL_SIZE = 4_096
 _MAX_QUEUED_BATCHES = 256
+
+
+class _Route(NamedTuple):
+    """How the accounting of one domain is sent."""
+
+    encoding: Encoding
+    master: MasterConnection | None
+    """The owner of the domain; None if no master reads its accounting."""
+
+
+_NO_ROUTE = _Route("unheard", None)
 
 
 class ControlHandler(Protocol):
@@ -70,18 +75,18 @@ class ControlHandler(Protocol):
 
 
 class GatekeeperLink:
-    """The two sockets of a gatekeeper. Give its `account` to the `Gatekeeper`, and the gatekeeper to its `attach`.
+    """The sockets of a gatekeeper. Give its `account` to the `Gatekeeper`, and the gatekeeper to its `attach`.
 
-    `address` is the master's (see `headgate.link.sockets.endpoints`), which need not be running. `domains` are those
-    that this gatekeeper has traffic for. If the master is slow, at most `max_queue` verdicts are queued here, and as
-    many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created the link. `clock`
-    returns the wall-clock time at which controls are received. An ``inproc://`` address needs the `context` of its
-    master. Raises `ConfigurationError` for an invalid address.
+    `address` is the master's (see `headgate.link.sockets.endpoints`), or those of several; they need not be running
+    yet. `domains` are those that this gatekeeper has traffic for. If a master is slow, at most `max_queue` verdicts are
+    queued here, and as many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created
+    the link. `clock` returns the wall-clock time at which controls are received. An ``inproc://`` address needs the
+    `context` of its master. Raises `ConfigurationError` for an invalid address, and for one that is listed twice.
     """
 
     def __init__(
         self,
-        address: str,
+        address: str | Sequence[str],
         domains: Iterable[str],
         *,
         accounting: AccountingMode = "auto",
@@ -91,7 +96,6 @@ class GatekeeperLink:
     ) -> None:
         self.counters = GatekeeperCounters()
         """The counters since the start."""
-        self._subscriptions = Subscriptions(domains, accounting)
         self._max_queue = max_queue
         self._clock = clock
         self._waiting: deque[Accounting] = deque()
@@ -101,29 +105,48 @@ class GatekeeperLink:
         self._again: asyncio.Handle | None = None
         self._thread: threading.Thread | None = None
         self._asleep = self._stopping = False
+        names = list(domains)
+        self._routes = dict.fromkeys(names, _NO_ROUTE)
+        self._sends_batches = False
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
-        self._accounting = open_socket(self._context, zmq.XPUB, queue=max_queue, largest=_MAX_CONTROL_SIZE)
-        self._control = open_socket(self._context, zmq.SUB, queue=max_queue, largest=_MAX_CONTROL_SIZE)
-        # Report a full queue, so that it can be counted.
-        self._accounting.setsockopt(zmq.XPUB_NODROP, 1)
-        # Report each peer's subscriptions and their end, so that those of a master that stops are removed.
-        self._accounting.setsockopt(zmq.XPUB_VERBOSER, 1)
-        self._accounting.setsockopt(zmq.IMMEDIATE, 1)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        for name in self._subscriptions.encodings:
-            self._control.subscribe(topic(name))
+        self._masters: dict[str, MasterConnection] = {}
+        self._sharding = Sharding(())
         try:
-            self.endpoints = connect_pair(self._accounting, self._control, address)
-            """What the two sockets are connected to."""
+            self._connect([address] if isinstance(address, str) else address, names, accounting)
         except BaseException:
             self._close_sockets()
             raise
 
+    def _connect(self, addresses: Sequence[str], domains: Sequence[str], accounting: AccountingMode) -> None:
+        """Connect to all masters. One of several has heartbeats, so that another can take over its domains."""
+        if not addresses:
+            raise ConfigurationError("no master is listed; list at least one address")
+        for address in addresses:
+            name = endpoints(address).accounting
+            if name in self._masters:
+                raise ConfigurationError(f"master {address!r} is listed twice; list each master once")
+            self._masters[name] = master = MasterConnection(
+                self._context,
+                address,
+                Subscriptions(domains, accounting),
+                queue=self._max_queue,
+                heartbeats=Heartbeats() if len(addresses) > 1 else None,
+            )
+            for domain in domains:
+                master.subscribe(topic(domain))
+        self._sharding = Sharding(self._masters)
+
     @property
     def has_master(self) -> bool:
         """Whether a master subscribes to every domain."""
-        return "unheard" not in self._subscriptions.encodings.values()
+        return _NO_ROUTE not in self._routes.values()
+
+    @property
+    def has_all_masters(self) -> bool:
+        """Whether all masters are connected, so that each domain has the owner that it keeps."""
+        return all(master.is_up for master in self._masters.values())
 
     def attach(self, obeys: ControlHandler) -> None:
         """Set the receiver of controls; call it before `start`, so that none is lost."""
@@ -135,12 +158,24 @@ class GatekeeperLink:
         Call it in the event loop that was passed to `start`.
         """
         self._flush()
-        before = set(self._subscriptions.encodings)
-        self._subscriptions.set_domains(domains)
-        for name in before - set(self._subscriptions.encodings):
-            self._control.unsubscribe(topic(name))
-        for name in set(self._subscriptions.encodings) - before:
-            self._control.subscribe(topic(name))
+        before, after = self._routes, dict.fromkeys(domains, _NO_ROUTE)
+        for master in self._masters.values():
+            master.subscriptions.set_domains(after)
+            for name in before.keys() - after.keys():
+                master.unsubscribe(topic(name))
+            for name in after.keys() - before.keys():
+                master.subscribe(topic(name))
+        self._routes = after
+        self._choose_routes()
+
+    def _choose_routes(self) -> None:
+        """Choose the owner of each domain among the masters that read its accounting, and its encoding."""
+        for domain in self._routes:
+            encodings = {name: master.subscriptions.encodings[domain] for name, master in self._masters.items()}
+            readers = {name: encoding for name, encoding in encodings.items() if encoding != "unheard"}
+            owner = self._sharding.owner(sharding_item(domain), readers)
+            self._routes[domain] = _NO_ROUTE if owner is None else _Route(readers[owner], self._masters[owner])
+        self._sends_batches = any(route.encoding == "batch" for route in self._routes.values())
 
     def account(self, accounting: Accounting, now: float) -> None:  # noqa: ARG002 - the signature of `Account`
         """Queue a verdict for the master. Never waits, never raises. The response is a control, received later."""
@@ -160,8 +195,9 @@ class GatekeeperLink:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
         self._loop = loop
-        for socket in (self._accounting, self._control):
-            loop.add_reader(file_descriptor(socket), self._wake)
+        for master in self._masters.values():
+            for socket in master.sockets:
+                loop.add_reader(file_descriptor(socket), self._wake)
         self._wake()
         self._flush_and_check()
 
@@ -176,7 +212,7 @@ class GatekeeperLink:
             with suppress(BlockingIOError):
                 os.write(self._wake_write, b"\0")
         else:
-            self._set_alarm(_BATCH_DELAY if "batch" in self._subscriptions.encodings.values() else 0.0)
+            self._set_alarm(_BATCH_DELAY if self._sends_batches else 0.0)
 
     def _set_alarm(self, seconds: float) -> None:
         assert self._loop is not None
@@ -188,7 +224,8 @@ class GatekeeperLink:
         self._alarm = None
         self._flush()
         self._asleep = True
-        if has_message(self._accounting):  # sending may have consumed the event of a subscription
+        # Sending may have consumed the event of a subscription.
+        if any(master.has_subscription for master in self._masters.values()):
             self._wake()
 
     def _wake(self) -> None:
@@ -201,8 +238,10 @@ class GatekeeperLink:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        for source in (self._accounting, self._control, self._wake_read):
-            poller.register(source, zmq.POLLIN)
+        poller.register(self._wake_read, zmq.POLLIN)
+        for master in self._masters.values():
+            for socket in master.sockets:
+                poller.register(socket, zmq.POLLIN)
         while not self._stopping:
             more = self.turn()
             self._asleep = not self._waiting
@@ -230,95 +269,70 @@ class GatekeeperLink:
             self._thread.join()
 
     def _close_sockets(self) -> None:
-        if self._accounting.closed:
+        if self._wake_read < 0:
             return
-        close_sockets((self._accounting, self._control), self._loop)
+        for master in self._masters.values():
+            master.close(self._loop)
         if self._own_context:
             self._context.term()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        for descriptor in (self._wake_read, self._wake_write):
+            os.close(descriptor)
+        self._wake_read = -1
 
     def turn(self) -> bool:
         """Receive a limited number of controls and subscriptions; return whether more are waiting."""
-        return self._receive_controls(_MAX_MESSAGES) | self._receive_subscriptions(_MAX_MESSAGES)
+        more = False
+        for master in self._masters.values():
+            more |= master.receive_controls(_MAX_MESSAGES, self._obey)
+            if master.has_subscription:
+                more |= master.receive_subscriptions(_MAX_MESSAGES)
+                # A batch is many records: the queue holds fewer of them.
+                batch = "batch" in master.subscriptions.encodings.values()
+                master.set_queue(min(self._max_queue, _MAX_QUEUED_BATCHES) if batch else self._max_queue)
+                self._choose_routes()
+        return more
 
     # -- accounting ----------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Send all queued verdicts, each in the encoding of its domain."""
-        waiting, encodings = self._waiting, self._subscriptions.encodings
-        batches: dict[str, list[AccountingRecord]] = {name: [] for name, how in encodings.items() if how == "batch"}
+        """Send all queued verdicts, each to the owner of its domain and in the encoding that it reads."""
+        waiting, routes = self._waiting, self._routes
+        batches: dict[str, list[AccountingRecord]] = {
+            name: [] for name, route in routes.items() if route.encoding == "batch"
+        }
         for _ in range(len(waiting)):
             accounting = waiting.popleft()
             records = batches.get(accounting.domain)
             if records is not None and len(accounting.identifier) <= MAX_CONTROL_FRAME:
                 records.append(to_record(accounting))
             else:
-                self._send_frames(accounting, encodings.get(accounting.domain, "unheard"))
+                self._send_frames(accounting, routes.get(accounting.domain, _NO_ROUTE).master)
         for domain, records in batches.items():
+            master = routes[domain].master
             for start in range(0, len(records), MAX_RECORDS):
-                self._send_batch(domain, records[start : start + MAX_RECORDS])
+                piece = records[start : start + MAX_RECORDS]
+                self.counters.batches += self._send(master, [batch_topic(domain), encode_batch(piece)], len(piece))
 
-    def _send_frames(self, accounting: Accounting, encoding: Encoding) -> None:
+    def _send_frames(self, accounting: Accounting, master: MasterConnection | None) -> None:
         """Send a verdict as frames, or count why it is not sent."""
-        if encoding == "unheard":
-            self.counters.unheard += 1
-        elif len(accounting.identifier) > MAX_CONTROL_FRAME:
+        if len(accounting.identifier) > MAX_CONTROL_FRAME and master is not None:
             self.counters.too_long += 1
         else:
             *frames, loginfo = encode_accounting(accounting)
-            self._send([*frames, loginfo[:MAX_LOGINFO_SIZE]], records=1)
+            self._send(master, [*frames, loginfo[:MAX_LOGINFO_SIZE]], 1)
 
-    def _send_batch(self, domain: str, records: list[AccountingRecord]) -> None:
-        self.counters.batches += self._send([batch_topic(domain), encode_batch(records)], records=len(records))
-
-    def _send(self, frames: list[bytes], *, records: int) -> bool:
-        """Send a message, or drop it if the queue is full; return whether it was sent."""
-        send = self._accounting.send
-        try:
-            for frame in frames[:-1]:
-                send(frame, SNDMORE)
-            send(frames[-1], NOBLOCK)
-        except zmq.Again:  # raised at the first frame only: ZeroMQ has room for a whole message, or for none
+    def _send(self, master: MasterConnection | None, frames: list[bytes], records: int) -> bool:
+        """Send a message, or count its records as dropped; return whether it was sent."""
+        if master is None:
+            self.counters.unheard += records
+            return False
+        if not master.send(frames):
             self.counters.dropped += records
             return False
         self.counters.sent += records
         return True
 
-    def _receive_subscriptions(self, limit: int) -> bool:
-        """Receive up to `limit` subscriptions; return whether more may be waiting."""
-        if not has_message(self._accounting):
-            return False
-        try:
-            for _ in range(limit):
-                self._subscriptions.update(self._accounting.recv(NOBLOCK))
-                # A batch is many records: the queue holds fewer of them.
-                batch = "batch" in self._subscriptions.encodings.values()
-                queue = min(self._max_queue, _MAX_QUEUED_BATCHES) if batch else self._max_queue
-                self._accounting.setsockopt(zmq.SNDHWM, queue)
-        except zmq.Again:
-            return False
-        return True
-
     # -- controls ------------------------------------------------------------------------------------------------
-
-    def _receive_controls(self, limit: int) -> bool:
-        """Receive up to `limit` controls; return whether more may be waiting."""
-        if not has_message(self._control):
-            return False
-        try:
-            for _ in range(limit):
-                frames: list[bytes] = []
-                more = True
-                while more:
-                    part = self._control.recv(NOBLOCK, copy=False)
-                    more = part.more
-                    if len(frames) < _MAX_FRAMES:
-                        frames.append(part.bytes)
-                self._obey(frames)
-        except zmq.Again:
-            return False
-        return True
 
     def _obey(self, frames: list[bytes]) -> None:
         try:
@@ -326,7 +340,7 @@ class GatekeeperLink:
         except WireError:
             self.counters.malformed += 1
             return
-        if control.domain not in self._subscriptions.encodings:
+        if control.domain not in self._routes:
             self.counters.malformed += 1
             return
         self.counters.controls += 1

@@ -81,7 +81,7 @@ _OPTIONS: tuple[tuple[int, int], ...] = (
     (zmq.HANDSHAKE_IVL, 10_000),  # a connection without a handshake is closed
     (zmq.BACKLOG, 1_024),
     # TCP detects a peer whose host has vanished within half a minute. ZMTP heartbeats would too, but a peer with a
-    # libzmq before 4.2 does not answer them, and would be disconnected again and again.
+    # libzmq before 4.2 does not answer them, and would be disconnected again and again: see `headgate.link.heartbeats`.
     (zmq.TCP_KEEPALIVE, 1),
     (zmq.TCP_KEEPALIVE_IDLE, 15),
     (zmq.TCP_KEEPALIVE_INTVL, 5),
@@ -112,6 +112,17 @@ def connect_pair(accounting: Socket, control: Socket, address: str) -> Endpoints
         except zmq.ZMQError as error:
             raise LinkError(f"{endpoint} cannot be connected to ({_reason(error)}); name a master's address") from None
     return pair
+
+
+def disconnect_pair(accounting: Socket, control: Socket, pair: Endpoints) -> None:
+    """Disconnect both sockets from a master."""
+    for socket, endpoint in zip((accounting, control), pair, strict=True):
+        socket.disconnect(endpoint)
+
+
+def set_heartbeats(socket: Socket, interval: float) -> None:
+    """Set the seconds between two heartbeats, and for the answer to one, of later connections; 0 for none."""
+    socket.setsockopt(zmq.HEARTBEAT_IVL, int(interval * 1_000))
 
 
 def bind_pair(accounting: Socket, control: Socket, address: str) -> Endpoints:

@@ -1,4 +1,4 @@
-"""The subscriptions that a gatekeeper's accounting socket receives, and the encoding that each domain needs.
+"""The subscriptions that an accounting socket receives from a master, and the encoding that each domain needs.
 
 This module opens no socket. An original master subscribes to everything and reads the document's frames. A headgate
 master also subscribes to a topic that no domain can have, to announce that it reads batches (docs/reference/wire.md).
@@ -44,6 +44,14 @@ class Subscriptions:
         """Replace the domains; the subscriptions stay in force."""
         self._topics = {name: (topic(name), batch_topic(name)) for name in domains}
         self._choose_encodings()
+
+    def __bool__(self) -> bool:
+        """Whether a master is subscribed to anything."""
+        return bool(self._counts)
+
+    def encoding(self, domain: str) -> Encoding:
+        """Return the encoding of the accounting of any domain."""
+        return self._encoding(topic(domain), batch_topic(domain))
 
     def update(self, message: bytes) -> None:
         """Apply a message that an XPUB socket received: 1 or 0 and a topic, once for each peer that (un)subscribes."""

@@ -121,7 +121,7 @@ def test_a_subscription_whose_event_a_send_consumed_is_received(context):
         setup.accounting.poll(0)
         account(setup, verdict())()
         setup.link._flush_and_check()
-        assert setup.link._subscriptions.encodings["api"] == "batch"
+        assert setup.link._routes["api"].encoding == "batch"
 
     setup.run(subscribe_and_send)
 
@@ -238,6 +238,10 @@ def test_invalid_arguments_are_rejected():
         GatekeeperLink("127.0.0.1", ["api"], accounting="some")
     with pytest.raises(ConfigurationError, match="invalid master address"):
         GatekeeperLink("http://127.0.0.1", ["api"])
+    with pytest.raises(ConfigurationError, match="no master is listed"):
+        GatekeeperLink([], ["api"])
+    with pytest.raises(ConfigurationError, match="' is listed twice"):
+        GatekeeperLink(["127.0.0.1", "tcp://127.0.0.1:10004"], ["api"])
 
 
 def test_verdicts_that_wait_are_sent_before_the_domains_change(context):

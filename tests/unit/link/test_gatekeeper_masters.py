@@ -1,0 +1,184 @@
+"""A gatekeeper's link with several masters: each domain has one owner, controls come from all."""
+
+import asyncio
+import time
+
+import pytest
+import zmq
+
+from headgate.limit import Accounting, Gatekeeper
+from headgate.limit.sharding import Sharding, sharding_item
+from headgate.link import GatekeeperLink
+from headgate.link.batch import BATCH, decode_batch
+from headgate.release import Status
+
+NOW = 1_700_000_000.0
+DOMAINS = [f"domain-{number}" for number in range(12)]
+MASTERS = ["inproc://a", "inproc://b", "inproc://c"]
+
+
+def owned_by(live):
+    """Return the owner of each domain when these masters are live."""
+    sharding = Sharding(MASTERS)
+    return {domain: sharding.owner(sharding_item(domain), live) for domain in DOMAINS}
+
+
+class FakeMaster:
+    """The two sockets of a master, without logic."""
+
+    def __init__(self, context, address, subscriptions):
+        self.accounting, self.control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
+        self.accounting.bind(address)
+        self.control.bind(f"{address}.control")
+        self.subscriptions = subscriptions
+        self.subscribe()
+
+    def subscribe(self):
+        for prefix in self.subscriptions:
+            self.accounting.subscribe(prefix)
+        self.touch()
+
+    def unsubscribe(self):
+        """End all subscriptions, as a lost connection does."""
+        for prefix in self.subscriptions:
+            self.accounting.unsubscribe(prefix)
+        self.touch()
+
+    def touch(self):
+        # Within one process a socket notices who connects when it is touched.
+        for socket in (self.accounting, self.control):
+            socket.poll(0)
+
+    def received(self):
+        """Return the domain of each verdict received."""
+        domains = []
+        while self.accounting.poll(0):
+            frames = self.accounting.recv_multipart()
+            if frames[0].startswith(BATCH):
+                domains += [frames[0][len(BATCH) : -1].decode()] * len(decode_batch(frames[1])[0])
+            else:
+                domains.append(frames[0][:-1].decode())
+        return domains
+
+
+class Setup:
+    """A link to three masters."""
+
+    def __init__(self, context, *subscriptions):
+        self.masters = {
+            address: FakeMaster(context, address, how) for address, how in zip(MASTERS, subscriptions, strict=True)
+        }
+        self.link = GatekeeperLink(MASTERS, DOMAINS, context=context, clock=lambda: NOW)
+        self.counters = self.link.counters
+        for master in self.masters.values():
+            master.touch()
+
+    async def settle(self, condition):
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.001)
+
+    async def account_each(self):
+        """Send one verdict of each domain; return which master received which domains."""
+        before = self.counters.sent + self.counters.unheard
+        for domain in DOMAINS:
+            self.link.account(Accounting(domain, Status.ACCEPTED, b"id", NOW, NOW), NOW)
+        await self.settle(lambda: self.counters.sent + self.counters.unheard == before + len(DOMAINS))
+        return {domain: address for address, master in self.masters.items() for domain in master.received()}
+
+    def owners(self):
+        """Return the owner of each domain as the link sees it."""
+        addresses = {id(master): address for address, master in zip(MASTERS, self.link._masters.values(), strict=True)}
+        return {domain: addresses[id(route.master)] for domain, route in self.link._routes.items()}
+
+    def run(self, steps):
+        """Start the link in a loop and, once all masters are connected, run `steps`."""
+
+        async def main():
+            self.link.start(asyncio.get_running_loop())
+            await self.settle(lambda: self.link.has_all_masters)
+            await steps()
+            self.link.close()
+
+        asyncio.run(main())
+
+
+@pytest.fixture
+def setup(context):
+    return Setup(context, *[[b"", BATCH]] * 3)
+
+
+def test_the_accounting_of_a_domain_goes_to_its_owner_only(setup):
+    async def steps():
+        assert await setup.account_each() == owned_by(MASTERS)
+        assert set(owned_by(MASTERS).values()) == set(MASTERS)
+
+    setup.run(steps)
+
+
+def test_the_domains_of_a_lost_master_move_and_return(setup):
+    async def steps():
+        setup.masters["inproc://b"].unsubscribe()
+        await setup.settle(lambda: not setup.link.has_all_masters)
+        assert setup.link.has_master
+        assert await setup.account_each() == setup.owners() == owned_by(["inproc://a", "inproc://c"])
+        setup.masters["inproc://b"].subscribe()
+        await setup.settle(lambda: setup.link.has_all_masters)
+        assert await setup.account_each() == setup.owners() == owned_by(MASTERS)
+
+    setup.run(steps)
+
+
+def test_without_any_master_verdicts_are_dropped_and_counted(setup):
+    async def steps():
+        for master in setup.masters.values():
+            master.unsubscribe()
+        await setup.settle(lambda: not any(master.is_up for master in setup.link._masters.values()))
+        assert not setup.link.has_master
+        assert await setup.account_each() == {}
+        assert setup.counters.unheard == len(DOMAINS)
+
+    setup.run(steps)
+
+
+def test_each_master_receives_what_it_reads(context):
+    """An original master, one that reads batches, and one that reads the frames of a single domain."""
+    only = next(domain for domain, owner in owned_by(MASTERS).items() if owner == "inproc://c")
+    setup = Setup(context, [b""], [b"", BATCH], [f"{only}\0".encode()])
+
+    async def steps():
+        assert await setup.account_each() == owned_by(["inproc://a", "inproc://b"]) | {only: "inproc://c"}
+        assert setup.counters.batches == list(setup.owners().values()).count("inproc://b")
+
+    setup.run(steps)
+
+
+def test_controls_of_all_masters_are_obeyed(setup):
+    gatekeeper = Gatekeeper(setup.link.account)
+    setup.link.attach(gatekeeper)
+
+    async def steps():
+        for number, master in enumerate(setup.masters.values()):
+            master.control.recv()
+            master.control.send_multipart([b"domain-0\0", b"DELAY_UNTIL", b"%d" % number, b"1700000060000"])
+        await setup.settle(lambda: setup.counters.controls == 3)
+        assert all(gatekeeper.held("domain-0", b"%d" % number, now=NOW) == NOW + 60 for number in range(3))
+
+    setup.run(steps)
+
+
+def test_other_domains_are_subscribed_to_at_all_masters(setup):
+    async def steps():
+        setup.link.set_domains([*DOMAINS[1:], "new"])
+        assert setup.link.has_master
+        for master in setup.masters.values():
+            seen = set()
+            while master.control.poll(0):
+                seen.add(master.control.recv())
+            assert {b"\1new\0", b"\0domain-0\0"} <= seen
+        assert await setup.account_each() == {
+            domain: owner for domain, owner in owned_by(MASTERS).items() if domain != "domain-0"
+        }
+
+    setup.run(steps)
