@@ -4,10 +4,13 @@ The tests run them for a few seconds and assert what must hold; `python -m bench
 """
 
 import math
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -77,6 +80,19 @@ def thaw(*names: str) -> Step:
     return step
 
 
+def signal_worker(name: str, number: int) -> Step:
+    """Return the step that sends a signal to the first worker of a gate."""
+
+    def step(system: System) -> None:
+        os.kill(system.nodes[name].children()[0], number)
+
+    return step
+
+
+def nothing(_system: System) -> None:
+    """Do nothing: the system restores itself."""
+
+
 def cut(how: Cut) -> Step:
     """Return the step that cuts the network between gates and masters."""
 
@@ -93,14 +109,24 @@ def restore(system: System) -> None:
         forwarder.restore()
 
 
+GATE1: dict[str, Any] = {"lost_gates": frozenset({1}), "keeps_limits": True}
+WORKERS = Shape(workers=2)
 PARTITIONED = Shape(forwarded=True)
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
         Fault("master killed", kill("master0"), start("master0")),
         Fault("master stopped", freeze("master0"), thaw("master0")),
-        Fault("gate killed", kill("gate1"), start("gate1"), lost_gates=frozenset({1}), keeps_limits=True),
-        Fault("gate stopped", freeze("gate1"), thaw("gate1"), lost_gates=frozenset({1}), keeps_limits=True),
+        Fault("gate killed", kill("gate1"), start("gate1"), **GATE1),
+        Fault("gate stopped", freeze("gate1"), thaw("gate1"), **GATE1),
+        Fault("worker killed", signal_worker("gate1", signal.SIGKILL), nothing, WORKERS, **GATE1),
+        Fault(
+            "worker stopped",
+            signal_worker("gate1", signal.SIGSTOP),
+            signal_worker("gate1", signal.SIGCONT),
+            WORKERS,
+            **GATE1,
+        ),
         Fault("partition, closed", cut("closed"), restore, PARTITIONED, least_seconds=30.0),
         Fault("partition, silent", cut("silent"), restore, PARTITIONED, least_seconds=30.0),
     )

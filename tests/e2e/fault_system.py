@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from headgate.limit import Domain, Rule
 from headgate.limit.history import AlgorithmName
 from tests import servers
@@ -134,6 +136,10 @@ class Node:
         """Have the process continue."""
         os.kill(self.pid, signal.SIGCONT)
 
+    def children(self) -> list[int]:
+        """Return the ids of its child processes, such as workers, in ascending order."""
+        return sorted(child.pid for child in psutil.Process(self.pid).children())
+
     def close(self) -> None:
         """End the process, if one runs, whatever its state."""
         if self._process is not None:
@@ -186,8 +192,10 @@ class Shape:
     algorithm: AlgorithmName = "gcra"
     gate: str = ""
     """More keys of [gate]."""
-    master: str = ""
-    """More keys of [master]."""
+    routers: int = 0
+    """Routers between gates and masters."""
+    redis: bool = False
+    """Whether the masters share a Redis server."""
     forwarded: bool = False
     """Whether the gates reach the masters through forwarders, which can be cut."""
 
@@ -198,7 +206,7 @@ class Shape:
 
 
 class System:
-    """Running nodes by name: `gate0`, `master0` …; and the forwarders before the masters, if there are any."""
+    """Running nodes by name: `gate0`, `master0`, `router0`, `redis` …; and the forwarders, if there are any."""
 
     def __init__(self, shape: Shape, nodes: dict[str, Node], forwarders: Sequence[Forwarder]) -> None:
         self.shape = shape
@@ -275,6 +283,24 @@ def master_nodes(folder: Path, settings: Path, count: int) -> Iterator[Node]:
         yield headgate_node(Node, f"master{number}", folder, port=port, arguments=words)
 
 
+def router_nodes(folder: Path, masters: Sequence[int], count: int) -> Iterator[Node]:
+    """Yield routers to the ports of `masters` that have not started."""
+    for number in range(count):
+        port = port_pair()
+        words = ["router", "--listen", f"127.0.0.1:{port}"]
+        for master in masters:
+            words += ["--master", f"127.0.0.1:{master}"]
+        yield headgate_node(Node, f"router{number}", folder, port=port, arguments=words)
+
+
+def redis_node(folder: Path) -> Node:
+    """Return a Redis server that has not started, and that writes nothing to disk."""
+    port = servers.free_port()
+    program = servers.find_program("redis-server") or "redis-server"
+    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(folder)]
+    return Node("redis", [program, *options], folder, port=port, announces=False)
+
+
 def gate_nodes(folder: Path, settings: Path, count: int) -> Iterator[Node]:
     """Yield gates that have not started."""
     for number in range(count):
@@ -283,14 +309,14 @@ def gate_nodes(folder: Path, settings: Path, count: int) -> Iterator[Node]:
         yield headgate_node(GateNode, f"gate{number}", folder, port=port, arguments=words)
 
 
-def write_settings(file: Path, shape: Shape, *, origin: str, masters: Sequence[int]) -> None:
-    """Write the configuration of all nodes; `masters` are the ports that gates connect to."""
+def write_settings(file: Path, shape: Shape, *, origin: str, masters: Sequence[int], stores: Sequence[int]) -> None:
+    """Write the configuration of all nodes; `masters` are the ports that gates connect to, `stores` those of Redis."""
     addresses = [f"tcp://127.0.0.1:{port}" for port in masters]
     keys = {
         "origin": origin,
         "workers": shape.workers,
         "gate": f"master = {json.dumps(addresses[0] if len(addresses) == 1 else addresses)}\n{shape.gate}",
-        "master": shape.master,
+        "master": "\n".join(f'store = "redis://127.0.0.1:{port}"' for port in stores),
         "algorithm": shape.algorithm,
         "burst": BURST,
         "rule": shape.rule,
@@ -305,16 +331,18 @@ def running_system(folder: Path, shape: Shape | None = None) -> Iterator[System]
     with ExitStack() as running:
         origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
         settings = folder / "headgate.toml"
+        stores = [redis_node(folder)] if shape.redis else []
         masters = list(master_nodes(folder, settings, shape.masters))
-        ports = [node.port for node in masters]
+        routers = list(router_nodes(folder, [node.port for node in masters], shape.routers))
+        ports = [node.port for node in routers or masters]
         forwarders: list[Forwarder] = []
         if shape.forwarded:
             for port in ports:
                 forwarders.append(Forwarder(port_pair(), port))
                 running.callback(forwarders[-1].close)
             ports = [forwarder.port for forwarder in forwarders]
-        write_settings(settings, shape, origin=origin.url, masters=ports)
-        nodes = [*masters, *gate_nodes(folder, settings, shape.gates)]
+        write_settings(settings, shape, origin=origin.url, masters=ports, stores=[node.port for node in stores])
+        nodes = [*stores, *masters, *routers, *gate_nodes(folder, settings, shape.gates)]
         for node in nodes:
             running.callback(node.close)
             node.launch()
