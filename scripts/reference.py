@@ -9,7 +9,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -114,6 +114,8 @@ def _type(kind: Any) -> str:
         kind = get_args(kind)[0]
     if get_origin(kind) is tuple:
         return f"list of {_type(get_args(kind)[0])}{limits}"
+    if isinstance(kind, UnionType):
+        return " or ".join(map(_type, get_args(kind)))
     if get_origin(kind) is Literal:
         return " or ".join(f"`{_toml(value)}`" for value in get_args(kind))
     return _TYPES[kind] + limits

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count, islice
 from typing import Any, Self
 
 import msgspec
 
 from headgate.limit import Domain, Gatekeeper, Master, Rule
+from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import GatekeeperLink, MasterLink
 from headgate.release import Status
 
@@ -31,11 +33,19 @@ async def until(condition: Callable[[], object], patience: float = PATIENCE) -> 
         await asyncio.sleep(0.005)
 
 
-class Gate:
-    """A gatekeeper on the bus, in this process and its event loop, for the domain `api`."""
+def domain_owned_by(owner: str, masters: Sequence[str], number: int = 0) -> str:
+    """Return a domain that belongs to `owner` when all `masters` are connected; with another number, another one."""
+    sharding = Sharding(masters)
+    names = (f"domain-{index}" for index in count())
+    owned = (name for name in names if sharding.owner(sharding_item(name), masters) == owner)
+    return next(islice(owned, number, None))
 
-    def __init__(self, address: str, **options: Any) -> None:
-        self.link = GatekeeperLink(address, ["api"], **options)
+
+class Gate:
+    """A gatekeeper on the bus, in this process and its event loop."""
+
+    def __init__(self, address: str | Sequence[str], domains: Sequence[str] = ("api",), **options: Any) -> None:
+        self.link = GatekeeperLink(address, domains, **options)
         self.gatekeeper = Gatekeeper(self.link.account, max_delay=0.0)
         self.link.attach(self.gatekeeper)
         self.link.start(asyncio.get_running_loop())
@@ -46,13 +56,13 @@ class Gate:
     async def __aexit__(self, *_: object) -> None:
         self.link.close()
 
-    def admit(self, identifier: bytes = b"id", times: int = 1) -> list[Status]:
+    def admit(self, identifier: bytes = b"id", times: int = 1, domain: str = "api") -> list[Status]:
         """Return the verdicts on so many requests."""
-        return [self.gatekeeper.admit("api", identifier, now=time.time()).status for _ in range(times)]
+        return [self.gatekeeper.admit(domain, identifier, now=time.time()).status for _ in range(times)]
 
-    def holds(self, identifier: bytes = b"id") -> bool:
+    def holds(self, identifier: bytes = b"id", domain: str = "api") -> bool:
         """Return whether the gatekeeper holds an identifier now."""
-        return self.gatekeeper.held("api", identifier, now=time.time()) > time.time()
+        return self.gatekeeper.held(domain, identifier, now=time.time()) > time.time()
 
 
 class RunningMaster:
@@ -71,6 +81,11 @@ class RunningMaster:
         self._input.write("counts\n")
         self._input.flush()
         return json.loads(self._output.readline())
+
+    def accepted(self) -> dict[str, int]:
+        """Return the accepted requests it has counted, of each domain that has any."""
+        accepted: dict[str, int] = self.counts()["domains"]
+        return accepted
 
     def end(self) -> None:
         """Kill it if it still runs, and close its pipes."""
@@ -91,12 +106,13 @@ def running_master(address: str = "tcp://127.0.0.1:0", *domains: str) -> Iterato
         master.end()
 
 
-def counts(link: MasterLink) -> dict[str, int]:
+def counts(link: MasterLink) -> dict[str, Any]:
     totals = link.master.totals.values()
     return {
         "accepted": sum(one.accepted for one in totals),
         "delayed": sum(one.delayed for one in totals),
         "rejected": sum(one.rejected for one in totals),
+        "domains": {name: one.accepted for name, one in link.master.totals.items() if one.accepted},
         "unknown": link.master.unknown,
         **msgspec.structs.asdict(link.counters),
     }

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import click
@@ -128,8 +129,8 @@ def config_option(
     """
     field = next(field for field in msgspec.structs.fields(table) if field.name == name)
     kind, extras = _unwrap(field.type)
-    is_list = get_origin(kind) is tuple and not (type_ and "," in type_.name)
-    if is_list:
+    is_list = _is_list(kind) and not (type_ and "," in type_.name)
+    if get_origin(kind) is tuple and is_list:
         kind, extras = _unwrap(get_args(kind)[0])
     text = _help(table, name, field.default, is_list=is_list)
     if kind is bool:
@@ -167,7 +168,7 @@ def name_flags(table: type[ConfigSection], text: str) -> str:
         if field is None:
             return match[0]
         kind, _ = _unwrap(field.type)
-        return _declarations(match[1], (), is_list=get_origin(kind) is tuple)[0]
+        return _declarations(match[1], (), is_list=_is_list(kind))[0]
 
     return _KEY.sub(flag, text)
 
@@ -177,6 +178,12 @@ def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
         kind, *extras = get_args(kind)
         return kind, tuple(extras)
     return kind, ()
+
+
+def _is_list(kind: Any) -> bool:
+    """Return whether the values of a key are lists; some keys also take a single text."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return any(get_origin(one) is tuple for one in kinds)
 
 
 def _declarations(name: str, declarations: Sequence[str], *, is_list: bool) -> Sequence[str]:
@@ -191,11 +198,11 @@ def _help(table: type[ConfigSection], name: str, default: Any, *, is_list: bool)
     assert found is not None
     sentence = name_flags(table, " ".join(found[0].split()))
     if is_list:
-        return f"{sentence.removesuffix('.')}; repeatable."
-    if isinstance(default, tuple):
+        sentence = f"{sentence.removesuffix('.')}; repeatable."
+    elif isinstance(default, tuple):
         default = ",".join(map(str, default))
     shown = f"{default:g}" if isinstance(default, float) else default
-    return sentence if default == "" or default is False else f"{sentence}  [default: {shown}]"
+    return sentence if default in {"", ()} or default is False else f"{sentence}  [default: {shown}]"
 
 
 def _metavar(kind: Any, extras: tuple[Any, ...]) -> str | None:

@@ -110,7 +110,10 @@ def serve(
     headgate serve --demo
     headgate serve --origin http://127.0.0.1:8000 --rule '10/s burst 20'
     headgate serve --origin http://127.0.0.1:8000 --master tcp://10.0.0.5:10004
+    headgate serve --origin http://127.0.0.1:8000 --master tcp://10.0.0.5:10004 --master tcp://10.0.0.6:10004
     """
+    if len(gate["master"]) == 1:  # as in a file, a text or a list
+        gate["master"] = gate["master"][0]
     if demo and gate["origin"]:
         raise click.UsageError("--demo starts its own origin; use either --demo or --origin")
     options = ServeOptions(

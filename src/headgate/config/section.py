@@ -86,6 +86,8 @@ Listen = Annotated[
 """An address to listen at."""
 ListenOrNone = Annotated[str, Meta(examples=["127.0.0.1:8090"]), Format("HOST:PORT", _parse_optional_address)]
 """An address to listen at, or empty for none."""
+Masters = Annotated[str | tuple[str, ...], Format("MASTER")]
+"""The address of a master, or those of several."""
 RuleText = Annotated[
     str,
     Meta(extra_json_schema={"pattern": _RULE}, examples=["10/s burst 20", "600 per 10min", "1000/h burst 50"]),

@@ -19,6 +19,7 @@ from headgate.config.section import (
     Listen,
     ListenOrNone,
     Loop,
+    Masters,
     RuleText,
     Seconds,
     SecondsOrZero,
@@ -30,6 +31,11 @@ Accounting = Literal["auto", "frames", "batch"]
 _Port = Annotated[int, Meta(ge=1, le=65_535)]
 _Limit = Annotated[int, Meta(ge=1, le=10_000_000)]
 _Host = Annotated[str, Format("HOST")]
+
+
+def as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values of a key that is a text or a list of texts."""
+    return (value,) if isinstance(value, str) else value
 
 
 def _parse_rate(text: str) -> Rule | None:
@@ -107,9 +113,9 @@ class Gate(ConfigSection, frozen=True):
     """Maximum delayed requests per worker; a further one is rejected."""
     rejection_status: Literal[503, 429] = 503
     """Status of rejections."""
-    master: Annotated[str, Format("MASTER")] = "embedded"
-    """Where rules are applied: embedded, or tcp://HOST:PORT, the accounting address of a master. Its control address is
-    the next port."""
+    master: Masters = "embedded"
+    """Where rules are applied: embedded, or tcp://HOST:PORT, the accounting address of a master or router. Its control
+    address is the next port. With a list of several, each domain belongs to one of those that are connected."""
     max_hold: Annotated[float, Meta(ge=0.001, le=2_678_400), Format("SECONDS")] = 3_600.0
     """Maximum seconds for which a control message of a master elsewhere holds an identifier; a longer hold is shortened
     and counted. If all rules are known here and no domain uses gcra or smockron, the maximum follows from the rules.
@@ -127,6 +133,16 @@ class Gate(ConfigSection, frozen=True):
     """Timeouts, in seconds."""
     bounds: Bounds = Bounds()
     """Limits on the size of requests and the number of connections."""
+
+    @property
+    def masters(self) -> tuple[str, ...]:
+        """The addresses of the masters elsewhere; empty if the master is embedded."""
+        return () if self.master == "embedded" else as_tuple(self.master)
+
+    @property
+    def master_text(self) -> str:
+        """Where rules are applied, on one line."""
+        return ",".join(as_tuple(self.master))
 
 
 class DomainSection(ConfigSection, frozen=True):

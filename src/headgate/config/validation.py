@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 
 from headgate.config.section import Address, Format
-from headgate.config.tree import Configuration, Proxy
+from headgate.config.tree import Configuration, Proxy, as_tuple
 from headgate.errors import ConfigurationError
 
 _LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")
@@ -21,6 +21,7 @@ _TYPE_NAMES = {
     "`bool`": "true or false",
     "`array`": "a list",
     "`object`": "a table",
+    "`str | array`": "a text or a list",
 }
 _MISSING = re.compile(r"object missing required field `([^`]*)`")
 _PATH = re.compile(r"/[^\x00-\x20?#\x7f-\U0010ffff]*")
@@ -40,7 +41,8 @@ def check(tree: Configuration) -> None:
     convert(msgspec.to_builtins(tree))  # values from flags have not been through msgspec
     for path, parse, text in _texts(tree, ""):
         _check_text(path, parse, text)
-    _check_text("gate.master", _check_master, tree.gate.master)
+    if tree.gate.master != "embedded":
+        _check_text("gate.master", _check_masters, *as_tuple(tree.gate.master))
     if bool(tree.gate.tls.cert) != bool(tree.gate.tls.key):
         raise ConfigurationError("gate.tls: a certificate needs its key; set both `cert` and `key`")
     _check_text("master.listen", _check_bus, tree.master.listen)
@@ -108,12 +110,19 @@ def _check_proxy(proxy: Proxy) -> None:
         )
 
 
-def _check_master(text: str) -> None:
-    match = _BUS.fullmatch(text)
-    if text != "embedded" and match is None:
-        raise ConfigurationError(f"invalid master {text!r}; expected 'embedded' or 'tcp://HOST:PORT'")
-    if match is not None and match["address"]:
-        _check_bus(match["address"])
+def _check_masters(*addresses: str) -> None:
+    if not addresses:
+        raise ConfigurationError("no master is listed; expected 'embedded' or the addresses of masters")
+    if "embedded" in addresses:
+        raise ConfigurationError("the embedded master cannot be listed with others; list only masters elsewhere")
+    for index, address in enumerate(addresses):
+        match = _BUS.fullmatch(address)
+        if match is None:
+            raise ConfigurationError(f"invalid master {address!r}; expected 'embedded' or 'tcp://HOST:PORT'")
+        if match["address"]:
+            _check_bus(match["address"])
+        if address in addresses[:index]:
+            raise ConfigurationError(f"{address!r} is listed twice; list each master once")
 
 
 def _check_bus(text: str) -> None:

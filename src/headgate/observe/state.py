@@ -86,7 +86,7 @@ class GateState(msgspec.Struct, frozen=True):
     workers: int = 1
     """Processes that accept connections."""
     master: str = "embedded"
-    """Where the rules are applied: "embedded", or the address of a master elsewhere."""
+    """Where the rules are applied: "embedded", or the addresses of masters elsewhere, separated by commas."""
     counters: dict[str, int] = {}
     """Further totals by the name of their metric, such as those of the link."""
 

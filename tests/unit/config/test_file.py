@@ -107,7 +107,13 @@ DOMAIN = st.builds(
 )
 TREE = st.builds(
     Configuration,
-    gate=st.builds(Gate, max_delay=SECONDS, origin=TEXT, timeouts=st.builds(Timeouts, idle=SECONDS)),
+    gate=st.builds(
+        Gate,
+        max_delay=SECONDS,
+        origin=TEXT,
+        timeouts=st.builds(Timeouts, idle=SECONDS),
+        master=st.sampled_from(["embedded", "tcp://a:1", ("tcp://a:1", "tcp://b:1")]),
+    ),
     domain=st.lists(DOMAIN, max_size=3, unique_by=lambda section: section.name).map(tuple),
     advice=st.lists(st.builds(Entry, user_agent=NAME.filter(str.strip), disallow=st.booleans()), max_size=2).map(tuple),
     master=st.just(Bus()),

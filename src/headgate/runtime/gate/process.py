@@ -86,7 +86,7 @@ class GateProcess(Backend):
     async def start(self) -> None:
         if self._link is not None:
             self._link.start(asyncio.get_running_loop())
-            await self._wait_for_master(self._link)
+            await self._wait_for_masters(self._link)
         tls = self._keys.context if self._keys is not None else None
         try:
             await self._gateway.start(*self._address, tls=tls, reuse_port=True)
@@ -98,10 +98,10 @@ class GateProcess(Backend):
         gc.collect()
         gc.freeze()
 
-    async def _wait_for_master(self, link: GatekeeperLink) -> None:
-        """Wait for the connection to a master, so that it gets the first request; at most for a short time."""
+    async def _wait_for_masters(self, link: GatekeeperLink) -> None:
+        """Wait for the connections to all masters, so that the first request is accounted; at most for a short time."""
         for _ in range(_SUBSCRIBE_CHECKS):
-            if link.has_master:
+            if link.has_all_masters and link.has_master:
                 return
             await asyncio.sleep(_SUBSCRIBE_TIMEOUT / _SUBSCRIBE_CHECKS)
 
@@ -162,7 +162,7 @@ class GateProcess(Backend):
             domains=tuple(self._domain_state(domain, held.get(domain.name, ())) for domain in self._composed.domains),
             delayed_now=self.gatekeeper.delayed,
             connections=len(self._gateway.connections),
-            master=self.tree.gate.master,
+            master=self.tree.gate.master_text,
             counters=self._counters(),
         )
 
@@ -213,7 +213,7 @@ class GateProcess(Backend):
             return GatekeeperLink(self._bus, names, accounting="frames")
         if tree.gate.master == "embedded":
             return None
-        return GatekeeperLink(tree.gate.master, names, accounting=tree.gate.accounting)
+        return GatekeeperLink(tree.gate.masters, names, accounting=tree.gate.accounting)
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         gatekeeper = build_gatekeeper(tree, composed.domains, link.account if link is not None else None)

@@ -103,7 +103,7 @@ class _GateServer(Server):
         elif self._admin == "none" and gate.admin:
             self.log(f"headgate: {gate.admin} is in use; starting without admin listener (choose another with --admin)")
         log_warnings(self._tree, self.log)
-        self.log(f"headgate: origin {gate.origin} master {gate.master} workers {gate.workers} admin {self._admin}")
+        self.log(f"headgate: origin {gate.origin} master {gate.master_text} workers {gate.workers} admin {self._admin}")
         # Scripts read the address from this line, so it contains nothing else.
         self.log(f"ready {url}")
 
@@ -164,7 +164,7 @@ class GateWorkers(Backend):
         counters = dict(total.counters)
         if self._link is not None:
             counters |= master_counters(self._link.master)
-        return replace(total, master=self._configuration.tree.gate.master, counters=counters)
+        return replace(total, master=self._configuration.tree.gate.master_text, counters=counters)
 
     async def reload(self, configuration: GateConfiguration) -> None:
         tree = keep_restart_keys(self._configuration.tree, configuration.tree)
