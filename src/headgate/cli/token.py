@@ -3,13 +3,12 @@
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headgate.cli.output import exit_with_failure, print_bytes, print_json, printable, report_read_errors
+from headgate.cli.key_files import PUBLIC_MODE, SECRET_MODE, create_files
+from headgate.cli.output import exit_with_failure, print_json, printable, report_read_errors
 from headgate.cli.params import COUNT, SECONDS, Parsed, whole_number
 from headgate.cli.program import CommandGroup
 from headgate.errors import ConfigurationError, reason_of
@@ -23,8 +22,6 @@ _KEY_FILE: Final = "key.json"
 _DEFAULT_TTL: Final = 600
 _COUNT: Final = Parsed("integer", whole_number(1, 1_000_000))
 _MAX_LINE_LENGTH: Final = 4096
-_PRIVATE_MODE: Final = 0o600
-_PUBLIC_MODE: Final = 0o644
 _EXPLANATIONS: Final = {
     "token_invalid": "malformed, of another key, for another origin, or with a longer lifetime than its key allows",
     "token_expired": "its signature is valid, but it has expired",
@@ -107,12 +104,12 @@ def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: in
     from headgate.token.keys import write_keys
 
     key = make_key(algorithm, entropy=os.urandom, max_ttl=max_ttl)
-    files = [(out, write_keys([key]), _PRIVATE_MODE)]
+    files = [(out, write_keys([key]), SECRET_MODE)]
     if public is not None:
-        files.append((public, write_keys([key], public=True), _PUBLIC_MODE))
+        files.append((public, write_keys([key], public=True), PUBLIC_MODE))
     if public == "-":
         raise click.UsageError("--public must name a file; only -o can be standard output")
-    _create_files(files)
+    create_files(files)
     checks = "it mints and checks tokens" if public is None else f"it mints tokens, {printable(public)} checks them"
     click.echo(f"{printable(out)}: {algorithm} key, keep it secret; {checks} (headgate proxy --token-key)", err=True)
 
@@ -260,31 +257,3 @@ def _first_line_of_stdin() -> str:
     with click.open_file("-", "rb") as stdin:
         # Latin-1 decodes any bytes; what is not ASCII is an invalid token.
         return bytes(stdin.readline(_MAX_LINE_LENGTH)).decode("latin-1").strip()
-
-
-def _create_files(files: list[tuple[str, bytes, int]]) -> None:
-    """Create all files, each a name, content and mode, or none of them."""
-    with ExitStack() as created:
-        for name, content, mode in files:
-            if name == "-":
-                print_bytes(content)
-                continue
-            try:
-                descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-                created.callback(_remove, name)
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(descriptor)
-            except FileExistsError:
-                raise ConfigurationError(
-                    f"{printable(name)} exists already; key files are not overwritten, so choose another name"
-                ) from None
-            except OSError as error:
-                raise ConfigurationError(f"{printable(name)} cannot be written: {reason_of(error)}") from None
-        created.pop_all()
-
-
-def _remove(name: str) -> None:
-    with suppress(OSError):
-        Path(name).unlink()

@@ -219,6 +219,14 @@ class Bus(ConfigSection, frozen=True):
     """Maximum identifiers stored over all domains; also applies to an embedded master."""
     admin: ListenOrNone = ""
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
+    curve_key: File = ""
+    """File with the secret key of this master (`headgate keys new`); gatekeepers then connect by CURVE only. Needs
+    `curve_allow`."""
+    curve_allow: File = ""
+    """File with the public keys of the gatekeepers that may connect, one per line. SIGHUP reloads it; connections that
+    exist stay."""
+    insecure: bool = False
+    """Listen beyond loopback without `curve_key`, where every peer that reaches the ports can hold any client."""
 
 
 class Proxy(ConfigSection, frozen=True):

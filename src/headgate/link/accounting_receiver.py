@@ -58,6 +58,10 @@ class MasterCounters(msgspec.Struct):
     """Controls published again for a new subscription."""
     subscriptions: int = 0
     """Subscriptions received."""
+    refused_keys: int = 0
+    """Connections refused: the key of the peer is not allowed."""
+    failed_handshakes: int = 0
+    """Other connections whose handshake failed: without CURVE, for another server key, or malformed."""
 
 
 class AccountingReceiver:

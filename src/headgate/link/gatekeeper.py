@@ -23,10 +23,13 @@ from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
 from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link.batch import MAX_LOGINFO_SIZE, MAX_RECORDS, AccountingRecord, batch_topic, encode_batch, to_record
+from headgate.link.connections import Log, LoopWatcher, log_warning
+from headgate.link.curve import ClientKeys, keys_of_masters
 from headgate.link.heartbeats import Heartbeats
 from headgate.link.master_connection import MasterConnection
 from headgate.link.sockets import endpoints, file_descriptor
 from headgate.link.subscriptions import AccountingMode, Encoding, Subscriptions
+from headgate.release import NEVER
 
 
 class GatekeeperCounters(msgspec.Struct):
@@ -46,6 +49,8 @@ class GatekeeperCounters(msgspec.Struct):
     """Controls obeyed."""
     malformed: int = 0
     """Malformed control messages; dropped."""
+    failed_handshakes: int = 0
+    """Connections whose handshake failed: the master refuses the key, or the two sides do not both use CURVE."""
 
 
 _BATCH_DELAY = 0.005
@@ -81,7 +86,9 @@ class GatekeeperLink:
     yet. `domains` are those that this gatekeeper has traffic for. If a master is slow, at most `max_queue` verdicts are
     queued here, and as many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created
     the link. `clock` returns the wall-clock time at which controls are received. An ``inproc://`` address needs the
-    `context` of its master. Raises `ConfigurationError` for an invalid address, and for one that is listed twice.
+    `context` of its master. With `keys`, those for all masters or for each of them in order, both sides authenticate by
+    CURVE. `log` receives a line about failed handshakes, once. Raises `ConfigurationError` for an invalid address, for
+    one that is listed twice, and for another number of keys.
     """
 
     def __init__(
@@ -91,8 +98,10 @@ class GatekeeperLink:
         *,
         accounting: AccountingMode = "auto",
         max_queue: int = 10_000,
+        keys: ClientKeys | Sequence[ClientKeys] | None = None,
         clock: Callable[[], float] = time.time,
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
+        log: Log = log_warning,
     ) -> None:
         self.counters = GatekeeperCounters()
         """The counters since the start."""
@@ -103,6 +112,8 @@ class GatekeeperLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._again: asyncio.Handle | None = None
+        self._watchers: list[LoopWatcher] = []
+        self._log = log
         self._thread: threading.Thread | None = None
         self._asleep = self._stopping = False
         names = list(domains)
@@ -114,16 +125,22 @@ class GatekeeperLink:
         self._masters: dict[str, MasterConnection] = {}
         self._sharding = Sharding(())
         try:
-            self._connect([address] if isinstance(address, str) else address, names, accounting)
+            self._connect([address] if isinstance(address, str) else address, keys, names, accounting)
         except BaseException:
             self._close_sockets()
             raise
 
-    def _connect(self, addresses: Sequence[str], domains: Sequence[str], accounting: AccountingMode) -> None:
+    def _connect(
+        self,
+        addresses: Sequence[str],
+        keys: ClientKeys | Sequence[ClientKeys] | None,
+        domains: Sequence[str],
+        accounting: AccountingMode,
+    ) -> None:
         """Connect to all masters. One of several has heartbeats, so that another can take over its domains."""
         if not addresses:
             raise ConfigurationError("no master is listed; list at least one address")
-        for address in addresses:
+        for address, own_keys in zip(addresses, keys_of_masters(keys, len(addresses)), strict=True):
             name = endpoints(address).accounting
             if name in self._masters:
                 raise ConfigurationError(f"master {address!r} is listed twice; list each master once")
@@ -133,6 +150,9 @@ class GatekeeperLink:
                 Subscriptions(domains, accounting),
                 queue=self._max_queue,
                 heartbeats=Heartbeats() if len(addresses) > 1 else None,
+                counters=self.counters,
+                keys=own_keys,
+                log=self._log,
             )
             for domain in domains:
                 master.subscribe(topic(domain))
@@ -198,6 +218,7 @@ class GatekeeperLink:
         for master in self._masters.values():
             for socket in master.sockets:
                 loop.add_reader(file_descriptor(socket), self._wake)
+            self._watchers.append(LoopWatcher(loop, master.connections))
         self._wake()
         self._flush_and_check()
 
@@ -240,14 +261,17 @@ class GatekeeperLink:
         poller = zmq.Poller()
         poller.register(self._wake_read, zmq.POLLIN)
         for master in self._masters.values():
-            for socket in master.sockets:
+            for socket in (*master.sockets, *master.connections.sockets):
                 poller.register(socket, zmq.POLLIN)
         while not self._stopping:
             more = self.turn()
             self._asleep = not self._waiting
             if self._waiting:  # checked again: a verdict may have been queued in between
                 self._asleep = False
-            poller.poll(0 if more else None if self._asleep else int(_BATCH_DELAY * 1_000))
+            pause = min(master.connections.turn() for master in self._masters.values())
+            if not self._asleep:
+                pause = min(pause, _BATCH_DELAY)
+            poller.poll(0 if more else None if pause == NEVER else int(pause * 1_000))
             woken = False
             with suppress(BlockingIOError):
                 woken = bool(os.read(self._wake_read, 4_096))
@@ -271,6 +295,8 @@ class GatekeeperLink:
     def _close_sockets(self) -> None:
         if self._wake_read < 0:
             return
+        for watcher in self._watchers:
+            watcher.close()
         for master in self._masters.values():
             master.close(self._loop)
         if self._own_context:

@@ -17,6 +17,8 @@ from headgate.limit.master import Master
 from headgate.limit.messages import DelayUntil, control_frames, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH
+from headgate.link.connections import BoundConnections, Log, LoopWatcher, log_warning
+from headgate.link.curve import ServerKeys
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, file_descriptor, open_socket
 from headgate.release import NEVER
 
@@ -124,8 +126,9 @@ class MasterLink:
 
     `address` names the accounting port (see `headgate.link.sockets.endpoints`); port 0 lets the system choose, and
     `endpoints` has the result. Call `run` (in a thread or process of its own) or `start` (with an event loop). `clock`
-    returns seconds since 1970. An ``inproc://`` address needs the `context` of its gatekeepers. Raises `LinkError` if
-    the address cannot be bound.
+    returns seconds since 1970. An ``inproc://`` address needs the `context` of its gatekeepers. With `keys`,
+    gatekeepers must have one of the allowed keys; without, an address beyond loopback needs `insecure`. `log` receives
+    lines about failed handshakes, at most one a minute. Raises `LinkError` if the address cannot be bound.
     """
 
     def __init__(
@@ -133,8 +136,11 @@ class MasterLink:
         master: Master,
         address: str,
         *,
+        keys: ServerKeys | None = None,
+        insecure: bool = False,
         clock: Callable[[], float] = time.time,
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
+        log: Log = log_warning,
     ) -> None:
         self.master = master
         """The master that computes release times."""
@@ -150,6 +156,7 @@ class MasterLink:
         self._receiver = AccountingReceiver(self._accounting, master, self._publisher.publish, self.counters)
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._watcher: LoopWatcher | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._again: asyncio.Handle | None = None
         self._stopping = False
@@ -158,8 +165,11 @@ class MasterLink:
         # subscription sends batches (docs/reference/wire.md).
         for prefix in (BATCH, b""):
             self._accounting.subscribe(prefix)
+        self._connections = BoundConnections((self._accounting, self._control), self.counters, log)
         try:
-            self.endpoints = bind_pair(self._accounting, self._control, address)
+            if keys is not None:
+                self._connections.authenticate(keys.allowed)
+            self.endpoints = bind_pair(self._accounting, self._control, address, keys, insecure=insecure)
             """The endpoints of the two sockets."""
         except BaseException:
             self.close()
@@ -173,14 +183,19 @@ class MasterLink:
         if self._loop is not None:
             self._wake()
 
+    def set_allowed_keys(self, allowed: frozenset[bytes]) -> None:
+        """Replace the public keys that may connect; connections that exist stay. The link must have keys."""
+        self._connections.authenticate(allowed)
+
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve in this thread until `stop` is called or `until`, called once per turn, returns true."""
         poller = zmq.Poller()
-        for source in (self._accounting, self._control, self._wake_read):
+        for source in (self._accounting, self._control, *self._connections.sockets, self._wake_read):
             poller.register(source, zmq.POLLIN)
         while not (self._stopping or until()):
             if not self.turn() and not until():
                 poller.poll(int(self._timeout() * 1_000) + 1)
+                self._connections.turn()
 
     def stop(self) -> None:
         """Make `run` return soon; can be called from any thread, or a signal handler."""
@@ -193,6 +208,7 @@ class MasterLink:
         self._loop = loop
         for socket in (self._accounting, self._control):
             loop.add_reader(file_descriptor(socket), self._wake)
+        self._watcher = LoopWatcher(loop, self._connections)
         self._wake()
 
     def _wake(self) -> None:
@@ -216,6 +232,9 @@ class MasterLink:
         for handle in (self._again, self._alarm):
             if handle is not None:
                 handle.cancel()
+        if self._watcher is not None:
+            self._watcher.close()
+        self._connections.close()
         close_sockets((self._accounting, self._control), self._loop)
         if self._own_context:
             self._context.term()
@@ -230,6 +249,8 @@ class MasterLink:
         if moment >= self._forget_at:
             self._forget_at = moment + _FORGET_INTERVAL
             self.master.forget(now=now, most=_MAX_EXAMINED)
+            if self._watcher is None:  # a thread, which waits for these sockets only while it is idle
+                self._connections.turn()
         self._publisher.resend(moment)
         # Last, because sending may have consumed the event of a subscription.
         return self._publisher.receive_subscriptions(_MAX_MESSAGES) or more

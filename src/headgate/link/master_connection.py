@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
+from headgate.link.connections import Log, OutgoingConnections, OutgoingCounters, log_warning
+from headgate.link.curve import ClientKeys
 from headgate.link.heartbeats import Heartbeats
 from headgate.link.sockets import (
     NOBLOCK,
@@ -33,8 +35,9 @@ class MasterConnection:
     """The connection to the master at `address`, which need not be running yet.
 
     `subscriptions` receives what the master subscribes to. At most `queue` messages wait for it in ZeroMQ. With
-    `heartbeats` a master that does not answer is disconnected. Raises `ConfigurationError` for an invalid
-    address, `LinkError` for one that cannot be connected to.
+    `heartbeats` a master that does not answer is disconnected. With `keys`, both sides authenticate by CURVE. Failed
+    handshakes are counted in `counters` and reported to `log`. Raises `ConfigurationError` for an invalid address,
+    `LinkError` for one that cannot be connected to.
     """
 
     def __init__(
@@ -45,12 +48,16 @@ class MasterConnection:
         *,
         queue: int,
         heartbeats: Heartbeats | None,
+        counters: OutgoingCounters,
+        keys: ClientKeys | None = None,
+        log: Log = log_warning,
     ) -> None:
         self.address = address
         """The address as it was given."""
         self.subscriptions = subscriptions
         """What the master subscribes to."""
         self._heartbeats = heartbeats
+        self._keys = keys
         self._accounting = open_socket(context, zmq.XPUB, queue=queue, largest=_MAX_CONTROL_SIZE)
         self._control = open_socket(context, zmq.SUB, queue=queue, largest=_MAX_CONTROL_SIZE)
         self.sockets: tuple[Socket, Socket] = (self._accounting, self._control)
@@ -60,10 +67,13 @@ class MasterConnection:
         # Report each peer's subscriptions and their end, so that those of a master that stops are removed.
         self._accounting.setsockopt(zmq.XPUB_VERBOSER, 1)
         self._accounting.setsockopt(zmq.IMMEDIATE, 1)
+        self.connections = OutgoingConnections(self.sockets, keys, counters, log)
+        """The state of their connections, to be watched, too."""
         try:
             self._set_heartbeats()
-            self.endpoints = connect_pair(self._accounting, self._control, address)
+            self.endpoints = connect_pair(self._accounting, self._control, address, keys)
             """What the two sockets are connected to."""
+            self.connections.set_endpoints(self.endpoints)
         except BaseException:
             self.close(None)
             raise
@@ -125,7 +135,7 @@ class MasterConnection:
             # The options of a connection are those of the time when it was asked for.
             disconnect_pair(self._accounting, self._control, self.endpoints)
             self._set_heartbeats()
-            connect_pair(self._accounting, self._control, self.address)
+            connect_pair(self._accounting, self._control, self.address, self._keys)
 
     def _set_heartbeats(self) -> None:
         if self._heartbeats is not None:
@@ -155,4 +165,5 @@ class MasterConnection:
 
     def close(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Close the sockets, and remove them from the event loop that watches them, if any."""
+        self.connections.close()
         close_sockets(self.sockets, loop)

@@ -17,6 +17,7 @@ import zmq
 
 from headgate.config.section import is_host
 from headgate.errors import ConfigurationError, LinkError
+from headgate.link.curve import ClientKeys, ServerKeys
 
 DEFAULT_PORT = 10004
 """Default port for accounting; control uses the next port."""
@@ -101,10 +102,14 @@ def open_socket(context: "zmq.Context[Socket]", kind: int, *, queue: int, larges
     return socket
 
 
-def connect_pair(accounting: Socket, control: Socket, address: str) -> Endpoints:
-    """Connect both sockets to the master at `address`, which need not be running yet."""
+def connect_pair(accounting: Socket, control: Socket, address: str, keys: ClientKeys | None = None) -> Endpoints:
+    """Connect both sockets to the master at `address`, which need not be running yet; with `keys`, by CURVE."""
     pair = endpoints(address)
     for socket, endpoint in zip((accounting, control), pair, strict=True):
+        if keys is not None:
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public)
+            socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
+            socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server)
         # With IPV6 set, a DNS name may resolve to either family; IPv4 addresses work too.
         socket.setsockopt(zmq.IPV6, int(endpoint.startswith("tcp://")))
         try:
@@ -125,12 +130,18 @@ def set_heartbeats(socket: Socket, interval: float) -> None:
     socket.setsockopt(zmq.HEARTBEAT_IVL, int(interval * 1_000))
 
 
-def bind_pair(accounting: Socket, control: Socket, address: str) -> Endpoints:
+def bind_pair(
+    accounting: Socket, control: Socket, address: str, keys: ServerKeys | None = None, *, insecure: bool = False
+) -> Endpoints:
     """Bind both sockets; return their endpoints, with the port that the system chose for port 0.
 
-    Raises `LinkError` with the address that cannot be bound.
+    With `keys`, peers connect by CURVE only. Without, an address beyond loopback needs `insecure`. Raises `LinkError`
+    with the address that cannot be bound.
     """
     pair = endpoints(address)
+    if keys is not None:
+        for socket in (accounting, control):
+            _require_curve(socket, keys)
     scheme, _, rest = pair.accounting.partition("://")
     if scheme == "ipc":
         _refuse_taken_paths(pair)
@@ -138,12 +149,35 @@ def bind_pair(accounting: Socket, control: Socket, address: str) -> Endpoints:
         return Endpoints(_bind(accounting, pair.accounting), _bind(control, pair.control))
     host, _, port = rest.rpartition(":")
     numeric = _numeric(host, address)
+    if keys is None and not insecure and not _is_loopback(numeric):
+        raise LinkError(
+            f"{address}: other machines can reach this address, and without keys every peer there can hold any client; "
+            "set curve_key and curve_allow (--curve-key, --curve-allow; create keys with: headgate keys new -o DIR), "
+            "or set insecure (--insecure) on a network that only gatekeepers reach"
+        )
     for socket in (accounting, control):
         socket.setsockopt(zmq.IPV6, int(":" in numeric))
     if port != "0":
         first = _bind(accounting, f"tcp://{numeric}:{port}")
         return Endpoints(first, _bind(control, f"tcp://{numeric}:{int(port) + 1}"))
     return _bind_anywhere(accounting, control, numeric)
+
+
+def _require_curve(socket: Socket, keys: ServerKeys) -> None:
+    """Refuse peers without CURVE, and all peers unless an authenticator admits them."""
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
+    socket.setsockopt(zmq.ZAP_DOMAIN, b"headgate")
+    # Otherwise libzmq would admit every key while no authenticator runs.
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+
+def _is_loopback(numeric: str) -> bool:
+    """Return whether an address that `_numeric` returned is one of this machine only; "*" is not."""
+    try:
+        return ipaddress.ip_address(numeric.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _bind_anywhere(accounting: Socket, control: Socket, host: str) -> Endpoints:

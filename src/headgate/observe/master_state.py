@@ -21,6 +21,8 @@ _HELP = {
     "bus_batches": "Batches of accounting read.",
     "bus_controls": "Control messages published.",
     "bus_excess_frames": "Frames ignored: more than an accounting message has.",
+    "bus_failed_handshakes": "Connections that failed their handshake: no CURVE, another server key, or malformed.",
+    "bus_refused_keys": "Connections refused: key not allowed.",
     "bus_resent": "Control messages published again for a new subscription.",
     "bus_subscriptions": "Subscriptions of gatekeepers received.",
     "bus_too_long": "Accounting dropped: identifier over 255 bytes.",

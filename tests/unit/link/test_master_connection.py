@@ -8,6 +8,7 @@ import zmq
 
 from headgate.errors import ConfigurationError
 from headgate.link.batch import BATCH
+from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.link.heartbeats import Heartbeats
 from headgate.link.master_connection import MasterConnection
 from headgate.link.sockets import bind_pair
@@ -19,7 +20,8 @@ PATIENCE = 10.0
 
 
 def connection(context, address, *, heartbeats=None, queue=100):
-    return MasterConnection(context, address, Subscriptions(["api"], "auto"), queue=queue, heartbeats=heartbeats)
+    subscriptions, counters = Subscriptions(["api"], "auto"), GatekeeperCounters()
+    return MasterConnection(context, address, subscriptions, queue=queue, heartbeats=heartbeats, counters=counters)
 
 
 class SilentMaster:

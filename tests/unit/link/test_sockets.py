@@ -5,6 +5,7 @@ import pytest
 import zmq
 
 from headgate.errors import ConfigurationError, LinkError
+from headgate.link.curve import ServerKeys, new_key_pair
 from headgate.link.sockets import bind_pair, connect_pair, endpoints, file_descriptor, has_message, open_socket
 
 
@@ -139,3 +140,25 @@ def test_a_waiting_message_is_reported(pair):
     assert not has_message(receiver)
     sender.send(b"x")
     assert has_message(receiver)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "[::]", "192.0.2.1"])
+def test_an_address_beyond_loopback_needs_keys_or_insecure(pair_of, host):
+    if ":" in host and not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    sentence = r"other machines can reach this address.*--curve-key, --curve-allow.*headgate keys new.*--insecure"
+    with pytest.raises(LinkError, match=sentence):
+        bind_pair(*pair_of(), f"tcp://{host}:0")
+
+
+def test_an_address_beyond_loopback_is_bound_with_insecure_or_keys(pair_of):
+    accounting, _ = bind_pair(*pair_of(), "tcp://0.0.0.0:0", insecure=True)
+    assert accounting.startswith("tcp://0.0.0.0:")
+    pair = new_key_pair()
+    accounting, _ = bind_pair(*pair_of(), "tcp://0.0.0.0:0", ServerKeys(pair, frozenset()))
+    assert accounting.startswith("tcp://0.0.0.0:")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost"])
+def test_loopback_addresses_need_no_keys(pair_of, host):
+    assert bind_pair(*pair_of(), f"{host}:0")

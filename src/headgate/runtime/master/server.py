@@ -8,6 +8,7 @@ from typing import Final
 from headgate.config import Configuration, log_warnings
 from headgate.limit import Master
 from headgate.link import MasterLink
+from headgate.link.curve import ServerKeys, read_server_keys
 from headgate.observe import MasterState, master_metrics
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
@@ -17,7 +18,7 @@ from headgate.runtime.master.state import read_state
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
 
-_RELOADED_KEYS: Final = frozenset({"max_identifiers"})
+_RELOADED_KEYS: Final = frozenset({"max_identifiers", "curve_allow"})
 """Keys of [master] that a reload applies; a change of another one needs a restart."""
 
 
@@ -40,7 +41,13 @@ class MasterServer(Server):
 
     async def start(self, lifecycle: Lifecycle) -> None:
         settings, loop = self._tree.master, asyncio.get_running_loop()
-        link = self._link = MasterLink(_new_master(self._tree), f"tcp://{settings.listen}")
+        link = self._link = MasterLink(
+            _new_master(self._tree),
+            f"tcp://{settings.listen}",
+            keys=_read_keys(self._tree),
+            insecure=settings.insecure,
+            log=self._log,
+        )
         self.closing.callback(link.close)
         bound = await start_admin(
             settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=master_metrics
@@ -59,18 +66,21 @@ class MasterServer(Server):
 
     async def reload(self) -> None:
         tree, file = self._read()
-        if file is None:
+        settings, old = tree.master, self._tree.master
+        if file is None and not settings.curve_allow:
             self.log("headgate: nothing to reload: started without a configuration file")
             return
+        keys = _read_keys(tree)
         master = _new_master(tree)
         master.adopt(self._link.master)
         self._link.set_master(master)
+        if keys is not None and old.curve_key:
+            self._link.set_allowed_keys(keys.allowed)
         log_warnings(tree, self.log)
-        old, new = self._tree.master, tree.master
-        keys = [key for key in new.__struct_fields__ if getattr(new, key) != getattr(old, key)]
-        restart = [f"master.{key}" for key in keys if key not in _RELOADED_KEYS]
+        changed = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(old, name)]
+        restart = [f"master.{name}" for name in changed if name not in _RELOADED_KEYS]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
-        self.log(f"headgate: {file} read again{rest}")
+        self.log(f"headgate: {file or settings.curve_allow} read again{rest}")
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -78,9 +88,16 @@ class MasterServer(Server):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await super().close()
 
+    def _log(self, message: str) -> None:
+        self.log(f"headgate: {message}")
+
     async def _state(self, *, whole: bool) -> MasterState:
         return await read_state(self._link, started=self._started, whole=whole)
 
 
 def _new_master(tree: Configuration) -> Master:
     return Master((section.domain() for section in tree.domain), max_identifiers=tree.master.max_identifiers)
+
+
+def _read_keys(tree: Configuration) -> ServerKeys | None:
+    return read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")

@@ -1,0 +1,72 @@
+"""`headgate keys`: create the keys that protect the bus between gates and masters."""
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+import click
+
+from headgate.cli.key_files import PUBLIC_MODE, SECRET_MODE, create_files
+from headgate.cli.output import printable
+from headgate.cli.program import CommandGroup
+from headgate.errors import ConfigurationError, reason_of
+
+_SECRET_FILE: Final = "secret.key"  # noqa: S105  # the name of a file
+_PUBLIC_FILE: Final = "public.key"
+
+
+@click.group(cls=CommandGroup, epilog="Start with: headgate keys new -o DIR")
+def keys() -> None:
+    """Create keys for the bus between gates, routers and masters.
+
+    With keys, the bus is encrypted (CURVE), and a master accepts only gates whose public keys are in its list. Each
+    machine has a key pair of its own: its secret key stays there, its public key goes to the other side.
+
+    \b
+    each machine: headgate keys new -o DIR
+    the master:   headgate master --curve-key DIR/secret.key --curve-allow allowed.keys …
+    a gate:       headgate serve --curve-key DIR/secret.key --curve-server MASTER/public.key --master tcp://…
+    """
+
+
+@keys.command(short_help="Create a key pair.")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    default=".",
+    show_default=True,
+    help="Directory of the two files; created if it does not exist.",
+)
+def new(*, folder: str) -> None:
+    """Create a key pair: DIR/secret.key, which only its owner can read, and DIR/public.key.
+
+    Existing files are never overwritten. The files are certificates as czmq and pyzmq read them.
+
+    \b
+    headgate keys new -o keys
+    """
+    from headgate.link.curve import new_key_pair
+
+    pair = new_key_pair()
+    secret, public = str(Path(folder) / _SECRET_FILE), str(Path(folder) / _PUBLIC_FILE)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{printable(folder)} cannot be created: {reason_of(error)}") from None
+    create_files([(secret, pair.secret_file(), SECRET_MODE), (public, pair.public_file(), PUBLIC_MODE)])
+    click.echo(_explanation(printable(shlex.quote(secret)), printable(shlex.quote(public)), pair.public.decode()))
+
+
+def _explanation(secret: str, public: str, key: str) -> str:
+    """Return what the files are for, and the commands that follow."""
+    return f"""\
+{secret}: the secret key; it stays on this machine
+{public}: the public key {key}; the other side needs it
+
+For a master, collect the public keys of its gates in one file, and start it with that file:
+  cat GATE/public.key >> allowed.keys
+  headgate master --curve-key {secret} --curve-allow allowed.keys …
+For a gate, add {public} to the file of its master, and copy the public key of the master:
+  headgate serve --curve-key {secret} --curve-server MASTER/public.key --master tcp://…"""

@@ -1,0 +1,286 @@
+"""The connections of the bus: handshakes that fail are counted and reported, connections that ended are made again.
+
+This module reads libzmq's events about connections, never messages. `BoundConnections` is for the side that binds,
+`OutgoingConnections` for the side that connects: after an error of the protocol, such as a peer without the same
+security mechanism, or a frame that is too long, libzmq does not connect again.
+"""
+
+import asyncio
+import logging
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+import zmq
+
+from headgate.link.curve import ClientKeys
+from headgate.link.sockets import NOBLOCK, Endpoints, Socket, file_descriptor
+from headgate.link.zap import Authenticator
+from headgate.release import NEVER
+
+Log = Callable[[str], None]
+"""Receives a line for the operator."""
+
+log_warning: Final[Log] = logging.getLogger("headgate.link").warning
+"""Where lines go by default."""
+
+_REPORT_INTERVAL: Final = 60.0
+"""Seconds between two lines about failed handshakes."""
+
+_RECONNECT_DELAY: Final = 2.0
+"""Seconds until a connection that libzmq has given up is made again: the longest of its own pauses."""
+
+_FAILURES_IN_A_ROW: Final = 4
+"""Connections that close during the handshake before this is reported: one may belong to a master that stops."""
+
+_MAX_EVENTS: Final = 256
+"""Events, and requests for authentication, handled per turn."""
+
+_AUTH: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+_PROTOCOL: Final = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+_CLOSED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+_SUCCEEDED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+_DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
+_RETRIED: Final = int(zmq.EVENT_CONNECT_RETRIED)
+_FAILED: Final = _AUTH | _PROTOCOL | _CLOSED
+_MISMATCH: Final = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+_EVENT: Final = struct.Struct("=HI")
+
+
+class ConnectionEvents:
+    """The events of `kinds` about the connections of one socket; create it before the socket is bound or connected."""
+
+    def __init__(self, socket: Socket, kinds: int) -> None:
+        self._watched = socket
+        address = f"inproc://headgate-events-{file_descriptor(socket)}"
+        socket.monitor(address, kinds)
+        self.socket = socket.context.socket(zmq.PAIR)
+        """The socket that events are read from."""
+        self.socket.setsockopt(zmq.LINGER, 0)
+        # Without a limit: libzmq's I/O thread would wait for a reader. Handshakes take longer than reading events.
+        self.socket.setsockopt(zmq.RCVHWM, 0)
+        self.socket.connect(address)
+
+    def read(self) -> tuple[list[tuple[int, int]], bool]:
+        """Return a limited number of events, each a kind and a value, and whether more may be waiting."""
+        events: list[tuple[int, int]] = []
+        try:
+            while len(events) < _MAX_EVENTS:
+                event, _ = self.socket.recv_multipart(NOBLOCK)
+                events.append(_EVENT.unpack(event))
+        except zmq.Again:
+            return events, False
+        return events, True
+
+    def close(self) -> None:
+        """Stop the events; call it before the socket is closed."""
+        self._watched.disable_monitor()
+        self.socket.close()
+
+
+class HandshakeCounters(Protocol):
+    """Counts the handshakes that fail at bound sockets."""
+
+    refused_keys: int
+    failed_handshakes: int
+
+
+class BoundConnections:
+    """Counts the failed handshakes of bound sockets in `counters`, and authenticates their peers by CURVE.
+
+    After `authenticate`, `log` receives a line about failed handshakes, at most once per `_REPORT_INTERVAL` seconds.
+    """
+
+    def __init__(self, sockets: Iterable[Socket], counters: HandshakeCounters, log: Log = log_warning) -> None:
+        self._counters = counters
+        self._log = log
+        self._report_at = 0.0
+        self._unreported = 0
+        self._events = [ConnectionEvents(socket, _FAILED) for socket in sockets]
+        self._authenticator: Authenticator | None = None
+
+    @property
+    def sockets(self) -> Sequence[Socket]:
+        """The sockets to wait for."""
+        more = [] if self._authenticator is None else [self._authenticator.socket]
+        return [*(events.socket for events in self._events), *more]
+
+    def authenticate(self, allowed: frozenset[bytes]) -> None:
+        """Admit peers with these public keys only; replaces an earlier list, and ends no connection.
+
+        Raises `LinkError` if the context of the sockets has another list.
+        """
+        if self._authenticator is None:
+            self._authenticator = Authenticator(self._events[0].socket.context, self._on_refusal)
+        self._authenticator.allowed = allowed
+
+    def turn(self) -> float:
+        """Handle what is waiting; return 0 if more may be waiting, otherwise infinity."""
+        more = self._authenticator is not None and self._authenticator.answer(_MAX_EVENTS)
+        for source in self._events:
+            events, waiting = source.read()
+            more |= waiting
+            for kind, _ in events:
+                self._on_failure(kind)
+        return 0.0 if more else NEVER
+
+    def close(self) -> None:
+        """Stop; call it before the sockets are closed."""
+        for events in self._events:
+            events.close()
+        if self._authenticator is not None:
+            self._authenticator.socket.close()
+
+    def _on_failure(self, kind: int) -> None:
+        if kind == _AUTH:
+            self._counters.refused_keys += 1
+            return
+        self._counters.failed_handshakes += 1
+        if self._authenticator is not None:
+            self._report(
+                "a connection failed its handshake: its peer does not use CURVE, or not the key of this server"
+            )
+
+    def _on_refusal(self, address: str, key: str) -> None:
+        self._report(f"refused a peer at {address}: its public key {key} is not in the list of allowed keys")
+
+    def _report(self, text: str) -> None:
+        """Log a line, unless one was logged shortly before; then count it for the next line."""
+        moment = time.monotonic()
+        if moment < self._report_at:
+            self._unreported += 1
+            return
+        rest = f" ({self._unreported} more since the last such line)" if self._unreported else ""
+        self._log(f"{text}{rest}")
+        self._report_at, self._unreported = moment + _REPORT_INTERVAL, 0
+
+
+class OutgoingCounters(Protocol):
+    """Counts the handshakes that fail at connected sockets."""
+
+    failed_handshakes: int
+
+
+class OutgoingConnections:
+    """Keeps two sockets connected to a master, counts failed handshakes, and reports them to `log` once.
+
+    They are reported again after a handshake that succeeds. `keys` are those of the sockets, for the report.
+    """
+
+    def __init__(
+        self, sockets: Sequence[Socket], keys: ClientKeys | None, counters: OutgoingCounters, log: Log = log_warning
+    ) -> None:
+        self._watched = sockets
+        self._has_keys = keys is not None
+        self._counters = counters
+        self._log = log
+        self._failures = 0
+        self._is_reported = False
+        self._due = [NEVER for _ in sockets]
+        self._endpoints: Sequence[str] = ("", "")
+        self._events = [ConnectionEvents(one, _FAILED | _SUCCEEDED | _DISCONNECTED | _RETRIED) for one in sockets]
+
+    @property
+    def sockets(self) -> Sequence[Socket]:
+        """The sockets to wait for."""
+        return [events.socket for events in self._events]
+
+    def set_endpoints(self, endpoints: Endpoints) -> None:
+        """Set what the sockets are connected to."""
+        self._endpoints = endpoints
+
+    def turn(self) -> float:
+        """Handle what is waiting, and connect again where it is due; return the seconds until the next call."""
+        moment, more = time.monotonic(), False
+        for number, source in enumerate(self._events):
+            events, waiting = source.read()
+            more |= waiting
+            for kind, value in events:
+                self._on_event(number, kind, value, moment)
+            if self._due[number] <= moment:
+                self._connect_again(number)
+        return 0.0 if more else max(0.0, min(self._due) - moment)
+
+    def close(self) -> None:
+        """Stop; call it before the sockets are closed."""
+        for events in self._events:
+            events.close()
+
+    def _on_event(self, number: int, kind: int, value: int, moment: float) -> None:
+        if kind == _DISCONNECTED:
+            # If libzmq connects again by itself, the next event is _RETRIED.
+            self._due[number] = moment + _RECONNECT_DELAY
+        elif kind == _RETRIED:
+            self._due[number] = NEVER
+        elif kind == _SUCCEEDED:
+            self._failures, self._is_reported = 0, False
+        else:
+            self._failures += 1
+            self._counters.failed_handshakes += 1
+            if not self._is_reported and (reason := self._reason(kind, value)):
+                self._is_reported = True
+                self._log(f"{self._endpoints[0]}: {reason}. Until this is corrected, no client is held")
+
+    def _reason(self, kind: int, value: int) -> str:
+        """Return why a handshake failed, as far as it is known; empty if it may have been a master that stopped."""
+        if kind == _AUTH:
+            return "the master refuses the key of this gatekeeper; add its public key to the master's curve_allow file"
+        if kind == _PROTOCOL and value == _MISMATCH:
+            if self._has_keys:
+                return "the master does not use CURVE; give it keys, or leave out curve_key and curve_server here"
+            return "the master requires CURVE; set curve_key and curve_server here"
+        if self._failures < _FAILURES_IN_A_ROW:
+            return ""
+        if self._has_keys:
+            return "the master ends each handshake: curve_server is not its public key, or it does not use CURVE"
+        return "the master ends each handshake: it may require CURVE (curve_key and curve_server here)"
+
+    def _connect_again(self, number: int) -> None:
+        socket, endpoint = self._watched[number], self._endpoints[number]
+        self._due[number] = NEVER
+        with suppress(zmq.ZMQError):  # libzmq may have forgotten the endpoint with its connection
+            socket.disconnect(endpoint)
+        with suppress(zmq.ZMQError):
+            socket.connect(endpoint)
+
+
+class Watched(Protocol):
+    """Sockets to wait for, and what to do when a message arrives."""
+
+    @property
+    def sockets(self) -> Sequence[Socket]:
+        """The sockets to wait for."""
+        ...
+
+    def turn(self) -> float:
+        """Handle what is waiting; return the seconds until the next call."""
+        ...
+
+
+class LoopWatcher:
+    """Calls `watched.turn` from an event loop when it is needed, until `close`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, watched: Watched) -> None:
+        self._loop = loop
+        self._watched = watched
+        self._alarm: asyncio.TimerHandle | None = None
+        for socket in watched.sockets:
+            loop.add_reader(file_descriptor(socket), self._wake)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        seconds = self._watched.turn()
+        if seconds < NEVER:
+            self._alarm = self._loop.call_later(seconds, self._wake)
+
+    def close(self) -> None:
+        """Leave the loop; call it before the sockets are closed."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for socket in self._watched.sockets:
+            self._loop.remove_reader(file_descriptor(socket))
