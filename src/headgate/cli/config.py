@@ -55,6 +55,10 @@ def check_file(named: str | None, file: str | None) -> None:
         raise ConfigurationError(f"{DEFAULT_FILE} does not exist here; name a file: headgate config check FILE")
     try:
         check_composition(tree)
+        if tree.master.curve_key or tree.master.curve_allow:
+            from headgate.link.curve import read_server_keys
+
+            read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")
         if tree.proxy != Proxy():
             from headgate.runtime.prefetch_proxy.build import check_proxy
 

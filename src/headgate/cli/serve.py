@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from headgate.config import Configuration
 
 
-_GATE_KEYS = ("origin", "listen", "admin", "identify", "max_delay", "master", "accounting", "workers")
+_GATE_KEYS = (
+    "origin",
+    "listen",
+    "admin",
+    "identify",
+    "max_delay",
+    "master",
+    "curve_key",
+    "curve_server",
+    "accounting",
+    "workers",
+)
 
 
 @dataclass(frozen=True)
@@ -112,8 +123,9 @@ def serve(
     headgate serve --origin http://127.0.0.1:8000 --master tcp://10.0.0.5:10004
     headgate serve --origin http://127.0.0.1:8000 --master tcp://10.0.0.5:10004 --master tcp://10.0.0.6:10004
     """
-    if len(gate["master"]) == 1:  # as in a file, a text or a list
-        gate["master"] = gate["master"][0]
+    for name in ("master", "curve_server"):
+        if len(gate[name]) == 1:  # as in a file, a text or a list
+            gate[name] = gate[name][0]
     if demo and gate["origin"]:
         raise click.UsageError("--demo starts its own origin; use either --demo or --origin")
     options = ServeOptions(

@@ -88,6 +88,8 @@ ListenOrNone = Annotated[str, Meta(examples=["127.0.0.1:8090"]), Format("HOST:PO
 """An address to listen at, or empty for none."""
 Masters = Annotated[str | tuple[str, ...], Format("MASTER")]
 """The address of a master, or those of several."""
+ServerKeys = Annotated[str | tuple[str, ...], Format("KEY|FILE")]
+"""The public key of a master, as itself or in a file, or those of several."""
 RuleText = Annotated[
     str,
     Meta(extra_json_schema={"pattern": _RULE}, examples=["10/s burst 20", "600 per 10min", "1000/h burst 50"]),

@@ -23,6 +23,7 @@ from headgate.config.section import (
     RuleText,
     Seconds,
     SecondsOrZero,
+    ServerKeys,
 )
 from headgate.limit import Domain, Rule
 from headgate.limit.history import AlgorithmName
@@ -120,6 +121,10 @@ class Gate(ConfigSection, frozen=True):
     """Maximum seconds for which a control message of a master elsewhere holds an identifier; a longer hold is shortened
     and counted. If all rules are known here and no domain uses gcra or smockron, the maximum follows from the rules.
     Increase it if 1/rate of a rule of that master is longer."""
+    curve_key: File = ""
+    """File with the secret key of this gate (`headgate keys new`), for a master that requires CURVE."""
+    curve_server: ServerKeys = ""
+    """Public key of the master, or a file with it; with a list of several, the keys in the order of `master`."""
     accounting: Accounting = "auto"
     """Format of messages to a master elsewhere: batch between headgates, frames as the document specifies, auto
     to use batch if the master supports it."""

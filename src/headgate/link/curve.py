@@ -101,23 +101,24 @@ def read_server_keys(key_file: str, allow_file: str, section: str) -> ServerKeys
     return ServerKeys(read_key_pair(key_file), read_allowed_keys(allow_file))
 
 
-def read_client_keys(key_file: str, server: str, section: str) -> ClientKeys | None:
-    """Read the file of `curve_key`, and `curve_server`, a key or a file; None if neither is set.
+def read_client_keys(key_file: str, servers: Sequence[str], section: str) -> tuple[ClientKeys, ...] | None:
+    """Read the file of `curve_key`, and each of `curve_server`, a key or a file; None if neither is set.
 
     Raises `ConfigurationError`.
     """
-    if not key_file and not server:
+    if not key_file and not any(servers):
         return None
-    if not server:
+    if not any(servers):
         raise ConfigurationError(
             f"{section}.curve_key needs {section}.curve_server (--curve-server), the public key of the master"
         )
     if not key_file:
         raise ConfigurationError(f"{section}.curve_server needs {section}.curve_key (--curve-key); {_CREATE}")
-    return ClientKeys(read_key_pair(key_file), read_public_key(server))
+    own = read_key_pair(key_file)
+    return tuple(ClientKeys(own, read_public_key(server)) for server in servers)
 
 
-def keys_of_masters(keys: ClientKeys | Sequence[ClientKeys] | None, count: int) -> Sequence[ClientKeys | None]:
+def keys_of_masters(keys: ClientKeys | Sequence[ClientKeys | None] | None, count: int) -> Sequence[ClientKeys | None]:
     """Return the keys for each of `count` masters; one for all, if only one is given.
 
     Raises `ConfigurationError` for another number of keys.

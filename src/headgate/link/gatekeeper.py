@@ -98,7 +98,7 @@ class GatekeeperLink:
         *,
         accounting: AccountingMode = "auto",
         max_queue: int = 10_000,
-        keys: ClientKeys | Sequence[ClientKeys] | None = None,
+        keys: ClientKeys | Sequence[ClientKeys | None] | None = None,
         clock: Callable[[], float] = time.time,
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
         log: Log = log_warning,
@@ -133,7 +133,7 @@ class GatekeeperLink:
     def _connect(
         self,
         addresses: Sequence[str],
-        keys: ClientKeys | Sequence[ClientKeys] | None,
+        keys: ClientKeys | Sequence[ClientKeys | None] | None,
         domains: Sequence[str],
         accounting: AccountingMode,
     ) -> None:

@@ -37,6 +37,7 @@ _HELP = {
     "link_batches": "Batches of accounting sent to a master.",
     "link_controls": "Control messages obeyed.",
     "link_dropped": "Accounting dropped: the queue to the master was full.",
+    "link_failed_handshakes": "Connections to a master that failed their handshake: the keys of one side are wrong.",
     "link_malformed": "Malformed control messages dropped.",
     "link_sent": "Accounting sent to a master.",
     "link_too_long": "Accounting dropped: identifier over 255 bytes.",

@@ -8,7 +8,9 @@ import zmq.auth
 
 from headgate.errors import ConfigurationError
 from headgate.link.curve import (
+    ClientKeys,
     KeyPair,
+    keys_of_masters,
     new_key_pair,
     read_allowed_keys,
     read_client_keys,
@@ -151,9 +153,18 @@ def test_keys_of_a_server_need_a_list(file):
 
 def test_keys_of_a_client_need_the_key_of_the_server(file):
     key = file(PAIR.secret_file(), "key")
-    assert read_client_keys("", "", "gate") is None
-    assert read_client_keys(key, OTHER_KEY, "gate") == (PAIR, OTHER.public)
+    assert read_client_keys("", ("",), "gate") is None
+    assert read_client_keys(key, (OTHER_KEY, KEY), "gate") == ((PAIR, OTHER.public), (PAIR, PAIR.public))
     with pytest.raises(ConfigurationError, match=r"gate\.curve_key needs gate\.curve_server \(--curve-server\)"):
-        read_client_keys(key, "", "gate")
+        read_client_keys(key, ("",), "gate")
     with pytest.raises(ConfigurationError, match=r"gate\.curve_server needs gate\.curve_key \(--curve-key\)"):
-        read_client_keys("", OTHER_KEY, "gate")
+        read_client_keys("", (OTHER_KEY,), "gate")
+
+
+def test_one_key_is_for_all_masters_and_several_are_in_their_order():
+    one, other = ClientKeys(PAIR, OTHER.public), ClientKeys(PAIR, PAIR.public)
+    assert keys_of_masters(None, 2) == [None, None]
+    assert keys_of_masters(one, 2) == keys_of_masters([one], 2) == [one, one]
+    assert keys_of_masters((one, other), 2) == (one, other)
+    with pytest.raises(ConfigurationError, match="2 keys for 3 masters"):
+        keys_of_masters([one, other], 3)

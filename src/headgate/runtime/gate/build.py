@@ -3,16 +3,18 @@
 The modules that read bundles are imported when there is one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from headgate import advice
 from headgate.config import BundleSection, Configuration, DomainSection
+from headgate.config.tree import as_tuple
 from headgate.errors import BundleError, ConfigurationError, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.gatekeeper import Account, longest_hold, spacing
+from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.routes import plain_path
@@ -24,7 +26,20 @@ if TYPE_CHECKING:
 
 CATCH_ALL = "default"
 """The name of the domain of rules that are given without one; it matches all requests."""
-_RESTART_KEYS = ("listen", "origin", "admin", "workers", "master", "accounting", "loop", "tls", "timeouts", "bounds")
+_RESTART_KEYS = (
+    "listen",
+    "origin",
+    "admin",
+    "workers",
+    "master",
+    "curve_key",
+    "curve_server",
+    "accounting",
+    "loop",
+    "tls",
+    "timeouts",
+    "bounds",
+)
 """Keys of the gate that only a restart can change."""
 
 
@@ -68,6 +83,7 @@ def check_composition(tree: Configuration) -> None:
         return
     require_gate(tree)
     build_gateway(tree, composed, build_gatekeeper(tree, composed.domains, None))
+    read_keys(tree)
     if tree.gate.tls.cert:
         TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
 
@@ -79,6 +95,18 @@ def require_gate(tree: Configuration) -> None:
         raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
     if gate.master == "embedded" and not any(section.rules for section in tree.domain):
         raise ConfigurationError("no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration")
+
+
+def read_keys(tree: Configuration) -> Sequence[ClientKeys | None]:
+    """Return the keys for each master elsewhere. Raises `ConfigurationError` for an invalid file or number of keys."""
+    gate = tree.gate
+    keys = read_client_keys(gate.curve_key, as_tuple(gate.curve_server), "gate")
+    if keys is not None and not gate.masters:
+        raise ConfigurationError(
+            "gate.curve_key is for a master elsewhere, but gate.master is embedded; set gate.master (--master), or "
+            "leave out the keys"
+        )
+    return keys_of_masters(keys, len(gate.masters))
 
 
 def build_gateway(

@@ -27,6 +27,7 @@ from headgate.runtime.gate.build import (
     domains_with_kept_holds,
     keep_restart_keys,
     load_bundles,
+    read_keys,
     require_gate,
 )
 from headgate.runtime.ipc import Configure, Shutdown, StateQuery
@@ -211,9 +212,10 @@ class GateProcess(Backend):
         if self._bus:
             # On one machine the master should know soon; the number of messages matters less.
             return GatekeeperLink(self._bus, names, accounting="frames")
-        if tree.gate.master == "embedded":
+        gate, keys = tree.gate, read_keys(tree)
+        if gate.master == "embedded":
             return None
-        return GatekeeperLink(tree.gate.masters, names, accounting=tree.gate.accounting)
+        return GatekeeperLink(gate.masters, names, accounting=gate.accounting, keys=keys, log=_log)
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         gatekeeper = build_gatekeeper(tree, composed.domains, link.account if link is not None else None)

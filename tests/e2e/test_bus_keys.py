@@ -1,0 +1,203 @@
+"""Gates and a master with CURVE keys: who shares holds, who is refused, and what both sides report.
+
+The programs are real; the keys are those that `headgate keys new` creates.
+"""
+
+import json
+import signal
+
+import pytest
+import zmq
+
+from headgate.link.curve import new_key_pair, read_key_pair, read_public_key
+from tests.e2e import programs
+
+MASTER = ("master", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--domain", "default=1/min burst 2", "--json")
+
+
+@pytest.fixture
+def origin():
+    with programs.origin() as running:
+        yield running
+
+
+class Keys:
+    """The key files of one machine, and a line for a list of allowed keys."""
+
+    def __init__(self, folder, name):
+        code, said = programs.refused(folder, "keys", "new", "-o", name)
+        assert (code, said) == (0, "")
+        self.secret, self.public = folder / name / "secret.key", folder / name / "public.key"
+        self.key = read_public_key(str(self.public)).decode()
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """Return a function that creates the keys of a machine."""
+    return lambda name: Keys(tmp_path, name)
+
+
+@pytest.fixture
+def allowed(tmp_path):
+    """Return the file of allowed keys."""
+    return tmp_path / "allowed.keys"
+
+
+def secured(master, allowed):
+    return (*MASTER, "--curve-key", master.secret, "--curve-allow", allowed)
+
+
+def gate(folder, origin, master, *options):
+    return programs.gate(folder, "--origin", origin.url, "--master", master.ready["address"], *options)
+
+
+def counts(program):
+    """Return the last counts that a master has printed."""
+    lines = program.out.read_text().splitlines()
+    return json.loads(lines[-1]) if lines else {}
+
+
+def has_counted(program, **least):
+    """Wait until a master has counted at least so many."""
+    return program.until(
+        lambda: (found := counts(program)) and all(found[name] >= number for name, number in least.items()), str(least)
+    )
+
+
+def holds(program, status=503):
+    """Wait until the gate rejects a request."""
+    return program.until(lambda: program.get().status == status, "rejection")
+
+
+def test_gates_with_allowed_keys_share_the_holds_of_a_master(tmp_path, origin, keys, allowed):
+    server, one, other = keys("master"), keys("one"), keys("other")
+    allowed.write_text(f"# gates\n{one.key} one\n{other.key}\n")
+    with programs.headgate(tmp_path, *secured(server, allowed)) as master:
+        options = ("--max-delay", "0", "--curve-server")
+        with (
+            gate(tmp_path, origin, master, *options, server.public, "--curve-key", one.secret) as first,
+            gate(tmp_path, origin, master, *options, server.key, "--curve-key", other.secret) as second,
+        ):
+            assert first.statuses(2) == [200, 200]
+            holds(first)
+            holds(second)
+            has_counted(master, accepted=2)
+            assert counts(master)["refused_keys"] == counts(master)["failed_handshakes"] == 0
+            assert "handshake" not in first.said() + second.said() + master.said()
+
+
+def test_a_gate_with_another_key_limits_nothing_says_so_once_and_disturbs_no_other(tmp_path, origin, keys, allowed):
+    server, good, bad = keys("master"), keys("good"), keys("bad")
+    allowed.write_text(good.key)
+    with programs.headgate(tmp_path, *secured(server, allowed)) as master:
+        options = ("--max-delay", "0", "--curve-server", server.public, "--curve-key")
+        with (
+            gate(tmp_path, origin, master, *options, good.secret) as admitted,
+            gate(tmp_path, origin, master, *options, bad.secret) as refused,
+        ):
+            assert admitted.statuses(2) == [200, 200]
+            holds(admitted)
+            assert refused.statuses(5) == [200] * 5
+            # Both sockets, and again when the gate connects again.
+            has_counted(master, refused_keys=4)
+            assert refused.said().count("the master refuses the key of this gatekeeper") == 1
+            assert f"refused a peer at 127.0.0.1: its public key {bad.key} is not in the list" in master.said()
+            assert master.said().count("refused a peer") == 1
+            assert refused.state()["counters"]["link_failed_handshakes"] >= 2
+            assert "headgate_bus_refused_keys_total" in master.admin("/metrics")
+            allowed.write_text(f"{good.key}\n{bad.key}\n")
+            master.process.send_signal(signal.SIGHUP)
+            master.wait_for(r"allowed\.keys read again$")
+            holds(refused)
+
+
+def test_plain_gates_and_original_gatekeepers_are_refused_by_a_master_with_keys(tmp_path, origin, keys, allowed):
+    server, good = keys("master"), keys("good")
+    allowed.write_text(good.key)
+    with programs.headgate(tmp_path, *secured(server, allowed)) as master, zmq.Context() as context:
+        original = context.socket(zmq.PUB)
+        original.connect(master.ready["address"])
+        options = ("--max-delay", "0", "--curve-server", server.public, "--curve-key", good.secret)
+        with gate(tmp_path, origin, master) as plain, gate(tmp_path, origin, master, *options) as admitted:
+            for _ in range(100):
+                original.send_multipart([b"default\0", b"ACCEPTED", b"127.0.0.1", b"1", b"", b""])
+            assert plain.statuses(5) == [200] * 5
+            plain.wait_for(r"curve_key and curve_server here")
+            assert admitted.statuses(2) == [200, 200]
+            holds(admitted)
+            has_counted(master, failed_handshakes=3, accepted=2)
+            assert counts(master)["accepted"] == 2
+        context.destroy(linger=0)
+
+
+def test_a_gate_with_the_wrong_key_of_the_master_says_so(tmp_path, origin, keys, allowed):
+    server, good = keys("master"), keys("good")
+    allowed.write_text(good.key)
+    options = ("--curve-key", good.secret, "--curve-server", new_key_pair().public.decode())
+    with (
+        programs.headgate(tmp_path, *secured(server, allowed)) as master,
+        gate(tmp_path, origin, master, *options) as wrong,
+    ):
+        wrong.wait_for(r"curve_server is not its public key")
+        assert wrong.statuses(5) == [200] * 5
+        has_counted(master, failed_handshakes=4)
+
+
+def test_invalid_allow_file_in_a_reload_leaves_the_old_list_in_force(tmp_path, keys, allowed):
+    server, good = keys("master"), keys("good")
+    allowed.write_text(good.key)
+    with programs.headgate(tmp_path, *secured(server, allowed)) as master:
+        assert master.ready
+        allowed.write_text("")
+        master.process.send_signal(signal.SIGHUP)
+        master.wait_for(r"allowed\.keys: no key in it.*stays as it is$")
+        with zmq.Context() as context:
+            peer = context.socket(zmq.XPUB)
+            peer.curve_publickey, peer.curve_secretkey = read_key_pair(str(good.secret))
+            peer.curve_serverkey = server.key.encode()
+            peer.connect(master.ready["address"])
+            assert peer.poll(programs.PATIENCE * 1_000)
+            context.destroy(linger=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--listen", "0.0.0.0:0"], "--curve-key, --curve-allow; create keys with: headgate keys new"),
+        (["--curve-key", "absent"], "needs master.curve_allow"),
+        (["--curve-key", "absent", "--curve-allow", "absent"], "absent: No such file or directory; create keys with"),
+    ],
+)
+def test_wrong_options_of_a_master_are_one_line(tmp_path, options, sentence):
+    code, said = programs.refused(tmp_path, "master", "--domain", "a=1/s", *options)
+    assert (code, said.count("\n")) == (2, 1)
+    assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--curve-key", "absent"], "gate.curve_key needs gate.curve_server"),
+        (["--curve-server", "absent"], "gate.curve_server needs gate.curve_key"),
+        (["--curve-server", "absent", "--curve-key", "absent"], "absent: No such file or directory"),
+    ],
+)
+def test_wrong_options_of_a_gate_are_one_line(tmp_path, options, sentence):
+    words = ["serve", "--origin", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    code, said = programs.refused(tmp_path, *words, "--master", "tcp://127.0.0.1:1", *options)
+    assert (code, said.count("\n")) == (2, 1)
+    assert sentence in said
+
+
+def test_keys_without_a_master_elsewhere_are_an_error(tmp_path, keys):
+    pair = keys("gate")
+    words = ["serve", "--origin", "http://127.0.0.1:1", "--rule", "1/s", "--listen", "127.0.0.1:0"]
+    code, said = programs.refused(tmp_path, *words, "--curve-key", pair.secret, "--curve-server", pair.public)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "gate.master is embedded; set gate.master (--master)" in said
+
+
+def test_insecure_binds_beyond_loopback(tmp_path):
+    words = ("master", "--listen", "0.0.0.0:0", "--domain", "a=1/s", "--insecure")
+    with programs.headgate(tmp_path, *words) as master:
+        assert master.ready["address"].startswith("tcp://0.0.0.0:")
