@@ -87,6 +87,19 @@ def test_admin_listener(tmp_path, join):
         assert state["identifiers"] == 1
 
 
+def test_unknown_domain_is_one_line_without_control_characters(tmp_path, join):
+    words = ["master", "--listen", "127.0.0.1:0", "--domain", "default=1/s"]
+    with programs.headgate(tmp_path, *words) as master:
+        accounting, _ = join(master)
+        for _ in range(3):
+            accounting.send_multipart(accepted(domain=b"\x1b[2Jother\0"))
+        (line,) = master.wait_for(r"^headgate: warning: .*$")[0].splitlines()
+        assert line.startswith(r"headgate: warning: gatekeepers use the domain '\x1b[2Jother'")
+        accounting.send_multipart(accepted(domain=b"another\0"))
+        master.wait_for(r"'another'")
+        assert master.said().count("warning") == 2
+
+
 def test_sighup_reloads_rules_on_the_same_sockets(tmp_path, join):
     file = tmp_path / "master.toml"
     text = '[master]\nlisten = "127.0.0.1:0"\n[[domain]]\nname = "default"\nrules = ["1/min burst {}"]\n'

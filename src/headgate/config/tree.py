@@ -232,6 +232,9 @@ class Bus(ConfigSection, frozen=True):
     exist stay."""
     insecure: bool = False
     """Listen beyond loopback without `curve_key`, where every peer that reaches the ports can hold any client."""
+    max_hold: Seconds = 3_600.0
+    """Maximum delay of a request, in seconds, that the master accepts from a gatekeeper; longer ones are shortened. Set
+    it to the longest `max_delay` of the gates if that is longer."""
 
 
 class Proxy(ConfigSection, frozen=True):

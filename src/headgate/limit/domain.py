@@ -16,7 +16,8 @@ from headgate.limit.rule import Rule
 Mode = Literal["enforce", "shadow", "off"]
 
 _MODES: tuple[Mode, ...] = ("enforce", "shadow", "off")
-_MAX_NAME = 254
+MAX_NAME = 254
+"""Maximum bytes of the name of a domain."""
 
 _WARNING_SIZE = 10_000
 """Timestamps of one identifier without a warning: 80 kB, and a microsecond per request."""
@@ -116,9 +117,9 @@ class Domain:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "surrogateescape")) <= _MAX_NAME or "\0" in name:
+    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "surrogateescape")) <= MAX_NAME or "\0" in name:
         raise ConfigurationError(
-            f"invalid domain name {name!r:.42}; expected 1 to {_MAX_NAME} bytes of UTF-8 without NUL"
+            f"invalid domain name {name!r:.42}; expected 1 to {MAX_NAME} bytes of UTF-8 without NUL"
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.clock import SteadyClock
-from headgate.limit.domain import Domain
+from headgate.limit.domain import MAX_NAME, Domain
 from headgate.limit.history import ALGORITHMS, PUBLISHED, new_history
 from headgate.limit.messages import Accounting, DelayUntil, Totals
 from headgate.limit.table import SHARDS, Table, Tables
@@ -22,8 +22,14 @@ _ACCEPTED, _REJECTED = Status.ACCEPTED, Status.REJECTED
 _MAX_CLOCK_LEAD = 1.0
 """Seconds; messages from senders whose clock is further ahead are counted."""
 
-_MAX_DELAY = 86_400.0
-"""Seconds; the maximum of `max_delay` in the configuration of a gatekeeper."""
+MAX_AGE = 60.0
+"""Seconds; an older message counts as one of this age."""
+
+_MAX_DELAY = 3_600.0
+"""Seconds; the default of the longest delay that counts."""
+
+_MAX_UNKNOWN_NAMES = 32
+"""Names of unknown domains that are kept."""
 
 _TICKS_PER_WINDOW = 64
 """Resolution of the order in which the histories of a domain expire."""
@@ -60,9 +66,9 @@ class Master:
     """Applies the rules of `domains` to accounting messages, in any order.
 
     At most `max_identifiers` histories are stored over all domains. A new one replaces an expired one or, if none has
-    expired, the one in the largest domain that expires next (counted in `evicted`: "a fail-permissive design"). The
-    timestamp of a message is at most `max_delay`, the longest delay of the gatekeepers, in the future, whatever the
-    clock of the sender. Raises `ConfigurationError` for two domains with one name, and numbers that are out of range.
+    expired, the one in the largest domain that expires next (counted in `evicted`: "a fail-permissive design"). A
+    message counts at most `max_delay` seconds after and `MAX_AGE` seconds before its arrival, whatever the clock of the
+    sender. Raises `ConfigurationError` for two domains with one name, and numbers that are out of range.
     """
 
     def __init__(
@@ -74,13 +80,20 @@ class Master:
         """The domains by name."""
         self.unknown = 0
         """Messages dropped because their domain is unknown."""
+        self.unknown_names: set[str] = set()
+        """Names of unknown domains, at most `_MAX_UNKNOWN_NAMES`."""
         self.shadowed = 0
         """Release times computed for domains in shadow mode, and not published."""
         self.ahead = 0
         """Messages from senders whose clock is ahead by more than a second."""
+        self.late = 0
+        """Messages received more than `MAX_AGE` seconds before they arrived, by the clock of their sender."""
+        self.shortened = 0
+        """Messages with a delay of more than `max_delay`."""
         self.clock = SteadyClock()
         """The clock of the instants in histories; it continues when the wall clock is set back."""
-        self._max_delay = max_delay
+        self.max_delay = max_delay
+        """The longest delay that counts, in seconds."""
         self._max_identifiers = max_identifiers
         self._tables: Tables[array[float]] = Tables(max_identifiers)
         self._states: dict[str, _DomainState] = {}
@@ -116,17 +129,30 @@ class Master:
         release = self.record(accounting.domain, accounting.status, accounting.identifier, timestamp, instant)
         return None if release == ASAP else DelayUntil(accounting.domain, accounting.identifier, release - behind)
 
-    def timestamp(self, received: float, release: float, now: float) -> float:
+    def timestamp(self, received: float, release: float, now: float, *, max_age: float = MAX_AGE) -> float:
         """Return the timestamp of a request whose message arrives at `now`; all in seconds since 1970.
 
         That is "the received timestamp for accepted requests, and the delayed timestamp for delayed requests":
         `release`, which for an accepted one is `received`. No request is received after its message, so if
-        `received` is later, the clock of the sender is ahead. The delay is kept, up to `max_delay`.
+        `received` is later, the clock of the sender is ahead, and the delay counts from `now`. The result is at most
+        `max_age` seconds before `now`, and at most `max_delay` seconds after it.
         """
+        release = max(received, release)
         if received > now:
             self.ahead += received - now > _MAX_CLOCK_LEAD
-            release = now + max(0.0, release - received)
-        return release if release - now <= self._max_delay else now + self._max_delay
+            release = now + (release - received)
+        elif now - received > max_age:
+            self.late += 1
+            release = max(release, now - max_age)
+        if release - now > self.max_delay:
+            self.shortened += 1
+            release = now + self.max_delay
+        return release
+
+    def note_unknown(self, name: str) -> None:
+        """Keep the name of an unknown domain, as long as there is room."""
+        if len(self.unknown_names) < _MAX_UNKNOWN_NAMES:
+            self.unknown_names.add(name[:MAX_NAME])
 
     def record(self, domain: str, status: Status, identifier: bytes, timestamp: float, now: float) -> float:
         """Record an accounting message by its parts; return the release time to publish, `ASAP` for none.
@@ -138,6 +164,7 @@ class Master:
             state = self._states[domain]
         except KeyError:
             self.unknown += 1
+            self.note_unknown(domain)
             return ASAP
         if status is _ACCEPTED:
             state.totals.accepted += 1
@@ -220,7 +247,9 @@ class Master:
         For a reload. The other master must not be used afterwards. If it has more histories than this one allows,
         they are dropped as new ones are added.
         """
-        self.unknown, self.shadowed, self.ahead = other.unknown, other.shadowed, other.ahead
+        self.unknown, self.shadowed = other.unknown, other.shadowed
+        self.ahead, self.late, self.shortened = other.ahead, other.late, other.shortened
+        self.unknown_names = other.unknown_names - self.domains.keys()
         self.clock = other.clock
         self._tables = Tables(self._max_identifiers, evicted=other.evicted)
         for name, state in self._states.items():

@@ -15,9 +15,10 @@ import msgspec
 import zmq
 
 from headgate.errors import WireError
-from headgate.limit.master import Master
+from headgate.limit.master import MAX_AGE, Master
 from headgate.limit.messages import MAX_CONTROL_FRAME, STATUSES, decode_accounting, domain_of, topic
 from headgate.link.batch import BATCH, STATUS_OF, decode_batch
+from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, Socket
 from headgate.release import Status
 
@@ -77,6 +78,10 @@ class AccountingReceiver:
         self._publish = publish
         self._counters = counters
         self._discarding = False
+        self.ages = SlidingRange()
+        """Ages of accounting at its arrival, in seconds: of the last message of each call, and of each batch."""
+        self._received = b""
+        self._earliest = 0.0
         self.set_master(master)
 
     def set_master(self, master: Master) -> None:
@@ -90,6 +95,7 @@ class AccountingReceiver:
             return True
         recv, names, record_frames = self._socket.recv, self._names, self._record_frames
         instant = self._master.clock.read(now)
+        self._earliest = now - MAX_AGE
         run: list[bytes] = []
         try:
             while limit > 0:
@@ -117,6 +123,10 @@ class AccountingReceiver:
             if run:
                 self._process_run(run, now, whole=5 if len(run) == 5 else 1, more=False)
             return False
+        finally:
+            if self._received:
+                self.ages.add(now - int(self._received) / 1_000.0, now)
+                self._received = b""
         return True
 
     def _record_frames(self, name: str, frames: Sequence[bytes], now: float, instant: float) -> bool:
@@ -133,7 +143,8 @@ class AccountingReceiver:
             return False
         self._counters.accounted += 1
         timestamp, behind = int(counted) / 1_000.0, master.clock.behind
-        if timestamp > now:
+        self._received = received
+        if timestamp > now or timestamp < self._earliest or delayed:
             timestamp = master.timestamp(int(received) / 1_000.0, timestamp, now)
         release = master.record(name, status, identifier, timestamp + behind, instant)
         if release > instant:
@@ -188,18 +199,28 @@ class AccountingReceiver:
         counters.batches += 1
         counters.bad_record += bad
         counters.accounted += len(records)
+        if records:
+            self.ages.add(now - records[-1][2] / 1_000.0, now)
+        earliest, latest = now - MAX_AGE, now + master.max_delay
         for code, identifier, received, delayed, _ in records:
-            timestamp = (delayed if code == 1 else received) / 1_000.0
+            timestamp = received / 1_000.0
             if len(identifier) > _MAX_IDENTIFIER_SIZE:
                 counters.too_long += 1
-            elif code == 1 and not delayed:
-                counters.bad_timestamp += 1
-            else:
-                if timestamp > now:
-                    timestamp = master.timestamp(received / 1_000.0, timestamp, now)
-                release = record(name, STATUS_OF[code], identifier, timestamp + behind, instant)
-                if release > instant:
-                    self._publish(name, identifier, release - behind)
+                continue
+            if code == 1:
+                if not delayed:
+                    counters.bad_timestamp += 1
+                    continue
+                until = delayed / 1_000.0
+                if timestamp > now or timestamp < earliest or until < timestamp or until > latest:
+                    timestamp = master.timestamp(timestamp, until, now)
+                else:
+                    timestamp = until
+            elif timestamp > now or timestamp < earliest:
+                timestamp = master.timestamp(timestamp, timestamp, now)
+            release = record(name, STATUS_OF[code], identifier, timestamp + behind, instant)
+            if release > instant:
+                self._publish(name, identifier, release - behind)
         return len(records)
 
     def _has_more(self) -> bool:

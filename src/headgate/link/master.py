@@ -14,11 +14,12 @@ from contextlib import suppress
 import zmq
 
 from headgate.limit.master import Master
-from headgate.limit.messages import DelayUntil, control_frames, topic
+from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH
 from headgate.link.connections import BoundConnections, Log, LoopWatcher, log_warning
 from headgate.link.curve import ServerKeys
+from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, file_descriptor, open_socket
 from headgate.release import NEVER
 
@@ -83,9 +84,11 @@ class ControlPublisher:
 
         An original gatekeeper subscribes to the domain without its NUL, which can be a prefix of other domains.
         """
-        for name, frame in self._topics.items():
-            if frame.startswith(prefix):
-                self._due.setdefault(name, self._resent_at.get(name, 0.0) + RESEND_EVERY)
+        matching = [name for name, frame in self._topics.items() if frame.startswith(prefix)]
+        for name in matching:
+            self._due.setdefault(name, self._resent_at.get(name, 0.0) + RESEND_EVERY)
+        if not matching:
+            self._master.note_unknown(domain_of(prefix))
 
     def resend(self, moment: float) -> None:
         """Publish the next chunk of the scheduled holds; `moment` is monotonic seconds."""
@@ -174,6 +177,11 @@ class MasterLink:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def ages(self) -> SlidingRange:
+        """Seconds from the receipt of a request to the arrival of its accounting: network delay, and clock skew."""
+        return self._receiver.ages
 
     def set_master(self, master: Master) -> None:
         """Replace the master; its holds are published, because they may differ."""

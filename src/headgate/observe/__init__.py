@@ -3,10 +3,11 @@
 The admin application is imported from `headgate.observe.admin`: it needs Starlette.
 """
 
-from headgate.observe.master_state import MasterDomainState, MasterState, master_counters, master_metrics
+from headgate.observe.master_state import AccountingAge, MasterDomainState, MasterState, master_counters, master_metrics
 from headgate.observe.state import DomainState, GateState, HeldIdentifier, gate_metrics, merge_states
 
 __all__ = [
+    "AccountingAge",
     "DomainState",
     "HeldIdentifier",
     "GateState",

@@ -13,6 +13,8 @@ from headgate.observe.state import MASTER_HELP, DomainState, counter_metrics, do
 
 _HELP = {
     **MASTER_HELP,
+    "accounting_late": "Accounting older than a minute, counted as a minute old.",
+    "accounting_shortened": "Accounting with a delay longer than master.max_hold, shortened.",
     "accounting_unknown": "Accounting dropped: unknown domain.",
     "bus_accounted": "Accounting messages and records read, including those for unknown domains.",
     "bus_bad_batch": "Batches dropped: malformed.",
@@ -40,6 +42,16 @@ class MasterDomainState(DomainState, frozen=True):
     """Holds in force."""
 
 
+class AccountingAge(msgspec.Struct, frozen=True):
+    """Seconds from the receipt of a request, by the gatekeeper's clock, to the arrival of its accounting, by this one.
+
+    That is the delay of the network minus the lead of the gatekeeper's clock: `min` is negative if a clock is ahead.
+    """
+
+    min: float
+    max: float
+
+
 class MasterState(msgspec.Struct, frozen=True):
     """One master."""
 
@@ -48,6 +60,8 @@ class MasterState(msgspec.Struct, frozen=True):
     """Time of the start, seconds since 1970."""
     identifiers: int = 0
     """Identifiers stored, over all domains."""
+    accounting_age: AccountingAge | None = None
+    """The extremes of the last minute; None without accounting."""
     counters: dict[str, int] = {}
     """Further totals by the name of their metric."""
 
@@ -68,4 +82,13 @@ def master_metrics(state: MasterState) -> Iterator[Metric]:
     for domain in state.domains:
         stored.add_metric([domain.label], domain.identifiers)
     yield stored
+    yield from _ages(state.accounting_age)
     yield from counter_metrics(state.counters, _HELP)
+
+
+def _ages(age: AccountingAge | None) -> Iterator[Metric]:
+    meaning = "seconds from the receipt of a request, by the gatekeeper's clock, to the arrival of its accounting"
+    for word, extreme in (("Smallest", "min"), ("Largest", "max")):
+        name = f"headgate_master_accounting_age_{extreme}_seconds"
+        value = None if age is None else getattr(age, extreme)
+        yield GaugeMetricFamily(name, f"{word} number of {meaning}, in the last minute.", value)

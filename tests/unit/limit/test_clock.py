@@ -26,7 +26,7 @@ def delayed(received, release):
 
 
 class TestSenders:
-    """Accounting from gatekeepers whose clock is ahead of the master's."""
+    """Accounting from gatekeepers whose clock is not the master's."""
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     @pytest.mark.parametrize("ahead", [0.0, 0.5, 60.0, 1e12])
@@ -54,21 +54,47 @@ class TestSenders:
         master = Master([domain("1/s burst 1")], max_delay=5.0)
         assert master.account(delayed(NOW, 999_999_999_999.999), NOW).release == NOW + 6.0
         assert master.forget(now=NOW + 7.0) == 1
-        assert Master([domain("1/s burst 1")]).account(delayed(NOW, 1e12), NOW).release == NOW + 86_401.0
+        assert Master([domain("1/s burst 1")]).account(delayed(NOW, 1e12), NOW).release == NOW + 3_601.0
+        assert master.shortened == 1
 
     def test_longest_delay_is_not_changed(self):
         master = Master([domain("1/s burst 1")], max_delay=5.0)
         assert master.account(delayed(NOW, NOW + 5.0), NOW).release == NOW + 6.0
-        assert master.ahead == 0
+        assert (master.ahead, master.shortened) == (0, 0)
+
+    @pytest.mark.parametrize("received", [0.0, NOW - 3_600.0, NOW - 60.001])
+    def test_request_counts_at_most_a_minute_before_the_arrival_of_its_message(self, received):
+        """Otherwise accounting of a gate whose clock is an hour behind has no effect on the rules of a minute."""
+        master = Master([domain("1/min burst 2")])
+        assert master.timestamp(received, received, NOW) == NOW - 60.0
+        assert master.timestamp(received, received + 30.0, NOW) == max(NOW - 60.0, received + 30.0)
+        assert master.late == 2
+
+    def test_request_of_a_minute_ago_counts_as_sent(self):
+        master = Master([domain("1/min burst 2")])
+        assert master.timestamp(NOW - 60.0, NOW - 60.0, NOW) == NOW - 60.0
+        assert master.late == 0
+
+    def test_old_requests_that_are_sent_again_keep_their_time(self):
+        master = Master([domain("1/h burst 2")])
+        assert master.timestamp(NOW - HOUR, NOW - HOUR, NOW, max_age=float("inf")) == NOW - HOUR
+        assert master.timestamp(NOW + 5.0, NOW + 5.0, NOW, max_age=float("inf")) == NOW
+        assert master.late == 0
+
+    def test_delay_of_an_old_request_is_bounded_from_the_arrival(self):
+        master = Master([domain("1/s burst 1")], max_delay=5.0)
+        assert master.timestamp(0.0, NOW + 3.0, NOW) == NOW + 3.0
+        assert master.timestamp(0.0, NOW + 6.0, NOW) == NOW + 5.0
+        assert (master.late, master.shortened) == (2, 1)
 
     def test_senders_more_than_a_second_ahead_are_counted(self):
         master = Master([domain("1/s burst 1")])
-        for ahead in (-60.0, 0.0, 1.0, 1.001, 60.0):
+        for ahead in (-61.0, -60.0, 0.0, 1.0, 1.001, 60.0):
             master.account(accepted(NOW + ahead), NOW)
-        assert master.ahead == 2
+        master.account(delayed(NOW, NOW + 3_601.0), NOW)
         other = Master([domain("1/s burst 1")])
         other.adopt(master)
-        assert other.ahead == 2
+        assert (other.ahead, other.late, other.shortened) == (2, 1, 1)
 
 
 @pytest.fixture(params=ALGORITHMS)

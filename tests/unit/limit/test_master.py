@@ -245,3 +245,11 @@ def test_invalid_arguments_are_refused():
     ):
         with pytest.raises(ConfigurationError, match=f"^{error}"):
             Master([domain], **options)
+
+
+def test_names_of_unknown_domains_are_kept():
+    master = Master([Domain("api", ONE)])
+    master.account(accepted(b"alice", 100.0, "elsewhere"), 100.0)
+    assert master.unknown_names == {"elsewhere"}
+    master.note_unknown("x" * 10_000)
+    assert sorted(map(len, master.unknown_names)) == [9, 254]

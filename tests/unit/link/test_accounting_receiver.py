@@ -17,10 +17,10 @@ COUNTED = ("too_short", "unknown_status", "bad_timestamp", "bad_record", "bad_ba
 class Setup:
     """A receiver over a real socket, with a real master whose rule holds from the first request on."""
 
-    def __init__(self, pair, *names):
+    def __init__(self, pair, *names, rule="1/min burst 1", algorithm="log"):
         self.send, receiver = pair(zmq.PUSH, zmq.PULL)
         self.counters, self.published = MasterCounters(), []
-        self.master = Master(Domain(name, (Rule.parse("1/min burst 1"),)) for name in names or ("api",))
+        self.master = Master(Domain(name, (Rule.parse(rule),), algorithm) for name in names or ("api",))
         self.receiver = AccountingReceiver(
             receiver, self.master, lambda *control: self.published.append(control), self.counters
         )
@@ -57,8 +57,20 @@ DOCUMENTED = [
     ([b"api\0", b"DELAYED", b"id", b"1700000060000", b"1700000062500", b""], NOW + 2.5),
     ([batch_topic("api"), encode_batch([(1, b"id", 1_700_000_060_000, 1_700_000_062_500, b"")])], NOW + 2.5),
     ([*WHOLE[:3], b"999999999999999", b"", b""], NOW),
-    ([b"api\0", b"DELAYED", b"id", MS, b"999999999999999", b""], NOW + 86_400),
-    ([*WHOLE[:3], b"-1", b"", b""], None),
+    ([b"api\0", b"DELAYED", b"id", MS, b"999999999999999", b""], NOW + 3_600),
+    # A clock that is years behind.
+    ([*WHOLE[:3], b"1", b"", b""], NOW - 60.0),
+    ([b"api\0", b"DELAYED", b"id", b"1", b"2", b""], NOW - 60.0),
+    ([b"api\0", b"DELAYED", b"id", b"1", b"1700000002500", b""], NOW + 2.5),
+    ([batch_topic("api"), encode_batch([(0, b"id", 1, 0, b"")])], NOW - 60.0),
+    ([batch_topic("api"), encode_batch([(1, b"id", 1, 2, b"")])], NOW - 60.0),
+    ([batch_topic("api"), encode_batch([(1, b"id", 1, 1_700_000_002_500, b"")])], NOW + 2.5),
+    # A delay that ends before the request was received.
+    ([b"api\0", b"DELAYED", b"id", MS, b"1699999999000", b""], NOW),
+    ([batch_topic("api"), encode_batch([(1, b"id", 1_700_000_000_000, 1_699_999_999_000, b"")])], NOW),
+    ([batch_topic("api"), encode_batch([(1, b"id", 1_700_000_000_000, 1_700_000_002_500, b"")])], NOW + 2.5),
+    ([batch_topic("api"), encode_batch([(1, b"id", 1_700_000_000_000, 999_999_999_999_999, b"")])], NOW + 3_600),
+    ([*WHOLE[:3], b"-1", b"", b""], NOW - 60.0),
     ([b"api\0", b"DELAYED", b"id", MS, b"1700000002500", b""], NOW + 2.5),
     ([b"api\0", b"DELAYED", b"id", b"soon", b"1700000002500", b""], None),
     ([b"api\0", b"REJECTED", b"id", MS, b"", b""], None),
@@ -68,10 +80,11 @@ DOCUMENTED = [
 
 def test_messages_of_the_document_are_recorded(pair):
     for message, moment in DOCUMENTED:
-        setup = Setup(pair)
+        # The release is two minutes after the timestamp that counts, also after one of a minute ago.
+        setup = Setup(pair, rule="1/2min burst 1", algorithm="gcra")
         counted = setup.receive(message)
         identifier = message[2] if len(message) > 2 else b"id"
-        assert setup.published == ([] if moment is None else [("api", identifier, moment + 60.0)]), message
+        assert setup.published == ([] if moment is None else [("api", identifier, moment + 120.0)]), message
         if len(message) > 3 and message[3] == b"soon":
             assert counted == {"bad_timestamp": 1}
         else:
@@ -102,6 +115,32 @@ MALFORMED = [
     ([BATCH + b"api\0", encode_batch([(0, b"x" * 256, 1, 0, b"")])], "too_long"),
     ([BATCH + b"api\0", b"\x92\x95\x00\xc4\x01a\x01\x00\xc4\x00\x01"], "bad_record"),
 ]
+
+
+class TestAges:
+    """The seconds from the receipt of a request to the arrival of its accounting."""
+
+    def ages(self, setup):
+        found = setup.receiver.ages.read(NOW)
+        return None if found is None else (round(found.least, 3), round(found.greatest, 3))
+
+    def test_of_the_last_message_of_a_call(self, setup):
+        setup.receive([*WHOLE[:3], b"1699999990000", b"", b""], [*WHOLE[:3], b"1700000003000", b"", b""])
+        assert self.ages(setup) == (-3.0, -3.0)
+        setup.receive([*WHOLE[:3], b"1699999998500", b"", b""])
+        assert self.ages(setup) == (-3.0, 1.5)
+
+    def test_of_the_last_record_of_a_batch(self, setup):
+        records = [(0, b"a", 1_699_999_990_000, 0, b""), (1, b"a", 1_699_999_998_500, 1_700_000_000_000, b"")]
+        setup.receive([batch_topic("api"), encode_batch(records)], [batch_topic("api"), encode_batch([])])
+        assert self.ages(setup) == (1.5, 1.5)
+
+    def test_malformed_messages_have_none(self, pair):
+        for message, kind in MALFORMED:
+            if kind not in {"too_long", "bad_record"}:
+                setup = Setup(pair)
+                setup.receive(message)
+                assert self.ages(setup) is None
 
 
 def test_malformed_messages_are_counted_by_kind(pair):

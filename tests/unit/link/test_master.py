@@ -49,6 +49,14 @@ def test_it_subscribes_to_everything_and_to_batches(context, link):
     assert {sender.recv(), sender.recv()} == {b"\1", b"\1" + BATCH}
 
 
+def test_subscription_to_an_unknown_domain_is_noted(context, link):
+    _, subscriber = peers(context, link)
+    for prefix in (b"", b"ap", b"other\0", b"original"):
+        subscriber.subscribe(prefix)
+    link.turn()
+    assert link.master.unknown_names == {"other", "original"}
+
+
 def test_run_serves_until_stop_is_called(context, link):
     sender, subscriber = peers(context, link)
     thread = threading.Thread(target=link.run)

@@ -17,6 +17,7 @@ _REPORT_INTERVAL: Final = 1.0
 def read_counts(link: MasterLink, now: float) -> dict[str, object]:
     """Return what a line of `--json` shows: totals since the start, by domain and of the bus."""
     totals = link.master.totals
+    ages = link.ages.read(now)
     return {
         "time": round(now, 3),
         "accepted": sum(one.accepted for one in totals.values()),
@@ -24,6 +25,9 @@ def read_counts(link: MasterLink, now: float) -> dict[str, object]:
         "rejected": sum(one.rejected for one in totals.values()),
         "unknown": link.master.unknown,
         "ahead": link.master.ahead,
+        "late": link.master.late,
+        "shortened": link.master.shortened,
+        "accounting_age": None if ages is None else {"min": round(ages.least, 3), "max": round(ages.greatest, 3)},
         "clock_steps": link.master.clock.steps,
         "identifiers": len(link.master),
         "domains": {name: msgspec.structs.asdict(one) for name, one in totals.items()},

@@ -14,11 +14,12 @@ from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.master.report import report
 from headgate.runtime.master.state import read_state
+from headgate.runtime.master.watch import Watch
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
 
-_RELOADED_KEYS: Final = frozenset({"max_identifiers", "curve_allow"})
+_RELOADED_KEYS: Final = frozenset({"curve_allow", "max_hold", "max_identifiers"})
 """Keys of [master] that a reload applies; a change of another one needs a restart."""
 
 
@@ -54,6 +55,7 @@ class MasterServer(Server):
         )
         self._admin = admin_url(bound)
         link.start(loop)
+        self._tasks.append(loop.create_task(Watch(link, self.log).run()))
         if self._as_json:
             self._tasks.append(loop.create_task(report(link, lifecycle.fail)))
 
@@ -96,7 +98,9 @@ class MasterServer(Server):
 
 
 def _new_master(tree: Configuration) -> Master:
-    return Master((section.domain() for section in tree.domain), max_identifiers=tree.master.max_identifiers)
+    settings = tree.master
+    domains = [section.domain() for section in tree.domain]
+    return Master(domains, max_identifiers=settings.max_identifiers, max_delay=settings.max_hold)
 
 
 def _read_keys(tree: Configuration) -> ServerKeys | None:
