@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run test test-deep venv servers lint bench lock reference
+.PHONY: help run test test-deep venv servers lint bench lock reference scaling
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -38,6 +38,10 @@ bench: $(STAMP) ## measure ratios to other programs
 
 reference: $(STAMP) ## write the reference pages that are generated from the code
 	@$(BIN)/python scripts/reference.py
+
+scaling: $(STAMP) ## simulate what several gatekeepers admit, and draw the plot of docs/scaling.md
+	@$(BIN)/python -m experiments.over_admission
+	@$(BIN)/python -m experiments.over_admission --plot docs/over-admission.svg
 
 lock: ## write requirements/*.txt: exact versions and hashes
 	@sh scripts/lock.sh

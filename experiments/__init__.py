@@ -1,0 +1,1 @@
+"""Programs behind decisions and the figures in docs/: what they measure or simulate, and how."""
