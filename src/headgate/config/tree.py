@@ -25,6 +25,7 @@ from headgate.config.section import (
     SecondsOrZero,
     ServerKeys,
 )
+from headgate.config.store_url import check_store
 from headgate.limit import Domain, Rule
 from headgate.limit.history import AlgorithmName
 
@@ -222,6 +223,9 @@ class Bus(ConfigSection, frozen=True):
     """Address for accounting messages; control messages are published on the next port."""
     max_identifiers: Annotated[int, Meta(ge=16, le=2**53)] = 1_000_000
     """Maximum identifiers stored over all domains; also applies to an embedded master."""
+    store: Annotated[str, Format("memory|URL", check_store)] = "memory"
+    """Where histories are shared by several masters: memory, not at all; or the URL of a Redis or Valkey server or
+    cluster. Also applies to an embedded master."""
     admin: ListenOrNone = ""
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
     curve_key: File = ""

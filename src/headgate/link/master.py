@@ -195,6 +195,13 @@ class MasterLink:
         """Replace the public keys that may connect; connections that exist stay. The link must have keys."""
         self._connections.authenticate(allowed)
 
+    def publish(self, control: DelayUntil) -> None:
+        """Publish a control that the master has learned; a link that was started sends it with the next turn."""
+        self._publisher.publish(control.domain, control.identifier, control.release)
+        # Sending may have consumed the event of a subscription.
+        if self._loop is not None and self._again is None:
+            self._again = self._loop.call_soon(self._wake)
+
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve in this thread until `stop` is called or `until`, called once per turn, returns true."""
         poller = zmq.Poller()

@@ -20,6 +20,13 @@ MASTER_HELP = {
     "clock_steps": "Times the clock of this machine was set back by more than two seconds.",
     "histories_evicted": "Histories evicted from the master's full table.",
     "shadowed": "Release times computed for domains in shadow mode, and not published.",
+    "store_failures": "Connections to the store that failed or could not be opened.",
+    "store_holds_sent": "Live holds sent to the store after a connection.",
+    "store_learned": "Holds published that were later than this master's own: other masters had sent requests.",
+    "store_libraries_loaded": "Times that a server of the store did not have the function library.",
+    "store_lost": "Records sent to the store and not answered: the connection failed.",
+    "store_shared": "Records that the store has answered.",
+    "store_unshared": "Records not sent to the store: it was down, or its queue full.",
 }
 """Descriptions of the counters of a master, which a gate has, too, if its master is embedded."""
 _HELP = {

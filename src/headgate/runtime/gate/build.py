@@ -18,6 +18,7 @@ from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.routes import plain_path
+from headgate.runtime.shared_store import Sharing
 
 if TYPE_CHECKING:
     from headgate.origin.bundle.server import GateBundles
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 CATCH_ALL = "default"
 """The name of the domain of rules that are given without one; it matches all requests."""
+_RESTART_KEYS_OF_MASTER = ("listen", "store")
+"""Keys of the master that only a restart can change."""
 _RESTART_KEYS = (
     "listen",
     "origin",
@@ -129,12 +132,14 @@ def build_gateway(
     )
 
 
-def build_gatekeeper(tree: Configuration, domains: tuple[Domain, ...], account: Account | None) -> Gatekeeper:
+def build_gatekeeper(
+    tree: Configuration, domains: tuple[Domain, ...], account: Account | None, sharing: Sharing | None = None
+) -> Gatekeeper:
     """Build the gatekeeper: with an embedded master, unless `account` sends to one in another process."""
     gate, bound = tree.gate, tree.master.max_identifiers
     return Gatekeeper(
         account,
-        master=build_master(tree, domains) if account is None else None,
+        master=build_master(tree, domains, sharing) if account is None else None,
         max_delay=gate.max_delay,
         max_delayed=gate.max_delayed,
         spacing=spacing(domains),
@@ -158,9 +163,10 @@ def _max_hold(tree: Configuration, domains: tuple[Domain, ...], *, embedded: boo
     return gate.max_hold
 
 
-def build_master(tree: Configuration, domains: tuple[Domain, ...]) -> Master:
+def build_master(tree: Configuration, domains: tuple[Domain, ...], sharing: Sharing | None = None) -> Master:
     """Build the master of a gate, for its process or for the supervisor of its workers."""
-    return Master(domains, max_identifiers=tree.master.max_identifiers, max_delay=tree.gate.max_delay)
+    make = Master if sharing is None else sharing.new_master
+    return make(domains, max_identifiers=tree.master.max_identifiers, max_delay=tree.gate.max_delay)
 
 
 def domains_with_kept_holds(tree: Configuration, old: Composition, new: Composition) -> set[str]:
@@ -179,7 +185,10 @@ def domains_with_kept_holds(tree: Configuration, old: Composition, new: Composit
 def restart_keys(old: Configuration, new: Configuration) -> list[str]:
     """Return the keys that differ and that only a restart can change."""
     changed = [f"gate.{name}" for name in _RESTART_KEYS if getattr(old.gate, name) != getattr(new.gate, name)]
-    return changed + (["master.listen"] if old.master.listen != new.master.listen else [])
+    master = [
+        f"master.{key}" for key in _RESTART_KEYS_OF_MASTER if getattr(old.master, key) != getattr(new.master, key)
+    ]
+    return changed + master
 
 
 def keep_restart_keys(old: Configuration, new: Configuration) -> Configuration:

@@ -4,7 +4,7 @@ import asyncio
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -14,8 +14,8 @@ from headgate.link import MasterLink
 _REPORT_INTERVAL: Final = 1.0
 
 
-def read_counts(link: MasterLink, now: float) -> dict[str, object]:
-    """Return what a line of `--json` shows: totals since the start, by domain and of the bus."""
+def read_counts(link: MasterLink, store: Mapping[str, object], now: float) -> dict[str, object]:
+    """Return what a line of `--json` shows: totals since the start, by domain and of the bus and of the store."""
     totals = link.master.totals
     ages = link.ages.read(now)
     return {
@@ -32,16 +32,19 @@ def read_counts(link: MasterLink, now: float) -> dict[str, object]:
         "identifiers": len(link.master),
         "domains": {name: msgspec.structs.asdict(one) for name, one in totals.items()},
         **msgspec.structs.asdict(link.counters),
+        **store,
     }
 
 
-async def report(link: MasterLink, fail: Callable[[BaseException], None]) -> None:
+async def report(
+    link: MasterLink, store: Callable[[], Mapping[str, object]], fail: Callable[[BaseException], None]
+) -> None:
     """Write a line every second. A reader that does not read misses lines; one that is gone ends the master."""
     try:
         while True:
             await asyncio.sleep(_REPORT_INTERVAL)
             if select.select([], [sys.stdout], [], 0)[1]:
-                sys.stdout.write(msgspec.json.encode(read_counts(link, time.time())).decode() + "\n")
+                sys.stdout.write(msgspec.json.encode(read_counts(link, store(), time.time())).decode() + "\n")
                 sys.stdout.flush()
     except Exception as error:
         fail(error)

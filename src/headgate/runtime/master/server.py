@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from headgate.config import Configuration, log_warnings
 from headgate.limit import Master
 from headgate.link import MasterLink
@@ -15,6 +17,7 @@ from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.master.report import report
 from headgate.runtime.master.state import read_state
 from headgate.runtime.master.watch import Watch
+from headgate.runtime.shared_store import Sharing
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
@@ -39,17 +42,21 @@ class MasterServer(Server):
         self._admin = "none"
         self._started = time.time()
         self._tasks: list[asyncio.Task[None]] = []
+        self._sharing = Sharing(self._tree.master.store, self._log)
 
     async def start(self, lifecycle: Lifecycle) -> None:
         settings, loop = self._tree.master, asyncio.get_running_loop()
         link = self._link = MasterLink(
-            _new_master(self._tree),
+            self._new_master(self._tree),
             f"tcp://{settings.listen}",
             keys=_read_keys(self._tree),
             insecure=settings.insecure,
             log=self._log,
         )
         self.closing.callback(link.close)
+        self._sharing.attach(link.master, link.publish)
+        self._sharing.start()
+        self.closing.push_async_callback(self._sharing.close)
         bound = await start_admin(
             settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=master_metrics
         )
@@ -57,7 +64,7 @@ class MasterServer(Server):
         link.start(loop)
         self._tasks.append(loop.create_task(Watch(link, self.log).run()))
         if self._as_json:
-            self._tasks.append(loop.create_task(report(link, lifecycle.fail)))
+            self._tasks.append(loop.create_task(report(link, self._store_counts, lifecycle.fail)))
 
     def announce(self) -> None:
         log_warnings(self._tree, self.log)
@@ -73,9 +80,10 @@ class MasterServer(Server):
             self.log("headgate: nothing to reload: started without a configuration file")
             return
         keys = _read_keys(tree)
-        master = _new_master(tree)
+        master = self._new_master(tree)
         master.adopt(self._link.master)
         self._link.set_master(master)
+        self._sharing.attach(master, self._link.publish)
         if keys is not None and old.curve_key:
             self._link.set_allowed_keys(keys.allowed)
         log_warnings(tree, self.log)
@@ -94,13 +102,16 @@ class MasterServer(Server):
         self.log(f"headgate: {message}")
 
     async def _state(self, *, whole: bool) -> MasterState:
-        return await read_state(self._link, started=self._started, whole=whole)
+        state = await read_state(self._link, started=self._started, whole=whole)
+        return replace(state, counters=state.counters | self._sharing.counters())
 
+    def _store_counts(self) -> dict[str, object]:
+        return {"store": self._sharing.state, **self._sharing.counters()}
 
-def _new_master(tree: Configuration) -> Master:
-    settings = tree.master
-    domains = [section.domain() for section in tree.domain]
-    return Master(domains, max_identifiers=settings.max_identifiers, max_delay=settings.max_hold)
+    def _new_master(self, tree: Configuration) -> Master:
+        settings = tree.master
+        domains = [section.domain() for section in tree.domain]
+        return self._sharing.new_master(domains, max_identifiers=settings.max_identifiers, max_delay=settings.max_hold)
 
 
 def _read_keys(tree: Configuration) -> ServerKeys | None:

@@ -90,7 +90,7 @@ def test_port_in_use_stops_the_start():
 def test_counts_are_the_sums_of_all_domains():
     async def steps(lifecycle):
         account(master_of(lifecycle))
-        counts = report_module.read_counts(lifecycle._server._link, NOW + 0.0004)
+        counts = report_module.read_counts(lifecycle._server._link, {}, NOW + 0.0004)
         assert (counts["time"], counts["accepted"], counts["identifiers"]) == (NOW, 1, 1)
         assert counts["domains"] == {"api": {"accepted": 1, "delayed": 0, "rejected": 0}}
         assert counts["controls"] == 0

@@ -1,0 +1,70 @@
+"""A master and its store, as the configuration says: for a server that is a master, and for a gate that has one."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from headgate.config.store_url import StoreUrl
+from headgate.limit import DelayUntil, Domain, Master
+
+if TYPE_CHECKING:
+    from headgate.store import RedisStore
+
+
+class Sharing:
+    """Makes masters that share their records through the store at `url`, a value of `master.store`.
+
+    With "memory", masters share nothing, and all methods do nothing. `log` is called with lines for the operator.
+    Raises `ConfigurationError` for an invalid URL, and `MissingExtra`.
+    """
+
+    def __init__(self, url: str, log: Callable[[str], None]) -> None:
+        self.store = _open(url, log)
+        """The store, if there is one."""
+
+    def new_master(self, domains: Iterable[Domain], *, max_identifiers: int, max_delay: float) -> Master:
+        """Make a master; `attach` it before it is used."""
+        if self.store is None:
+            return Master(domains, max_identifiers=max_identifiers, max_delay=max_delay)
+        from headgate.store import SharedMaster
+
+        return SharedMaster(domains, self.store, max_identifiers=max_identifiers, max_delay=max_delay)
+
+    def attach(self, master: Master, publish: Callable[[DelayUntil], None]) -> None:
+        """Have `publish` called with the holds that `master` learns from the store."""
+        if self.store is not None:
+            from headgate.store import SharedMaster
+
+            assert isinstance(master, SharedMaster)
+            self.store.attach(master, publish)
+
+    def start(self) -> None:
+        """Connect to the store, in the running event loop."""
+        if self.store is not None:
+            self.store.start()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if self.store is not None:
+            await self.store.close()
+
+    @property
+    def state(self) -> str:
+        """Return `memory`, or the state of the store."""
+        return "memory" if self.store is None else self.store.state
+
+    def counters(self) -> dict[str, int]:
+        """Return the counters of the store by the names of their metrics; empty without a store."""
+        if self.store is None:
+            return {}
+        from msgspec.structs import asdict
+
+        return {f"store_{name}": count for name, count in asdict(self.store.counters).items()}
+
+
+def _open(url: str, log: Callable[[str], None]) -> "RedisStore | None":
+    parsed = StoreUrl.parse(url)
+    if parsed is None:
+        return None
+    from headgate.store import RedisStore
+
+    return RedisStore(parsed, log=log)

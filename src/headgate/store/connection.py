@@ -1,0 +1,181 @@
+"""One connection to a Redis or Valkey server: authentication, the function library, and pipelined calls.
+
+This module does not know domains. Every operation has a timeout, and none is repeated: a call that was sent and not
+answered may have been executed, and a request must not count twice.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headgate.config import Address
+from headgate.config.store_url import StoreUrl
+from headgate.errors import HeadgateError, MissingExtra
+from headgate.store import library
+
+if TYPE_CHECKING:
+    from redis.asyncio.connection import AbstractConnection
+
+TIMEOUT: Final = 2.0
+"""Seconds for a connection, including its handshake, and for each reply."""
+
+_PROTOCOL: Final = 2
+_NOT_FOUND: Final = "Function not found"
+_NO_CLUSTER: Final = "cluster support disabled"
+
+
+class StoreError(HeadgateError):
+    """A server of the store cannot be used; the text is a clause without a full stop."""
+
+
+class SlotRange(NamedTuple):
+    """Hash slots, both included, and the server that has them."""
+
+    first: int
+    last: int
+    address: Address
+
+
+class Moved(NamedTuple):
+    """The reply to a call whose key another server has; the call was not executed."""
+
+    slot: int
+    address: Address
+
+
+class NotLoaded(NamedTuple):
+    """The reply to a call of a function that the server does not have; the call was not executed."""
+
+
+Reply = bytes | Moved | NotLoaded
+Command = Sequence[bytes]
+
+
+class Connection:
+    """An open connection; `close` it. Methods raise `StoreError`, after which it cannot be used any more."""
+
+    def __init__(self, connection: "AbstractConnection", address: Address) -> None:
+        self._connection = connection
+        self._address = address
+
+    async def close(self) -> None:
+        """Close the connection without waiting for the server."""
+        await self._connection.disconnect(nowait=True)
+
+    async def prepare(self) -> bool:
+        """Load the function library unless the server has it, and check that it can write; return whether it was."""
+        probe = (b"FCALL", library.RECORD, b"0", *library.PROBE_ARGUMENTS)
+        await self.send([probe])
+        if not isinstance(await self.receive(), NotLoaded):
+            return False
+        await self.load()
+        await self.send([probe])
+        if isinstance(await self.receive(), NotLoaded):
+            raise StoreError("the function library is lost as soon as it is loaded")
+        return True
+
+    async def load(self) -> None:
+        """Load the function library, unless another master has just done so."""
+        from redis.exceptions import RedisError, ResponseError
+
+        try:
+            await self._call(b"FUNCTION", b"LOAD", library.CODE.encode())
+        except ResponseError as error:
+            if "already exists" not in str(error):
+                raise StoreError(f"cannot load functions ({error}); Redis 7 or Valkey is needed") from None
+        except (RedisError, OSError) as error:
+            raise StoreError(str(error)) from None
+
+    async def slots(self) -> list[SlotRange]:
+        """Return the slots of each master of the cluster; empty if the server is not part of one."""
+        from redis.exceptions import RedisError
+
+        try:
+            reply = await self._call(b"CLUSTER", b"SLOTS")
+            info = await self._call(b"CLUSTER", b"INFO")
+        except (RedisError, OSError) as error:
+            if _NO_CLUSTER in str(error):
+                return []
+            raise StoreError(str(error)) from None
+        if b"cluster_state:ok" not in info:
+            raise StoreError("the cluster is down")
+        return [SlotRange(first, last, self._to_address(*master[:2])) for first, last, master, *_replicas in reply]
+
+    async def send(self, commands: Sequence[Command]) -> None:
+        """Send commands; `receive` as many replies."""
+        from redis.exceptions import RedisError
+
+        try:
+            packed = self._connection.pack_commands(commands)
+            await self._connection.send_packed_command(packed, check_health=False)
+        except (RedisError, OSError) as error:
+            raise StoreError(str(error)) from None
+
+    async def receive(self) -> Reply:
+        """Receive the next reply."""
+        from redis.exceptions import MovedError, RedisError, ResponseError
+
+        try:
+            reply = await self._connection.read_response(disable_decoding=True)
+        except MovedError as error:
+            return Moved(error.slot_id, self._to_address(error.host.encode(), error.port))
+        except ResponseError as error:
+            if _NOT_FOUND in str(error):
+                return NotLoaded()
+            raise StoreError(str(error)) from None
+        except (RedisError, OSError) as error:
+            raise StoreError(str(error)) from None
+        if not isinstance(reply, bytes):
+            raise StoreError(f"unexpected reply {reply!r:.40}")
+        return reply
+
+    async def _call(self, *words: bytes) -> Any:
+        await self._connection.send_packed_command(self._connection.pack_commands([words]), check_health=False)
+        return await self._connection.read_response(disable_decoding=True)
+
+    def _to_address(self, host: bytes | None, port: int) -> Address:
+        """Return the address of a node; a node that does not know its own name is the one that answers."""
+        return Address(host.decode() if host else self._address.host, port)
+
+
+async def connect(url: StoreUrl, address: Address) -> Connection:
+    """Open a connection to one server of a store, and authenticate. Raises `StoreError`."""
+    from redis.exceptions import RedisError
+
+    connection = _new_connection(url, address)
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            await connection.connect()  # type: ignore[no-untyped-call]  # has no annotations
+    except (RedisError, OSError) as error:
+        await connection.disconnect(nowait=True)
+        raise StoreError(str(error) or f"no connection in {TIMEOUT:g} s") from None
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    return Connection(connection, address)
+
+
+def require_extra() -> None:
+    """Raise `MissingExtra` without the package redis."""
+    try:
+        import redis.asyncio  # noqa: F401  # the import is the check
+    except ImportError:
+        raise MissingExtra("redis", "a store for several masters") from None
+
+
+def _new_connection(url: StoreUrl, address: Address) -> "AbstractConnection":
+    from redis.asyncio.connection import Connection as PlainConnection
+    from redis.asyncio.connection import SSLConnection
+
+    settings: dict[str, Any] = {
+        "host": address.host,
+        "port": address.port,
+        "db": url.database,
+        "username": url.username or None,
+        "password": url.password or None,
+        "socket_timeout": TIMEOUT,
+        "socket_connect_timeout": TIMEOUT,
+        "protocol": _PROTOCOL,
+        **dict(url.options),
+    }
+    return SSLConnection(**settings) if url.tls else PlainConnection(**settings)

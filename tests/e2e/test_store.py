@@ -1,0 +1,146 @@
+"""Masters that share a store: real servers, real masters, and plain ZeroMQ sockets as gatekeepers."""
+
+import json
+import time
+from contextlib import ExitStack
+
+import pytest
+import zmq
+
+from tests import servers
+from tests.e2e import programs
+
+pytestmark = pytest.mark.needs("redis-server")
+
+IDENTIFIER = b"al;i}c{e%"
+
+
+class Peer:
+    """A gatekeeper's two sockets, connected to one master."""
+
+    def __init__(self, context, master):
+        self.master = master
+        self.accounting, self.control = context.socket(zmq.XPUB), context.socket(zmq.SUB)
+        for socket in (self.accounting, self.control):
+            socket.setsockopt(zmq.RCVTIMEO, int(programs.PATIENCE * 1_000))
+            socket.setsockopt(zmq.LINGER, 0)
+        self.accounting.connect(master.ready["address"])
+        self.control.connect(master.ready["control"])
+        self.control.subscribe(b"default\0")
+        assert self.accounting.recv()[:1] == b"\1"
+
+    def close(self):
+        for socket in (self.accounting, self.control):
+            socket.close()
+
+    def accept(self, identifier=IDENTIFIER):
+        """Report a request that was accepted now."""
+        now = b"%d" % int(time.time() * 1_000)
+        self.accounting.send_multipart([b"default\0", b"ACCEPTED", identifier, now, b"", b""])
+
+    def held(self):
+        """Wait for the next control; return its identifier and release in seconds."""
+        _, _, identifier, release = self.control.recv_multipart()
+        return identifier, int(release) / 1_000
+
+    def counts(self):
+        """Return the last line of the master's counts; empty before the first."""
+        lines = self.master.out.read_text().splitlines()
+        return json.loads(lines[-1]) if lines else {}
+
+    def until(self, **counts):
+        """Wait until each count has reached a value."""
+        self.master.until(
+            lambda: self.counts() and all(self.counts()[name] >= value for name, value in counts.items()), str(counts)
+        )
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return a function that starts a master with a store, and returns a peer of it."""
+    with ExitStack() as stack:
+        context = stack.enter_context(zmq.Context())
+
+        def started(store, *words, rules="6/h burst 4"):
+            folder = tmp_path / str(len(list(tmp_path.iterdir())))
+            folder.mkdir()
+            words = ["--listen", "127.0.0.1:0", "--domain", f"default={rules}", "--store", store, "--json", *words]
+            master = stack.enter_context(programs.headgate(folder, "master", *words))
+            master.wait_for(r"store .*: connected$")
+            peer = Peer(context, master)
+            stack.callback(peer.close)
+            return peer
+
+        yield started
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / "redis").mkdir()
+    with servers.redis(tmp_path / "redis") as running:
+        yield running
+
+
+def url(server):
+    return f"redis://127.0.0.1:{server.port}"
+
+
+@pytest.mark.parametrize("algorithm", ["log", "gcra", "smockron"])
+def test_any_master_may_take_any_message(server, start, algorithm):
+    peers = [start(url(server), "--algorithm", algorithm) for _ in range(2)]
+    for index in range(4 if algorithm != "smockron" else 5):
+        peers[index % 2].accept()
+        peers[index % 2].until(store_shared=index // 2 + 1)
+    identifier, release = peers[1 if algorithm != "smockron" else 0].held()
+    assert identifier == IDENTIFIER
+    assert release > time.time() + 500
+
+
+def test_master_that_is_restarted_knows_what_was_spent(server, start):
+    first = start(url(server))
+    for _ in range(3):
+        first.accept()
+    first.until(store_shared=3)
+    assert first.master.end() == 0
+    second = start(url(server))
+    second.accept()
+    assert second.held()[0] == IDENTIFIER
+
+
+def test_master_that_takes_a_message_learns_a_live_hold(server, start):
+    first, second = start(url(server)), start(url(server))
+    for _ in range(4):
+        first.accept()
+    held = first.held()
+    first.until(store_shared=4)
+    second.accept()
+    assert second.held()[1] >= held[1]
+    second.until(store_learned=1)
+
+
+def test_store_that_cannot_be_reached_is_reported_and_changes_nothing(tmp_path, start):
+    port = servers.free_port()
+    words = [
+        "--listen",
+        "127.0.0.1:0",
+        "--domain",
+        "default=1/h burst 1",
+        "--store",
+        f"redis://:secret@127.0.0.1:{port}",
+    ]
+    with programs.headgate(tmp_path, "master", *words) as master, zmq.Context() as context:
+        peer = Peer(context, master)
+        master.wait_for(rf"^headgate: store 127\.0\.0\.1:{port}: .*; going on in memory until it answers$")
+        peer.accept()
+        assert peer.held()[0] == IDENTIFIER
+        assert "secret" not in master.said()
+        assert "Traceback" not in master.said()
+        peer.close()
+
+
+def test_invalid_store_is_one_sentence(tmp_path):
+    code, said = programs.refused(tmp_path, "master", "--domain", "a=1/s", "--store", "reddis://h")
+    assert code == 2
+    assert "reddis://h" in said
+    assert "redis://HOST:PORT" in said
+    assert said.count("\n") == 1

@@ -1,0 +1,191 @@
+"""The functions of the store, on a real server, equal the algorithms in memory bit for bit."""
+
+import math
+import struct
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.limit import Domain, Rule
+from headgate.limit.history import ALGORITHMS, new_history
+from headgate.release import ASAP
+from headgate.store import library
+from headgate.store.library import DomainFunctions, unpack_doubles
+from tests import servers
+
+pytestmark = pytest.mark.needs("redis-server")
+
+EPOCH = 1_700_000_000.0
+UNLIMITED = 1e9
+MICROSECOND = 1e-6  # smockron rounds to it
+names = count()
+
+RULES = st.builds(
+    lambda rate, burst: Rule.parse(f"{rate} burst {burst}"),
+    st.sampled_from(["1/s", "3/s", "10/s", "7/min", "1500/s", "13 per 17s", "1 per 500ms", "30/h"]),
+    st.sampled_from([1, 2, 3, 5, 40]),
+)
+STEPS = st.one_of(
+    st.sampled_from([0.0, 0.0, 0.001, 0.125, 1.0, 60.0, 86_400.0]), st.floats(0, 20, allow_subnormal=False)
+)
+OFFSETS = st.one_of(st.sampled_from([0.0, 0.0, 0.0, -0.5, 0.5, 5.0, -60.0]), st.floats(-60, 60, allow_subnormal=False))
+HISTORIES = st.lists(st.tuples(STEPS, OFFSETS), min_size=1, max_size=80)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    import redis
+
+    with servers.redis(tmp_path_factory.mktemp("redis")) as server, redis.Redis(port=server.port) as connected:
+        connected.function_load(library.CODE)
+        yield connected
+
+
+def call(client, function, functions, identifiers, instants):
+    keys = [functions.key(identifier) for identifier in identifiers]
+    records = functions.pack_records(function, instants)
+    return unpack_doubles(client.fcall(function.decode(), len(keys), *keys, *functions.arguments, records))
+
+
+def without_hold(client, functions, identifier):
+    """Remove the stored hold, which would be returned instead of an earlier release."""
+    key = functions.key(identifier)
+    if client.exists(key):
+        client.setrange(key, 8, struct.pack("<d", ASAP))
+
+
+def stored(client, functions, identifier):
+    value = client.get(functions.key(identifier))
+    return list(unpack_doubles(value[8:]))
+
+
+def messages(steps):
+    """Return timestamps and the times of their arrival; the clock only advances."""
+    now, events = EPOCH, []
+    for step, offset in steps:
+        now += step
+        events.append((now + offset, now))
+    return events
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=st.lists(RULES, min_size=1, max_size=3), steps=HISTORIES)
+def test_functions_equal_the_algorithms_in_memory(client, algorithm, rules, steps):
+    functions = DomainFunctions(Domain("api", tuple(rules), algorithm), UNLIMITED)
+    expected, history, identifier = ALGORITHMS[algorithm](rules), new_history(), b"%d" % next(names)
+    for timestamp, now in messages(steps):
+        without_hold(client, functions, identifier)
+        release = expected.record(history, timestamp, now)
+        (answer,) = call(client, library.RECORD, functions, [identifier], [timestamp, now])
+        assert answer == (release if release > now else ASAP)
+        kept = stored(client, functions, identifier)[1:]
+        assert kept[-len(history) + 1 :] == history[1:].tolist()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=st.lists(RULES, min_size=1, max_size=2), steps=HISTORIES, sizes=st.lists(st.integers(1, 9), min_size=1))
+def test_batches_equal_single_calls_and_the_answer_is_the_latest_hold(client, algorithm, rules, steps, sizes):
+    functions = DomainFunctions(Domain("api", tuple(rules), algorithm), UNLIMITED)
+    histories = [new_history(), new_history()]
+    expected, holds, prefix = ALGORITHMS[algorithm](rules), [ASAP, ASAP], next(names)
+    events = [(index * index % 2, *event) for index, event in enumerate(messages(steps))]
+    while events:
+        size = sizes[len(events) % len(sizes)]
+        batch, events = events[:size], events[size:]
+        releases = []
+        for which, timestamp, now in batch:
+            release = expected.record(histories[which], timestamp, now)
+            holds[which] = max(holds[which], release if release > now else ASAP)
+            releases.append(holds[which])
+        instants = [instant for event in batch for instant in event[1:]]
+        identifiers = [b"%d-%d" % (prefix, which) for which, _, _ in batch]
+        assert list(call(client, library.RECORD, functions, identifiers, instants)) == releases
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=st.lists(RULES, min_size=1, max_size=3), steps=HISTORIES)
+def test_values_expire_within_the_window_and_an_hour(client, algorithm, rules, steps):
+    functions = DomainFunctions(Domain("api", tuple(rules), algorithm), UNLIMITED)
+    identifier, longest = b"%d" % next(names), max(rule.window for rule in rules) + 3_600
+    for timestamp, now in messages(steps):
+        call(client, library.RECORD, functions, [identifier], [timestamp, now])
+        assert 0 < client.pttl(functions.key(identifier)) <= math.ceil(longest * 1_000)
+        call(client, library.EXTEND, functions, [identifier], [now + 1e6, now])
+        assert 0 < client.pttl(functions.key(identifier)) <= math.ceil(longest * 1_000)
+    assert all(key.startswith(b"headgate:") for key in client.scan_iter())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(
+    rules=st.lists(RULES, min_size=1, max_size=2),
+    before=HISTORIES,
+    after=HISTORIES,
+    ahead=st.sampled_from([3_600.0, 1e7, 1e12]),
+)
+def test_state_of_a_clock_that_was_ahead_holds_no_longer_than_the_rules_allow(
+    client, algorithm, rules, before, after, ahead
+):
+    domain, longest = Domain("api", tuple(rules), algorithm), 100.0 + max(rule.window for rule in rules)
+    functions, identifier = DomainFunctions(domain, longest), b"%d" % next(names)
+    for timestamp, now in messages(before):
+        call(client, library.RECORD, functions, [identifier], [timestamp + ahead, now + ahead])
+    for timestamp, now in messages(after):
+        (answer,) = call(client, library.RECORD, functions, [identifier], [timestamp, now])
+        assert answer <= now + longest + MICROSECOND
+    (answer,) = call(client, library.EXTEND, functions, [identifier], [now + ahead, now])
+    assert answer <= now + longest + MICROSECOND
+
+
+@given(holds=st.lists(st.tuples(st.floats(-100, 100), st.booleans()), min_size=1, max_size=20))
+def test_a_stored_hold_is_never_shortened(client, holds):
+    functions, identifier = DomainFunctions(Domain("api", (Rule.parse("1/s"),)), 1_000.0), b"%d" % next(names)
+    latest = ASAP
+    for index, (seconds, record) in enumerate(holds):
+        now = EPOCH + index * 1_000
+        if not record:
+            latest = max(latest, now + seconds)
+            assert call(client, library.EXTEND, functions, [identifier], [now + seconds, now]) == (latest,)
+        elif latest > ASAP:
+            (answer,) = call(client, library.RECORD, functions, [identifier], [now, now])
+            latest = max(latest, answer)
+            assert answer == latest
+
+
+def test_log_with_a_large_burst_is_changed_in_place(client):
+    """The server reads and writes a few bytes for each record, whatever the length of the history."""
+    rule = Rule.parse("100000/h burst 50000")
+    functions = DomainFunctions(Domain("api", (rule,)), UNLIMITED)
+    expected, history = ALGORITHMS["log"]([rule]), new_history()
+    for start in range(0, 60_000, 1_000):
+        now = EPOCH + start / 100
+        instants = [instant for index in range(1_000) for instant in (now + index / 128, now)]
+        releases = [expected.record(history, instant, now) for instant in instants[::2]]
+        answers = call(client, library.RECORD, functions, [b"large"] * 1_000, instants)
+    assert answers[-1] == releases[-1] > now
+    client.config_resetstat()
+    call(client, library.RECORD, functions, [b"large"], [now + 9, now + 9])
+    used = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+    assert used <= {"fcall", "getrange", "strlen", "append", "setrange", "pexpire", "config|resetstat", "info"}
+    assert client.strlen(functions.key(b"large")) <= 8 * 50_000 * 5 / 4 + 100
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_value_of_other_rules_or_another_type_is_no_history(client, algorithm):
+    one, other = (
+        DomainFunctions(Domain("api", (Rule.parse(rule),), algorithm), UNLIMITED) for rule in ("1/h", "2/h burst 1")
+    )
+    held = b"%d" % next(names)
+    for _ in range(3):
+        (release,) = call(client, library.RECORD, one, [held], [EPOCH, EPOCH])
+    assert release > EPOCH + 3_000
+    (release,) = call(client, library.RECORD, other, [held], [EPOCH, EPOCH])
+    assert release <= EPOCH + 1_800
+    client.delete(one.key(held))
+    client.sadd(one.key(held), "x")
+    fresh = b"%d" % next(names)
+    for function in (library.RECORD, library.EXTEND):
+        assert call(client, function, one, [held], [EPOCH, EPOCH]) == call(
+            client, function, one, [fresh], [EPOCH, EPOCH]
+        )
