@@ -88,6 +88,11 @@ class Domain:
             ) from None
 
     @property
+    def window(self) -> float:
+        """The seconds after which a request has no effect: the longest burst/rate of the rules, 0.0 without rules."""
+        return max((rule.window for rule in self.rules), default=0.0)
+
+    @property
     def _history_size(self) -> int:
         """The number of timestamps stored for one identifier."""
         return max((rule.burst for rule in self.rules), default=0) if self.algorithm == "log" else 0

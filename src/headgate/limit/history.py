@@ -55,6 +55,14 @@ class Algorithm(Protocol):
         """Record a request at `timestamp`; return the next release time, `ASAP` if the next request is not held."""
         ...
 
+    def replay(self, history: "array[float]", timestamp: float, received: float, now: float) -> float:
+        """Record a request that another master was to record at `received`; return the next release time at that time.
+
+        In the order of their timestamps, requests give the history that `record` gave the other master. In any other
+        order, no hold is longer than under the rule of the document.
+        """
+        ...
+
     def expiry(self, history: "array[float]") -> float:
         """Return the instant from which `history` no longer affects requests."""
         ...
@@ -95,6 +103,11 @@ class Log:
                 release = max(release, advance(now if now > last else last, interval))
         return release
 
+    def replay(self, history: "array[float]", timestamp: float, received: float, now: float) -> float:
+        """Add `timestamp` as `record` does, in any order, and evaluate each rule at the latest request."""
+        latest = received if timestamp >= history[-1] else min(history[-1], now)
+        return self.record(history, timestamp, latest)
+
     def expiry(self, history: "array[float]") -> float:
         """Return when the published hold has ended and the latest timestamp has left the longest window."""
         return max(history[PUBLISHED], advance(history[-1], self._window))
@@ -109,6 +122,7 @@ class Gcra:
     def __init__(self, rules: Sequence[Rule]) -> None:
         # The tolerance is (burst - 1)/rate, negated and rounded down as all sums here.
         self.parameters = tuple((rule.interval, round_down(rule.exact_interval * (1 - rule.burst))) for rule in rules)
+        self._windows = tuple(rule.window for rule in rules)
 
     def record(self, history: "array[float]", timestamp: float, now: float) -> float:
         """Set the theoretical arrival time of each rule to one interval after the later of itself and `timestamp`."""
@@ -120,6 +134,19 @@ class Gcra:
             history[at] = arrival
             release = max(release, advance(arrival, tolerance))
         return release if release > now else ASAP
+
+    def replay(self, history: "array[float]", timestamp: float, received: float, now: float) -> float:
+        """Record a request that may be earlier than others; no arrival time exceeds what the rule permits."""
+        if len(history) == 1:
+            history.extend(ASAP for _ in self.parameters)
+        release = ASAP
+        for at, ((interval, tolerance), window) in enumerate(zip(self.parameters, self._windows, strict=True), start=1):
+            # The rule admits a request if the arrival time after it is at most one window later.
+            latest = max(timestamp, now) if timestamp > now - window else timestamp
+            arrival = advance(max(history[at], timestamp), interval)
+            history[at] = max(history[at], min(arrival, advance(latest, window)))
+            release = max(release, advance(history[at], tolerance))
+        return release if release > received else ASAP
 
     def expiry(self, history: "array[float]") -> float:
         """Return when every theoretical arrival time has passed; no published hold ends later."""
@@ -165,6 +192,32 @@ class Smockron:
             if following > clock:
                 release = max(release, following / 1_000)
         return release
+
+    def replay(self, history: "array[float]", timestamp: float, received: float, now: float) -> float:
+        """Record a request that may be earlier than others; no instant exceeds what the rule permits."""
+        before = history[1:]
+        self.record(history, timestamp, received)
+        release = ASAP
+        for index, (interval, _, window, _) in enumerate(self.parameters):
+            at = 1 + 3 * index
+            arrived = history[at + 2] - window
+            latest = max(arrived, now * 1_000) if arrived > now * 1_000 - window else arrived
+            # The rule admits a request if the next instant after it is at most one interval later.
+            limit = advance(latest, interval)
+            if self._following(history, index) > limit:
+                history[at], history[at + 1] = limit, 0
+            if before:
+                history[at + 2] = max(history[at + 2], before[at + 1])
+                if self._following(before, index, offset=0) > self._following(history, index):
+                    history[at : at + 2] = before[at - 1 : at + 1]
+            release = max(release, self._following(history, index) / 1_000)
+        return release if release > received else ASAP
+
+    def _following(self, history: "array[float]", index: int, *, offset: int = 1) -> float:
+        """Return the next instant of a rule, in milliseconds; its numbers are at `offset` and after those of others."""
+        interval, above, _, _ = self.parameters[index]
+        start, steps = history[offset + 3 * index : offset + 3 * index + 2]
+        return advance(start, steps * (interval if steps > 0 else above))
 
     def expiry(self, history: "array[float]") -> float:
         """Return when the original's database would have dropped every value, and the published hold has ended."""

@@ -38,17 +38,19 @@ _TICKS_PER_WINDOW = 64
 class _DomainState:
     """The histories of one domain by identifier, and its totals."""
 
-    __slots__ = ("domain", "enforced", "histories", "record", "selective", "totals")
+    __slots__ = ("domain", "enforced", "histories", "record", "replay", "selective", "totals", "window")
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         # Both are set unless the domain has no rules or only counts.
         self.histories: Table[array[float]] | None = None
         self.record: Callable[[array[float], float, float], float]
+        self.replay: Callable[[array[float], float, float, float], float]
+        self.window = domain.window
         if domain.rules and domain.mode != "off":
             algorithm = ALGORITHMS[domain.algorithm](domain.rules)
-            tick = max(rule.window for rule in domain.rules) / _TICKS_PER_WINDOW
-            self.histories, self.record = Table(algorithm.expiry, tick), algorithm.record
+            self.histories = Table(algorithm.expiry, self.window / _TICKS_PER_WINDOW)
+            self.record, self.replay = algorithm.record, algorithm.replay
         self.enforced = domain.mode == "enforce"
         self.selective = bool(domain.exempt)
         self.totals = Totals()
@@ -186,6 +188,35 @@ class Master:
         # A hold is published once; only a later one changes anything.
         if release <= now or release <= history[PUBLISHED]:
             return ASAP
+        return self._publish(state, history, release)
+
+    def replay(
+        self, domain: str, status: Status, identifier: bytes, *, received: float, timestamp: float, now: float
+    ) -> float:
+        """Record a request that another master was to record at `received`; return the release time as `record` does.
+
+        The result is a history such as the other master had (see `Algorithm.replay`). Totals do not count it. A request
+        that has left the window has no effect. All three times are instants of `clock`.
+        """
+        state = self._states.get(domain)
+        if state is None:
+            self.unknown += 1
+            self.note_unknown(domain)
+            return ASAP
+        histories = state.histories
+        if histories is None or status is _REJECTED or timestamp <= now - state.window:
+            return ASAP
+        if state.selective and state.domain.exempts(identifier):
+            return ASAP
+        known = histories.get(identifier)
+        history = new_history() if known is None else known
+        release = state.replay(history, timestamp, received, now)
+        if known is None:
+            self._tables.add(histories, identifier, history, now)
+        return self._publish(state, history, release) if release > max(now, history[PUBLISHED]) else ASAP
+
+    def _publish(self, state: _DomainState, history: "array[float]", release: float) -> float:
+        """Store a release time as published; return it, or `ASAP` if the domain is in shadow mode."""
         history[PUBLISHED] = release
         if state.enforced:
             return release

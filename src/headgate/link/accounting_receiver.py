@@ -9,6 +9,7 @@ to a known end of a message and split by `split_messages`: such a run is one mes
 is malformed.
 """
 
+import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import msgspec
@@ -17,7 +18,8 @@ import zmq
 from headgate.errors import WireError
 from headgate.limit.master import MAX_AGE, Master
 from headgate.limit.messages import MAX_CONTROL_FRAME, STATUSES, decode_accounting, domain_of, topic
-from headgate.link.batch import BATCH, STATUS_OF, decode_batch
+from headgate.link.announcement import NEW_MASTER, split_resent_topic
+from headgate.link.batch import BATCH, STATUS_OF, AccountingRecord, decode_batch
 from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, Socket
 from headgate.release import Status
@@ -39,6 +41,8 @@ class MasterCounters(msgspec.Struct):
     """Accounting messages and records read, including those for unknown domains."""
     batches: int = 0
     """Batches read."""
+    resent_records: int = 0
+    """Records that gatekeepers sent again, because this master started without a history."""
     too_short: int = 0
     """Messages of fewer than five frames; dropped."""
     unknown_status: int = 0
@@ -68,15 +72,23 @@ class MasterCounters(msgspec.Struct):
 class AccountingReceiver:
     """Reads accounting from `socket`, passes it to `master`, and passes the resulting holds to `publish`.
 
-    `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and a release time.
+    `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and a release time. Re-sent batches are
+    read if their topic has `announced`, the announcement of this master.
     """
 
     def __init__(
-        self, socket: Socket, master: Master, publish: Callable[[str, bytes, float], None], counters: MasterCounters
+        self,
+        socket: Socket,
+        master: Master,
+        publish: Callable[[str, bytes, float], None],
+        counters: MasterCounters,
+        *,
+        announced: bytes = b"",
     ) -> None:
         self._socket = socket
         self._publish = publish
         self._counters = counters
+        self._announced = announced
         self._discarding = False
         self.ages = SlidingRange()
         """Ages of accounting at its arrival, in seconds: of the last message of each call, and of each batch."""
@@ -165,6 +177,9 @@ class AccountingReceiver:
         if len(message) > 1 and message[0].startswith(BATCH):
             self._counters.excess_frames += len(message) - 2
             return self._process_batch(domain_of(message[0][len(BATCH) :]), message[1], now)
+        if len(message) > 1 and message[0].startswith(NEW_MASTER):
+            self._counters.excess_frames += len(message) - 2
+            return self._process_resent(message[0], message[1], now)
         if len(message) < 5:
             self._counters.too_short += 1
         elif message[1] not in STATUSES:
@@ -191,13 +206,7 @@ class AccountingReceiver:
     def _process_batch(self, name: str, payload: bytes, now: float) -> int:
         counters, master = self._counters, self._master
         record, instant, behind = master.record, master.clock.read(now), master.clock.behind
-        try:
-            records, bad = decode_batch(payload)
-        except WireError:
-            counters.bad_batch += 1
-            return 0
-        counters.batches += 1
-        counters.bad_record += bad
+        records = self._decode(payload)
         counters.accounted += len(records)
         if records:
             self.ages.add(now - records[-1][2] / 1_000.0, now)
@@ -222,6 +231,50 @@ class AccountingReceiver:
             if release > instant:
                 self._publish(name, identifier, release - behind)
         return len(records)
+
+    def _process_resent(self, frame: bytes, payload: bytes, now: float) -> int:
+        """Process a batch of accounting that another master was to receive; ignore one for another new master.
+
+        Unlike a message of which this master is the first receiver, its timestamps may be long ago.
+        """
+        announced, name = split_resent_topic(frame)
+        if not announced or announced != self._announced:
+            return 0
+        counters, master = self._counters, self._master
+        instant, behind = master.clock.read(now), master.clock.behind
+        records = self._decode(payload)
+        counters.resent_records += len(records)
+        for code, identifier, received_ms, delayed_ms, _ in records:
+            if len(identifier) > _MAX_IDENTIFIER_SIZE:
+                counters.too_long += 1
+            elif code == 1 and not delayed_ms:
+                counters.bad_timestamp += 1
+            else:
+                received = received_ms / 1_000.0
+                counted = delayed_ms / 1_000.0 if code == 1 else received
+                timestamp = master.timestamp(received, counted, now, max_age=math.inf)
+                release = master.replay(
+                    name,
+                    STATUS_OF[code],
+                    identifier,
+                    received=min(received, now) + behind,
+                    timestamp=timestamp + behind,
+                    now=instant,
+                )
+                if release > instant:
+                    self._publish(name, identifier, release - behind)
+        return len(records)
+
+    def _decode(self, payload: bytes) -> list[AccountingRecord]:
+        """Return the records of a batch, and count it, or its errors."""
+        try:
+            records, bad = decode_batch(payload)
+        except WireError:
+            self._counters.bad_batch += 1
+            return []
+        self._counters.batches += 1
+        self._counters.bad_record += bad
+        return records
 
     def _has_more(self) -> bool:
         return bool(self._socket.getsockopt(zmq.RCVMORE))
@@ -255,7 +308,8 @@ def split_messages(run: Sequence[bytes], topics: Container[bytes], *, whole: int
     start = 0
     for at in range(whole, len(run) - 1):
         frame = run[at]
-        if frame.startswith(BATCH) or (run[at + 1] in STATUSES and (frame in topics or frame.endswith(b"\0"))):
+        is_topic = frame in topics or frame.endswith(b"\0")
+        if frame.startswith((BATCH, NEW_MASTER)) or (run[at + 1] in STATUSES and is_topic):
             yield run[start:at]
             start = at
     yield run[start:]

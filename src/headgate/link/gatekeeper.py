@@ -8,11 +8,12 @@ Fault-Tolerance).
 """
 
 import asyncio
+import math
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -27,6 +28,8 @@ from headgate.link.connections import Log, LoopWatcher, log_warning
 from headgate.link.curve import ClientKeys, keys_of_masters
 from headgate.link.heartbeats import Heartbeats
 from headgate.link.master_connection import MasterConnection
+from headgate.link.recent_accounting import RecentAccounting
+from headgate.link.resender import Resender
 from headgate.link.sockets import endpoints, file_descriptor
 from headgate.link.subscriptions import AccountingMode, Encoding, Subscriptions
 from headgate.release import NEVER
@@ -45,6 +48,8 @@ class GatekeeperCounters(msgspec.Struct):
     """Verdicts dropped because a queue is full: the master is slow, or the link was not started."""
     too_long: int = 0
     """Verdicts dropped because the identifier is too long for a control message."""
+    resent: int = 0
+    """Verdicts sent again to a master that has started without a history, or was not connected."""
     controls: int = 0
     """Controls obeyed."""
     malformed: int = 0
@@ -58,6 +63,8 @@ _BATCH_DELAY = 0.005
 _MAX_MESSAGES = 256
 """Messages received per turn of the event loop."""
 _MAX_QUEUED_BATCHES = 256
+_RESEND_PAUSE = 0.02
+"""Seconds between two batches that are sent again, so that a master with many gatekeepers keeps up with new ones."""
 
 
 class _Route(NamedTuple):
@@ -85,10 +92,12 @@ class GatekeeperLink:
     `address` is the master's (see `headgate.link.sockets.endpoints`), or those of several; they need not be running
     yet. `domains` are those that this gatekeeper has traffic for. If a master is slow, at most `max_queue` verdicts are
     queued here, and as many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created
-    the link. `clock` returns the wall-clock time at which controls are received. An ``inproc://`` address needs the
-    `context` of its master. With `keys`, those for all masters or for each of them in order, both sides authenticate by
-    CURVE. `log` receives a line about failed handshakes, once. Raises `ConfigurationError` for an invalid address, for
-    one that is listed twice, and for another number of keys.
+    the link. `windows` has for each domain the seconds for which its verdicts are remembered, to be sent again to a
+    master that has lost its history (0: none; a domain without an entry: an hour). `clock` returns the wall-clock time
+    at which controls are received. An ``inproc://`` address needs the `context` of its master. With `keys`, those for
+    all masters or for each of them in order, both sides authenticate by CURVE. `log` receives a line about failed
+    handshakes, once. Raises `ConfigurationError` for an invalid address, for one that is listed twice, and for another
+    number of keys.
     """
 
     def __init__(
@@ -99,6 +108,7 @@ class GatekeeperLink:
         accounting: AccountingMode = "auto",
         max_queue: int = 10_000,
         keys: ClientKeys | Sequence[ClientKeys | None] | None = None,
+        windows: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.time,
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
         log: Log = log_warning,
@@ -117,6 +127,9 @@ class GatekeeperLink:
         self._thread: threading.Thread | None = None
         self._asleep = self._stopping = False
         names = list(domains)
+        self._recent = RecentAccounting(names, windows)
+        self._resender = Resender(self._recent)
+        self._resend_at = NEVER
         self._routes = dict.fromkeys(names, _NO_ROUTE)
         self._sends_batches = False
         self._own_context = context is None
@@ -172,8 +185,8 @@ class GatekeeperLink:
         """Set the receiver of controls; call it before `start`, so that none is lost."""
         self._handler = obeys
 
-    def set_domains(self, domains: Iterable[str]) -> None:
-        """Replace the domains; queued verdicts are sent first.
+    def set_domains(self, domains: Iterable[str], windows: Mapping[str, float] | None = None) -> None:
+        """Replace the domains and the seconds for which their verdicts are remembered; queued verdicts are sent first.
 
         Call it in the event loop that was passed to `start`.
         """
@@ -186,6 +199,7 @@ class GatekeeperLink:
             for name in after.keys() - before.keys():
                 master.subscribe(topic(name))
         self._routes = after
+        self._recent.set_domains(after, windows)
         self._choose_routes()
 
     def _choose_routes(self) -> None:
@@ -255,7 +269,11 @@ class GatekeeperLink:
         if self._again is not None:
             self._again.cancel()
         # A ZeroMQ descriptor signals new messages once, not for as long as messages are waiting.
-        self._again = self._loop.call_soon(self._wake) if self.turn() else None
+        if self.turn():
+            self._again = self._loop.call_soon(self._wake)
+        else:
+            pause = self._resend_at - time.monotonic()
+            self._again = self._loop.call_later(max(0.0, pause), self._wake) if pause < NEVER else None
 
     def _run(self) -> None:
         poller = zmq.Poller()
@@ -269,9 +287,10 @@ class GatekeeperLink:
             if self._waiting:  # checked again: a verdict may have been queued in between
                 self._asleep = False
             pause = min(master.connections.turn() for master in self._masters.values())
+            pause = min(pause, max(0.0, self._resend_at - time.monotonic()))
             if not self._asleep:
                 pause = min(pause, _BATCH_DELAY)
-            poller.poll(0 if more else None if pause == NEVER else int(pause * 1_000))
+            poller.poll(0 if more else None if pause == NEVER else math.ceil(pause * 1_000))
             woken = False
             with suppress(BlockingIOError):
                 woken = bool(os.read(self._wake_read, 4_096))
@@ -308,14 +327,26 @@ class GatekeeperLink:
     def turn(self) -> bool:
         """Receive a limited number of controls and subscriptions; return whether more are waiting."""
         more = False
-        for master in self._masters.values():
+        for name, master in self._masters.items():
             more |= master.receive_controls(_MAX_MESSAGES, self._obey)
             if master.has_subscription:
-                more |= master.receive_subscriptions(_MAX_MESSAGES)
-                # A batch is many records: the queue holds fewer of them.
-                batch = "batch" in master.subscriptions.encodings.values()
-                master.set_queue(min(self._max_queue, _MAX_QUEUED_BATCHES) if batch else self._max_queue)
-                self._choose_routes()
+                more |= self._receive_subscriptions(name, master)
+        self._resend()
+        return more
+
+    def _receive_subscriptions(self, name: str, master: MasterConnection) -> bool:
+        subscriptions, now = master.subscriptions, self._clock()
+        arrivals = subscriptions.arrivals
+        more = master.receive_subscriptions(_MAX_MESSAGES)
+        if subscriptions.arrivals > arrivals:
+            self._resender.connected(name, now=now)
+        self._resender.set_announcements(name, subscriptions.announcements, now=now)
+        self._resend_at = min(self._resend_at, time.monotonic())
+        # A batch is many records: the queue holds fewer of them. What is sent again needs its own room.
+        batch = "batch" in subscriptions.encodings.values()
+        queue = min(self._max_queue, _MAX_QUEUED_BATCHES) if batch else self._max_queue
+        master.set_queue(queue + self._resender.batches(name))
+        self._choose_routes()
         return more
 
     # -- accounting ----------------------------------------------------------------------------------------------
@@ -326,8 +357,9 @@ class GatekeeperLink:
         batches: dict[str, list[AccountingRecord]] = {
             name: [] for name, route in routes.items() if route.encoding == "batch"
         }
-        for _ in range(len(waiting)):
-            accounting = waiting.popleft()
+        verdicts = [waiting.popleft() for _ in range(len(waiting))]
+        self._recent.extend(verdicts)
+        for accounting in verdicts:
             records = batches.get(accounting.domain)
             if records is not None and len(accounting.identifier) <= MAX_CONTROL_FRAME:
                 records.append(to_record(accounting))
@@ -357,6 +389,21 @@ class GatekeeperLink:
             return False
         self.counters.sent += records
         return True
+
+    def _resend(self) -> None:
+        """Send the next batch again, if there is one and it is due; one that does not fit the queue stays the next."""
+        moment = time.monotonic()
+        if moment < self._resend_at:
+            return
+        batch = self._resender.next_batch()
+        if batch is None:
+            self._resend_at = NEVER
+            return
+        name, frames, records = batch
+        if self._masters[name].send(frames):
+            self._resender.sent()
+            self.counters.resent += records
+        self._resend_at = moment + _RESEND_PAUSE
 
     # -- controls ------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import zmq
 from headgate.limit.master import Master
 from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
+from headgate.link.announcement import announcement
 from headgate.link.batch import BATCH
 from headgate.link.connections import BoundConnections, Log, LoopWatcher, log_warning
 from headgate.link.curve import ServerKeys
@@ -129,9 +130,11 @@ class MasterLink:
 
     `address` names the accounting port (see `headgate.link.sockets.endpoints`); port 0 lets the system choose, and
     `endpoints` has the result. Call `run` (in a thread or process of its own) or `start` (with an event loop). `clock`
-    returns seconds since 1970. An ``inproc://`` address needs the `context` of its gatekeepers. With `keys`,
-    gatekeepers must have one of the allowed keys; without, an address beyond loopback needs `insecure`. `log` receives
-    lines about failed handshakes, at most one a minute. Raises `LinkError` if the address cannot be bound.
+    returns seconds since 1970. A master without the history of its predecessor has a random `identity` of 16 hex
+    digits, to which gatekeepers re-send their recent accounting. An ``inproc://`` address needs the `context` of its
+    gatekeepers. With `keys`, gatekeepers must have one of the allowed keys; without, an address beyond loopback needs
+    `insecure`. `log` receives lines about failed handshakes, at most one a minute. Raises `LinkError` if the address
+    cannot be bound, `ConfigurationError` for an invalid identity.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class MasterLink:
         keys: ServerKeys | None = None,
         insecure: bool = False,
         clock: Callable[[], float] = time.time,
+        identity: str = "",
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
         log: Log = log_warning,
     ) -> None:
@@ -150,13 +154,16 @@ class MasterLink:
         self.counters = MasterCounters()
         """The counters since the start."""
         self._clock = clock
+        announced = announcement(identity) if identity else b""
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
         self._accounting = open_socket(self._context, zmq.SUB, queue=_QUEUE, largest=_MAX_ACCOUNTING_SIZE)
         self._control = open_socket(self._context, zmq.XPUB, queue=_QUEUE, largest=_MAX_SUBSCRIPTION_SIZE)
         self._control.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._publisher = ControlPublisher(self._control, master, self.counters, clock)
-        self._receiver = AccountingReceiver(self._accounting, master, self._publisher.publish, self.counters)
+        self._receiver = AccountingReceiver(
+            self._accounting, master, self._publisher.publish, self.counters, announced=announced
+        )
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: LoopWatcher | None = None
@@ -165,8 +172,8 @@ class MasterLink:
         self._stopping = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # "Master subscribes to "" (all messages)". A gatekeeper that receives the other
-        # subscription sends batches (docs/reference/wire.md).
-        for prefix in (BATCH, b""):
+        # subscription sends batches, and recent accounting to a master that announces itself (docs/reference/wire.md).
+        for prefix in (b"", BATCH, *filter(None, [announced])):
             self._accounting.subscribe(prefix)
         self._connections = BoundConnections((self._accounting, self._control), self.counters, log)
         try:

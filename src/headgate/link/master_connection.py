@@ -29,6 +29,7 @@ from headgate.link.subscriptions import Subscriptions
 
 _MAX_CONTROL_SIZE = 4_096
 _MAX_FRAMES = 8
+_EFFECTS = {b"\1": zmq.SUBSCRIBE, b"\0": zmq.UNSUBSCRIBE}
 
 
 class MasterConnection:
@@ -66,6 +67,8 @@ class MasterConnection:
         self._accounting.setsockopt(zmq.XPUB_NODROP, 1)
         # Report each peer's subscriptions and their end, so that those of a master that stops are removed.
         self._accounting.setsockopt(zmq.XPUB_VERBOSER, 1)
+        # A subscription takes effect when it is received here: a master gets no message that was sent before.
+        self._accounting.setsockopt(zmq.XPUB_MANUAL, 1)
         self._accounting.setsockopt(zmq.IMMEDIATE, 1)
         self.connections = OutgoingConnections(self.sockets, keys, counters, log)
         """The state of their connections, to be watched, too."""
@@ -118,7 +121,10 @@ class MasterConnection:
         was_up, more = self.is_up, True
         try:
             for _ in range(limit):
-                self.subscriptions.update(self._accounting.recv(NOBLOCK))
+                message = self._accounting.recv(NOBLOCK)
+                if message[:1] in _EFFECTS:
+                    self._accounting.setsockopt(_EFFECTS[message[:1]], message[1:])
+                self.subscriptions.update(message)
         except zmq.Again:
             more = False
         if self.is_up != was_up:

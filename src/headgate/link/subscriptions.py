@@ -10,6 +10,7 @@ from typing import Literal
 
 from headgate.errors import ConfigurationError
 from headgate.limit.messages import topic
+from headgate.link.announcement import is_announcement
 from headgate.link.batch import BATCH, batch_topic
 
 AccountingMode = Literal["auto", "frames", "batch"]
@@ -36,6 +37,8 @@ class Subscriptions:
             raise ConfigurationError(f"invalid accounting {mode!r}; expected one of {', '.join(_MODES)}")
         self.encodings: dict[str, Encoding] = {}
         """The encoding of each domain's accounting."""
+        self.arrivals = 0
+        """Subscriptions to accounting so far: it increases when a master connects."""
         self._mode = mode
         self._counts: Counter[bytes] = Counter()
         self.set_domains(domains)
@@ -49,6 +52,13 @@ class Subscriptions:
         """Whether a master is subscribed to anything."""
         return bool(self._counts)
 
+    @property
+    def announcements(self) -> list[bytes]:
+        """The announcements of new masters; none if a peer may be an original master, which does not expect batches."""
+        if self._mode == "frames" or self._counts[b""] > self._counts[BATCH]:
+            return []
+        return [prefix for prefix in self._counts if is_announcement(prefix)]
+
     def encoding(self, domain: str) -> Encoding:
         """Return the encoding of the accounting of any domain."""
         return self._encoding(topic(domain), batch_topic(domain))
@@ -60,6 +70,7 @@ class Subscriptions:
         has_room = len(self._counts) < _MAX_OTHER_SUBSCRIPTIONS
         if kind == _SUBSCRIBE and (is_known or has_room or self._matches_domain(prefix)):
             self._counts[prefix] += 1
+            self.arrivals += not is_announcement(prefix)
         elif kind == _UNSUBSCRIBE and is_known:
             self._counts[prefix] -= 1
             if not self._counts[prefix]:

@@ -46,6 +46,7 @@ _HELP = {
     "link_dropped": "Accounting dropped: the queue to the master was full.",
     "link_failed_handshakes": "Connections to a master that failed their handshake: the keys of one side are wrong.",
     "link_malformed": "Malformed control messages dropped.",
+    "link_resent": "Accounting sent again to a master that had not received it.",
     "link_sent": "Accounting sent to a master.",
     "link_too_long": "Accounting dropped: identifier over 255 bytes.",
     "link_unheard": "Accounting dropped: no master was connected.",

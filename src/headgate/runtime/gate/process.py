@@ -136,7 +136,8 @@ class GateProcess(Backend):
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
         gatekeeper.adopt(self.gatekeeper, domains_with_kept_holds(tree, self._composed, composed))
         if self._link is not None:
-            self._link.set_domains(domain.name for domain in composed.domains)
+            names = [domain.name for domain in composed.domains]
+            self._link.set_domains(names, dict.fromkeys(names, 0.0) if self._bus else _windows(composed))
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
         # The gateway stays, with its connections; its policy is replaced.
@@ -214,12 +215,15 @@ class GateProcess(Backend):
     def _new_link(self, tree: Configuration, composed: Composition) -> GatekeeperLink | None:
         names = [domain.name for domain in composed.domains]
         if self._bus:
-            # On one machine the master should know soon; the number of messages matters less.
-            return GatekeeperLink(self._bus, names, accounting="frames")
+            # On one machine the master should know soon; the number of messages matters less. It lasts as long as the
+            # workers, so they remember nothing for another one.
+            return GatekeeperLink(self._bus, names, accounting="frames", windows=dict.fromkeys(names, 0.0))
         gate, keys = tree.gate, read_keys(tree)
         if gate.master == "embedded":
             return None
-        return GatekeeperLink(gate.masters, names, accounting=gate.accounting, keys=keys, log=_log)
+        return GatekeeperLink(
+            gate.masters, names, accounting=gate.accounting, windows=_windows(composed), keys=keys, log=_log
+        )
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         account = link.account if link is not None else None
@@ -229,6 +233,11 @@ class GateProcess(Backend):
         if gatekeeper.master is not None:
             self._sharing.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
+
+
+def _windows(composed: Composition) -> dict[str, float]:
+    """Return the seconds in which the requests of each domain count, for those whose rules are known."""
+    return {domain.name: domain.window for domain in composed.domains if domain.rules}
 
 
 def _log(message: str) -> None:

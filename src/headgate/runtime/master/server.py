@@ -1,6 +1,7 @@
 """A master for gatekeepers in other processes or on other machines."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from typing import Final
@@ -51,6 +52,8 @@ class MasterServer(Server):
             f"tcp://{settings.listen}",
             keys=_read_keys(self._tree),
             insecure=settings.insecure,
+            # It starts without a history: gatekeepers send to it again what they have accounted for recently.
+            identity=secrets.token_hex(8),
             log=self._log,
         )
         self.closing.callback(link.close)

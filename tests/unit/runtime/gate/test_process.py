@@ -71,7 +71,7 @@ class TestReload:
 
     def test_link_carries_the_domains_of_the_new_file(self, monkeypatch):
         carried = []
-        monkeypatch.setattr(GatekeeperLink, "set_domains", lambda _, domains: carried.append(list(domains)))
+        monkeypatch.setattr(GatekeeperLink, "set_domains", lambda _, *given: carried.append(given))
         text = FILE.format(rule="1/s", more='master = "tcp://127.0.0.1:1"')
 
         async def reload():
@@ -80,7 +80,8 @@ class TestReload:
             await gate.close()
 
         asyncio.run(reload())
-        assert carried == [["a", "b"]]
+        # The gate does not know the rules of "b": the link uses its default.
+        assert carried == [(["a", "b"], {"a": 1.0})]
 
     def test_invalid_configuration_changes_nothing(self):
         gate = new_gate()

@@ -1,0 +1,182 @@
+from headgate.limit import Accounting
+from headgate.link.announcement import announcement, split_resent_topic
+from headgate.link.batch import MAX_RECORDS, decode_batch
+from headgate.link.recent_accounting import RecentAccounting
+from headgate.link.resender import IN_TRANSIT, Resender
+from headgate.release import Status
+
+NOW = 1_700_000_000.0
+ONE, OTHER = announcement("0123456789abcdef"), announcement("fedcba9876543210")
+
+
+class Setup:
+    """A memory of verdicts, whose identifiers number them, and what is sent again from it."""
+
+    def __init__(self, *domains, **options):
+        self.recent = RecentAccounting(domains or ["api"], **options)
+        self.resender = Resender(self.recent)
+        self.number = 0
+
+    def account(self, times=1, *, domain="api", now=NOW - 10.0):
+        for _ in range(times):
+            self.recent.extend([Accounting(domain, Status.ACCEPTED, b"%d" % self.number, now, now)])
+            self.number += 1
+
+    def connect(self, *announced, connection="a", now=NOW):
+        self.resender.connected(connection, now=now)
+        self.announce(*announced, connection=connection, now=now)
+
+    def announce(self, *announced, connection="a", now=NOW):
+        self.resender.set_announcements(connection, announced, now=now)
+
+    def sent(self):
+        """Send all that is to be sent; return the numbers of the verdicts."""
+        return [number for _, _, numbers in self.batches() for number in numbers]
+
+    def batches(self):
+        found = []
+        while (batch := self.resender.next_batch()) is not None:
+            connection, (frame, payload), count = batch
+            records, _ = decode_batch(payload)
+            assert count == len(records) > 0
+            assert split_resent_topic(frame)[0] in (ONE, OTHER)
+            found.append((connection, split_resent_topic(frame), [int(record[1]) for record in records]))
+            self.resender.sent()
+        return found
+
+
+def test_a_new_master_gets_what_was_accounted_for_before_its_connection():
+    setup = Setup()
+    setup.account(3)
+    setup.connect(ONE)
+    setup.account()
+    assert setup.sent() == [0, 1, 2]
+    setup.announce(ONE)
+    assert setup.sent() == []
+
+
+def test_an_announcement_that_follows_the_connection_repeats_nothing_sent_on_it():
+    setup = Setup()
+    setup.account(2)
+    setup.connect()
+    setup.account(2)
+    setup.announce(ONE, now=NOW + 0.5)
+    assert setup.sent() == [0, 1]
+
+
+def test_a_master_that_does_not_announce_itself_gets_nothing():
+    setup = Setup()
+    setup.account(3)
+    setup.connect()
+    assert setup.sent() == []
+
+
+def test_batches_are_of_one_domain_and_in_order():
+    setup = Setup("api", "web")
+    setup.account(MAX_RECORDS + 1)
+    setup.account(domain="web")
+    setup.connect(ONE)
+    assert setup.resender.batches("a") == 3
+    first, second, third = setup.batches()
+    assert first == ("a", (ONE, "api"), list(range(MAX_RECORDS)))
+    assert second == ("a", (ONE, "api"), [MAX_RECORDS])
+    assert third == ("a", (ONE, "web"), [MAX_RECORDS + 1])
+    assert setup.resender.batches("a") == 0
+
+
+def test_a_batch_that_cannot_be_sent_stays_the_next():
+    setup = Setup()
+    setup.account()
+    setup.connect(ONE)
+    assert setup.resender.next_batch() == setup.resender.next_batch()
+    assert setup.sent() == [0]
+
+
+def test_a_master_that_connects_again_gets_what_was_made_meanwhile():
+    setup = Setup()
+    setup.account(2)
+    setup.connect(ONE)
+    setup.account(2)
+    assert setup.sent() == [0, 1]
+    setup.announce()
+    setup.account(2)
+    setup.connect(ONE)
+    setup.account()
+    assert setup.sent() == [4, 5]
+
+
+def test_what_was_not_sent_before_the_connection_ended_is_sent_on_the_next():
+    setup = Setup()
+    setup.account(MAX_RECORDS + 1)
+    setup.connect(ONE)
+    setup.resender.sent()
+    setup.announce()
+    assert setup.resender.next_batch() is None
+    setup.account()
+    setup.connect(ONE)
+    assert setup.sent() == [MAX_RECORDS, MAX_RECORDS + 1]
+
+
+def test_each_of_several_masters_gets_everything():
+    setup = Setup()
+    setup.account(2)
+    setup.connect(ONE)
+    setup.account()
+    setup.connect(OTHER, connection="b")
+    assert setup.batches() == [("a", (ONE, "api"), [0, 1]), ("b", (OTHER, "api"), [0, 1, 2])]
+
+
+def test_a_successor_gets_everything_that_its_predecessor_got():
+    setup = Setup()
+    setup.account(2)
+    setup.connect(ONE)
+    setup.account()
+    setup.sent()
+    setup.connect(ONE, OTHER)  # the end of a connection can arrive after the start of the next
+    setup.announce(OTHER)
+    assert setup.sent() == [0, 1, 2]
+
+
+def test_through_a_router_verdicts_that_may_have_reached_the_master_are_not_repeated():
+    setup = Setup()
+    setup.connect(now=NOW - 100.0)
+    setup.account(now=NOW - 50.0)
+    setup.account(now=NOW - IN_TRANSIT)
+    setup.account(now=NOW - IN_TRANSIT / 2)
+    setup.announce(ONE)
+    setup.account()
+    assert setup.sent() == [0, 1]
+
+
+def test_a_master_behind_two_routers_gets_everything_once():
+    setup = Setup()
+    setup.connect(connection="a", now=NOW - 100.0)
+    setup.connect(connection="b", now=NOW - 100.0)
+    setup.account(2)
+    setup.announce(ONE, connection="a")
+    setup.announce(ONE, connection="b")
+    setup.announce(connection="a")  # the first router is lost
+    assert setup.batches() == [("b", (ONE, "api"), [0, 1])]
+    setup.account()
+    setup.announce(ONE, connection="a")
+    setup.announce(connection="b")
+    assert setup.sent() == []
+
+
+def test_the_number_of_announcements_is_bounded():
+    setup = Setup()
+    setup.account()
+    many = [announcement(f"{number:016x}") for number in range(100)]
+    setup.connect(*many)
+    assert setup.resender.batches("a") == 16
+    for number in range(100, 200):
+        setup.connect(announcement(f"{number:016x}"))
+    assert setup.resender.batches("a") == 1
+
+
+def test_what_has_left_the_window_is_not_sent():
+    setup = Setup(windows={"api": 20.0})
+    setup.account(now=NOW - 25.0)
+    setup.account(now=NOW - 15.0)
+    setup.connect(ONE)
+    assert setup.sent() == [1]
