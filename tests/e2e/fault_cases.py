@@ -21,6 +21,9 @@ from tests.e2e.fault_system import Shape, System, running_system
 
 Step = Callable[[System], None]
 
+CONTROL_DELAY = 1.0
+"""Seconds from a request to its hold at every gate, on a machine with other work."""
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -212,3 +215,15 @@ def run_fault(fault: Fault, folder: Path, times: Times, plan: LoadPlan | None = 
     lost = [sample for sample in samples if sample.gate in fault.lost_gates]
     kept = [sample for sample in samples if sample.gate not in fault.lost_gates]
     return Outcome(fault, kept, lost, began, ended, limited)
+
+
+def check(outcome: Outcome, plan: LoadPlan) -> None:
+    """Assert that no request failed or was rejected wrongly, and that more were admitted only without limits."""
+    assert outcome.failed == []
+    # "No requests will be delayed or rejected that would not have been otherwise" (smockron.txt, Fault-Tolerance).
+    assert outcome.wrongly_rejected == []
+    [rule] = outcome.fault.shape.domain.rules
+    slowest = max(sample.latency for sample in outcome.samples)
+    assert outcome.admission.under <= 2 + slowest / rule.interval
+    without_limits = 0 if outcome.fault.keeps_limits else outcome.hot_since_fault
+    assert outcome.admission.over <= without_limits + plan.hot_rate * CONTROL_DELAY

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,6 +196,9 @@ class Shape:
     """Routers between gates and masters."""
     redis: bool = False
     """Whether the masters share a Redis server."""
+    master_host: str = "127.0.0.1"
+    master_prefix: tuple[str, ...] = ()
+    """What the command of a master begins with."""
     forwarded: bool = False
     """Whether the gates reach the masters through forwarders, which can be cut."""
 
@@ -268,29 +271,27 @@ def port_pair() -> int:
             return port
 
 
-def headgate_node(
-    kind: Callable[..., Node], name: str, folder: Path, *, port: int, arguments: Sequence[object]
-) -> Node:
-    """Return the node of a `headgate` command."""
-    return kind(name, [sys.executable, "-m", "headgate", *map(str, arguments)], folder, port=port)
+def headgate_command(*arguments: object) -> list[str]:
+    """Return the command that runs `headgate`."""
+    return [sys.executable, "-m", "headgate", *map(str, arguments)]
 
 
-def master_nodes(folder: Path, settings: Path, count: int) -> Iterator[Node]:
+def master_nodes(folder: Path, settings: Path, shape: Shape) -> Iterator[Node]:
     """Yield masters that have not started."""
-    for number in range(count):
+    for number in range(shape.masters):
         port = port_pair()
-        words = ["master", "--config", settings, "--listen", f"127.0.0.1:{port}"]
-        yield headgate_node(Node, f"master{number}", folder, port=port, arguments=words)
+        command = headgate_command("master", "--config", settings, "--listen", f"{shape.master_host}:{port}")
+        yield Node(f"master{number}", [*shape.master_prefix, *command], folder, port=port)
 
 
 def router_nodes(folder: Path, masters: Sequence[int], count: int) -> Iterator[Node]:
     """Yield routers to the ports of `masters` that have not started."""
     for number in range(count):
         port = port_pair()
-        words = ["router", "--listen", f"127.0.0.1:{port}"]
-        for master in masters:
-            words += ["--master", f"127.0.0.1:{master}"]
-        yield headgate_node(Node, f"router{number}", folder, port=port, arguments=words)
+        words = [word for master in masters for word in ("--master", f"127.0.0.1:{master}")]
+        yield Node(
+            f"router{number}", headgate_command("router", "--listen", f"127.0.0.1:{port}", *words), folder, port=port
+        )
 
 
 def redis_node(folder: Path) -> Node:
@@ -305,18 +306,18 @@ def gate_nodes(folder: Path, settings: Path, count: int) -> Iterator[Node]:
     """Yield gates that have not started."""
     for number in range(count):
         port = servers.free_port()
-        words = ["serve", "--config", settings, "--listen", f"127.0.0.1:{port}"]
-        yield headgate_node(GateNode, f"gate{number}", folder, port=port, arguments=words)
+        command = headgate_command("serve", "--config", settings, "--listen", f"127.0.0.1:{port}")
+        yield GateNode(f"gate{number}", command, folder, port=port)
 
 
 def write_settings(file: Path, shape: Shape, *, origin: str, masters: Sequence[int], stores: Sequence[int]) -> None:
     """Write the configuration of all nodes; `masters` are the ports that gates connect to, `stores` those of Redis."""
-    addresses = [f"tcp://127.0.0.1:{port}" for port in masters]
+    addresses = [f"tcp://{shape.master_host}:{port}" for port in masters]
     keys = {
         "origin": origin,
         "workers": shape.workers,
         "gate": f"master = {json.dumps(addresses[0] if len(addresses) == 1 else addresses)}\n{shape.gate}",
-        "master": "\n".join(f'store = "redis://127.0.0.1:{port}"' for port in stores),
+        "master": "\n".join(["insecure = true", *(f'store = "redis://127.0.0.1:{port}"' for port in stores)]),
         "algorithm": shape.algorithm,
         "burst": BURST,
         "rule": shape.rule,
@@ -332,7 +333,7 @@ def running_system(folder: Path, shape: Shape | None = None) -> Iterator[System]
         origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
         settings = folder / "headgate.toml"
         stores = [redis_node(folder)] if shape.redis else []
-        masters = list(master_nodes(folder, settings, shape.masters))
+        masters = list(master_nodes(folder, settings, shape))
         routers = list(router_nodes(folder, [node.port for node in masters], shape.routers))
         ports = [node.port for node in routers or masters]
         forwarders: list[Forwarder] = []

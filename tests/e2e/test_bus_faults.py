@@ -95,6 +95,25 @@ def test_requests_continue_without_a_master_and_gatekeepers_reconnect(run):
         run(main(first))
 
 
+def test_a_stopped_master_is_disconnected(run):
+    """SIGSTOP: its connections stay open, and accounting that waits in them would arrive long after the requests."""
+
+    async def main(master):
+        async with Gate(master.address) as gate:
+            await until(lambda: gate.link.has_master)
+            os.kill(master.process.pid, signal.SIGSTOP)
+            await until(lambda: not gate.link.has_master)
+            gate.admit(b"unheard", times=100)
+            await until(lambda: gate.link.counters.unheard == 100)
+            os.kill(master.process.pid, signal.SIGCONT)
+            await until(lambda: gate.link.has_master, patience=20.0)
+            gate.admit(times=5)
+            await until(gate.holds)
+
+    with running_master() as master:
+        run(main(master))
+
+
 def test_an_original_master_that_replaces_ours_receives_frames(run):
     """The encoding that one master reads is not assumed of the next."""
 

@@ -150,7 +150,7 @@ class GatekeeperLink:
         domains: Sequence[str],
         accounting: AccountingMode,
     ) -> None:
-        """Connect to all masters. One of several has heartbeats, so that another can take over its domains."""
+        """Connect to all masters."""
         if not addresses:
             raise ConfigurationError("no master is listed; list at least one address")
         for address, own_keys in zip(addresses, keys_of_masters(keys, len(addresses)), strict=True):
@@ -162,7 +162,7 @@ class GatekeeperLink:
                 address,
                 Subscriptions(domains, accounting),
                 queue=self._max_queue,
-                heartbeats=Heartbeats() if len(addresses) > 1 else None,
+                heartbeats=Heartbeats(),
                 counters=self.counters,
                 keys=own_keys,
                 log=self._log,

@@ -79,6 +79,8 @@ _OPTIONS: tuple[tuple[int, int], ...] = (
     (zmq.LINGER, 0),  # closing never waits for a peer
     (zmq.RECONNECT_IVL, 100),
     (zmq.RECONNECT_IVL_MAX, 2_000),
+    # TCP repeats a lost SYN after 1, 3, 7, 15 … s: without a limit, a partition would have an effect for longer.
+    (zmq.CONNECT_TIMEOUT, 2_000),
     (zmq.HANDSHAKE_IVL, 10_000),  # a connection without a handshake is closed
     (zmq.BACKLOG, 1_024),
     # TCP detects a peer whose host has vanished within half a minute. ZMTP heartbeats would too, but a peer with a
