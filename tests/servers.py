@@ -11,10 +11,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE_MODULES = ROOT / ".servers" / "node" / "node_modules"
@@ -140,13 +144,73 @@ def nginx(folder: Path, *, server: str, http: str = "") -> Iterator[Server]:
 
 
 @contextmanager
-def redis(folder: Path) -> Iterator[Server]:
-    """Run an empty Redis that writes nothing to disk."""
-    port = free_port()
+def redis(folder: Path, *options: str, port: int | None = None) -> Iterator[Server]:
+    """Run an empty Redis that writes nothing to disk; `port` starts one again where another one was."""
+    chosen = port or free_port()
     program = find_program("redis-server") or "redis-server"
-    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(folder)]
-    with started([program, *options], port, folder) as running:
+    # A node of a cluster that is asked to end waits for its replicas.
+    settings = ["--bind", "127.0.0.1", "--port", str(chosen), "--save", "", "--appendonly", "no", "--dir", str(folder)]
+    with started([program, *settings, *options], chosen, folder, stop=signal.SIGKILL) as running:
         yield running
+
+
+SLOTS = 16_384
+
+
+@contextmanager
+def redis_cluster(folder: Path, *, replicas: int = 0) -> Iterator[list[Server]]:
+    """Run a Redis Cluster of three masters, each with a third of the slots; the replicas of the first follow them.
+
+    A node that does not answer for a second has failed. The other masters stay in use without it.
+    """
+    from redis import Redis
+
+    with ExitStack() as stack:
+        nodes, clients, bus = [], [], free_port()
+        for number in range(3 + replicas):
+            home = folder / f"node-{number}"
+            home.mkdir()
+            options = [
+                "--cluster-enabled",
+                "yes",
+                "--cluster-node-timeout",
+                "1000",
+                "--cluster-port",
+                str(bus if not number else free_port()),
+            ]
+            options += ["--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0"]
+            nodes.append(stack.enter_context(redis(home, *options, "--repl-diskless-sync-delay", "0")))
+            clients.append(stack.enter_context(Redis(port=nodes[-1].port, decode_responses=True)))
+        first, *others = clients
+        for number, client in enumerate(clients[:3]):
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", number * SLOTS // 3, (number + 1) * SLOTS // 3 - 1)
+        for client in others:
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port, bus)
+        _wait_until_all(clients, f"cluster_known_nodes:{len(nodes)}", "CLUSTER", "INFO")
+        for client in clients[3:]:
+            client.execute_command("CLUSTER", "REPLICATE", first.execute_command("CLUSTER", "MYID"))
+        _wait_until_all(clients[3:], "'master_link_status': 'up'", "INFO", "replication")
+        _wait_until_all(clients, "cluster_state:ok", "CLUSTER", "INFO")
+        for node in nodes[:3]:
+            _wait_until_all(clients, str(node.port), "CLUSTER", "SLOTS")
+        yield nodes
+
+
+def _wait_until_all(clients: "Sequence[Redis]", text: str, *command: str) -> None:
+    """Wait until the reply of each server to a command contains a text."""
+    _until(lambda: all(text in str(_ask(client, *command)) for client in clients))
+
+
+def _ask(client: "Redis", *command: str) -> object:
+    return client.execute_command(*command)  # type: ignore[no-untyped-call]  # has no annotations
+
+
+def _until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the nodes of a cluster do not agree after {PATIENCE:g} s")
+        time.sleep(0.02)
 
 
 # It keeps no file of its own: started by root it becomes another user, who may not write to the folder of a test.

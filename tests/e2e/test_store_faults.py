@@ -1,0 +1,227 @@
+"""Gates that share a real store, in one process: they admit what one gate admits, and faults cost little.
+
+The time of requests is a number that the tests advance; only the store's own timeouts are real.
+"""
+
+import asyncio
+import random
+import signal
+from contextlib import asynccontextmanager
+
+import pytest
+
+from headgate.config.store_url import StoreUrl
+from headgate.limit import Domain, Gatekeeper, Rule
+from headgate.limit.gatekeeper import longest_hold, spacing
+from headgate.release import Status
+from headgate.store import RedisStore, SharedMaster
+from tests import servers
+
+pytestmark = pytest.mark.needs("redis-server")
+
+NOW = 1_700_000_000.0
+PATIENCE = 20.0  # seconds; only ever reached by a failing test
+MAX_DELAY = 2.0
+
+
+class Gates:
+    """Gatekeepers with embedded masters, each with a store of its own; all obey what any store has learned."""
+
+    def __init__(self, url, domain, number):
+        self.domain, self.now, self.lines = domain, NOW, []
+        self.stores, self.gatekeepers = [], []
+        for _ in range(number):
+            store = RedisStore(StoreUrl.parse(url), log=self.lines.append, clock=lambda: self.now, draw=lambda: 0.0)
+            master = SharedMaster([domain], store, max_identifiers=1_000, max_delay=MAX_DELAY)
+            gatekeeper = Gatekeeper(
+                master=master,
+                max_delay=MAX_DELAY,
+                spacing=spacing([domain]),
+                max_hold=longest_hold([domain], MAX_DELAY),
+            )
+            store.attach(master, self.publish)
+            self.stores.append(store)
+            self.gatekeepers.append(gatekeeper)
+            store.start()
+
+    def publish(self, control):
+        for gatekeeper in self.gatekeepers:
+            gatekeeper.obey(control)
+
+    async def admit(self, which, identifier=b"alice"):
+        """Decide on a request at one gate, and wait until its record is shared or dropped."""
+        verdict = self.gatekeepers[which].admit(self.domain.name, identifier, now=self.now)
+        release = self.gatekeepers[which].held(self.domain.name, identifier, now=self.now)
+        for gatekeeper in self.gatekeepers:  # what an ordinary master would publish
+            if release > self.now:
+                gatekeeper.obey(self.control(identifier, release))
+        await self.settled(which)
+        return verdict
+
+    def control(self, identifier, release):
+        from headgate.limit import DelayUntil
+
+        return DelayUntil(self.domain.name, identifier, release)
+
+    async def settled(self, which):
+        store, totals = self.stores[which], self.gatekeepers[which].totals[self.domain.name]
+        counters = store.counters
+        await self.until(
+            lambda: totals.accepted + totals.delayed == counters.shared + counters.unshared + counters.lost
+        )
+
+    async def until(self, done):
+        async with asyncio.timeout(PATIENCE):
+            while not done():  # noqa: ASYNC110  # what it waits for has no event
+                await asyncio.sleep(0.001)
+
+    async def all(self, state):
+        await self.until(lambda: all(store.state == state for store in self.stores))
+
+    async def close(self):
+        for store in self.stores:
+            await store.close()
+
+
+@asynccontextmanager
+async def gates(url, rule, number=2, algorithm="log"):
+    shared = Gates(url, Domain("api", (Rule.parse(rule),), algorithm), number)
+    try:
+        yield shared
+    finally:
+        await shared.close()
+
+
+def url(server):
+    return f"redis://127.0.0.1:{server.port}"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "redis"
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize("algorithm", ["log", "gcra", "smockron"])
+def test_gates_that_share_a_store_admit_what_one_gate_admits(folder, algorithm):
+    async def run(server):
+        draw = random.Random(algorithm)
+        async with gates(url(server), "10/min burst 4", 3, algorithm) as shared:
+            await shared.all("up")
+            alone = Gatekeeper.embedded([shared.domain], max_delay=MAX_DELAY)
+            statuses = set()
+            for _ in range(150):
+                shared.now += draw.choice([0.0, 0.5, 1.0, 3.0, 7.0])
+                verdict = await shared.admit(draw.randrange(3))
+                expected = alone.admit("api", b"alice", now=shared.now)
+                assert (verdict.status, verdict.release) == (expected.status, expected.release)
+                statuses.add(verdict.status)
+            assert statuses == set(Status)
+
+    with servers.redis(folder) as server:
+        asyncio.run(run(server))
+
+
+async def spend(shared, requests, identifier=b"alice"):
+    """Send requests to the gates in turns at one instant; return the number admitted."""
+    verdicts = [await shared.admit(index % len(shared.stores), identifier) for index in range(requests)]
+    return sum(verdict.status is not Status.REJECTED for verdict in verdicts)
+
+
+def test_flushed_store_forgets_histories_and_its_functions_are_loaded_again(folder):
+    import redis
+
+    async def run(server, client):
+        async with gates(url(server), "10/h burst 10") as shared:
+            await shared.all("up")
+            assert await spend(shared, 6) == 6
+            client.function_flush()
+            client.script_flush()
+            assert await spend(shared, 20) == 4
+            client.flushall()
+            # Each gate knows its own half; the hold that both obey stays.
+            assert await spend(shared, 20) == 0
+            assert await spend(shared, 20, b"bob") == 10
+            assert all(store.counters.libraries_loaded for store in shared.stores)
+            assert shared.lines == [shared.lines[0]] * 2  # connected
+
+    with servers.redis(folder) as server, redis.Redis(port=server.port) as client:
+        asyncio.run(run(server, client))
+
+
+def test_store_that_is_killed_and_comes_back_empty_gets_the_live_holds(folder):
+    import redis
+
+    async def run(port):
+        async with gates(f"redis://127.0.0.1:{port}", "10/h burst 10") as shared:
+            with servers.redis(folder, port=port) as server:
+                await shared.all("up")
+                assert await spend(shared, 12) == 10
+                assert await spend(shared, 6, b"bob") == 6
+                server.process.kill()
+                server.process.wait()
+                await shared.all("down")
+                # Each gate has its own half of the requests, so it admits the other half again, and no more.
+                assert await spend(shared, 20, b"bob") <= 14
+                assert await spend(shared, 5) == 0
+            with servers.redis(folder, port=port), redis.Redis(port=port) as client:
+                await shared.all("up")
+                key = b"headgate:{api;alice}"
+                await shared.until(lambda: client.exists(key))
+                assert client.strlen(key) == 16  # the hold, without a history
+                assert 360 <= client.ttl(key) <= 420
+                assert await spend(shared, 12, b"carol") == 10
+                assert all(b"headgate:{api;" in one for one in client.scan_iter())
+            assert [line.partition(": ")[2] for line in shared.lines].count("connected") == 4
+
+    asyncio.run(run(servers.free_port()))
+
+
+def test_stopped_store_delays_nothing_and_is_used_again_when_it_continues(folder):
+    async def run(server):
+        async with gates(url(server), "10/h burst 10") as shared:
+            await shared.all("up")
+            assert await spend(shared, 4) == 4
+            server.process.send_signal(signal.SIGSTOP)
+            try:
+                verdicts = [shared.gatekeepers[0].admit("api", b"alice", now=NOW) for _ in range(20)]
+                assert sum(verdict.status is Status.ACCEPTED for verdict in verdicts) <= 10
+                await shared.all("down")
+                assert await spend(shared, 1, b"bob") == 1
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+            await shared.all("up")
+            assert await spend(shared, 12, b"carol") == 10
+            counts = shared.stores[0].counters
+            assert counts.lost + counts.unshared >= 1
+
+    with servers.redis(folder) as server:
+        asyncio.run(run(server))
+
+
+def test_password_and_a_store_that_refuses(folder):
+    async def run(server):
+        secret = f"redis://default:s%3Fcret@127.0.0.1:{server.port}/3"
+        async with gates(secret, "10/h burst 10") as shared:
+            await shared.all("up")
+            assert await spend(shared, 12) == 10
+        for wrong in (url(server), f"redis://:other@127.0.0.1:{server.port}"):
+            async with gates(wrong, "10/h burst 10") as shared:
+                await shared.all("down")
+                assert await spend(shared, 30) == 19  # 10 at one gate, and 9 at the other, which obeys the same hold
+                assert "other" not in "".join(shared.lines)
+
+    with servers.redis(folder, "--requirepass", "s?cret") as server:
+        asyncio.run(run(server))
+
+
+def test_full_store_is_reported(folder):
+    async def run(server):
+        async with gates(url(server), "10/h burst 10") as shared:
+            await shared.all("down")
+            assert "maxmemory" in shared.lines[0]
+            assert await spend(shared, 30) == 19
+
+    with servers.redis(folder, "--maxmemory", "1") as server:
+        asyncio.run(run(server))
