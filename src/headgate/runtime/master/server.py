@@ -52,8 +52,8 @@ class MasterServer(Server):
             f"tcp://{settings.listen}",
             keys=_read_keys(self._tree),
             insecure=settings.insecure,
-            # It starts without a history: gatekeepers send to it again what they have accounted for recently.
-            identity=secrets.token_hex(8),
+            # A master without a history is sent again what gatekeepers have accounted for recently.
+            identity="" if self._sharing.store is not None else secrets.token_hex(8),
             log=self._log,
         )
         self.closing.callback(link.close)
