@@ -20,8 +20,10 @@ from headgate.cli.program import program
 from headgate.config import Configuration
 from headgate.config.file import field_docs
 from headgate.observe import master_state as master
+from headgate.observe import router_state as router
 from headgate.observe import state as gate
 from headgate.observe.master_state import MasterDomainState, MasterState
+from headgate.observe.router_state import RoutedMasterState, RouterState
 from headgate.observe.state import DomainState, GateState
 from headgate.proxy.counters import Counts
 from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
@@ -141,6 +143,11 @@ def metrics() -> str:
     ]
     parts += ["## headgate serve\n", _metric_table(gate.gate_metrics(gate_state))]
     parts += ["## headgate master\n", _metric_table(master.master_metrics(master_state))]
+    router_state = RouterState(
+        (RoutedMasterState("tcp://10.0.0.5:10004"),),
+        counters=dict.fromkeys(router._HELP, 0),  # noqa: SLF001  # our own
+    )
+    parts += ["## headgate router\n", _metric_table(router.router_metrics(router_state))]
     parts += ["## headgate proxy\n", _metric_table(proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
     return "\n".join(parts)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "serve": "Run a gate: a reverse proxy that limits the requests that reach an origin.",
     "master": "Run a master for gatekeepers elsewhere.",
+    "router": "Spread the accounting of gatekeepers over several masters.",
     "proxy": "Run a prefetch proxy that obeys the traffic advice of origins.",
     "get": "Fetch a URL politely, and explain waits and advice.",
     "bundle": "Read, create, sign and serve bundles: many exchanges in one file.",

@@ -241,6 +241,35 @@ class Bus(ConfigSection, frozen=True):
     it to the longest `max_delay` of the gates if that is longer."""
 
 
+class Router(ConfigSection, frozen=True):
+    """A router between gatekeepers and several masters: `headgate router`."""
+
+    listen: Listen = "127.0.0.1:10004"
+    """Address that gatekeepers connect to, as to a master; control messages are published on the next port."""
+    master: Masters = ()
+    """HOST:PORT, the accounting address of a master. The map from domains to masters follows from the addresses as
+    written, so write them the same in all routers; their order has no effect. SIGHUP reloads them."""
+    shard: Literal["domain", "identifier"] = "domain"
+    """What has one master: each domain, or each identifier, for a domain that needs more than one master. SIGHUP
+    reloads it."""
+    admin: ListenOrNone = ""
+    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
+    curve_key: File = ""
+    """File with the secret key of this router (`headgate keys new`), for gatekeepers, masters or both."""
+    curve_allow: File = ""
+    """File with the public keys of the gatekeepers that may connect, one per line; they then connect by CURVE only.
+    SIGHUP reloads it; connections that exist stay."""
+    curve_server: ServerKeys = ""
+    """Public key of the masters, or a file with it; with a list of several, the keys in the order of `master`."""
+    insecure: bool = False
+    """Listen beyond loopback without `curve_allow`, where every peer that reaches the ports can hold any client."""
+
+    @property
+    def masters(self) -> tuple[str, ...]:
+        """The addresses of the masters."""
+        return as_tuple(self.master)
+
+
 class Proxy(ConfigSection, frozen=True):
     """The prefetch proxy: a CONNECT proxy that fetches the traffic advice of an origin before it connects to it.
 
@@ -339,6 +368,8 @@ class Configuration(ConfigSection, frozen=True):
     """Entries of /.well-known/traffic-advice; without entries, the origin answers that path."""
     master: Bus = Bus()
     """The master: `headgate master`."""
+    router: Router = Router()
+    """The router: `headgate router`."""
     bundle: tuple[BundleSection, ...] = ()
     """Bundles, in the order they are tried for requests that would be rejected."""
     proxy: Proxy = Proxy()

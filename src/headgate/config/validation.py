@@ -46,6 +46,8 @@ def check(tree: Configuration) -> None:
     if bool(tree.gate.tls.cert) != bool(tree.gate.tls.key):
         raise ConfigurationError("gate.tls: a certificate needs its key; set both `cert` and `key`")
     _check_text("master.listen", _check_bus, tree.master.listen)
+    _check_text("router.listen", _check_bus, tree.router.listen)
+    _check_text("router.master", _check_routed, *tree.router.masters)
     names: set[str] = set()
     for index, section in enumerate(tree.domain):
         _check_text(f"domain[{index}]", section.domain)
@@ -121,6 +123,14 @@ def _check_masters(*addresses: str) -> None:
             raise ConfigurationError(f"invalid master {address!r}; expected 'embedded' or 'tcp://HOST:PORT'")
         if match["address"]:
             _check_bus(match["address"])
+        if address in addresses[:index]:
+            raise ConfigurationError(f"{address!r} is listed twice; list each master once")
+
+
+def _check_routed(*addresses: str) -> None:
+    for index, address in enumerate(addresses):
+        if not address.startswith("ipc://"):
+            _check_bus(address.removeprefix("tcp://"))
         if address in addresses[:index]:
             raise ConfigurationError(f"{address!r} is listed twice; list each master once")
 

@@ -1,12 +1,13 @@
 """The bus: ZeroMQ sockets between gatekeepers and masters (smockron.txt, Protocol).
 
-`GatekeeperLink` and `MasterLink` carry the messages of `headgate.limit.messages`, one at a time or many in a batch
-(`headgate.link.batch`). They decide nothing: the cores do.
+`GatekeeperLink`, `MasterLink` and, between them, `RouterLink` carry the messages of `headgate.limit.messages`, one at a
+time or many in a batch (`headgate.link.batch`). They decide nothing: the cores do.
 """
 
 from headgate.link.gatekeeper import GatekeeperLink
 from headgate.link.master import MasterLink
+from headgate.link.router import RouterLink
 from headgate.link.sockets import DEFAULT_PORT, Endpoints, endpoints
 from headgate.link.subscriptions import AccountingMode
 
-__all__ = ["DEFAULT_PORT", "AccountingMode", "Endpoints", "GatekeeperLink", "MasterLink", "endpoints"]
+__all__ = ["DEFAULT_PORT", "AccountingMode", "Endpoints", "GatekeeperLink", "MasterLink", "RouterLink", "endpoints"]

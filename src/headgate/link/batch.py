@@ -30,6 +30,9 @@ STATUS_OF = (Status.ACCEPTED, Status.DELAYED, Status.REJECTED)
 AccountingRecord = tuple[Literal[0, 1, 2], bytes, int, int, bytes]
 """Status, identifier, received, delayed, log info."""
 
+# The first byte of a msgpack array: of at most 15 items, with their number; of more, with two bytes of it following.
+_FIXED_ARRAY, _MAX_FIXED_ARRAY, _ARRAY_16 = 0x90, 15, 0xDC
+
 _ACCEPTED, _DELAYED = Status.ACCEPTED, Status.DELAYED  # an attribute of an Enum is slow to read
 
 _encoder = msgspec.msgpack.Encoder()
@@ -63,6 +66,31 @@ def to_record(accounting: Accounting) -> AccountingRecord:
 def encode_batch(records: Iterable[AccountingRecord]) -> bytes:
     """Return the second frame of a batch; the caller passes at most `MAX_RECORDS`."""
     return _encoder.encode(list(records))
+
+
+def batch_size(payload: bytes) -> int:
+    """Return the number of records that the second frame of a batch claims to have, without decoding them.
+
+    Raises `WireError` for a payload that does not begin as an array of 1 to `MAX_RECORDS` items.
+    """
+    head = payload[0] if payload else 0
+    size = int.from_bytes(payload[1:3]) if head == _ARRAY_16 else head - _FIXED_ARRAY
+    if not 0 < size <= (MAX_RECORDS if head == _ARRAY_16 else _MAX_FIXED_ARRAY):
+        raise WireError(f"invalid batch: expected an array of 1 to {MAX_RECORDS} records; see docs/reference/wire.md")
+    return size
+
+
+def record_frames(domain_topic: bytes, record: AccountingRecord) -> list[bytes]:
+    """Return the six frames of the accounting message that stands for a record."""
+    code, identifier, received, delayed, loginfo = record
+    return [
+        domain_topic,
+        STATUS_OF[code].value.encode(),
+        identifier,
+        b"%d" % received,
+        b"%d" % delayed if code == 1 else b"",
+        loginfo,
+    ]
 
 
 def decode_batch(payload: bytes) -> tuple[list[AccountingRecord], int]:

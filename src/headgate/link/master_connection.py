@@ -14,6 +14,7 @@ import zmq
 from headgate.link.connections import Log, OutgoingConnections, OutgoingCounters, log_warning
 from headgate.link.curve import ClientKeys
 from headgate.link.heartbeats import Heartbeats
+from headgate.link.message_reader import MessageReader
 from headgate.link.sockets import (
     NOBLOCK,
     SNDMORE,
@@ -63,6 +64,7 @@ class MasterConnection:
         self._control = open_socket(context, zmq.SUB, queue=queue, largest=_MAX_CONTROL_SIZE)
         self.sockets: tuple[Socket, Socket] = (self._accounting, self._control)
         """Both sockets, to be watched by an event loop or a poller."""
+        self._controls = MessageReader(self._control, _MAX_FRAMES)
         # Report a full queue, so that it can be counted.
         self._accounting.setsockopt(zmq.XPUB_NODROP, 1)
         # Report each peer's subscriptions and their end, so that those of a master that stops are removed.
@@ -157,14 +159,8 @@ class MasterConnection:
             return False
         try:
             for _ in range(limit):
-                frames: list[bytes] = []
-                more = True
-                while more:
-                    part = self._control.recv(NOBLOCK, copy=False)
-                    more = part.more
-                    if len(frames) < _MAX_FRAMES:
-                        frames.append(part.bytes)
-                handle(frames)
+                if frames := self._controls.read():
+                    handle(frames)
         except zmq.Again:
             return False
         return True

@@ -124,7 +124,8 @@ def connect_pair(accounting: Socket, control: Socket, address: str, keys: Client
 def disconnect_pair(accounting: Socket, control: Socket, pair: Endpoints) -> None:
     """Disconnect both sockets from a master."""
     for socket, endpoint in zip((accounting, control), pair, strict=True):
-        socket.disconnect(endpoint)
+        with suppress(zmq.ZMQError):  # libzmq may have forgotten the endpoint with its connection
+            socket.disconnect(endpoint)
 
 
 def set_heartbeats(socket: Socket, interval: float) -> None:

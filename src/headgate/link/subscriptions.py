@@ -59,6 +59,11 @@ class Subscriptions:
             return []
         return [prefix for prefix in self._counts if is_announcement(prefix)]
 
+    @property
+    def reads_batches(self) -> bool:
+        """Whether a master reads batches of any domain."""
+        return any(prefix.startswith(BATCH) for prefix in self._counts)
+
     def encoding(self, domain: str) -> Encoding:
         """Return the encoding of the accounting of any domain."""
         return self._encoding(topic(domain), batch_topic(domain))

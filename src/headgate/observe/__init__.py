@@ -4,6 +4,7 @@ The admin application is imported from `headgate.observe.admin`: it needs Starle
 """
 
 from headgate.observe.master_state import AccountingAge, MasterDomainState, MasterState, master_counters, master_metrics
+from headgate.observe.router_state import RoutedDomain, RoutedMasterState, RouterState, router_metrics
 from headgate.observe.state import DomainState, GateState, HeldIdentifier, gate_metrics, merge_states
 
 __all__ = [
@@ -13,8 +14,12 @@ __all__ = [
     "GateState",
     "MasterDomainState",
     "MasterState",
+    "RoutedDomain",
+    "RoutedMasterState",
+    "RouterState",
     "gate_metrics",
     "master_counters",
     "master_metrics",
     "merge_states",
+    "router_metrics",
 ]

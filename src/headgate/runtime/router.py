@@ -1,0 +1,130 @@
+"""A router between gatekeepers and several masters, as a server process."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from headgate.config import Configuration
+from headgate.config.tree import as_tuple
+from headgate.errors import ConfigurationError
+from headgate.link import RouterLink
+from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_client_keys, read_server_keys
+from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, router_metrics
+from headgate.runtime.admin import admin_url, start_admin
+from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
+
+ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
+"""Reads the configuration; also returns the name of its file, if there is one."""
+
+_RELOADED_KEYS: Final = frozenset({"curve_allow", "master", "shard"})
+"""Keys of [router] that a reload applies; a change of another one needs a restart."""
+
+
+def run_router(read: ReadConfiguration) -> int:
+    """Run a router until a signal stops it; returns the exit code."""
+    return run_server(RouterServer(read))
+
+
+class _RouterBackend(Backend):
+    """What accepts gatekeepers: unready as long as no master is connected."""
+
+    def __init__(self, link: RouterLink) -> None:
+        self._link = link
+
+    def unready(self) -> str:
+        return "" if self._link.is_up else "no master is connected"
+
+
+class RouterServer(Server):
+    """A router in its life-cycle. It has nothing to drain: gatekeepers reconnect by themselves."""
+
+    def __init__(self, read: ReadConfiguration) -> None:
+        super().__init__()
+        self._read = read
+        self._tree, _ = read()
+        self._admin = "none"
+        self._started = time.time()
+
+    async def start(self, lifecycle: Lifecycle) -> None:
+        settings = self._tree.router
+        keys, master_keys = read_keys(self._tree)
+        link = self._link = RouterLink(
+            f"tcp://{settings.listen}",
+            settings.masters,
+            shard=settings.shard,
+            keys=keys,
+            master_keys=master_keys,
+            insecure=settings.insecure,
+            log=lambda message: self.log(f"headgate: {message}"),
+        )
+        self.closing.callback(link.close)
+        self.backend = _RouterBackend(link)
+        bound = await start_admin(
+            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=router_metrics
+        )
+        self._admin = admin_url(bound)
+        link.start(asyncio.get_running_loop())
+
+    def announce(self) -> None:
+        accounting, control = self._link.endpoints
+        masters = ",".join(self._tree.router.masters)
+        self.log(f"headgate: masters {masters} control {control} admin {self._admin}")
+        # Scripts read the address from this line, so it contains nothing else.
+        self.log(f"ready {accounting}")
+
+    async def reload(self) -> None:
+        tree, file = self._read()
+        new, old = tree.router, self._tree.router
+        if file is None and not new.curve_allow:
+            self.log("headgate: nothing to reload: started without a configuration file")
+            return
+        keys, master_keys = read_keys(tree)
+        self._link.set_masters(new.masters, new.shard, master_keys)
+        if keys is not None and old.curve_allow:
+            self._link.set_allowed_keys(keys.allowed)
+        changed = [name for name in new.__struct_fields__ if getattr(new, name) != getattr(old, name)]
+        restart = [f"router.{name}" for name in changed if name not in _RELOADED_KEYS]
+        rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
+        self.log(f"headgate: {file or new.curve_allow} read again{rest}")
+
+    async def _state(self, *, whole: bool) -> RouterState:  # noqa: ARG002  # nothing of it takes long
+        addresses = {name: master.connection.address for name, master in self._link.masters.items()}
+        counters = msgspec.structs.asdict(self._link.counters)
+        return RouterState(
+            masters=tuple(
+                RoutedMasterState(
+                    master.connection.address, master.connection.is_up, **msgspec.structs.asdict(master.traffic)
+                )
+                for master in self._link.masters.values()
+            ),
+            domains=tuple(RoutedDomain(name, addresses.get(owner, "")) for name, owner in self._link.owners()),
+            shard=self._link.shard,
+            started=round(self._started, 3),
+            counters={f"router_{name}": count for name, count in counters.items()},
+        )
+
+
+def require_masters(tree: Configuration) -> None:
+    """Raise `ConfigurationError` if the configuration lists no master."""
+    if not tree.router.masters:
+        raise ConfigurationError("no master: add --master 10.0.0.5:10004, or router.master to the configuration")
+
+
+def read_keys(tree: Configuration) -> tuple[ServerKeys | None, Sequence[ClientKeys | None]]:
+    """Return the keys for gatekeepers, and those for each master.
+
+    Raises `ConfigurationError` for an invalid file, another number of keys, and a key that is not used.
+    """
+    settings = tree.router
+    servers = as_tuple(settings.curve_server)
+    if settings.curve_key and not settings.curve_allow and not any(servers):
+        raise ConfigurationError(
+            "router.curve_key needs router.curve_allow (--curve-allow), the public keys of gatekeepers, or "
+            "router.curve_server (--curve-server), the public key of the masters"
+        )
+    keys = read_server_keys(settings.curve_key if settings.curve_allow else "", settings.curve_allow, "router")
+    to_masters = read_client_keys(settings.curve_key if any(servers) else "", servers, "router")
+    return keys, keys_of_masters(to_masters, len(settings.masters))

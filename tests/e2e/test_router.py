@@ -1,0 +1,286 @@
+"""`headgate router`: gatekeepers on one side, several masters on the other."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+import zmq
+
+from headgate.release import Status
+from tests.e2e import programs
+from tests.e2e.bus_setup import Gate, running_master, until
+from tests.e2e.router_setup import BURST, RULE, System, running_router, spend
+
+
+def test_each_domain_has_one_master_and_controls_come_from_all(run, tmp_path):
+    async def main():
+        async with system.gate() as gate:
+            await until(lambda: gate.link.has_master)
+            for domain in system.domains:
+                await spend(gate, domain)
+            assert gate.link.counters.batches > 0
+            assert [master.accepted() for master in system.masters] == [{domain: BURST} for domain in system.domains]
+        state = system.router.state()
+        owners = dict(zip(system.domains, system.addresses, strict=True))
+        assert {domain["name"]: domain["master"] for domain in state["domains"]} == owners
+        assert [(master["sent"], master["dropped"]) for master in state["masters"]] == [(BURST, 0)] * 2
+
+    with System(tmp_path) as system:
+        run(main())
+
+
+def test_a_new_gatekeeper_receives_the_holds_in_force(run, tmp_path):
+    """Also for a domain that another one has subscribed to: libzmq does not pass on such a subscription by itself."""
+
+    async def main():
+        async with system.gate() as first:
+            await until(lambda: first.link.has_master)
+            for domain in system.domains:
+                await spend(first, domain)
+            async with system.gate() as second:
+                await until(lambda: all(second.holds(domain=domain) for domain in system.domains))
+
+    with System(tmp_path) as system:
+        run(main())
+
+
+def test_the_domains_of_a_killed_master_move_and_return(run, tmp_path):
+    async def main():
+        lost, (own, moved) = system.masters[1], system.domains
+        async with system.gate() as gate:
+            await until(lambda: gate.link.has_master)
+            lost.process.kill()
+            await until(lambda: system.router.up() == system.addresses[:1])
+            await spend(gate, own)
+            await spend(gate, moved)
+            assert system.masters[0].accepted() == {own: BURST, moved: BURST}
+            again = system.another_master(lost.address)
+            await until(lambda: len(system.router.up()) == 2)
+            await spend(gate, moved, b"another")
+            assert again.accepted() == {moved: BURST}
+            assert system.masters[0].accepted() == {own: BURST, moved: BURST}
+            assert gate.link.counters.dropped == gate.link.counters.unheard == 0
+
+    with System(tmp_path) as system:
+        run(main())
+
+
+def test_a_stopped_master_delays_nothing_and_its_domains_move(run, tmp_path):
+    """SIGSTOP: the other master's domains go on at once; those of the stopped one after its heartbeats are missed."""
+
+    async def main():
+        stopped, (own, moved) = system.masters[1], system.domains
+        async with system.gate() as gate:
+            await until(lambda: gate.link.has_master)
+            os.kill(stopped.process.pid, signal.SIGSTOP)
+            await spend(gate, own)
+            assert len(system.router.up()) == 2
+            await until(lambda: len(system.router.up()) == 1)
+            await spend(gate, moved)
+            os.kill(stopped.process.pid, signal.SIGCONT)
+            await until(lambda: len(system.router.up()) == 2)
+            await spend(gate, moved, b"another")
+            assert stopped.accepted() == {moved: BURST}
+
+    with System(tmp_path) as system:
+        run(main())
+
+
+def test_messages_for_a_master_that_does_not_read_are_dropped_and_counted(run, tmp_path):
+    async def main():
+        stopped, (own, flooded) = system.masters[1], system.domains
+        async with system.gate() as gate:
+            await until(lambda: gate.link.has_master)
+            os.kill(stopped.process.pid, signal.SIGSTOP)
+            for number in range(2_000):
+                gate.admit(b"%d" % number + b"x" * 200, times=256, domain=flooded)
+                if not number % 16:
+                    await asyncio.sleep(0)
+                if not number % 256:
+                    assert gate.admit(b"%d" % number, domain=own) == [Status.ACCEPTED]
+            await until(lambda: not gate.link._waiting)
+            await spend(gate, own)
+            counters = gate.link.counters
+            await until(lambda: system.router.counters()["accounted"] == counters.sent)
+            to_own, to_flooded = system.router.state()["masters"]
+            assert to_own["dropped"] == 0
+            assert counters.sent == sum(one["sent"] + one["dropped"] for one in (to_own, to_flooded))
+
+    with System(tmp_path) as system:
+        run(main())
+
+
+def test_gatekeepers_return_to_a_router_that_was_killed(run, tmp_path):
+    async def main():
+        async with system.gate() as gate:
+            await until(lambda: gate.link.has_master)
+            await spend(gate, system.domains[0])
+            system.router.program.process.kill()
+            system.router.program.process.wait()
+            await until(lambda: not gate.link.has_master)
+            assert gate.admit(b"unheard", domain=system.domains[0]) == [Status.ACCEPTED]
+            assert gate.holds(domain=system.domains[0])
+            system.another_router(listen=system.router.address)
+            await until(lambda: gate.link.has_master)
+            await spend(gate, system.domains[1])
+            async with system.gate() as late:  # the masters have kept the holds
+                await until(lambda: late.holds(domain=system.domains[0]))
+
+    with System(tmp_path) as system:
+        run(main())
+
+
+def test_two_routers_with_the_same_masters_agree(run, tmp_path):
+    """Whatever the order in which they list them: a burst through both is one burst."""
+
+    async def main():
+        other = system.another_router(system.addresses[::-1])
+        async with system.gate() as one, system.gate(other) as two:
+            await until(lambda: one.link.has_master and two.link.has_master)
+            for domain in system.domains:
+                one.admit(times=3, domain=domain)
+                two.admit(times=2, domain=domain)
+                await until(lambda: one.holds(domain=domain) and two.holds(domain=domain))  # noqa: B023 # called at once
+            assert [master.accepted() for master in system.masters] == [{domain: BURST} for domain in system.domains]
+
+    with System(tmp_path) as system:
+        run(main())
+
+
+def test_a_gatekeeper_lists_two_routers(run, tmp_path):
+    """Each domain goes through one of them; when that is killed, through the other."""
+
+    async def main():
+        routers = [system.router, system.another_router()]
+        async with Gate([router.address for router in routers], system.domains) as gate:
+            await until(lambda: gate.link.has_all_masters)
+            for domain in system.domains:
+                await spend(gate, domain)
+            assert sum(router.counters()["accounted"] for router in routers) == 2 * BURST
+            routers[0].program.process.kill()
+            await until(lambda: not gate.link.has_all_masters)
+            for domain in system.domains:
+                await spend(gate, domain, b"another")
+
+    with System(tmp_path) as system:
+        run(main())
+
+
+def test_each_identifier_has_one_master_with_shard_identifier(run, tmp_path):
+    names = [b"192.0.2.%d" % number for number in range(40)]
+
+    async def main():
+        domain = system.domains[0]
+        async with system.gate() as gate:
+            await until(lambda: gate.link.has_master)
+            for name in names:
+                gate.admit(name, times=BURST, domain=domain)
+            await until(lambda: all(gate.holds(name, domain) for name in names))
+        counted = [master.accepted()[domain] for master in system.masters]
+        assert sum(counted) == len(names) * BURST
+        assert all(count and count % BURST == 0 for count in counted)
+
+    with System(tmp_path, "--shard", "identifier") as system:
+        run(main())
+
+
+def test_readiness_follows_the_masters(tmp_path):
+    with System(tmp_path) as system:
+        program = system.router.program
+        program.until(lambda: len(system.router.up()) == 2, "masters")
+        assert system.router.ready() == (200, "ready\n")
+        for master in system.masters:
+            master.process.kill()
+        program.until(lambda: not system.router.up(), "loss of both masters")
+        assert system.router.ready() == (503, "no master is connected\n")
+        assert 'headgate_router_master_up{master="' in program.admin("/metrics")
+        assert program.end() == 0
+
+
+def test_reload_replaces_the_masters(run, tmp_path):
+    file = tmp_path / "router.toml"
+
+    def write(*addresses):
+        file.write_text("[router]\nmaster = [{}]\n".format(", ".join(f'"{address}"' for address in addresses)))
+
+    async def main(first, second):
+        write(first.address)
+        with running_router(tmp_path, [], "--config", file) as router:
+            async with Gate(router.address) as gate:
+                await until(lambda: gate.link.has_master)
+                await spend(gate, "api")
+                write(second.address)
+                os.kill(router.program.process.pid, signal.SIGHUP)
+                await until(lambda: router.up() == [second.address])
+                await spend(gate, "api", b"another")
+                write("nowhere")
+                os.kill(router.program.process.pid, signal.SIGHUP)
+                await until(lambda: "the configuration in force stays as it is" in router.program.said())
+                assert router.up() == [second.address]
+            assert [first.accepted(), second.accepted()] == [{"api": BURST}] * 2
+            assert "router.toml read again\n" in router.program.said()
+
+    bus = ("tcp://127.0.0.1:0", f"api={RULE}")
+    with running_master(*bus) as first, running_master(*bus) as second:
+        run(main(first, second))
+
+
+MALFORMED = [
+    [b""],
+    [b"api\0"],
+    [b"api\0", b"ACCEPTED", b"id", b"1"],
+    [b"api\0", b"EATEN", b"id", b"1", b"", b""],
+    [b"api\0", b"ACCEPTED", b"id", b"soon", b"", b""],
+    [b"api\0", b"DELAYED", b"id", b"1", b"9" * 30, b""],
+    [b"a\0pi\0", b"ACCEPTED", b"id", b"1", b"", b""],
+    [b"x" * 300, b"ACCEPTED", b"id", b"1", b"", b""],
+    [b"api\0", b"ACCEPTED", b"x" * 256, b"1", b"", b""],
+    [b"\0headgate.batch.1\0api\0"],
+    [b"\0headgate.batch.1\0api\0", b""],
+    [b"\0headgate.batch.1\0api\0", b"\xdc\xff\xff"],
+    [b"\0headgate.batch.1\0a\0pi\0", b"\x90"],
+    [b"\0headgate.new.1\0", b"\x91\x95\x01\xc4\x02id\xcd\x03\xe8\xcd\x05\xdc\xc4\x00"],
+    [b"\0headgate.new.1\0" + b"0" * 16 + b"\0api\0", b"\xc1"],
+    [b"x"] * 3_000,
+]
+
+
+@pytest.mark.parametrize("shard", ["domain", "identifier"])
+def test_malformed_messages_are_counted_and_do_not_reach_masters(run, tmp_path, shard):
+    async def main(system):
+        context = zmq.Context()
+        sender = context.socket(zmq.XPUB)
+        sender.connect(system.router.address)
+        sender.rcvtimeo = 10_000
+        while sender.recv() != b"\1":
+            pass
+        for message in MALFORMED:
+            sender.send_multipart(message)
+        async with system.gate() as gate:
+            await until(lambda: gate.link.has_master)
+            await spend(gate, system.domains[0])
+        dropped = ("too_short", "unknown_status", "bad_timestamp", "bad_domain", "too_long", "bad_batch")
+
+        def counted():
+            counters = system.router.counters()
+            return sum(counters[name] for name in dropped) == len(MALFORMED)
+
+        await until(counted)
+        assert all(master.counts()[name] == 0 for master in system.masters for name in dropped if name != "bad_domain")
+        sender.close(linger=0)
+        context.term()
+
+    with System(tmp_path, "--shard", shard) as system:
+        run(main(system))
+
+
+def test_wrong_use_is_one_sentence(tmp_path):
+    code, said = programs.refused(tmp_path, "router")
+    assert (code, said) == (
+        2,
+        "headgate: no master: add --master 10.0.0.5:10004, or router.master to the configuration\n",
+    )
+    code, said = programs.refused(tmp_path, "router", "--master", "127.0.0.1:1", "--master", "tcp://127.0.0.1:1")
+    assert code == 2
+    assert "each of them once" in said
