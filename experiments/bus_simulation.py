@@ -143,6 +143,7 @@ class _World:
             while self._events and self._events[0][0] <= now:
                 time, _, _, happen = heappop(self._events)
                 happen(time)
+            self._forget(now)
             accounting = self._gatekeepers[arrival.gatekeeper].admit("api", _IDENTIFIER, now=now)
             if accounting.status is Status.REJECTED:
                 outcome.rejected += 1
@@ -151,6 +152,12 @@ class _World:
             outcome.delayed += accounting.status is Status.DELAYED
             outcome.releases.append(accounting.release - START)
         return outcome
+
+    def _forget(self, now: float) -> None:
+        """Drop what has expired as soon as that is possible, as a server does several times per second."""
+        self._master.forget(now=now)
+        for gatekeeper in self._gatekeepers:
+            gatekeeper.forget(now=now)
 
     def _new_gatekeeper(self) -> Gatekeeper:
         bus, waiting = self._bus, list[Accounting]()

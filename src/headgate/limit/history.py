@@ -32,6 +32,9 @@ def new_history() -> "array[float]":
     return array("d", (ASAP,))
 
 
+_MAX_LATENESS = 1.0
+"""Seconds; accounting that arrives later after its request may find that the history was dropped."""
+
 _MICROSECOND = 0.001
 """In milliseconds, as `Smockron` counts."""
 
@@ -149,8 +152,12 @@ class Gcra:
         return release if release > received else ASAP
 
     def expiry(self, history: "array[float]") -> float:
-        """Return when every theoretical arrival time has passed; no published hold ends later."""
-        return max(history)
+        """Return when every theoretical arrival time has passed, also for late messages; no published hold ends later.
+
+        Without the history, requests that gatekeepers accepted together before a control reached them would each be
+        taken for the first one.
+        """
+        return max(history) + _MAX_LATENESS
 
 
 class Smockron:
