@@ -19,8 +19,9 @@ from headgate.link.curve import (
     read_server_keys,
 )
 
-PAIR = new_key_pair()
-OTHER = new_key_pair()
+# Constant, since they are part of the names of tests, which all processes of pytest-xdist must agree on.
+PAIR = KeyPair(b"xh5GVKX>V:eon1?T7&sqzu@WSlVk![A:KZnfN:fa", b"=>QJYB/!=?!>Nhkz+TgwsG:@^G=@bs8QTp6g$K]S")
+OTHER = KeyPair(b"<aYX%r}ND4kc3JW7L/pM7$g5O+jt2/i{0zWR}1QX", b"Xu-3kX#nfPDnDS-+AmNVr%${qXhh>!KtBBY^?Kj6")
 KEY, OTHER_KEY = PAIR.public.decode(), OTHER.public.decode()
 TOO_LARGE = b"#" * 40
 """Five characters stand for 32 bits; five of the last one exceed them."""
