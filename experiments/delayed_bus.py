@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
+from pathlib import Path
 
 import click
 import msgspec
@@ -106,7 +107,9 @@ def _master(rule: str, algorithm: AlgorithmName, port: int) -> Iterator[None]:
 def _process(address: str, load: Load) -> "Iterator[subprocess.Popen[str]]":
     text = msgspec.json.encode(msgspec.structs.replace(load, address=address)).decode()
     command = [sys.executable, "-m", "experiments.delayed_bus", "gatekeepers", text]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+    ) as process:
         try:
             yield process
         finally:

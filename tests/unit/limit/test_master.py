@@ -31,6 +31,18 @@ def test_delayed_request_counts_at_its_release():
     assert master.account(delayed, 100.0).release == 104.0
 
 
+def test_gcra_counts_all_requests_whose_accounting_is_late():
+    """The theoretical arrival time of the first has passed when the next message arrives, half a second late."""
+    master = Master([Domain("api", (Rule.parse("10/s burst 1"),), "gcra")])
+    controls = []
+    for number in range(6):
+        received = 100.0 + number * 0.05
+        master.forget(now=received + 0.5)
+        controls.append(master.account(accepted(b"alice", received), received + 0.5))
+    assert controls == [None] * 6  # 100.6 is still before the arrival of the last, 100.75
+    assert master.account(accepted(b"alice", 100.3), 100.65).release == pytest.approx(100.7)
+
+
 def test_rejected_request_is_counted_and_not_recorded():
     master = Master([Domain("api", ONE)])
     assert master.account(Accounting("api", Status.REJECTED, b"alice", 100.0, 109.0), 100.0) is None
