@@ -141,3 +141,25 @@ def test_hold_is_bounded_whatever_the_clocks_of_senders_do(rules, messages):
         control = master.account(Accounting("api", status, b"alice", received, received + delay), now)
         assert control is None or now < control.release <= now + longest
     assert list(master.holds("api", now=now + longest)) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 7), st.integers(0, 20)), max_size=80),
+    st.integers(1, 12),
+    st.sampled_from(["log", "gcra", "smockron"]),
+)
+def test_a_hold_in_force_is_dropped_only_if_every_identifier_is_held(requests, most, algorithm):
+    """Whatever the order of identifiers; `tick` is the resolution of the order in which entries expire."""
+    rule = Rule.parse("10/min burst 4")
+    tick = rule.window / 64
+    master = Master([Domain("api", (rule,), algorithm)], max_identifiers=most)
+    now = 1_000.0
+    for name, count, later in requests:
+        for _ in range(count):
+            before = {control.identifier: control.release for control in master.holds("api", now=now + tick)}
+            stored = len(master)
+            master.record("api", Status.ACCEPTED, b"%d" % name, now, now)
+            after = {control.identifier for control in master.holds("api", now=now)}
+            assert len(master) <= most
+            assert before.keys() <= after or len(before) == stored == most
+        now += later / 4

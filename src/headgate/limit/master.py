@@ -8,6 +8,7 @@ otherwise it publishes a control message" (smockron.txt, Protocol). The caller p
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.clock import SteadyClock
@@ -49,7 +50,8 @@ class _DomainState:
         self.window = domain.window
         if domain.rules and domain.mode != "off":
             algorithm = ALGORITHMS[domain.algorithm](domain.rules)
-            self.histories = Table(algorithm.expiry, self.window / _TICKS_PER_WINDOW)
+            held_until = itemgetter(PUBLISHED) if domain.mode == "enforce" else None
+            self.histories = Table(algorithm.expiry, self.window / _TICKS_PER_WINDOW, held_until)
             self.record, self.replay = algorithm.record, algorithm.replay
         self.enforced = domain.mode == "enforce"
         self.selective = bool(domain.exempt)
@@ -68,7 +70,8 @@ class Master:
     """Applies the rules of `domains` to accounting messages, in any order.
 
     At most `max_identifiers` histories are stored over all domains. A new one replaces an expired one or, if none has
-    expired, the one in the largest domain that expires next (counted in `evicted`: "a fail-permissive design"). A
+    expired, one that holds no request: the one that expires next in the domain that has the most of them (counted in
+    `evicted`: "a fail-permissive design"). A history whose hold is in force is dropped only if all are such. A
     message counts at most `max_delay` seconds after and `MAX_AGE` seconds before its arrival, whatever the clock of the
     sender. Raises `ConfigurationError` for two domains with one name, and numbers that are out of range.
     """

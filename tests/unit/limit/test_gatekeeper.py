@@ -373,6 +373,18 @@ def test_extended_hold_is_not_taken_for_an_ended_one():
     assert gatekeeper.evicted == 0
 
 
+def test_a_flood_of_short_holds_ends_no_long_hold():
+    gatekeeper = Gatekeeper(max_holds=1_000)
+    for number in range(100):
+        gatekeeper.obey(DelayUntil("api", b"long %d" % number, 500.0), now=100.0)
+    for number in range(20_000):
+        now = 100.0 + number * 0.001
+        gatekeeper.obey(DelayUntil("api", b"short %d" % number, now + 10.0), now=now)
+    assert all(gatekeeper.held("api", b"long %d" % number, now=120.0) == 500.0 for number in range(100))
+    # Of 20,000 holds of 10 s within 20 s, half end in time.
+    assert gatekeeper.evicted > 1_000
+
+
 def test_lower_maximum_after_a_reload_is_reached_with_new_identifiers():
     old = Master([Domain("api", ONE)], max_identifiers=200)
     for number in range(200):
@@ -380,10 +392,14 @@ def test_lower_maximum_after_a_reload_is_reached_with_new_identifiers():
     new = Master([Domain("api", ONE)], max_identifiers=50)
     new.adopt(old)
     assert len(new) == 200
-    for number in range(20):
+    sizes = []
+    for number in range(40):
         new.record("api", Status.ACCEPTED, b"new %d" % number, 100.0, 100.0)
+        sizes.append(len(new))
+    # All are held, so each is examined before the first one is dropped.
+    assert sizes == sorted(sizes, reverse=True)
     assert len(new) == 50
-    assert new.evicted == 170
+    assert new.evicted == 190
 
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "limit" / "algorithms.json").read_text())

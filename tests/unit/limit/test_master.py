@@ -314,3 +314,47 @@ def test_requests_without_effect_are_not_replayed():
     assert replayed(master, b"alice", 99.5, domain="shadow") == float("-inf")
     assert (len(master), master.shadowed) == (1, 1)
     assert all(totals.accepted == 0 for totals in master.totals.values())
+
+
+FIVE = (Rule.parse("10/min burst 5"),)
+
+
+def flood(master, count, now, domain="api"):
+    """Record one request of each of `count` new identifiers."""
+    for number in range(count):
+        master.record(domain, Status.ACCEPTED, b"flood %d at %f" % (number, now), now, now)
+
+
+@pytest.mark.parametrize("algorithm", ["log", "gcra", "smockron"])
+def test_a_flood_of_identifiers_drops_no_hold_in_force(algorithm):
+    master = Master([Domain("api", FIVE, algorithm), Domain("web", FIVE, algorithm)], max_identifiers=1_000)
+    for number in range(100):
+        for _ in range(7):
+            master.record("api", Status.ACCEPTED, b"held %d" % number, 1_000.0, 1_000.0)
+    before = set(master.holds("api", now=1_000.0))
+    assert len(before) == 100
+    flood(master, 5_000, 1_001.0)
+    flood(master, 5_000, 1_002.0, "web")
+    assert set(master.holds("api", now=1_002.0)) == before
+    assert len(master) == 1_000
+
+
+def test_histories_of_ended_holds_are_dropped_as_all_others():
+    master = Master([Domain("api", FIVE)], max_identifiers=100)
+    for number in range(50):
+        for _ in range(5):
+            master.record("api", Status.ACCEPTED, b"held %d" % number, 1_000.0, 1_000.0)
+    flood(master, 200, 1_000.5)
+    (release,) = {hold.release for hold in master.holds("api", now=1_000.5)}
+    flood(master, 200, release + 0.5)
+    histories = master._states["api"].histories
+    assert not any(histories.get(b"held %d" % number) for number in range(50))
+
+
+def test_holds_of_a_domain_that_only_counts_are_not_protected():
+    master = Master([Domain("api", FIVE, mode="shadow")], max_identifiers=100)
+    for _ in range(5):
+        master.record("api", Status.ACCEPTED, b"held", 1_000.0, 1_000.0)
+    assert master.shadowed == 1
+    flood(master, 200, 1_000.5)
+    assert master._states["api"].histories.get(b"held") is None

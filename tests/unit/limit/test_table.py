@@ -154,3 +154,75 @@ def test_batches_contain_all_entries(size):
     assert sorted(name for batch, _ in batches for name, _ in batch) == sorted(b"%d" % number for number in range(size))
     assert [more for _, more in batches] == [True] * (len(batches) - 1) + [False]
     assert len(batches) <= 1 + size // BATCH_SIZE
+
+
+class Kept:
+    """A value with an expiry and the end of its protection."""
+
+    def __init__(self, expiry, until):
+        self.expiry = expiry
+        self.until = until
+
+
+def protecting(most, values, tick=1.0):
+    """Return tables, and one table of values whose entries are protected; an entry for each of the values."""
+    tables = Tables(most)
+    table = tables.include(Table(lambda value: value.expiry, tick, lambda value: value.until))
+    for number, value in enumerate(values):
+        tables.add(table, b"%d" % number, value, 0.0)
+    return tables, table
+
+
+def test_protected_entry_is_dropped_after_all_others():
+    tables, table = protecting(4, [Kept(5.0, 5.0), Kept(6.0, 6.0), Kept(9.0, ASAP), Kept(8.0, ASAP)])
+    for name, left in ((b"a", [b"0", b"1", b"2", b"a"]), (b"b", [b"0", b"1", b"a", b"b"])):
+        tables.add(table, name, Kept(10.0, ASAP), 1.0)
+        assert names(table) == left
+    assert tables.evicted == 2
+
+
+def test_if_all_are_protected_the_first_to_end_is_dropped():
+    tables, table = protecting(3, [Kept(9.0, 7.0), Kept(9.0, 5.0), Kept(9.0, 6.0)])
+    tables.add(table, b"new", Kept(20.0, ASAP), 1.0)
+    assert names(table) == [b"0", b"2", b"new"]
+    # The next one replaces the unprotected one.
+    tables.add(table, b"newer", Kept(20.0, ASAP), 1.0)
+    assert names(table) == [b"0", b"2", b"newer"]
+    assert (tables.size, tables.evicted) == (3, 2)
+
+
+def test_new_entry_is_not_stored_after_a_bounded_number_of_protected_ones():
+    tables, table = protecting(100, [Kept(9.0, 9.0)] * 99 + [Kept(10.0, ASAP)])
+    for number in range(1, 7):
+        tables.add(table, b"new", Kept(20.0, ASAP), 1.0)
+        assert (table.get(b"new"), tables.evicted, table.kept.size) == (None, number, number * EXAMINED_AT_ONCE)
+    tables.add(table, b"new", Kept(20.0, ASAP), 1.0)
+    assert table.get(b"new") is not None
+    assert (table.get(b"99"), tables.size, tables.evicted) == (None, 100, 7)
+
+
+def test_entry_whose_protection_has_ended_is_dropped_like_all_others():
+    tables, table = protecting(2, [Kept(9.0, 3.0), Kept(9.0, 5.0)])
+    tables.add(table, b"new", Kept(8.0, ASAP), 1.0)  # replaces 0; 1 is kept
+    assert (names(table), table.kept.size) == ([b"1", b"new"], 1)
+    tables.add(table, b"newer", Kept(20.0, ASAP), 5.0)
+    assert (names(table), table.kept.size) == ([b"1", b"newer"], 0)
+    tables.add(table, b"newest", Kept(20.0, ASAP), 5.0)
+    assert names(table) == [b"newer", b"newest"]
+
+
+def test_kept_entry_is_forgotten_after_its_expiry():
+    tables, table = protecting(2, [Kept(4.0, 3.0), Kept(4.0, 3.5)])
+    tables.add(table, b"new", Kept(20.0, ASAP), 1.0)
+    assert table.kept.size == 1
+    assert (tables.forget(3.0), table.kept.size) == (0, 1)
+    assert (tables.forget(4.0), table.kept.size, names(table)) == (1, 0, [b"new"])
+
+
+def test_table_with_the_most_unprotected_entries_loses_one():
+    tables, table = protecting(6, [Kept(9.0, 9.0)] * 4)
+    other = tables.include(Table(lambda value: value.expiry, 1.0, lambda value: value.until))
+    for number in range(2):
+        tables.add(other, b"%d" % number, Kept(5.0, ASAP), 0.0)
+    tables.add(table, b"new", Kept(9.0, ASAP), 1.0)
+    assert (table.size, other.size, tables.evicted) == (5, 1, 1)
