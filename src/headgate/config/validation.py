@@ -59,11 +59,18 @@ def check(tree: Configuration) -> None:
     _check_proxy(tree.proxy)
 
 
-def log_warnings(tree: Configuration, log: Callable[[str], None]) -> None:
-    """Log a warning for each domain whose rules need much memory."""
+def log_warnings(tree: Configuration, log: Callable[[str], None], *, shared: bool = False) -> None:
+    """Log a warning for each domain whose rules need much memory, or cannot be shared by several gatekeepers.
+
+    `shared` is for a master; a gate shares its rules with others through workers, a master elsewhere or a store.
+    """
+    gate = tree.gate
+    shared = shared or gate.workers > 1 or gate.master != "embedded" or tree.master.store != "memory"
     for section in tree.domain:
-        if sentence := section.domain().warning:
-            log(f"headgate: warning: {sentence}")
+        domain = section.domain()
+        for sentence in (domain.warning, domain.sharing_warning if shared else ""):
+            if sentence:
+                log(f"headgate: warning: {sentence}")
 
 
 def _texts(table: msgspec.Struct, path: str) -> Iterator[tuple[str, Callable[[str], object], str]]:

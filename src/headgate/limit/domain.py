@@ -25,6 +25,9 @@ _WARNING_SIZE = 10_000
 _MAX_SIZE = 1_000_000
 """Maximum timestamps of one identifier: 8 MB, and a tenth of a millisecond per request."""
 
+_MAX_SHARED_RATE = 50
+"""Requests per second; with the algorithm log, holds (1/rate) should last for several control delays of 1 to 10 ms."""
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -105,6 +108,17 @@ class Domain:
         return (
             f"domain {self.name!r}: the algorithm log stores {self._history_size} timestamps of each client, up to "
             f"{self._history_size * 8 // 1_000} kB, and moves them with each request; algorithm gcra stores one number"
+        )
+
+    @property
+    def sharing_warning(self) -> str:
+        """A warning about rules that several gatekeepers cannot share with this algorithm; empty if they can."""
+        rule = min(self.rules, key=lambda rule: rule.interval, default=None)
+        if self.algorithm != "log" or rule is None or rule.count * 1_000 <= _MAX_SHARED_RATE * rule.period_ms:
+            return ""
+        return (
+            f"domain {self.name!r}: with the algorithm log, {rule} holds a client for {rule.interval * 1_000:.3g} ms, "
+            "which may have ended when gatekeepers in other processes obey it; use algorithm gcra"
         )
 
     def exempts(self, identifier: bytes) -> bool:

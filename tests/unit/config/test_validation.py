@@ -67,3 +67,21 @@ def test_warning_is_logged_for_each_domain_with_a_long_log():
     log_warnings(parse(LONG_LOG.format("a", "20000/h") + LONG_LOG.format("b", "1/s")), lines.append)
     assert len(lines) == 1
     assert "'a'" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "shared", "warned"),
+    [
+        ("", False, False),
+        ("", True, True),
+        ("[gate]\nworkers = 2\n", False, True),
+        ('[gate]\nmaster = "tcp://127.0.0.1:10004"\n', False, True),
+        ('[master]\nstore = "redis://127.0.0.1:6379"\n', False, True),
+    ],
+)
+def test_warning_is_logged_for_a_fast_rule_that_gatekeepers_share(text, shared, warned):
+    lines = []
+    log_warnings(parse(text + LONG_LOG.format("a", "500/s")), lines.append, shared=shared)
+    assert [line.startswith("headgate: warning: domain 'a': with the algorithm log, 500/s") for line in lines] == (
+        [True] if warned else []
+    )

@@ -62,6 +62,23 @@ def test_no_identifier_is_exempt_by_default():
     assert not Domain("api").exempts(b"10.0.0.1")
 
 
+@pytest.mark.parametrize(
+    ("rules", "algorithm", "words"),
+    [
+        (["50/s"], "log", ""),
+        (["1/s", "500/s burst 50"], "log", "500/s burst 50 holds a client for 2 ms"),
+        (["51/s"], "log", "51/s burst 51 holds a client for 19.6 ms"),
+        (["500/s"], "gcra", ""),
+        (["500/s"], "smockron", ""),
+        ([], "log", ""),
+    ],
+)
+def test_fast_rules_that_gatekeepers_cannot_share_cause_a_warning(rules, algorithm, words):
+    domain = Domain("api", tuple(map(Rule.parse, rules)), algorithm)
+    assert words in domain.sharing_warning
+    assert bool(words) == bool(domain.sharing_warning)
+
+
 class TestLongLogs:
     """The algorithm log keeps a timestamp for each request of a burst."""
 

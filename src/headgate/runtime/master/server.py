@@ -70,7 +70,7 @@ class MasterServer(Server):
             self._tasks.append(loop.create_task(report(link, self._store_counts, lifecycle.fail)))
 
     def announce(self) -> None:
-        log_warnings(self._tree, self.log)
+        log_warnings(self._tree, self.log, shared=True)
         accounting, control = self._link.endpoints
         self.log(f"headgate: domains {len(self._link.master.domains)} control {control} admin {self._admin}")
         # Scripts read the address from this line, so it contains nothing else.
@@ -89,7 +89,7 @@ class MasterServer(Server):
         self._sharing.attach(master, self._link.publish)
         if keys is not None and old.curve_key:
             self._link.set_allowed_keys(keys.allowed)
-        log_warnings(tree, self.log)
+        log_warnings(tree, self.log, shared=True)
         changed = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(old, name)]
         restart = [f"master.{name}" for name in changed if name not in _RELOADED_KEYS]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
