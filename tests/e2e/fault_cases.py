@@ -36,7 +36,9 @@ class Fault:
     lost_gates: frozenset[int] = frozenset()
     """Gates that are part of the fault: their clients fail or wait. The figures are those of the others."""
     keeps_limits: bool = False
-    """Whether limits stay in force, because the others do without the part that is lost, or take over."""
+    """Whether limits stay in force: the others do without the part that is lost."""
+    is_redundant: bool = False
+    """Whether others take over its work, so that recovery is measured from the start of the fault."""
     least_seconds: float = 0.0
     """For figures, the fault lasts at least as long."""
     needs: tuple[str, ...] = ("nginx",)
@@ -48,7 +50,7 @@ def kill(*names: str) -> Step:
 
     def step(system: System) -> None:
         for name in names:
-            system.nodes[name].kill()
+            system.node(name).kill()
 
     return step
 
@@ -58,7 +60,7 @@ def start(*names: str) -> Step:
 
     def step(system: System) -> None:
         for name in names:
-            system.nodes[name].start()
+            system.node(name).start()
 
     return step
 
@@ -68,7 +70,7 @@ def freeze(*names: str) -> Step:
 
     def step(system: System) -> None:
         for name in names:
-            system.nodes[name].freeze()
+            system.node(name).freeze()
 
     return step
 
@@ -78,7 +80,7 @@ def thaw(*names: str) -> Step:
 
     def step(system: System) -> None:
         for name in names:
-            system.nodes[name].thaw()
+            system.node(name).thaw()
 
     return step
 
@@ -114,6 +116,9 @@ def restore(system: System) -> None:
 
 GATE1: dict[str, Any] = {"lost_gates": frozenset({1}), "keeps_limits": True}
 WORKERS = Shape(workers=2)
+TWO_MASTERS = Shape(masters=2)
+ON_REDIS = Shape(masters=2, redis=True)
+STORE: dict[str, Any] = {"keeps_limits": True, "needs": ("nginx", "redis-server")}
 PARTITIONED = Shape(forwarded=True)
 FAULTS: dict[str, Fault] = {
     fault.name: fault
@@ -130,6 +135,11 @@ FAULTS: dict[str, Fault] = {
             WORKERS,
             **GATE1,
         ),
+        Fault("one of two masters killed", kill("owner"), start("owner"), TWO_MASTERS, is_redundant=True),
+        Fault("one of two masters stopped", freeze("owner"), thaw("owner"), TWO_MASTERS, is_redundant=True),
+        Fault("Redis killed", kill("redis"), start("redis"), ON_REDIS, **STORE),
+        Fault("Redis stopped", freeze("redis"), thaw("redis"), ON_REDIS, **STORE),
+        Fault("one of two masters on Redis killed", kill("owner"), start("owner"), ON_REDIS, **STORE),
         Fault("partition, closed", cut("closed"), restore, PARTITIONED, least_seconds=30.0),
         Fault("partition, silent", cut("silent"), restore, PARTITIONED, least_seconds=30.0),
     )
@@ -185,8 +195,8 @@ class Outcome:
 
     @property
     def recovery(self) -> float:
-        """Seconds without limits: since the start of the fault if `keeps_limits`, otherwise since its end."""
-        since = self.began if self.fault.keeps_limits else self.ended
+        """Seconds without limits, since the start of the fault if others take over or limits stay, else its end."""
+        since = self.began if self.fault.keeps_limits or self.fault.is_redundant else self.ended
         return max((sent - since for sent in unlimited(self.samples) if sent > since), default=0.0)
 
     @property

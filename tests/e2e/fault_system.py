@@ -25,6 +25,8 @@ import psutil
 
 from headgate.limit import Domain, Rule
 from headgate.limit.history import AlgorithmName
+from headgate.limit.sharding import Sharding, sharding_item
+from headgate.link import endpoints
 from tests import servers
 from tests.e2e.fault_partition import Forwarder
 
@@ -221,6 +223,22 @@ class System:
     def gates(self) -> list[GateNode]:
         """The gates."""
         return [node for node in self.nodes.values() if isinstance(node, GateNode)]
+
+    def node(self, name: str) -> Node:
+        """Return a node; `owner` is the master that the domain of the load belongs to."""
+        return self.nodes[self.owner if name == "owner" else name]
+
+    @property
+    def owner(self) -> str:
+        """The name of the master that the domain of the load belongs to."""
+        masters = {
+            endpoints(f"127.0.0.1:{node.port}").accounting: name
+            for name, node in self.nodes.items()
+            if name.startswith("master")
+        }
+        address = Sharding(masters).owner(sharding_item("default"), masters)
+        assert address is not None
+        return masters[address]
 
     def _new_client(self) -> str:
         self._bursts += 1

@@ -8,7 +8,7 @@ from tests.e2e.fault_figures import failed, wrongly_rejected
 from tests.e2e.fault_load import LoadPlan, running_load
 from tests.e2e.fault_system import Shape, running_system
 
-PARTS = ("gate1", "master0")
+PARTS = ("gate1", "master0", "master1", "redis")
 ORDERS = list(permutations(PARTS))
 
 
@@ -25,11 +25,11 @@ def restart_through(folder, shape, orders):
 
 
 @pytest.mark.parametrize(
-    "orders", [ORDERS[:1], pytest.param(ORDERS, marks=pytest.mark.deep)], ids=["one order", "every order"]
+    "orders", [ORDERS[::23], pytest.param(ORDERS, marks=pytest.mark.deep)], ids=["two orders", "every order"]
 )
-@pytest.mark.needs("nginx")
+@pytest.mark.needs("nginx", "redis-server")
 def test_a_gate_that_is_not_restarted_answers_every_request(tmp_path, orders):
-    samples = restart_through(tmp_path, Shape(), orders)
+    samples = restart_through(tmp_path, Shape(masters=2, redis=True), orders)
     assert failed(sample for sample in samples if sample.gate == 0) == []
     assert wrongly_rejected(samples) == []
     # Requests to the other gate fail only while it does not run.
