@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from headgate.errors import WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.messages import control_frames, decode_accounting, decode_control, encode_accounting, topic
-from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
+from headgate.link.accounting_receiver import AccountingReceiver
 from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch, encode_batch, to_record
+from headgate.link.master_counters import MasterCounters
 from headgate.link.subscriptions import Subscriptions
 from headgate.release import ASAP, Status
 

@@ -9,17 +9,17 @@ to a known end of a message and split by `split_messages`: such a run is one mes
 is malformed.
 """
 
-import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-import msgspec
 import zmq
 
 from headgate.errors import WireError
 from headgate.limit.master import MAX_AGE, Master
 from headgate.limit.messages import MAX_CONTROL_FRAME, STATUSES, decode_accounting, domain_of, topic
-from headgate.link.announcement import NEW_MASTER, split_resent_topic
-from headgate.link.batch import BATCH, STATUS_OF, AccountingRecord, decode_batch
+from headgate.link.announcement import NEW_MASTER
+from headgate.link.batch import BATCH, STATUS_OF
+from headgate.link.master_counters import MasterCounters, decode_counted
+from headgate.link.resent_accounting import ResentAccounting
 from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, Socket
 from headgate.release import Status
@@ -32,41 +32,6 @@ _MAX_DISCARDED = 256
 """Frames discarded per call."""
 _REST_OF_CALL = 1_000_000
 """Ends a call of `receive`: more than any limit of messages."""
-
-
-class MasterCounters(msgspec.Struct):
-    """Counters of a master since its start."""
-
-    accounted: int = 0
-    """Accounting messages and records read, including those for unknown domains."""
-    batches: int = 0
-    """Batches read."""
-    resent_records: int = 0
-    """Records that gatekeepers sent again, because this master started without a history."""
-    too_short: int = 0
-    """Messages of fewer than five frames; dropped."""
-    unknown_status: int = 0
-    """Messages with an unknown status; dropped."""
-    bad_timestamp: int = 0
-    """Messages with an invalid timestamp; dropped."""
-    bad_record: int = 0
-    """Malformed records of batches; dropped."""
-    bad_batch: int = 0
-    """Malformed batches; dropped."""
-    too_long: int = 0
-    """Messages whose identifier is too long for a control message; dropped."""
-    excess_frames: int = 0
-    """Frames from the seventh on; ignored."""
-    controls: int = 0
-    """Controls published."""
-    resent: int = 0
-    """Controls published again for a new subscription."""
-    subscriptions: int = 0
-    """Subscriptions received."""
-    refused_keys: int = 0
-    """Connections refused: the key of the peer is not allowed."""
-    failed_handshakes: int = 0
-    """Other connections whose handshake failed: without CURVE, for another server key, or malformed."""
 
 
 class AccountingReceiver:
@@ -88,7 +53,7 @@ class AccountingReceiver:
         self._socket = socket
         self._publish = publish
         self._counters = counters
-        self._announced = announced
+        self._resent = ResentAccounting(publish, counters, announced)
         self._discarding = False
         self.ages = SlidingRange()
         """Ages of accounting at its arrival, in seconds: of the last message of each call, and of each batch."""
@@ -102,7 +67,14 @@ class AccountingReceiver:
         self._names = domains_by_frame(master.domains)
 
     def receive(self, limit: int, now: float) -> bool:
-        """Read up to `limit` messages or records that arrive at `now`; return whether more may be waiting."""
+        """Read up to `limit` messages or records that arrive at `now`; return whether more may be waiting.
+
+        Of the batches that were sent again, one is read per call.
+        """
+        self._resent.replay_next(self._master, now)
+        return self._receive(limit, now) or self._resent.is_waiting
+
+    def _receive(self, limit: int, now: float) -> bool:
         if self._discarding and not self._discard():
             return True
         recv, names, record_frames = self._socket.recv, self._names, self._record_frames
@@ -179,7 +151,8 @@ class AccountingReceiver:
             return self._process_batch(domain_of(message[0][len(BATCH) :]), message[1], now)
         if len(message) > 1 and message[0].startswith(NEW_MASTER):
             self._counters.excess_frames += len(message) - 2
-            return self._process_resent(message[0], message[1], now)
+            self._resent.add(message[0], message[1])
+            return 0
         if len(message) < 5:
             self._counters.too_short += 1
         elif message[1] not in STATUSES:
@@ -206,7 +179,7 @@ class AccountingReceiver:
     def _process_batch(self, name: str, payload: bytes, now: float) -> int:
         counters, master = self._counters, self._master
         record, instant, behind = master.record, master.clock.read(now), master.clock.behind
-        records = self._decode(payload)
+        records = decode_counted(payload, counters)
         counters.accounted += len(records)
         if records:
             self.ages.add(now - records[-1][2] / 1_000.0, now)
@@ -231,50 +204,6 @@ class AccountingReceiver:
             if release > instant:
                 self._publish(name, identifier, release - behind)
         return len(records)
-
-    def _process_resent(self, frame: bytes, payload: bytes, now: float) -> int:
-        """Process a batch of accounting that another master was to receive; ignore one for another new master.
-
-        Unlike a message of which this master is the first receiver, its timestamps may be long ago.
-        """
-        announced, name = split_resent_topic(frame)
-        if not announced or announced != self._announced:
-            return 0
-        counters, master = self._counters, self._master
-        instant, behind = master.clock.read(now), master.clock.behind
-        records = self._decode(payload)
-        counters.resent_records += len(records)
-        for code, identifier, received_ms, delayed_ms, _ in records:
-            if len(identifier) > _MAX_IDENTIFIER_SIZE:
-                counters.too_long += 1
-            elif code == 1 and not delayed_ms:
-                counters.bad_timestamp += 1
-            else:
-                received = received_ms / 1_000.0
-                counted = delayed_ms / 1_000.0 if code == 1 else received
-                timestamp = master.timestamp(received, counted, now, max_age=math.inf)
-                release = master.replay(
-                    name,
-                    STATUS_OF[code],
-                    identifier,
-                    received=min(received, now) + behind,
-                    timestamp=timestamp + behind,
-                    now=instant,
-                )
-                if release > instant:
-                    self._publish(name, identifier, release - behind)
-        return len(records)
-
-    def _decode(self, payload: bytes) -> list[AccountingRecord]:
-        """Return the records of a batch, and count it, or its errors."""
-        try:
-            records, bad = decode_batch(payload)
-        except WireError:
-            self._counters.bad_batch += 1
-            return []
-        self._counters.batches += 1
-        self._counters.bad_record += bad
-        return records
 
     def _has_more(self) -> bool:
         return bool(self._socket.getsockopt(zmq.RCVMORE))

@@ -15,11 +15,12 @@ import zmq
 
 from headgate.limit.master import Master
 from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
-from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
+from headgate.link.accounting_receiver import AccountingReceiver
 from headgate.link.announcement import announcement
 from headgate.link.batch import BATCH
 from headgate.link.connections import BoundConnections, Log, LoopWatcher, log_warning
 from headgate.link.curve import ServerKeys
+from headgate.link.master_counters import MasterCounters
 from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, file_descriptor, open_socket
 from headgate.release import NEVER

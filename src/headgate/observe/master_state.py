@@ -26,6 +26,7 @@ _HELP = {
     "bus_failed_handshakes": "Connections that failed their handshake: no CURVE, another server key, or malformed.",
     "bus_refused_keys": "Connections refused: key not allowed.",
     "bus_resent": "Control messages published again for a new subscription.",
+    "bus_resent_dropped": "Batches sent again that were dropped: too many were waiting.",
     "bus_resent_records": "Accounting sent again, because this master had not received it.",
     "bus_subscriptions": "Subscriptions of gatekeepers received.",
     "bus_too_long": "Accounting dropped: identifier over 255 bytes.",

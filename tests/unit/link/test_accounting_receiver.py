@@ -4,8 +4,9 @@ import pytest
 import zmq
 
 from headgate.limit import Domain, Master, Rule
-from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters, domains_by_frame, split_messages
+from headgate.link.accounting_receiver import AccountingReceiver, domains_by_frame, split_messages
 from headgate.link.batch import BATCH, batch_topic, encode_batch
+from headgate.link.master_counters import MasterCounters
 
 NOW = 1_700_000_000.0
 MS = b"1700000000000"

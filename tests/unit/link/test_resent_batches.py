@@ -3,9 +3,11 @@
 import zmq
 
 from headgate.limit import Domain, Master, Rule
-from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
+from headgate.link.accounting_receiver import AccountingReceiver
 from headgate.link.announcement import announcement, resent_topic
 from headgate.link.batch import batch_topic, encode_batch
+from headgate.link.master_counters import MasterCounters
+from headgate.link.resent_accounting import ResentAccounting
 
 NOW = 1_700_000_000.0
 NOW_MS = 1_700_000_000_000
@@ -87,9 +89,29 @@ def test_a_short_message_takes_no_frame_of_a_resent_batch(pair):
     assert (setup.counters.too_short, setup.counters.resent_records) == (1, 3)
 
 
-def test_records_of_resent_batches_count_against_the_limit_of_a_call(pair):
+def test_live_accounting_is_read_between_resent_batches(pair):
+    """One batch per call, so that controls are in time while much is sent again."""
     setup = Setup(pair)
-    for _ in range(10):
+    for _ in range(100):
         setup.send.send_multipart(resent(*[accepted(NOW_MS)] * 200))
-    assert setup.receiver.receive(256, NOW)
-    assert setup.counters.resent_records <= 256 + 200
+    setup.send.send_multipart([batch_topic("api"), encode_batch([accepted(NOW_MS, b"live")] * 3)])
+    for call in range(3):
+        assert setup.receiver.receive(256, NOW)
+        assert setup.counters.resent_records == 200 * call
+    assert setup.counters.accounted == 3
+    setup.receive()
+    assert setup.counters.resent_records == 100 * 200
+
+
+def test_the_resent_batches_that_wait_are_bounded(pair):
+    master, counters = Master([Domain("api", (Rule.parse("1/min"),))]), MasterCounters()
+    frames = resent(accepted(NOW_MS))
+    waiting = ResentAccounting(lambda *_: None, counters, OWN, max_size=3 * len(frames[1]))
+    for _ in range(5):
+        waiting.add(*frames)
+    assert counters.resent_dropped == 2
+    waiting.replay_next(master, NOW)
+    waiting.add(*frames)
+    while waiting.is_waiting:
+        waiting.replay_next(master, NOW)
+    assert (counters.resent_records, counters.resent_dropped) == (4, 2)
