@@ -44,7 +44,9 @@ def router(*, file: str | None, **settings: Any) -> None:
     may run side by side.
 
     \b
-    headgate router --listen 10.0.0.4:10004 --master 10.0.0.5:10004 --master 10.0.0.6:10004
+    headgate router --master 10.0.0.5:10004 --master 10.0.0.6:10004
+    headgate router --listen 10.0.0.4:10004 --master 10.0.0.5:10004 --master 10.0.0.6:10004 \\
+        --curve-key secret.key --curve-allow allowed.keys --curve-server masters/public.key
     """
     for name in ("master", "curve_server"):
         if len(settings[name]) == 1:  # as in a file, a text or a list
