@@ -339,7 +339,7 @@ class GatekeeperLink:
         arrivals = subscriptions.arrivals
         more = master.receive_subscriptions(_MAX_MESSAGES)
         if subscriptions.arrivals > arrivals:
-            self._resender.connected(name, now=now)
+            self._resender.connected(name)
         self._resender.set_announcements(name, subscriptions.announcements, now=now)
         self._resend_at = min(self._resend_at, time.monotonic())
         # A batch is many records: the queue holds fewer of them. What is sent again needs its own room.

@@ -5,9 +5,8 @@ It gets each verdict at most once: those accounted for before its connection are
 are made. If its connection ends and it connects again, it gets those made meanwhile.
 
 One connection can lead to several masters, through a router. Then verdicts were sent there before the announcement
-arrived, and the last of them may have reached the new master. So those of the last `IN_TRANSIT` seconds are left out,
-and on a new connection all that were sent on it: a lost record admits a request, a repeated one could hold a client
-wrongly.
+arrived, and the last of them may have reached the new master. So those of the last `IN_TRANSIT` seconds are left out: a
+lost record admits a request, a repeated one could hold a client wrongly.
 """
 
 from collections import deque
@@ -21,9 +20,6 @@ from headgate.link.recent_accounting import Positions, RecentAccounting
 
 IN_TRANSIT: Final = 0.1
 """Seconds in which a verdict reaches a master through a router."""
-
-_NEW_CONNECTION: Final = 1.0
-"""Seconds in which the announcement of a master follows its other subscriptions."""
 
 _MAX_MASTERS: Final = 16
 """Announcements that are remembered; later ones replace those that no connection has."""
@@ -49,11 +45,11 @@ class Resender:
     def __init__(self, recent: RecentAccounting) -> None:
         self._recent = recent
         self._masters: dict[bytes, _AnnouncedMaster] = {}
-        self._live_from: dict[str, tuple[float, Positions]] = {}
+        self._live_from: dict[str, Positions] = {}
 
-    def connected(self, connection: str, *, now: float) -> None:
+    def connected(self, connection: str) -> None:
         """Record that a peer has subscribed to accounting: verdicts made from now on are sent to it."""
-        self._live_from[connection] = (now, self._recent.positions())
+        self._live_from[connection] = self._recent.positions()
 
     def set_announcements(self, connection: str, announcements: Iterable[bytes], *, now: float) -> None:
         """Record the announcements in force on a connection."""
@@ -89,13 +85,11 @@ class Resender:
     def _pieces(self, start: Positions, connection: str, now: float) -> Iterator[tuple[str, list[Accounting]]]:
         """Yield what a master gets that is announced now, and has got the verdicts up to `start`."""
         recent, end = self._recent, self._recent.positions()
-        since, live_from = self._live_from.get(connection, (now, end))
+        live_from = self._live_from.get(connection, end)
         unsent = recent.between(start, live_from, now=now)
-        sent: dict[str, list[Accounting]] = {}
-        if now - since > _NEW_CONNECTION:
-            sent = recent.between({name: max(at, start.get(name, 0)) for name, at in live_from.items()}, end, now=now)
+        sent = recent.between({name: max(at, start.get(name, 0)) for name, at in live_from.items()}, end, now=now)
         for name, verdicts in unsent.items():
-            verdicts += [accounting for accounting in sent.get(name, ()) if accounting.received <= now - IN_TRANSIT]
+            verdicts += [accounting for accounting in sent[name] if accounting.received <= now - IN_TRANSIT]
             for at in range(0, len(verdicts), MAX_RECORDS):
                 yield name, verdicts[at : at + MAX_RECORDS]
 

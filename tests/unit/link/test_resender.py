@@ -23,7 +23,7 @@ class Setup:
             self.number += 1
 
     def connect(self, *announced, connection="a", now=NOW):
-        self.resender.connected(connection, now=now)
+        self.resender.connected(connection)
         self.announce(*announced, connection=connection, now=now)
 
     def announce(self, *announced, connection="a", now=NOW):
@@ -59,8 +59,8 @@ def test_an_announcement_that_follows_the_connection_repeats_nothing_sent_on_it(
     setup = Setup()
     setup.account(2)
     setup.connect()
-    setup.account(2)
-    setup.announce(ONE, now=NOW + 0.5)
+    setup.account(2, now=NOW)
+    setup.announce(ONE, now=NOW + IN_TRANSIT / 2)
     assert setup.sent() == [0, 1]
 
 
@@ -139,7 +139,7 @@ def test_a_successor_gets_everything_that_its_predecessor_got():
 
 def test_through_a_router_verdicts_that_may_have_reached_the_master_are_not_repeated():
     setup = Setup()
-    setup.connect(now=NOW - 100.0)
+    setup.connect()
     setup.account(now=NOW - 50.0)
     setup.account(now=NOW - IN_TRANSIT)
     setup.account(now=NOW - IN_TRANSIT / 2)
@@ -150,8 +150,8 @@ def test_through_a_router_verdicts_that_may_have_reached_the_master_are_not_repe
 
 def test_a_master_behind_two_routers_gets_everything_once():
     setup = Setup()
-    setup.connect(connection="a", now=NOW - 100.0)
-    setup.connect(connection="b", now=NOW - 100.0)
+    setup.connect(connection="a")
+    setup.connect(connection="b")
     setup.account(2)
     setup.announce(ONE, connection="a")
     setup.announce(ONE, connection="b")
