@@ -12,8 +12,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from headgate.link.resender import _NEW_CONNECTION
 from tests.e2e import programs
 from tests.e2e.fault_partition import Forwarder
+from tests.e2e.router_setup import running_router
 from tests.servers import free_port
 
 BURST = 10
@@ -148,6 +150,28 @@ def test_requests_without_a_master_count_when_the_next_one_starts(tmp_path):
         rejected = system.gates[0].get(x_client="b")
         assert rejected.status == 503
         assert 0 < int(rejected.getheader("Retry-After")) <= 360
+
+
+@pytest.mark.parametrize("shard", ["domain", "identifier"])
+def test_masters_behind_a_router_are_replaced_one_after_the_other(tmp_path, shard):
+    """Each gets what it owns: the one that owns the client gets its requests, the other one does not."""
+    with ExitStack() as stack:
+        system = System(tmp_path, stack, masters=2)
+        router = stack.enter_context(running_router(tmp_path, system.addresses, "--shard", shard))
+        system.start_gates([router.address])
+        # A master that is announced earlier counts as one that all requests on this connection have reached.
+        time.sleep(_NEW_CONNECTION)
+        assert system.admit(4) == 4
+        owner = next(index for index in range(2) if system.counters(index)["bus_accounted"])
+        for index in (owner, 1 - owner):
+            system.end_master(index)
+            system.wait_for(lambda: len(router.up()) == 1, "loss of the master")
+            system.start_master(index)
+            system.wait_for(lambda: len(router.up()) == 2, "connection to the master")
+        system.wait_for(lambda: router.counters()["unowned"] == 4, "records that are sent again to the other master")
+        system.wait_for_resent(4, owner)
+        assert system.counters(1 - owner)["bus_resent_records"] == 0
+        assert system.admit(20) == 6
 
 
 def test_requests_during_a_partition_count_when_it_ends(tmp_path):

@@ -40,7 +40,7 @@ def router(*, file: str | None, **settings: Any) -> None:
     """Run a router: gatekeepers connect to it as to a master, and it spreads their accounting over several masters.
 
     Each domain has one of the masters that are connected. When a master is lost, only its domains move to others; they
-    return when it is back. Control messages come from all masters. Routers have no state: several with the same masters
+    return when it is back. Control messages come from all masters. Routers keep no state: several with the same masters
     may run side by side.
 
     \b
