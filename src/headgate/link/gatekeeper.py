@@ -128,7 +128,7 @@ class GatekeeperLink:
         self._asleep = self._stopping = False
         names = list(domains)
         self._recent = RecentAccounting(names, windows)
-        self._resender = Resender(self._recent)
+        self._resender: Resender[MasterConnection] = Resender(self._recent)
         self._resend_at = NEVER
         self._routes = dict.fromkeys(names, _NO_ROUTE)
         self._sends_batches = False
@@ -202,14 +202,30 @@ class GatekeeperLink:
         self._recent.set_domains(after, windows)
         self._choose_routes()
 
-    def _choose_routes(self) -> None:
-        """Choose the owner of each domain among the masters that read its accounting, and its encoding."""
+    def _choose_routes(self, arrived: MasterConnection | None = None) -> None:
+        """Choose the owner of each domain among the masters that read its accounting, and its encoding.
+
+        `arrived` is a master that has just subscribed.
+        """
         for domain in self._routes:
             encodings = {name: master.subscriptions.encodings[domain] for name, master in self._masters.items()}
             readers = {name: encoding for name, encoding in encodings.items() if encoding != "unheard"}
             owner = self._sharding.owner(sharding_item(domain), readers)
             self._routes[domain] = _NO_ROUTE if owner is None else _Route(readers[owner], self._masters[owner])
         self._sends_batches = any(route.encoding == "batch" for route in self._routes.values())
+        masters = self._masters.values()
+        self._resender.update(
+            {domain: route.master for domain, route in self._routes.items()},
+            {master: master.subscriptions.announcements for master in masters},
+            arrived=arrived,
+            now=self._clock(),
+        )
+        self._resend_at = min(self._resend_at, time.monotonic())
+        for master in masters:
+            # A batch is many records: the queue holds fewer of them. What is sent again needs its own room.
+            batch = "batch" in master.subscriptions.encodings.values()
+            queue = min(self._max_queue, _MAX_QUEUED_BATCHES) if batch else self._max_queue
+            master.set_queue(queue + self._resender.batches(master))
 
     def account(self, accounting: Accounting, now: float) -> None:  # noqa: ARG002 - the signature of `Account`
         """Queue a verdict for the master. Never waits, never raises. The response is a control, received later."""
@@ -327,26 +343,17 @@ class GatekeeperLink:
     def turn(self) -> bool:
         """Receive a limited number of controls and subscriptions; return whether more are waiting."""
         more = False
-        for name, master in self._masters.items():
+        for master in self._masters.values():
             more |= master.receive_controls(_MAX_MESSAGES, self._obey)
             if master.has_subscription:
-                more |= self._receive_subscriptions(name, master)
+                more |= self._receive_subscriptions(master)
         self._resend()
         return more
 
-    def _receive_subscriptions(self, name: str, master: MasterConnection) -> bool:
-        subscriptions, now = master.subscriptions, self._clock()
-        arrivals = subscriptions.arrivals
+    def _receive_subscriptions(self, master: MasterConnection) -> bool:
+        arrivals = master.subscriptions.arrivals
         more = master.receive_subscriptions(_MAX_MESSAGES)
-        if subscriptions.arrivals > arrivals:
-            self._resender.connected(name)
-        self._resender.set_announcements(name, subscriptions.announcements, now=now)
-        self._resend_at = min(self._resend_at, time.monotonic())
-        # A batch is many records: the queue holds fewer of them. What is sent again needs its own room.
-        batch = "batch" in subscriptions.encodings.values()
-        queue = min(self._max_queue, _MAX_QUEUED_BATCHES) if batch else self._max_queue
-        master.set_queue(queue + self._resender.batches(name))
-        self._choose_routes()
+        self._choose_routes(arrived=master if master.subscriptions.arrivals > arrivals else None)
         return more
 
     # -- accounting ----------------------------------------------------------------------------------------------
@@ -399,8 +406,8 @@ class GatekeeperLink:
         if batch is None:
             self._resend_at = NEVER
             return
-        name, frames, records = batch
-        if self._masters[name].send(frames):
+        master, frames, records = batch
+        if master.send(frames):
             self._resender.sent()
             self.counters.resent += records
         self._resend_at = moment + _RESEND_PAUSE

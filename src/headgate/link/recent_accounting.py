@@ -21,9 +21,6 @@ _DROPPED_AT_ONCE = 256
 
 _REJECTED = Status.REJECTED  # an attribute of an Enum is slow to read
 
-Positions = Mapping[str, int]
-"""For each domain, the number of its verdicts before a moment."""
-
 
 class _KeptDomain:
     """The verdicts kept of one domain, the oldest first; `dropped` ones were before them."""
@@ -95,23 +92,19 @@ class RecentAccounting:
         largest.dropped += count
         self._size -= count
 
-    def positions(self) -> Positions:
-        """Return the number of verdicts so far, those that were dropped included."""
-        return {name: kept.dropped + len(kept.verdicts) for name, kept in self._domains.items()}
+    def position(self, domain: str) -> int:
+        """Return the number of verdicts on `domain` so far, those that were dropped included."""
+        kept = self._domains.get(domain)
+        return kept.dropped + len(kept.verdicts) if kept is not None else 0
 
-    def between(self, start: Positions, end: Positions, *, now: float) -> dict[str, list[Accounting]]:
-        """Return the verdicts of each domain between two positions, without those that have left the window at `now`.
-
-        A domain that `start` does not have is returned from its first verdict, one that `end` does not have, never.
-        """
-        found: dict[str, list[Accounting]] = {}
-        for name, kept in self._domains.items():
-            first = max(0, start.get(name, 0) - kept.dropped)
-            last = max(0, end.get(name, 0) - kept.dropped)
-            oldest = now - kept.window
-            verdicts = list(kept.verdicts)[first:last]
-            found[name] = [accounting for accounting in verdicts if accounting.release > oldest]
-        return found
+    def between(self, domain: str, start: int, end: int, *, now: float) -> list[Accounting]:
+        """Return the verdicts on `domain` between two positions, without those that have left the window at `now`."""
+        kept = self._domains.get(domain)
+        if kept is None:
+            return []
+        first, last = max(0, start - kept.dropped), max(0, end - kept.dropped)
+        oldest = now - kept.window
+        return [accounting for accounting in list(kept.verdicts)[first:last] if accounting.release > oldest]
 
 
 def _without_loginfo(accounting: Accounting) -> Accounting:

@@ -1,8 +1,9 @@
 """What a gatekeeper sends again, to which master, and when.
 
 This module knows neither sockets nor clocks. A master that starts without a history announces itself by a subscription.
-It gets each verdict at most once: those accounted for before its connection are sent again, later ones are sent as they
-are made. If its connection ends and it connects again, it gets those made meanwhile.
+It gets each verdict on the domains that it owns at most once: those made before it became the owner are sent again,
+later ones are sent as they are made. If it loses a domain, or its connection, and gets it back, it gets the verdicts
+made meanwhile.
 
 One connection can lead to several masters, through a router. Then verdicts were sent there before the announcement
 arrived, and the last of them may have reached the new master. So those of the last `IN_TRANSIT` seconds are left out: a
@@ -10,108 +11,128 @@ lost record admits a request, a repeated one could hold a client wrongly.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, Generic, TypeVar
 
 from headgate.limit.messages import Accounting
 from headgate.link.announcement import resent_topic
 from headgate.link.batch import MAX_RECORDS, encode_batch, to_record
-from headgate.link.recent_accounting import Positions, RecentAccounting
+from headgate.link.recent_accounting import RecentAccounting
 
 IN_TRANSIT: Final = 0.1
 """Seconds in which a verdict reaches a master through a router."""
 
-_MAX_MASTERS: Final = 16
+_MAX_MASTERS: Final = 64
 """Announcements that are remembered; later ones replace those that no connection has."""
+
+Connection = TypeVar("Connection", bound=Hashable)
 
 
 class _AnnouncedMaster:
     """A master that has announced itself, and what it still has to get."""
 
-    __slots__ = ("connections", "left_at", "pieces")
+    __slots__ = ("got", "is_connected", "owned", "pieces")
 
     def __init__(self) -> None:
-        self.connections: list[str] = []
-        """The connections on which it is announced now."""
-        self.left_at: Positions = {}
-        """The verdicts that it had got when its last connection ended."""
-        self.pieces: deque[tuple[str, list[Accounting]]] = deque()
-        """Domains with at most `MAX_RECORDS` verdicts each, the oldest first."""
+        self.is_connected = False
+        self.owned: set[str] = set()
+        """The domains whose verdicts are sent to it as they are made."""
+        self.got: dict[str, int] = {}
+        """For a domain that it does not own now, the position up to which it has got the verdicts."""
+        self.pieces: dict[str, deque[list[Accounting]]] = {}
+        """For each domain, lists of at most `MAX_RECORDS` verdicts, the oldest first."""
 
 
-class Resender:
-    """Decides which verdicts of `recent` are sent again. Connections have names."""
+class Resender(Generic[Connection]):
+    """Decides which verdicts of `recent` are sent again."""
 
     def __init__(self, recent: RecentAccounting) -> None:
         self._recent = recent
+        self._routes: Mapping[str, Connection | None] = {}
+        self._live_from: dict[str, int] = {}
+        """For each domain, the position from which its verdicts are sent to its present connection."""
         self._masters: dict[bytes, _AnnouncedMaster] = {}
-        self._live_from: dict[str, Positions] = {}
 
-    def connected(self, connection: str) -> None:
-        """Record that a peer has subscribed to accounting: verdicts made from now on are sent to it."""
-        self._live_from[connection] = self._recent.positions()
+    def update(
+        self,
+        routes: Mapping[str, Connection | None],
+        announcements: Mapping[Connection, Iterable[bytes]],
+        *,
+        arrived: Connection | None = None,
+        now: float,
+    ) -> None:
+        """Record the connection to which the verdicts on each domain go, and the announcements on each connection.
 
-    def set_announcements(self, connection: str, announcements: Iterable[bytes], *, now: float) -> None:
-        """Record the announcements in force on a connection."""
-        in_force = set(announcements)
-        for announced, master in self._masters.items():
-            if connection in master.connections and announced not in in_force:
-                master.connections.remove(connection)
-                if not master.connections:
-                    master.left_at = self._recent.positions()
-        for announced in in_force:
-            self._announce(announced, connection, now)
+        `arrived` is a connection on which a master has just subscribed to accounting.
+        """
+        recent = self._recent
+        for domain, connection in routes.items():
+            is_known = domain in self._routes and self._routes[domain] == connection
+            if not is_known or (arrived is not None and connection == arrived):
+                self._live_from[domain] = recent.position(domain)
+        self._routes = dict(routes)
+        connections: dict[bytes, list[Connection]] = {}
+        for connection, announced in announcements.items():
+            for prefix in announced:
+                connections.setdefault(prefix, []).append(connection)
+        for prefix in connections:
+            if prefix not in self._masters and self._has_room():
+                self._masters[prefix] = _AnnouncedMaster()
+        for prefix, master in self._masters.items():
+            self._set_connections(master, connections.get(prefix, []), now)
 
-    def _announce(self, announced: bytes, connection: str, now: float) -> None:
-        master = self._masters.get(announced)
-        if master is None:
-            if not self._has_room():
-                return
-            master = self._masters[announced] = _AnnouncedMaster()
-        if connection in master.connections:
-            return
-        if not master.connections:
-            master.pieces.extend(self._pieces(master.left_at, connection, now))
-        master.connections.append(connection)
+    def _set_connections(self, master: _AnnouncedMaster, connections: list[Connection], now: float) -> None:
+        recent = self._recent
+        owned = {domain for domain, connection in self._routes.items() if connection in connections}
+        for domain in master.owned - owned:
+            master.got[domain] = recent.position(domain)
+        for domain in (name for name in self._routes if name in owned - master.owned):
+            master.pieces.setdefault(domain, deque()).extend(self._pieces(domain, master.got.get(domain, 0), now))
+        master.pieces = {name: pieces for name, pieces in master.pieces.items() if pieces and name in self._routes}
+        master.owned, master.is_connected = owned, bool(connections)
 
     def _has_room(self) -> bool:
         """Return whether another master can be remembered; forget the oldest that is not connected."""
         if len(self._masters) >= _MAX_MASTERS:
-            unconnected = [announced for announced, master in self._masters.items() if not master.connections]
+            unconnected = [announced for announced, master in self._masters.items() if not master.is_connected]
             for announced in unconnected[:1]:
                 del self._masters[announced]
         return len(self._masters) < _MAX_MASTERS
 
-    def _pieces(self, start: Positions, connection: str, now: float) -> Iterator[tuple[str, list[Accounting]]]:
-        """Yield what a master gets that is announced now, and has got the verdicts up to `start`."""
-        recent, end = self._recent, self._recent.positions()
-        live_from = self._live_from.get(connection, end)
-        unsent = recent.between(start, live_from, now=now)
-        sent = recent.between({name: max(at, start.get(name, 0)) for name, at in live_from.items()}, end, now=now)
-        for name, verdicts in unsent.items():
-            verdicts += [accounting for accounting in sent[name] if accounting.received <= now - IN_TRANSIT]
-            for at in range(0, len(verdicts), MAX_RECORDS):
-                yield name, verdicts[at : at + MAX_RECORDS]
+    def _pieces(self, domain: str, start: int, now: float) -> Iterator[list[Accounting]]:
+        """Yield what a master gets that becomes the owner of a domain, and has got the verdicts up to `start`."""
+        recent, live_from = self._recent, self._live_from[domain]
+        verdicts = recent.between(domain, start, live_from, now=now)
+        sent = recent.between(domain, max(start, live_from), recent.position(domain), now=now)
+        verdicts += [accounting for accounting in sent if accounting.received <= now - IN_TRANSIT]
+        for at in range(0, len(verdicts), MAX_RECORDS):
+            yield verdicts[at : at + MAX_RECORDS]
 
-    def batches(self, connection: str) -> int:
+    def batches(self, connection: Connection) -> int:
         """Return the number of batches that wait to be sent on a connection."""
-        return sum(len(master.pieces) for master in self._masters.values() if connection in master.connections[:1])
+        return sum(len(pieces) for _, name, pieces in self._waiting() if self._routes[name] == connection)
 
-    def next_batch(self) -> tuple[str, list[bytes], int] | None:
+    def next_batch(self) -> tuple[Connection, list[bytes], int] | None:
         """Return the connection, the frames and the number of records of the next batch; None if there is none.
 
         It stays the next one until `sent` is called.
         """
-        for announced, master in self._masters.items():
-            if master.connections and master.pieces:
-                name, verdicts = master.pieces[0]
-                frames = [resent_topic(announced, name), encode_batch(map(to_record, verdicts))]
-                return master.connections[0], frames, len(verdicts)
+        for announced, name, pieces in self._waiting():
+            connection = self._routes[name]
+            assert connection is not None
+            frames = [resent_topic(announced, name), encode_batch(map(to_record, pieces[0]))]
+            return connection, frames, len(pieces[0])
         return None
 
     def sent(self) -> None:
         """Remove the batch that `next_batch` returned."""
-        for master in self._masters.values():
-            if master.connections and master.pieces:
-                master.pieces.popleft()
-                return
+        for _, _, pieces in self._waiting():
+            pieces.popleft()
+            return
+
+    def _waiting(self) -> Iterator[tuple[bytes, str, deque[list[Accounting]]]]:
+        """Yield the announcements, the domains and the verdicts that can be sent now."""
+        for announced, master in self._masters.items():
+            for name, pieces in master.pieces.items():
+                if pieces and name in master.owned:
+                    yield announced, name, pieces

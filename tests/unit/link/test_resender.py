@@ -10,11 +10,16 @@ ONE, OTHER = announcement("0123456789abcdef"), announcement("fedcba9876543210")
 
 
 class Setup:
-    """A memory of verdicts, whose identifiers number them, and what is sent again from it."""
+    """A memory of verdicts, whose identifiers number them, and what is sent again from it.
+
+    At first, all domains are routed to the connection "a".
+    """
 
     def __init__(self, *domains, **options):
         self.recent = RecentAccounting(domains or ["api"], **options)
         self.resender = Resender(self.recent)
+        self.routes = dict.fromkeys(domains or ["api"], "a")
+        self.announcements = {}
         self.number = 0
 
     def account(self, times=1, *, domain="api", now=NOW - 10.0):
@@ -22,12 +27,17 @@ class Setup:
             self.recent.extend([Accounting(domain, Status.ACCEPTED, b"%d" % self.number, now, now)])
             self.number += 1
 
-    def connect(self, *announced, connection="a", now=NOW):
-        self.resender.connected(connection)
-        self.announce(*announced, connection=connection, now=now)
+    def connect(self, *announced, connection="a"):
+        self.announcements[connection] = announced
+        self.resender.update(self.routes, self.announcements, arrived=connection, now=NOW)
 
     def announce(self, *announced, connection="a", now=NOW):
-        self.resender.set_announcements(connection, announced, now=now)
+        self.announcements[connection] = announced
+        self.resender.update(self.routes, self.announcements, now=now)
+
+    def route(self, **routes):
+        self.routes |= routes
+        self.resender.update(self.routes, self.announcements, now=NOW)
 
     def sent(self):
         """Send all that is to be sent; return the numbers of the verdicts."""
@@ -117,13 +127,54 @@ def test_what_was_not_sent_before_the_connection_ended_is_sent_on_the_next():
     assert setup.sent() == [MAX_RECORDS, MAX_RECORDS + 1]
 
 
-def test_each_of_several_masters_gets_everything():
+def test_a_master_gets_the_domains_that_it_owns():
+    setup = Setup("api", "web")
+    setup.account(2)
+    setup.account(domain="web")
+    setup.route(web="b")
+    setup.connect(ONE)
+    setup.connect(OTHER, connection="b")
+    assert setup.batches() == [("a", (ONE, "api"), [0, 1]), ("b", (OTHER, "web"), [2])]
+
+
+def test_a_domain_that_moves_is_sent_again_to_its_new_owner():
+    """Each master gets each verdict once, however often the domain moves."""
+    setup = Setup()
+    setup.connect(ONE)
+    setup.connect(OTHER, connection="b")
+    setup.account(2)
+    setup.announce()
+    setup.route(api="b")
+    assert setup.batches() == [("b", (OTHER, "api"), [0, 1])]
+    setup.account(2)
+    setup.connect(ONE)
+    setup.route(api="a")
+    assert setup.batches() == [("a", (ONE, "api"), [2, 3])]
+    setup.account()
+    setup.route(api="b")
+    assert setup.batches() == [("b", (OTHER, "api"), [4])]
+
+
+def test_a_domain_that_moves_away_waits_with_what_was_not_sent():
     setup = Setup()
     setup.account(2)
     setup.connect(ONE)
+    setup.route(api="b")
+    assert setup.sent() == []
     setup.account()
-    setup.connect(OTHER, connection="b")
-    assert setup.batches() == [("a", (ONE, "api"), [0, 1]), ("b", (OTHER, "api"), [0, 1, 2])]
+    setup.route(api="a")
+    assert setup.sent() == [0, 1, 2]
+
+
+def test_a_domain_that_is_removed_is_not_sent():
+    setup = Setup("api", "web")
+    setup.account(2)
+    setup.account(domain="web")
+    setup.connect(ONE)
+    del setup.routes["api"]
+    setup.recent.set_domains(["web"])
+    setup.route()
+    assert setup.sent() == [2]
 
 
 def test_a_successor_gets_everything_that_its_predecessor_got():
@@ -155,10 +206,12 @@ def test_a_master_behind_two_routers_gets_everything_once():
     setup.account(2)
     setup.announce(ONE, connection="a")
     setup.announce(ONE, connection="b")
-    setup.announce(connection="a")  # the first router is lost
+    setup.route(api="b")  # the first router is lost
+    setup.announce(connection="a")
     assert setup.batches() == [("b", (ONE, "api"), [0, 1])]
     setup.account()
     setup.announce(ONE, connection="a")
+    setup.route(api="a")
     setup.announce(connection="b")
     assert setup.sent() == []
 
@@ -168,7 +221,7 @@ def test_the_number_of_announcements_is_bounded():
     setup.account()
     many = [announcement(f"{number:016x}") for number in range(100)]
     setup.connect(*many)
-    assert setup.resender.batches("a") == 16
+    assert setup.resender.batches("a") == 64
     for number in range(100, 200):
         setup.connect(announcement(f"{number:016x}"))
     assert setup.resender.batches("a") == 1
