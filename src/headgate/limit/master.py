@@ -29,6 +29,10 @@ MAX_AGE = 60.0
 _MAX_DELAY = 3_600.0
 """Seconds; the default of the longest delay that counts."""
 
+MAX_LATENESS = 2.0
+"""Seconds; an older message cannot add more to a history than its rule permits. Gatekeepers that would have rejected
+its request had no control, because the master, or the network, had stopped."""
+
 _MAX_UNKNOWN_NAMES = 32
 """Names of unknown domains that are kept."""
 
@@ -181,6 +185,8 @@ class Master:
         histories = state.histories
         if histories is None or (state.selective and state.domain.exempts(identifier)):
             return ASAP
+        if timestamp < now - MAX_LATENESS:
+            return self._replay(state, identifier, timestamp=timestamp, received=timestamp, now=now)
         history = histories.shards[hash(identifier) % SHARDS].get(identifier)
         if history is None:
             history = new_history()
@@ -207,9 +213,15 @@ class Master:
             self.note_unknown(domain)
             return ASAP
         histories = state.histories
-        if histories is None or status is _REJECTED or timestamp <= now - state.window:
+        if histories is None or status is _REJECTED or (state.selective and state.domain.exempts(identifier)):
             return ASAP
-        if state.selective and state.domain.exempts(identifier):
+        return self._replay(state, identifier, timestamp=timestamp, received=received, now=now)
+
+    def _replay(
+        self, state: _DomainState, identifier: bytes, *, timestamp: float, received: float, now: float
+    ) -> float:
+        histories = state.histories
+        if histories is None or timestamp <= now - state.window:
             return ASAP
         known = histories.get(identifier)
         history = new_history() if known is None else known

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from headgate.limit.domain import Domain
 from headgate.limit.gatekeeper import longest_hold
-from headgate.limit.master import Master
+from headgate.limit.master import MAX_LATENESS, Master
 from headgate.release import Status
 from headgate.store.library import DomainFunctions
 
@@ -33,9 +33,12 @@ class SharedMaster(Master):
         self._add = store.add
 
     def record(self, domain: str, status: Status, identifier: bytes, timestamp: float, now: float) -> float:
-        """Record an accounting message, as `Master.record`, and share it; stored instants are wall-clock time."""
+        """Record an accounting message, as `Master.record`, and share it; stored instants are wall-clock time.
+
+        A message that is late counts only here, as far as the rule permits: the store counts all that it gets.
+        """
         release = super().record(domain, status, identifier, timestamp, now)
-        if status is not _REJECTED:
+        if status is not _REJECTED and timestamp >= now - MAX_LATENESS:
             functions = self.functions.get(domain)
             if functions is not None and not (functions.selective and functions.domain.exempts(identifier)):
                 behind = self.clock.behind

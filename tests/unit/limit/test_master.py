@@ -3,6 +3,7 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
 from headgate.limit.history import ALGORITHMS
+from headgate.limit.master import MAX_LATENESS
 from headgate.release import Status
 
 ONE = (Rule.parse("1/s burst 1"),)
@@ -41,6 +42,22 @@ def test_gcra_counts_all_requests_whose_accounting_is_late():
         controls.append(master.account(accepted(b"alice", received), received + 0.5))
     assert controls == [None] * 6  # 100.6 is still before the arrival of the last, 100.75
     assert master.account(accepted(b"alice", 100.3), 100.65).release == pytest.approx(100.7)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_accounting_that_arrives_after_a_long_stop_holds_no_longer_than_one_interval(algorithm):
+    """A master that did not stop would have had most of these requests rejected."""
+    master = Master([Domain("api", (Rule.parse("1/s burst 5"),), algorithm)])
+    controls = [master.account(accepted(b"alice", 100.0 + number / 20), 165.0) for number in range(20 * 62)]
+    assert all(control.release <= 166.0 for control in controls if control)
+    assert master.account(accepted(b"alice", 165.0), 165.0).release <= 167.0
+
+
+def test_gcra_counts_the_requests_of_the_last_two_seconds_before_a_stopped_master_continues():
+    master = Master([Domain("api", (Rule.parse("1/s burst 5"),), "gcra")])
+    for number in range(20 * 60):
+        control = master.account(accepted(b"alice", 100.0 + (number + 1) / 20), 160.0)
+    assert control.release == pytest.approx(160.0 + MAX_LATENESS * 20 + 1, abs=1.0)
 
 
 def test_rejected_request_is_counted_and_not_recorded():
