@@ -1,12 +1,18 @@
 """A new master computes from re-sent accounting what its predecessor had computed, and in any order no longer hold."""
 
+from collections import defaultdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.limit import Rule
+from headgate.limit import Accounting, Rule
 from headgate.limit.history import ALGORITHMS, new_history
-from headgate.release import ASAP
+from headgate.link.announcement import announcement, split_resent_topic
+from headgate.link.batch import decode_batch
+from headgate.link.recent_accounting import RecentAccounting
+from headgate.link.resender import Resender
+from headgate.release import ASAP, Status
 
 # Eighths of a second are exact in a float at any date, so these tests concern the rule, not the rounding.
 EPOCH = 1_700_000_000.0
@@ -100,3 +106,87 @@ def test_requests_that_no_master_limited_cost_one_interval_at_most(name, rule, g
     now = admitted[-1][0]
     _, release = replay(algorithm, admitted + [(now, now)] * extra, now)
     assert release <= now + rule.interval
+
+
+class Bus:
+    """A gatekeeper and two masters connected to it directly; each master notes the verdicts that it gets.
+
+    The master of a connection is replaced by one with other digits, or is lost and comes back.
+    """
+
+    def __init__(self):
+        self.recent = RecentAccounting(["api", "web"])
+        self.resender = Resender(self.recent)
+        self.masters = {"a": self.digits(0), "b": self.digits(1)}
+        self.up = {}
+        self.routes = dict.fromkeys(["api", "web"])
+        self.got = defaultdict(list)
+        self.number = 0
+
+    @staticmethod
+    def digits(number):
+        return announcement(f"{number:016x}")
+
+    def account(self, domain):
+        name = b"%d" % self.number
+        self.number += 1
+        self.recent.extend([Accounting(domain, Status.ACCEPTED, name, EPOCH, EPOCH)])
+        if self.routes[domain] is not None:
+            self.got[self.up[self.routes[domain]], domain].append(name)
+
+    def connect(self, connection, *, is_new):
+        if is_new:
+            self.masters[connection] = self.digits(self.number + 2)
+            self.number += 1
+        self.up[connection] = self.masters[connection]
+        self.update(arrived=connection)
+
+    def lose(self, connection):
+        self.up.pop(connection, None)
+        self.update()
+
+    def update(self, arrived=None):
+        preferred = {"api": ("a", "b"), "web": ("b", "a")}
+        for domain, names in preferred.items():
+            self.routes[domain] = next((name for name in names if name in self.up), None)
+        announcements = {name: [announced] for name, announced in self.up.items()}
+        self.resender.update(self.routes, announcements, arrived=arrived, now=EPOCH + 1)
+
+    def send(self, most):
+        for _ in range(most):
+            batch = self.resender.next_batch()
+            if batch is None:
+                return
+            connection, frames, _ = batch
+            announced, domain = split_resent_topic(frames[0])
+            assert self.up[connection] == announced
+            self.got[announced, domain] += [record[1] for record in decode_batch(frames[1])[0]]
+            self.resender.sent()
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("account"), st.sampled_from(["api", "web"])),
+    st.tuples(st.sampled_from(["replaced", "back", "lost"]), st.sampled_from(["a", "b"])),
+    st.tuples(st.just("send"), st.just("")),
+)
+
+
+@given(st.lists(EVENTS, max_size=40))
+def test_the_owner_of_a_domain_has_each_verdict_exactly_once(events):
+    bus = Bus()
+    for event, subject in events:
+        if event == "account":
+            bus.account(subject)
+        elif event == "lost":
+            bus.lose(subject)
+        elif event == "send":
+            bus.send(1)
+        elif subject not in bus.up:
+            bus.connect(subject, is_new=event == "replaced")
+    bus.send(1_000)
+    for names in bus.got.values():
+        assert len(set(names)) == len(names)
+    for domain, connection in bus.routes.items():
+        if connection is not None:
+            every = [one.identifier for one in bus.recent.between(domain, 0, bus.number, now=EPOCH)]
+            assert sorted(bus.got[bus.up[connection], domain]) == sorted(every)
