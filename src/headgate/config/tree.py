@@ -226,6 +226,11 @@ class Bus(ConfigSection, frozen=True):
     store: Annotated[str, Format("memory|URL", check_store)] = "memory"
     """Where histories are shared by several masters: memory, not at all; or the URL of a Redis or Valkey server or
     cluster. Also applies to an embedded master."""
+    snapshot: File = ""
+    """File in which `headgate master` saves its histories, and from which it restores them at its start; for `store`
+    memory. Empty disables it."""
+    snapshot_interval: Annotated[float, Meta(ge=0.1, le=86_400), Format("SECONDS")] = 60.0
+    """Seconds between two snapshots; a last one is saved after SIGTERM."""
     admin: ListenOrNone = ""
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
     curve_key: File = ""

@@ -48,6 +48,8 @@ def check(tree: Configuration) -> None:
     _check_text("master.listen", _check_bus, tree.master.listen)
     _check_text("router.listen", _check_bus, tree.router.listen)
     _check_text("router.master", _check_routed, *tree.router.masters)
+    if tree.master.snapshot and tree.master.store != "memory":
+        raise ConfigurationError("master: a `store` keeps the histories that a `snapshot` would; set only one of them")
     names: set[str] = set()
     for index, section in enumerate(tree.domain):
         _check_text(f"domain[{index}]", section.domain)

@@ -27,6 +27,10 @@ class SteadyClock:
         self.steps = 0
         """The number of times that the wall clock was set back."""
 
+    def resume(self, behind: float, latest: float) -> None:
+        """Continue another clock, such as that of the previous process; a wall clock set back since then is noticed."""
+        self.behind, self.latest = behind, latest
+
     def read(self, now: float) -> float:
         """Convert the wall-clock time `now` to an instant on this clock."""
         instant = now + self.behind

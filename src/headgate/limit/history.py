@@ -15,7 +15,7 @@ each other: `OfflineGate` evaluates each alone, in a third of the time of a `Gat
 import math
 from array import array
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from headgate.limit.rule import Rule, round_down
@@ -54,6 +54,11 @@ class Algorithm(Protocol):
         """The numbers computed from each rule; with the name of the algorithm they define it completely."""
         ...
 
+    @property
+    def sizes(self) -> Container[int]:
+        """The numbers of items that a history can have."""
+        ...
+
     def record(self, history: "array[float]", timestamp: float, now: float) -> float:
         """Record a request at `timestamp`; return the next release time, `ASAP` if the next request is not held."""
         ...
@@ -80,6 +85,7 @@ class Log:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.parameters = tuple((rule.burst, rule.window, rule.interval) for rule in rules)
         self._full = max(rule.burst for rule in rules) + 1
+        self.sizes = range(1, self._full + 1)
         self._least = min(rule.burst for rule in rules)
         self._window = max(rule.window for rule in rules)
 
@@ -125,6 +131,7 @@ class Gcra:
     def __init__(self, rules: Sequence[Rule]) -> None:
         # The tolerance is (burst - 1)/rate, negated and rounded down as all sums here.
         self.parameters = tuple((rule.interval, round_down(rule.exact_interval * (1 - rule.burst))) for rule in rules)
+        self.sizes = (1, 1 + len(rules))
         self._windows = tuple(rule.window for rule in rules)
 
     def record(self, history: "array[float]", timestamp: float, now: float) -> float:
@@ -171,6 +178,7 @@ class Smockron:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.parameters = tuple(self._in_milliseconds(rule) for rule in rules)
+        self.sizes = (1, 1 + 3 * len(rules))
 
     @staticmethod
     def _in_milliseconds(rule: Rule) -> tuple[float, float, float, int]:

@@ -7,13 +7,13 @@ otherwise it publishes a control message" (smockron.txt, Protocol). The caller p
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import MAX_NAME, Domain
-from headgate.limit.history import ALGORITHMS, PUBLISHED, new_history
+from headgate.limit.history import ALGORITHMS, PUBLISHED, Algorithm, new_history
 from headgate.limit.messages import Accounting, DelayUntil, Totals
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
@@ -36,6 +36,11 @@ its request had no control, because the master, or the network, had stopped."""
 _MAX_UNKNOWN_NAMES = 32
 """Names of unknown domains that are kept."""
 
+_EXPORTED_AT_ONCE = 32_768
+"""Size of the histories copied at once: their numbers, and `_HISTORY_OVERHEAD` for each; one or two milliseconds."""
+
+_HISTORY_OVERHEAD = 16
+
 _TICKS_PER_WINDOW = 64
 """Resolution of the order in which the histories of a domain expire."""
 
@@ -43,17 +48,18 @@ _TICKS_PER_WINDOW = 64
 class _DomainState:
     """The histories of one domain by identifier, and its totals."""
 
-    __slots__ = ("domain", "enforced", "histories", "record", "replay", "selective", "totals", "window")
+    __slots__ = ("algorithm", "domain", "enforced", "histories", "record", "replay", "selective", "totals", "window")
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        # Both are set unless the domain has no rules or only counts.
+        # These are set if the domain has rules, and does more than count requests.
         self.histories: Table[array[float]] | None = None
+        self.algorithm: Algorithm
         self.record: Callable[[array[float], float, float], float]
         self.replay: Callable[[array[float], float, float, float], float]
         self.window = domain.window
         if domain.rules and domain.mode != "off":
-            algorithm = ALGORITHMS[domain.algorithm](domain.rules)
+            self.algorithm = algorithm = ALGORITHMS[domain.algorithm](domain.rules)
             held_until = itemgetter(PUBLISHED) if domain.mode == "enforce" else None
             self.histories = Table(algorithm.expiry, self.window / _TICKS_PER_WINDOW, held_until)
             self.record, self.replay = algorithm.record, algorithm.replay
@@ -286,6 +292,48 @@ class Master:
                 if not controls:
                     break
         yield controls, False
+
+    def export(self, domain: str) -> Iterator[list[bytes]]:
+        """Yield the histories of a known domain in lists of limited size; they may change between two lists.
+
+        A list has identifiers and histories alternately, the latter as doubles in the byte order of this machine. Their
+        instants are those of `clock`, so a master that restores them needs its state, too.
+        """
+        histories = self._states[domain].histories
+        # Only bytes: a tuple for each history would make the garbage collector examine all of them several times, which
+        # takes 0.3 s for a million.
+        exported: list[bytes] = []
+        size = 0
+        for shard in histories.shards if histories is not None else ():
+            for identifier in list(shard):
+                history = shard.get(identifier)
+                if history is None:
+                    continue  # dropped since the last list
+                exported += identifier, history.tobytes()
+                size += len(history) + _HISTORY_OVERHEAD
+                if size >= _EXPORTED_AT_ONCE:
+                    yield exported
+                    exported, size = [], 0
+        yield exported
+
+    def restore(self, domain: str, exported: Sequence[bytes], now: float) -> int:
+        """Add the histories of a list that a master with the same rules for `domain` exported; return their number.
+
+        Expired ones, and identifiers that are known already, are left out. Raises `ValueError` for a history that the
+        algorithm of the domain cannot have.
+        """
+        state, instant, added = self._states[domain], self.clock.read(now), 0
+        table = state.histories
+        if table is None:
+            return 0
+        for identifier, numbers in zip(exported[::2], exported[1::2], strict=True):
+            history = array("d", numbers)
+            if len(history) not in state.algorithm.sizes:
+                raise ValueError(f"{len(history)} numbers are not a history of the algorithm {state.domain.algorithm}")
+            if state.algorithm.expiry(history) > instant and table.get(identifier) is None:
+                self._tables.add(table, identifier, history, instant)
+                added += 1
+        return added
 
     def adopt(self, other: "Master") -> None:
         """Take over the totals of another master, and its histories of each domain that is the same in both.

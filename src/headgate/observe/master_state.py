@@ -16,6 +16,8 @@ _HELP = {
     "accounting_late": "Accounting older than a minute, counted as a minute old.",
     "accounting_shortened": "Accounting with a delay longer than master.max_hold, shortened.",
     "accounting_unknown": "Accounting dropped: unknown domain.",
+    "snapshots_failed": "Snapshots that could not be saved.",
+    "snapshots_saved": "Snapshots saved.",
     "bus_accounted": "Accounting messages and records read, including those for unknown domains.",
     "bus_bad_batch": "Batches dropped: malformed.",
     "bus_bad_record": "Records of batches dropped: malformed.",
@@ -64,6 +66,8 @@ class MasterState(msgspec.Struct, frozen=True):
     """Identifiers stored, over all domains."""
     accounting_age: AccountingAge | None = None
     """The extremes of the last minute; None without accounting."""
+    snapshot_saved: float = 0.0
+    """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
     counters: dict[str, int] = {}
     """Further totals by the name of their metric."""
 
@@ -85,6 +89,11 @@ def master_metrics(state: MasterState) -> Iterator[Metric]:
         stored.add_metric([domain.label], domain.identifiers)
     yield stored
     yield from _ages(state.accounting_age)
+    yield GaugeMetricFamily(
+        "headgate_master_snapshot_time_seconds",
+        "Time of the last snapshot in seconds since 1970, 0 for none.",
+        state.snapshot_saved,
+    )
     yield from counter_metrics(state.counters, _HELP)
 
 

@@ -41,7 +41,7 @@ def test_check_without_a_file_is_an_error(headgate, file):
 
 SERVE = """config demo origin listen admin rule identify max-delay response-timeout master curve-key curve-server
     accounting workers cert key"""
-MASTER = "config listen store admin domain algorithm json curve-key curve-allow insecure"
+MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure"
 PROXY = """config listen cert key self-signed plaintext insecure alpn brand admin workers token-key token-store
     client-ca client-rate client-tunnels client-connections max-connections max-tunnels allow-port allow-host deny-host
     allow-address resolve advice-ca unreachable unreachable-hold idle max-seconds max-bytes byte-ratio drain log

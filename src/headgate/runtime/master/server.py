@@ -1,7 +1,6 @@
 """A master for gatekeepers in other processes or on other machines."""
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,12 +15,16 @@ from headgate.observe import MasterState, master_metrics
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.master.report import report
+from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master.state import read_state
 from headgate.runtime.master.watch import Watch
 from headgate.runtime.shared_store import Sharing
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
+
+_LAST_TURNS: Final = 40
+"""Turns of the link before it is closed: as many messages as a queue of ZeroMQ holds."""
 
 _RELOADED_KEYS: Final = frozenset({"curve_allow", "max_hold", "max_identifiers"})
 """Keys of [master] that a reload applies; a change of another one needs a restart."""
@@ -47,16 +50,20 @@ class MasterServer(Server):
 
     async def start(self, lifecycle: Lifecycle) -> None:
         settings, loop = self._tree.master, asyncio.get_running_loop()
+        snapshots = self._snapshots = Snapshots(settings.snapshot, settings.snapshot_interval, self._log)
+        master = await snapshots.restore(lambda: self._new_master(self._tree))
+        self.closing.push_async_callback(snapshots.close)
         link = self._link = MasterLink(
-            self._new_master(self._tree),
+            master,
             f"tcp://{settings.listen}",
             keys=_read_keys(self._tree),
             insecure=settings.insecure,
-            # A master without a history is sent again what gatekeepers have accounted for recently.
-            identity="" if self._sharing.store is not None else secrets.token_hex(8),
+            # Gatekeepers send to it again what its histories lack of their recent accounting.
+            identity="" if self._sharing.store is not None else snapshots.identity,
             log=self._log,
         )
         self.closing.callback(link.close)
+        self.closing.callback(_receive_rest, link)
         self._sharing.attach(link.master, link.publish)
         self._sharing.start()
         self.closing.push_async_callback(self._sharing.close)
@@ -65,9 +72,10 @@ class MasterServer(Server):
         )
         self._admin = admin_url(bound)
         link.start(loop)
+        snapshots.start(lambda: link.master)
         self._tasks.append(loop.create_task(Watch(link, self.log).run()))
         if self._as_json:
-            self._tasks.append(loop.create_task(report(link, self._store_counts, lifecycle.fail)))
+            self._tasks.append(loop.create_task(report(link, self._further_counts, lifecycle.fail)))
 
     def announce(self) -> None:
         log_warnings(self._tree, self.log, shared=True)
@@ -106,15 +114,27 @@ class MasterServer(Server):
 
     async def _state(self, *, whole: bool) -> MasterState:
         state = await read_state(self._link, started=self._started, whole=whole)
-        return replace(state, counters=state.counters | self._sharing.counters())
+        snapshots = self._snapshots.counters
+        counters = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
+        counters |= state.counters | self._sharing.counters()
+        return replace(state, snapshot_saved=round(snapshots.saved_at, 3), counters=counters)
 
-    def _store_counts(self) -> dict[str, object]:
-        return {"store": self._sharing.state, **self._sharing.counters()}
+    def _further_counts(self) -> dict[str, object]:
+        snapshots = self._snapshots.counters
+        counts = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
+        return {"store": self._sharing.state, **self._sharing.counters(), **counts}
 
     def _new_master(self, tree: Configuration) -> Master:
         settings = tree.master
         domains = [section.domain() for section in tree.domain]
         return self._sharing.new_master(domains, max_identifiers=settings.max_identifiers, max_delay=settings.max_hold)
+
+
+def _receive_rest(link: MasterLink) -> None:
+    """Receive the accounting that waits, so that the last snapshot has it; at most a limited number of messages."""
+    for _ in range(_LAST_TURNS):
+        if not link.turn():
+            return
 
 
 def _read_keys(tree: Configuration) -> ServerKeys | None:

@@ -1,0 +1,158 @@
+"""`headgate master --snapshot` stopped, killed and started again, spoken to over plain ZeroMQ sockets."""
+
+import signal
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import zmq
+
+from headgate.link.batch import batch_topic, encode_batch
+from tests.e2e import programs
+
+LISTEN = ["master", "--listen", "127.0.0.1:0", "--domain", "api=10/h", "--domain", "probe=1/h"]
+
+
+@pytest.fixture
+def connect():
+    """Return a function that connects a gatekeeper to a master."""
+    with zmq.Context() as context, ExitStack() as closing:
+        yield lambda master: closing.enter_context(closing_sockets(Gatekeeper(context, master)))
+
+
+@contextmanager
+def closing_sockets(gatekeeper):
+    yield gatekeeper
+    gatekeeper.accounting.close(linger=0)
+    gatekeeper.control.close(linger=0)
+
+
+class Gatekeeper:
+    """A gatekeeper's two sockets, connected to a running master."""
+
+    def __init__(self, context, master):
+        self.accounting, self.control = context.socket(zmq.XPUB), context.socket(zmq.SUB)
+        for socket in (self.accounting, self.control):
+            socket.setsockopt(zmq.RCVTIMEO, int(programs.PATIENCE * 1_000))
+        self.accounting.connect(master.ready["address"])
+        self.control.connect(master.ready["control"])
+        self.control.subscribe(b"api\0")
+        self.control.subscribe(b"probe\0")
+        while self.accounting.recv() != b"\1":
+            pass
+        self.probes = 0
+
+    def accept(self, *identifiers, domain=b"api\0"):
+        for identifier in identifiers:
+            now = b"%d" % int(time.time() * 1_000)
+            self.accounting.send_multipart([domain, b"ACCEPTED", identifier, now, b"", b""])
+
+    def held(self):
+        """Return the identifiers of `api` held by what was sent so far: that of a probe comes after them."""
+        self.probes += 1
+        probe = b"probe %d" % self.probes
+        self.accept(probe, domain=b"probe\0")
+        identifiers = set()
+        while True:
+            domain, _, identifier, _ = self.control.recv_multipart()
+            if identifier == probe:
+                return identifiers
+            if domain == b"api\0":
+                identifiers.add(identifier)
+
+
+def test_restart_gives_no_new_budget(tmp_path, connect):
+    words = [*LISTEN, "--snapshot", tmp_path / "snapshot"]
+    with programs.headgate(tmp_path, *words) as master:
+        gatekeeper = connect(master)
+        gatekeeper.accept(*[b"\xff\0"] * 4, *[b"held"] * 10)
+        assert gatekeeper.held() == {b"held"}
+        assert master.end() == 0
+    assert (tmp_path / "snapshot").stat().st_mode & 0o777 == 0o600
+    with programs.headgate(tmp_path, *words) as master:
+        master.wait_for(r"^headgate: snapshot \S+: 3 histories restored, saved \d+ s ago$")
+        gatekeeper = connect(master)
+        gatekeeper.accept(*[b"\xff\0"] * 5)
+        assert gatekeeper.held() == {b"held"}
+        gatekeeper.accept(b"\xff\0")
+        assert gatekeeper.held() >= {b"\xff\0"}
+
+
+def test_snapshot_is_saved_every_interval_and_counted(tmp_path):
+    file = tmp_path / "master.toml"
+    file.write_text(
+        f'[master]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nsnapshot = "{tmp_path}/snapshot"\n'
+        'snapshot_interval = 0.1\n[[domain]]\nname = "api"\nrules = ["10/h"]\n'
+    )
+    with programs.headgate(tmp_path, "master", "--config", file) as master:
+        master.until(lambda: master.state()["counters"]["snapshots_saved"] > 1, "snapshots")
+        assert time.time() - master.state()["snapshot_saved"] < programs.PATIENCE
+        assert "headgate_snapshots_failed_total 0.0" in master.admin("/metrics").splitlines()
+        master.end(signal.SIGKILL)
+    with programs.headgate(tmp_path, "master", "--config", file) as master:
+        master.wait_for("0 histories restored")
+
+
+def test_master_killed_while_it_writes_keeps_the_previous_snapshot(tmp_path, connect):
+    snapshot, new = tmp_path / "snapshot", tmp_path / ".snapshot.new"
+    file = tmp_path / "master.toml"
+    file.write_text(
+        f'[master]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nsnapshot = "{snapshot}"\n'
+        'snapshot_interval = 0.1\n[[domain]]\nname = "api"\nrules = ["10/h"]\n'
+    )
+    count = 100 * 256
+    with programs.headgate(tmp_path, "master", "--config", file) as master:
+        gatekeeper = connect(master)
+        now = int(time.time() * 1_000)
+        for batch in range(100):
+            records = [(0, b"%d" % (256 * batch + number), now, 0, b"") for number in range(256)]
+            gatekeeper.accounting.send_multipart([batch_topic("api"), encode_batch(records)])
+        state = master.until(lambda: [s for s in [master.state()] if s["identifiers"] == count], "histories")[0]
+        saved = state["counters"]["snapshots_saved"]
+        master.until(lambda: master.state()["counters"]["snapshots_saved"] > saved + 1, "snapshots of all of them")
+        deadline = time.monotonic() + programs.PATIENCE
+        while not new.exists():
+            assert time.monotonic() < deadline
+        master.end(signal.SIGKILL)
+    with programs.headgate(tmp_path, "master", "--config", file) as master:
+        master.wait_for(rf"^headgate: snapshot \S+: {count} histories restored")
+        assert master.ready
+        assert master.end() == 0
+    assert not new.exists()
+
+
+def test_invalid_snapshot_is_a_warning_and_is_replaced(tmp_path):
+    snapshot = tmp_path / "snapshot"
+    snapshot.write_bytes(b"headgate snapshot 2\nx")
+    with programs.headgate(tmp_path, *LISTEN, "--snapshot", snapshot) as master:
+        master.wait_for(r"^headgate: warning: snapshot \S+ ignored: unknown version '2'; expected '1'$")
+        assert master.ready
+        assert master.end() == 0
+        assert "Traceback" not in master.said()
+    assert snapshot.read_bytes().startswith(b"headgate snapshot 1\n")
+
+
+def test_master_that_cannot_listen_leaves_the_snapshot_as_it_is(tmp_path):
+    snapshot = tmp_path / "snapshot"
+    snapshot.write_bytes(b"content")
+    with programs.headgate(tmp_path, *LISTEN) as master:
+        address = master.ready["address"].removeprefix("tcp://")
+        words = ["--listen", address, "--domain", "a=1/s", "--snapshot", snapshot]
+        code, said = programs.refused(tmp_path, "master", *words)
+    assert code == 2
+    assert address in said
+    assert snapshot.read_bytes() == b"content"
+
+
+def test_missing_directory_is_one_line(tmp_path):
+    code, said = programs.refused(tmp_path, *LISTEN, "--snapshot", tmp_path / "missing" / "snapshot")
+    assert code == 2
+    assert "expected a file in a directory that exists" in said
+    assert said.count("\n") == 1
+
+
+def test_store_and_snapshot_exclude_each_other(tmp_path):
+    code, said = programs.refused(tmp_path, *LISTEN, "--snapshot", "x", "--store", "redis://127.0.0.1:1")
+    assert code == 2
+    assert "--store" in said
+    assert "--snapshot" in said

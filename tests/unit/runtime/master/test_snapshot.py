@@ -1,0 +1,344 @@
+import asyncio
+import errno
+import os
+import sys
+import time
+from itertools import repeat
+
+import pytest
+
+from headgate.errors import ConfigurationError
+from headgate.limit import Accounting, Domain, Master, Rule
+from headgate.release import Status
+from headgate.runtime.master import snapshot as module
+from headgate.runtime.master.snapshot import Snapshots
+from headgate.runtime.master.snapshot_file import SnapshotWriter
+
+
+def new_master(rule="10/h", name="api", algorithm="log"):
+    return Master([Domain(name, (Rule.parse(rule),), algorithm), Domain("other", (Rule.parse("1/s"),))])
+
+
+def account(master, count=1, identifier=b"a", now=None):
+    now = time.time() if now is None else now
+    accounting = Accounting("api", Status.ACCEPTED, identifier, now, now)
+    return [master.account(accounting, now) for _ in range(count)]
+
+
+def files(folder):
+    return [path.name for path in folder.iterdir()]
+
+
+class Setup:
+    """A file, and what is logged about it."""
+
+    def __init__(self, folder):
+        self.path = folder / "snapshot"
+        self.messages = []
+
+    def snapshots(self, interval=3_600.0):
+        return Snapshots(str(self.path), interval, self.messages.append)
+
+    def save(self, master):
+        """Start and stop a master; return the snapshots."""
+
+        async def main():
+            snapshots = self.snapshots()
+            snapshots.start(lambda: master)
+            await asyncio.sleep(0)
+            await snapshots.close()
+            return snapshots
+
+        return asyncio.run(main())
+
+    def restore(self, make=new_master):
+        """Return the master, the snapshots, and what was logged."""
+        snapshots = self.snapshots()
+        self.messages.clear()
+        return asyncio.run(snapshots.restore(make)), snapshots, self.messages
+
+
+@pytest.fixture
+def setup(tmp_path):
+    return Setup(tmp_path)
+
+
+def test_without_a_path_nothing_is_saved_and_nothing_restored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def main():
+        snapshots = Snapshots("", 0.001, print)
+        master = await snapshots.restore(new_master)
+        snapshots.start(lambda: master)
+        await asyncio.sleep(0.01)
+        await snapshots.close()
+        return master, snapshots
+
+    master, snapshots = asyncio.run(main())
+    assert (len(master), snapshots.counters.saved, len(snapshots.identity)) == (0, 0, 16)
+    assert files(tmp_path) == []
+
+
+def test_without_a_file_the_master_is_empty_and_nothing_is_logged(setup):
+    master, _, messages = setup.restore()
+    assert (len(master), messages) == (0, [])
+
+
+def test_restart_gives_no_new_budget(setup):
+    first = new_master()
+    assert account(first, 4) == [None] * 4
+    saved = setup.save(first)
+    master, snapshots, messages = setup.restore()
+    *free, held = account(master, 6)
+    assert free == [None] * 5
+    assert held.release > time.time()
+    assert messages == [f"snapshot {setup.path}: 1 histories restored, saved 0 s ago"]
+    assert snapshots.identity == saved.identity
+    assert (saved.counters.saved, saved.counters.failed) == (1, 0)
+    assert saved.counters.saved_at == snapshots.counters.saved_at
+
+
+def test_expired_histories_are_left_out(setup):
+    first = new_master()
+    account(first, now=time.time() - 3_601.0, identifier=b"old")
+    account(first)
+    setup.save(first)
+    master, _, _ = setup.restore()
+    assert len(master) == 1
+
+
+@pytest.mark.parametrize("make", [lambda: new_master("10/h burst 9"), lambda: new_master(algorithm="gcra")])
+def test_domain_with_other_rules_is_left_out(setup, make):
+    first = new_master()
+    account(first)
+    now = time.time()
+    first.account(Accounting("other", Status.ACCEPTED, b"a", now, now), now)
+    setup.save(first)
+    master, _, (warning, summary) = setup.restore(make)
+    assert warning == (
+        f"warning: snapshot {setup.path}: domain 'api' left out: it has other rules or another algorithm now"
+    )
+    assert summary.endswith("1 histories restored, saved 0 s ago")
+    assert [master.identifiers(name) for name in ("api", "other")] == [0, 1]
+
+
+def test_domain_that_is_not_configured_is_left_out(setup):
+    first = new_master(name="api")
+    account(first)
+    setup.save(first)
+    master, _, messages = setup.restore(lambda: new_master(name="renamed"))
+    assert messages[0] == f"warning: snapshot {setup.path}: domain 'api' left out: it is not configured"
+    assert len(master) == 0
+
+
+def test_snapshot_older_than_every_window_is_ignored(setup, monkeypatch):
+    first = new_master()
+    account(first)
+    setup.save(first)
+    now = time.time()
+    monkeypatch.setattr(module.time, "time", lambda: now + 7_300.0)
+    master, snapshots, (warning,) = setup.restore()
+    assert warning.startswith(f"warning: snapshot {setup.path} ignored: saved 7300 s ago; ")
+    assert len(master) == 0
+    assert snapshots.counters.saved_at == 0.0
+
+
+def test_damaged_snapshot_is_ignored_as_a_whole(setup):
+    first = new_master()
+    account(first)
+    setup.save(first)
+    content = setup.path.read_bytes()
+    setup.path.write_bytes(content[:-1])
+    master, snapshots, (warning,) = setup.restore()
+    assert warning == f"warning: snapshot {setup.path} ignored: the end is missing"
+    assert len(master) == 0
+    assert snapshots.identity.encode() not in content
+    assert account(master, now=1_000.0) == [None]  # its clock is not that of the file
+
+
+@pytest.mark.parametrize("numbers", [b"", b"\0" * 12 * 8, b"\0" * 9])
+def test_history_that_the_algorithm_cannot_have_makes_the_snapshot_invalid(setup, monkeypatch, numbers):
+    monkeypatch.setattr(Master, "export", lambda self, name: [[b"a", numbers]])
+    setup.save(new_master())
+    monkeypatch.undo()
+    master, _, (warning,) = setup.restore()
+    assert "ignored: " in warning
+    assert len(master) == 0
+
+
+def test_list_without_the_last_history_makes_the_snapshot_invalid(setup, monkeypatch):
+    monkeypatch.setattr(Master, "export", lambda self, name: [[b"a", bytes(16), b"b"]])
+    setup.save(new_master())
+    monkeypatch.undo()
+    assert "ignored: " in setup.restore()[2][0]
+
+
+def test_snapshot_of_a_machine_with_another_byte_order_is_ignored(setup, monkeypatch):
+    other = {"little": "big", "big": "little"}[sys.byteorder]
+    monkeypatch.setattr(module.sys, "byteorder", other)
+    setup.save(new_master())
+    monkeypatch.undo()
+    (warning,) = setup.restore()[2]
+    assert warning.endswith(f"ignored: saved on a {other}-endian machine; this one is {sys.byteorder}-endian")
+
+
+def test_file_that_cannot_be_read_is_ignored(setup, monkeypatch):
+    def refuse(*_arguments, **_keywords):
+        raise PermissionError(errno.EACCES, "x")
+
+    monkeypatch.setattr(type(setup.path), "open", refuse)
+    _, _, (warning,) = setup.restore()
+    assert warning == f"warning: snapshot {setup.path} ignored: permission denied"
+
+
+class TestClocks:
+    """The clock of the process that saved the snapshot was another one."""
+
+    def test_hold_of_a_clock_that_was_ahead_keeps_its_duration(self, setup, monkeypatch):
+        now = time.time()
+        monkeypatch.setattr(module.time, "time", lambda: now + 86_400.0)
+        first = new_master("1/min burst 1")
+        account(first, now=now + 86_400.0)
+        setup.save(first)
+        monkeypatch.undo()
+        master, _, (message,) = setup.restore(lambda: new_master("1/min burst 1"))
+        assert "saved, 86400 s ahead of this machine's clock" in message
+        (hold,) = master.holds("api", now=time.time())
+        assert 55.0 < hold.release - now < 65.0
+        assert master.clock.steps == 1
+
+    def test_clock_that_was_set_back_before_is_continued(self, setup):
+        now = time.time()
+        first = new_master("1/min burst 1")
+        account(first, now=now + 3_600.0)
+        assert list(first.holds("api", now=now))
+        account(first, identifier=b"later", now=now)
+        assert first.clock.behind == 3_600.0
+        setup.save(first)
+        master, _, _ = setup.restore(lambda: new_master("1/min burst 1"))
+        assert 3_590.0 < master.clock.behind < 3_610.0
+        assert all(50.0 < hold.release - now < 70.0 for hold in master.holds("api", now=now))
+        assert len(master) == 2
+
+
+class TestErrors:
+    """A snapshot that cannot be written."""
+
+    def run(self, setup, monkeypatch, results):
+        """Save as often as there are results: None, or the error of the system."""
+        master = new_master()
+        account(master)
+
+        async def main():
+            snapshots = setup.snapshots()
+            snapshots.start(lambda: master)
+            for result in results:
+                fsync = os.fsync
+
+                def sync(descriptor, result=result, fsync=fsync):
+                    if result is not None:
+                        raise OSError(result, "x")
+                    fsync(descriptor)
+
+                monkeypatch.setattr(os, "fsync", sync)
+                await snapshots._save()
+                monkeypatch.undo()
+            snapshots._saving.cancel()
+            return snapshots.counters
+
+        return asyncio.run(main())
+
+    def test_full_disk_is_logged_once_and_the_previous_file_stays(self, setup, monkeypatch):
+        counters = self.run(setup, monkeypatch, [None, errno.ENOSPC, errno.ENOSPC])
+        assert setup.messages == [f"warning: snapshot {setup.path}: no space left on device; the previous one stays"]
+        assert (counters.saved, counters.failed) == (1, 2)
+        assert len(setup.restore()[0]) == 1
+        assert files(setup.path.parent) == ["snapshot"]
+
+    def test_recovery_is_logged(self, setup, monkeypatch):
+        self.run(setup, monkeypatch, [errno.ENOSPC, None, None, errno.EIO])
+        assert [message.rpartition(": ")[2] for message in setup.messages] == [
+            "no space left on device; the previous one stays", "saved again",
+            "input/output error; the previous one stays",
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("path", ["missing/snapshot", "."])
+    def test_path_that_cannot_be_a_file_is_a_configuration_error(self, tmp_path, monkeypatch, path):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(ConfigurationError, match="expected a file in a directory that exists"):
+            Snapshots(path, 1.0, print)
+
+
+class TestSteps:
+    """A snapshot is made in steps, between which the master works on."""
+
+    def test_histories_are_saved_every_interval(self, setup):
+        master = new_master()
+
+        async def main():
+            snapshots = setup.snapshots(0.001)
+            snapshots.start(lambda: master)
+            async with asyncio.timeout(20):
+                while snapshots.counters.saved < 3:  # noqa: ASYNC110  # there is no event
+                    await asyncio.sleep(0.001)
+            account(master)
+            await snapshots.close()
+
+        asyncio.run(main())
+        assert len(setup.restore()[0]) == 1
+
+    def test_each_step_is_limited(self):
+        master = new_master()
+        for number in range(20_000):
+            account(master, identifier=b"%d" % number, now=1_000.0)
+        sizes = [len(exported) // 2 for exported in master.export("api")]
+        assert sum(sizes) == 20_000
+        assert max(sizes) <= 4_096
+
+    def test_long_histories_make_a_step_shorter(self):
+        master = new_master("100000/h")
+        for identifier in (b"a", b"b", b"c"):
+            account(master, 70_000, identifier, now=1_000.0)
+        assert [len(exported) // 2 for exported in master.export("api")] == [1, 1, 1, 0]
+
+    def test_snapshot_under_way_is_given_up_at_the_end(self, setup, monkeypatch):
+        """It lacks what was accounted meanwhile, so the last one must begin anew."""
+        master = new_master()
+        exports = iter([lambda *_: repeat([]), Master.export, Master.export])
+        monkeypatch.setattr(Master, "export", lambda *arguments: next(exports)(*arguments))
+
+        async def main():
+            snapshots = setup.snapshots(0.001)
+            snapshots.start(lambda: master)
+            while not setup.path.with_name(".snapshot.new").exists():  # noqa: ASYNC110  # there is no event
+                await asyncio.sleep(0.001)
+            account(master)
+            async with asyncio.timeout(20):
+                await snapshots.close()
+            assert snapshots.counters.saved == 1
+
+        asyncio.run(main())
+        assert len(setup.restore()[0]) == 1
+        assert files(setup.path.parent) == ["snapshot"]
+
+    def test_step_of_the_clock_makes_the_snapshot_invalid(self, setup, monkeypatch):
+        master = new_master()
+        account(master)
+
+        def step(*arguments, add=SnapshotWriter.add):
+            add(*arguments)
+            account(master, now=time.time() - 100.0)
+
+        monkeypatch.setattr(SnapshotWriter, "add", step)
+
+        async def main():
+            snapshots = setup.snapshots()
+            snapshots.start(lambda: master)
+            await snapshots._save()
+            assert not setup.path.exists()
+            assert snapshots.counters.saved == 0
+            monkeypatch.undo()
+            await snapshots.close()
+            assert snapshots.counters.saved == 1
+
+        asyncio.run(main())
