@@ -157,6 +157,8 @@ class AccountingRouter:
     def _handle_resent(self, frames: Sequence[bytes]) -> int:
         """Pass a re-sent batch to the master that it is for, without the records that this master does not own."""
         announced, domain = split_resent_topic(frames[0])
+        if not announced:
+            raise WireError(f"invalid topic {frames[0][:40]!r}; expected an announcement and the name of a domain")
         domain_topic, master, counters = topic(domain), self.announced.get(announced), self._counters
         try:
             records, bad = decode_batch(frames[1] if len(frames) > 1 else b"")

@@ -30,8 +30,8 @@ STATUS_OF = (Status.ACCEPTED, Status.DELAYED, Status.REJECTED)
 AccountingRecord = tuple[Literal[0, 1, 2], bytes, int, int, bytes]
 """Status, identifier, received, delayed, log info."""
 
-# The first byte of a msgpack array: of at most 15 items, with their number; of more, with two bytes of it following.
-_FIXED_ARRAY, _MAX_FIXED_ARRAY, _ARRAY_16 = 0x90, 15, 0xDC
+# The first byte of a msgpack array contains the number of its items, at most 15, or the number of bytes that do.
+_FIXED_ARRAY, _MAX_FIXED_ARRAY, _ARRAY_DIGITS = 0x90, 15, {0xDC: 2, 0xDD: 4}
 
 _ACCEPTED, _DELAYED = Status.ACCEPTED, Status.DELAYED  # an attribute of an Enum is slow to read
 
@@ -74,8 +74,9 @@ def batch_size(payload: bytes) -> int:
     Raises `WireError` for a payload that does not begin as an array of 1 to `MAX_RECORDS` items.
     """
     head = payload[0] if payload else 0
-    size = int.from_bytes(payload[1:3]) if head == _ARRAY_16 else head - _FIXED_ARRAY
-    if not 0 < size <= (MAX_RECORDS if head == _ARRAY_16 else _MAX_FIXED_ARRAY):
+    digits = _ARRAY_DIGITS.get(head, 0)
+    size = int.from_bytes(payload[1 : 1 + digits]) if digits else head - _FIXED_ARRAY
+    if not 0 < size <= (MAX_RECORDS if digits else _MAX_FIXED_ARRAY):
         raise WireError(f"invalid batch: expected an array of 1 to {MAX_RECORDS} records; see docs/reference/wire.md")
     return size
 

@@ -124,14 +124,19 @@ class RouterLink:
         names = {endpoints(address).accounting: address for address in addresses}
         if len(names) < len(addresses) or not addresses:
             raise ConfigurationError(f"invalid masters {','.join(addresses)!r}; list one or more, each of them once")
-        masters = {}
-        for (name, address), one in zip(names.items(), own_keys, strict=True):
-            masters[name] = self.masters.get(name) or self._connect(address, one)
-        removed = self.masters.keys() - masters.keys()
-        for name in removed:
+        added: dict[str, RoutedMaster] = {}
+        try:
+            for (name, address), one in zip(names.items(), own_keys, strict=True):
+                if name not in self.masters:
+                    added[name] = self._connect(address, one)
+        except BaseException:
+            for master in added.values():
+                master.connection.close(None)
+            raise
+        for name in self.masters.keys() - names.keys():
             self._stop_watching(name)
             self.masters[name].connection.close(self._loop)
-        self.masters = masters
+        self.masters = {name: added.get(name) or self.masters[name] for name in names}
         self._table = RoutingTable(self.masters, shard)
         self._router = AccountingRouter(self._table, self.counters)
         if self._loop is not None:

@@ -9,6 +9,7 @@ import pytest
 from headgate.cli.config import config_options, given, name_flags
 from headgate.cli.master import master
 from headgate.cli.proxy import proxy
+from headgate.cli.router import router
 from headgate.cli.serve import serve
 from headgate.config.tree import Proxy
 
@@ -48,7 +49,10 @@ PROXY = """config listen cert key self-signed plaintext insecure alpn brand admi
     log-client geofeed geofeed-path conformance"""
 
 
-@pytest.mark.parametrize(("command", "flags"), [(serve, SERVE), (master, MASTER), (proxy, PROXY)])
+ROUTER = "config listen master shard admin curve-key curve-allow curve-server insecure"
+
+
+@pytest.mark.parametrize(("command", "flags"), [(serve, SERVE), (master, MASTER), (router, ROUTER), (proxy, PROXY)])
 def test_commands_have_these_flags(command, flags):
     found = {name for option in command.params for name in option.opts}
     assert found == {f"--{flag}" for flag in flags.split()}

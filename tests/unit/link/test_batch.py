@@ -9,9 +9,11 @@ from headgate.link.batch import (
     MAX_LOGINFO_SIZE,
     MAX_RECORDS,
     STATUS_OF,
+    batch_size,
     batch_topic,
     decode_batch,
     encode_batch,
+    record_frames,
     to_record,
 )
 from headgate.release import Status
@@ -103,3 +105,30 @@ def test_a_malformed_batch_is_rejected_whole(payload):
 def test_the_largest_batch_is_read():
     records, bad = decode_batch(packed(*[GOOD] * MAX_RECORDS))
     assert (len(records), bad) == (MAX_RECORDS, 0)
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 255, 256])
+def test_the_number_of_records_is_read_from_the_head(count):
+    assert batch_size(encode_batch([(0, b"id", 1, 0, b"")] * count)) == count
+    assert batch_size(b"\xdd" + count.to_bytes(4)) == count
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"\x90", b"\xa1a", b"\x81\x01\x02", b"\xdc", b"\xdc\x00", b"\xdc\x00\x00", b"\xdc\x01\x01", b"\xdd\0\1\0\0"],
+)
+def test_a_payload_that_does_not_begin_as_a_batch_is_an_error(payload):
+    with pytest.raises(WireError, match="expected an array of 1 to 256 records"):
+        batch_size(payload)
+
+
+@pytest.mark.parametrize(
+    ("record", "frames"),
+    [
+        ((0, b"id", 5, 0, b"info"), [b"ACCEPTED", b"id", b"5", b"", b"info"]),
+        ((1, b"id", 5, 9, b""), [b"DELAYED", b"id", b"5", b"9", b""]),
+        ((2, b"", 5, 0, b""), [b"REJECTED", b"", b"5", b"", b""]),
+    ],
+)
+def test_a_record_stands_for_six_frames(record, frames):
+    assert record_frames(b"api\0", record) == [b"api\0", *frames]

@@ -1,0 +1,22 @@
+"""`headgate router`: a file and the options that override it."""
+
+from headgate.cli.router import RouterOptions
+
+FILE = '[router]\nmaster = "10.0.0.5:10004"\nshard = "identifier"\n'
+
+
+def test_options_override_the_file(tmp_path):
+    path = tmp_path / "some.toml"
+    path.write_text(FILE)
+    tree, name = RouterOptions(str(path), {"master": ("10.0.0.6:10004", "10.0.0.7:10004")}).read()
+    assert name == str(path)
+    assert (tree.router.masters, tree.router.shard) == (("10.0.0.6:10004", "10.0.0.7:10004"), "identifier")
+    tree, _ = RouterOptions(str(path)).read()
+    assert tree.router.masters == ("10.0.0.5:10004",)
+
+
+def test_wrong_values_name_the_flag(headgate):
+    ran = headgate("router", "--master", "10.0.0.5:65535")
+    assert (ran.code, ran.out) == (2, b"")
+    assert "control uses the next port" in ran.err
+    assert headgate("router", "--shard", "client", "--master", "a:1").code == 2

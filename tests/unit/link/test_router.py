@@ -1,0 +1,273 @@
+"""A router between sockets in this process: gatekeepers on one side, masters on the other."""
+
+import time
+
+import pytest
+import zmq
+
+from headgate.errors import HeadgateError
+from headgate.limit.sharding import Sharding, sharding_item
+from headgate.link import RouterLink
+from headgate.link.announcement import announcement, resent_topic
+from headgate.link.batch import BATCH, batch_topic, encode_batch
+
+MASTERS = ["inproc://a", "inproc://b"]
+RECORDS = encode_batch([(0, b"id", 1_700_000_000_000, 0, b"")])
+HOLD = [b"api\0", b"DELAY_UNTIL", b"id", b"1700000060000"]
+PATIENCE = 10.0
+
+
+class Peer:
+    """The two sockets of a master, or of a gatekeeper, without logic."""
+
+    def __init__(self, accounting, control):
+        self.accounting, self.control = accounting, control
+
+    def touch(self):
+        # Within one process a socket notices who connects, or subscribes, when it is touched.
+        for socket in (self.accounting, self.control):
+            socket.poll(0)
+
+
+def received(socket):
+    messages = []
+    while socket.poll(0):
+        messages.append(socket.recv_multipart())
+    return messages
+
+
+class Setup:
+    """A router, its masters, and its gatekeepers; everything happens in `turn`."""
+
+    def __init__(self, context, **options):
+        self.context = context
+        self.masters = {address: self.new_master(address) for address in MASTERS}
+        self.link = RouterLink("inproc://router", MASTERS, context=context, **options)
+        self.gatekeepers = []
+
+    def new_master(self, address, *subscriptions):
+        accounting, control = self.context.socket(zmq.SUB), self.context.socket(zmq.XPUB)
+        control.setsockopt(zmq.XPUB_VERBOSER, 1)
+        accounting.bind(address)
+        control.bind(f"{address}.control")
+        for prefix in subscriptions or (b"", BATCH):
+            accounting.subscribe(prefix)
+        return Peer(accounting, control)
+
+    def new_gatekeeper(self, *topics):
+        accounting, control = self.context.socket(zmq.XPUB), self.context.socket(zmq.SUB)
+        accounting.setsockopt(zmq.XPUB_VERBOSER, 1)
+        accounting.connect("inproc://router")
+        control.connect("inproc://router.control")
+        for topic in topics:
+            control.subscribe(topic)
+        self.gatekeepers.append(Peer(accounting, control))
+        return self.gatekeepers[-1]
+
+    def turn(self):
+        for peer in (*self.masters.values(), *self.gatekeepers):
+            peer.touch()
+        return self.link.turn()
+
+    def until(self, condition):
+        """Return the first true value of `condition`, called after each turn."""
+        deadline = time.monotonic() + PATIENCE
+        while not (value := condition()):
+            assert time.monotonic() < deadline
+            self.turn()
+        return value
+
+    def connected(self):
+        """Return a gatekeeper for `api` that the router has subscribed to."""
+        gatekeeper = self.new_gatekeeper(b"api\0")
+        subscriptions = []
+        self.until(lambda: subscriptions.extend(received(gatekeeper.accounting)) or [b"\1" + BATCH] in subscriptions)
+        assert subscriptions == [[b"\1"], [b"\1" + BATCH]]
+        return gatekeeper
+
+    def up(self):
+        return [one.connection.address for one in self.link.masters.values() if one.connection.is_up]
+
+
+@pytest.fixture
+def setup(context):
+    setup = Setup(context)
+    yield setup
+    setup.link.close()
+    setup.link.close()
+
+
+def owner(domain, masters=MASTERS):
+    return Sharding(MASTERS).owner(sharding_item(domain), masters)
+
+
+def test_accounting_goes_to_the_owner_of_its_domain(setup):
+    gatekeeper = setup.connected()
+    domains = [f"domain-{number}" for number in range(20)]
+    for domain in domains:
+        gatekeeper.accounting.send_multipart([batch_topic(domain), RECORDS])
+    setup.until(lambda: setup.link.counters.accounted == len(domains))
+    for address, master in setup.masters.items():
+        assert [message[0] for message in received(master.accounting)] == [
+            batch_topic(domain) for domain in domains if owner(domain) == address
+        ]
+    assert dict(setup.link.owners()) == {domain: owner(domain) for domain in domains}
+
+
+def test_controls_of_all_masters_reach_the_subscribed_gatekeepers(setup):
+    gatekeeper, other = setup.connected(), setup.new_gatekeeper(b"web\0")
+    setup.until(lambda: setup.link.counters.subscriptions == 2)
+    for master in setup.masters.values():
+        master.control.send_multipart(HOLD)
+    setup.until(lambda: sum(one.traffic.controls for one in setup.link.masters.values()) == 2)
+    assert received(gatekeeper.control) == [HOLD, HOLD]
+    assert received(other.control) == []
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        HOLD[:1],
+        HOLD[:3],
+        [HOLD[0], b"DELAY", *HOLD[2:]],
+        [*HOLD[:3], b"soon"],
+        [*HOLD[:2], b"x" * 256, HOLD[3]],
+        [HOLD[0], *[b"x"] * 3_000],
+    ],
+)
+def test_malformed_controls_are_counted_and_not_published(setup, frames):
+    gatekeeper = setup.connected()
+    setup.until(lambda: setup.link.counters.subscriptions)
+    setup.masters[MASTERS[0]].control.send_multipart(frames)
+    setup.masters[MASTERS[0]].control.send_multipart([*HOLD, b"more"])
+    setup.until(lambda: setup.link.masters[MASTERS[0]].traffic.controls)
+    assert setup.link.counters.malformed == 1
+    assert received(gatekeeper.control) == [HOLD]  # never a fifth frame
+
+
+def test_each_subscription_reaches_each_master_and_is_not_stored(setup):
+    setup.connected()
+    seen = {address: [] for address in MASTERS}
+
+    def count(message):
+        for address, master in setup.masters.items():
+            seen[address] += received(master.control)
+        return [messages.count([message]) for messages in seen.values()]
+
+    setup.until(lambda: count(b"\1api\0") == [1, 1] and count(b"\0api\0") == [1, 1])
+    setup.new_gatekeeper(b"api\0")
+    setup.until(lambda: count(b"\1api\0") == [2, 2] and count(b"\0api\0") == [2, 2])
+    assert count(b"\1") == [1, 1]
+    assert count(b"\0") == [0, 0]
+
+
+def test_the_end_of_a_subscription_has_no_effect_on_other_gatekeepers(setup):
+    """A peer may also end what it has never begun."""
+    gatekeeper = setup.connected()
+    hostile = setup.context.socket(zmq.XSUB)
+    hostile.connect("inproc://router.control")
+    for message in (b"\0api\0", b"\0", b"\1web\0", b"\2what", b""):
+        hostile.send(message)
+    setup.until(lambda: setup.link.counters.subscriptions == 2)
+    setup.masters[MASTERS[0]].control.send_multipart(HOLD)
+    setup.until(lambda: setup.link.masters[MASTERS[0]].traffic.controls)
+    assert received(gatekeeper.control) == [HOLD]
+
+
+def test_without_a_master_gatekeepers_are_not_subscribed_to(setup):
+    gatekeeper = setup.connected()
+    for master in setup.masters.values():
+        for prefix in (b"", BATCH):
+            master.accounting.unsubscribe(prefix)
+    ended = []
+    setup.until(lambda: ended.extend(received(gatekeeper.accounting)) or len(ended) == 2)
+    assert sorted(ended) == [[b"\0"], [b"\0" + BATCH]]
+    assert not setup.link.is_up
+    for prefix in (b"", BATCH):
+        setup.masters[MASTERS[1]].accounting.subscribe(prefix)
+    begun = []
+    setup.until(lambda: begun.extend(received(gatekeeper.accounting)) or len(begun) == 2)
+    gatekeeper.accounting.send_multipart([batch_topic("api"), RECORDS])
+    setup.until(lambda: received(setup.masters[MASTERS[1]].accounting))
+
+
+def test_at_the_start_the_router_waits_for_all_masters(context):
+    setup = Setup.__new__(Setup)
+    setup.context, setup.gatekeepers = context, []
+    setup.masters = {MASTERS[0]: setup.new_master(MASTERS[0])}
+    setup.link = RouterLink("inproc://router", MASTERS, context=context)
+    setup.link._subscribe_at = time.monotonic() + 1_000_000
+    gatekeeper = setup.new_gatekeeper()
+    setup.until(lambda: setup.up() == MASTERS[:1])
+    for _ in range(10):
+        setup.turn()
+    assert received(gatekeeper.accounting) == []
+    setup.masters[MASTERS[1]] = setup.new_master(MASTERS[1])
+    setup.until(lambda: len(received(gatekeeper.accounting)) == 2)
+    setup.link.close()
+
+
+def test_a_router_does_not_wait_long_for_a_master_that_is_lost(context):
+    setup = Setup.__new__(Setup)
+    setup.context, setup.gatekeepers = context, []
+    setup.masters = {MASTERS[0]: setup.new_master(MASTERS[0])}
+    setup.link = RouterLink("inproc://router", MASTERS, context=context)
+    setup.link._subscribe_at = time.monotonic()
+    gatekeeper = setup.new_gatekeeper()
+    setup.until(lambda: received(gatekeeper.accounting))
+    setup.link.close()
+
+
+def test_a_new_master_is_announced_and_receives_what_is_re_sent(setup):
+    gatekeeper = setup.connected()
+    announced = announcement("0123456789abcdef")
+    setup.masters[owner("api")].accounting.subscribe(announced)
+    setup.until(lambda: [b"\1" + announced] in received(gatekeeper.accounting))
+    gatekeeper.accounting.send_multipart([resent_topic(announced, "api"), RECORDS])
+    setup.until(lambda: setup.link.counters.resent)
+    assert received(setup.masters[owner("api")].accounting) == [[resent_topic(announced, "api"), RECORDS]]
+    setup.masters[owner("api")].accounting.unsubscribe(announced)
+    setup.until(lambda: [b"\0" + announced] in received(gatekeeper.accounting))
+
+
+def test_masters_are_replaced(setup):
+    gatekeeper = setup.connected()
+    kept = setup.link.masters["inproc://a"]
+    setup.masters["inproc://c"] = setup.new_master("inproc://c")
+    setup.link.set_masters(["inproc://c", "inproc://a"], "identifier")
+    assert setup.link.masters["inproc://a"] is kept
+    assert setup.link.shard == "identifier"
+    setup.until(lambda: sorted(setup.up()) == ["inproc://a", "inproc://c"])
+    payload = encode_batch([(0, b"%d" % number, 1, 0, b"") for number in range(40)])
+    gatekeeper.accounting.send_multipart([batch_topic("api"), payload])
+    setup.until(lambda: setup.link.counters.accounted == 40)
+    assert [len(received(setup.masters[address].accounting)) for address in ("inproc://a", "inproc://c")] == [1, 1]
+    assert received(setup.masters["inproc://b"].accounting) == []
+
+
+@pytest.mark.parametrize(
+    "masters", [[], ["inproc://a", "inproc://a"], ["inproc://a", "http://b"], ["inproc://c", "ipc:///" + "x" * 200]]
+)
+def test_invalid_masters_change_nothing(setup, masters):
+    before = setup.link.masters
+    with pytest.raises(HeadgateError, match="master"):
+        setup.link.set_masters(masters, "domain")
+    assert setup.link.masters is before
+
+
+def test_a_full_queue_of_one_master_does_not_delay_another(context):
+    """Messages beyond the queue of the master that does not read are dropped and counted."""
+    setup = Setup(context)
+    gatekeeper = setup.connected()
+    slow, other = (next(f"d{n}" for n in range(99) if owner(f"d{n}") == address) for address in MASTERS)
+    for number in range(15_000):
+        gatekeeper.accounting.send_multipart([batch_topic(slow), RECORDS])
+        if not number % 100:
+            setup.link.turn()
+    gatekeeper.accounting.send_multipart([batch_topic(other), RECORDS])
+    setup.until(lambda: setup.link.masters[MASTERS[1]].traffic.sent == 1)
+    traffic = setup.link.masters[MASTERS[0]].traffic
+    assert traffic.dropped > 0
+    assert traffic.sent + traffic.dropped == 15_000
+    assert received(setup.masters[MASTERS[1]].accounting) == [[batch_topic(other), RECORDS]]
+    setup.link.close()

@@ -1,0 +1,155 @@
+import asyncio
+import json
+import time
+
+import pytest
+import zmq
+
+from headgate.config import parse
+from headgate.errors import ConfigurationError, LinkError
+from headgate.link import RouterLink
+from headgate.link.curve import new_key_pair
+from headgate.runtime.router import RouterServer, read_keys, require_masters
+from tests.unit.runtime import serving
+from tests.unit.runtime.serving import reload
+
+
+def text(*masters, listen="127.0.0.1:0", more=""):
+    listed = ", ".join(f'"{master}"' for master in masters or ("127.0.0.1:9",))
+    return f'[router]\nlisten = "{listen}"\nmaster = [{listed}]\n{more}'
+
+
+def reading(*texts, file="headgate.toml"):
+    """Return a function that reads these configurations in turn; the last one again and again."""
+    left = list(texts)
+    return lambda: (parse(left.pop(0) if len(left) > 1 else left[0]), file)
+
+
+def run(read, steps=None):
+    return serving.run(lambda: RouterServer(read), steps)
+
+
+def link_of(lifecycle):
+    return lifecycle._server._link
+
+
+def test_ready_line_is_last_and_has_the_address_only():
+    about, ready = run(reading(text("127.0.0.1:9", "tcp://127.0.0.1:11")))
+    assert about.startswith("headgate: masters 127.0.0.1:9,tcp://127.0.0.1:11 control tcp://127.0.0.1:")
+    assert about.endswith(" admin none")
+    assert ready.startswith("ready tcp://127.0.0.1:")
+    assert not ready.endswith(":0")
+
+
+def test_unready_without_a_master():
+    async def steps(lifecycle):
+        assert lifecycle.unready() == "no master is connected"
+
+    run(reading(text()), steps)
+
+
+def test_reload_replaces_the_masters_and_keeps_the_connections_that_stay():
+    async def steps(lifecycle):
+        before = link_of(lifecycle).masters
+        await reload(lifecycle)
+        after = link_of(lifecycle).masters
+        assert list(after) == ["tcp://127.0.0.1:9", "tcp://127.0.0.1:13"]
+        assert after["tcp://127.0.0.1:9"] is before["tcp://127.0.0.1:9"]
+        assert link_of(lifecycle).shard == "identifier"
+
+    texts = text("127.0.0.1:9", "127.0.0.1:11"), text("127.0.0.1:9", "127.0.0.1:13", more='shard = "identifier"')
+    assert run(reading(*texts), steps)[-1] == "headgate: headgate.toml read again"
+
+
+def test_reload_with_a_master_that_is_listed_twice_changes_nothing():
+    async def steps(lifecycle):
+        before = link_of(lifecycle).masters
+        await reload(lifecycle)
+        assert link_of(lifecycle).masters is before
+
+    messages = run(reading(text(), text("127.0.0.1:9", "tcp://127.0.0.1:9")), steps)
+    assert messages[-1].endswith("each of them once; the configuration in force stays as it is")
+
+
+def test_reload_names_the_keys_that_need_a_restart():
+    messages = run(reading(text(), text(listen="127.0.0.1:1", more="insecure = true")), reload)
+    expected = "headgate: headgate.toml read again; a restart is needed for router.listen, router.insecure"
+    assert messages[-1] == expected
+
+
+def test_reload_without_a_file_changes_nothing():
+    messages = run(reading(text(), text("127.0.0.1:11"), file=None), reload)
+    assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
+
+
+def test_state_of_masters_and_domains():
+    async def steps(lifecycle):
+        with zmq.Context() as context, context.socket(zmq.PUB) as gatekeeper:
+            gatekeeper.connect(link_of(lifecycle).endpoints.accounting)
+            frames = [b"api\0", b"ACCEPTED", b"id", b"%d" % (time.time() * 1_000), b"", b""]
+            deadline = time.monotonic() + 10
+            # Without a master the router subscribes to nothing, so the socket is asked to do so here.
+            link_of(lifecycle)._accounting.subscribe(b"")
+            while not (state := await lifecycle._server._state(whole=True)).domains:
+                assert time.monotonic() < deadline
+                gatekeeper.send_multipart(frames)
+                await asyncio.sleep(0.005)
+            gatekeeper.linger = 0
+        assert [(one.address, one.up) for one in state.masters] == [("127.0.0.1:9", False)]
+        assert [(one.name, one.master) for one in state.domains] == [("api", "")]
+        assert state.counters["router_unheard"] == state.counters["router_accounted"] > 0
+        assert json.dumps(state.counters)
+
+    run(reading(text()), steps)
+
+
+def test_a_taken_address_is_an_error(context):
+    link = RouterLink("tcp://127.0.0.1:0", ["127.0.0.1:9"], context=context)
+    taken = link.endpoints.accounting.removeprefix("tcp://")
+    with pytest.raises(LinkError, match=taken):
+        run(reading(text(listen=taken)))
+    link.close()
+
+
+@pytest.fixture
+def context():
+    with zmq.Context() as context:
+        yield context
+
+
+def test_a_router_beyond_loopback_needs_keys_or_insecure():
+    with pytest.raises(LinkError, match="insecure"):
+        run(reading(text(listen="0.0.0.0:0")))
+    assert run(reading(text(listen="0.0.0.0:0", more="insecure = true")))[-1].startswith("ready ")
+
+
+def test_a_configuration_without_a_master_is_an_error():
+    with pytest.raises(ConfigurationError, match="no master: add --master"):
+        require_masters(parse(""))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return the names of a secret and a public key file."""
+    pair = new_key_pair()
+    for name, key in (("secret", pair.secret), ("public", pair.public)):
+        (tmp_path / name).write_bytes(key + b"\n")
+    return tmp_path / "secret", tmp_path / "public"
+
+
+def test_keys_are_for_gatekeepers_or_masters_or_both(files):
+    secret, public = files
+    own = f'curve_key = "{secret}"\n'
+    allow, server = f'curve_allow = "{public}"\n', f'curve_server = "{public}"\n'
+    masters = ("127.0.0.1:9", "127.0.0.1:11")
+    keys, to_masters = read_keys(parse(text(*masters, more=own + allow)))
+    assert keys is not None
+    assert to_masters == [None, None]
+    keys, to_masters = read_keys(parse(text(*masters, more=own + server)))
+    assert keys is None
+    assert len(to_masters) == 2
+    assert None not in to_masters
+    assert read_keys(parse(text())) == (None, [None])
+    for more, words in ((own, "router.curve_key needs router.curve_allow"), (allow, "needs router.curve_key")):
+        with pytest.raises(ConfigurationError, match=words):
+            read_keys(parse(text(more=more)))
