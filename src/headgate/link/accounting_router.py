@@ -169,7 +169,7 @@ class AccountingRouter:
         owned = [one for one in records if master is not None and self._owner(domain_topic, one) is master]
         counters.unowned += len(records) - len(owned)
         if owned and master is not None:
-            _send(master, [frames[0], encode_batch(map(_cut, owned))], len(owned))
+            _send(master, [announced + domain_topic, encode_batch(map(_cut, owned))], len(owned))
             counters.resent += len(owned)
         return max(1, len(records))
 
