@@ -85,6 +85,8 @@ def test_admin_listener(tmp_path, join):
         assert master.totals() == (1, 0, 0)
         assert state["domains"][0]["holds"] == 1
         assert state["identifiers"] == 1
+        assert state["store"] == "memory"
+        assert abs(state["accounting_age"]["min"]) < programs.PATIENCE
 
 
 def test_unknown_domain_is_one_line_without_control_characters(tmp_path, join):
@@ -98,6 +100,22 @@ def test_unknown_domain_is_one_line_without_control_characters(tmp_path, join):
         accounting.send_multipart(accepted(domain=b"another\0"))
         master.wait_for(r"'another'")
         assert master.said().count("warning") == 2
+
+
+def test_clock_skew_is_measured_and_logged_once(tmp_path, join):
+    words = ["master", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--domain", "default=1/s"]
+    with programs.headgate(tmp_path, *words) as master:
+        accounting, _ = join(master)
+        ahead = b"%d" % int((time.time() + 1_000) * 1_000)
+        accounting.send_multipart([b"default\0", b"ACCEPTED", b"a", ahead, b"", b""])
+        seconds = float(master.wait_for(r"^headgate: warning: the clock of a gatekeeper is (\S+) s ahead")[1])
+        assert 1_000 - programs.PATIENCE < seconds <= 1_000
+        assert -1_000 <= master.state()["accounting_age"]["min"] < -1_000 + programs.PATIENCE
+        assert "headgate_accounting_ahead_total 1.0" in master.admin("/metrics").splitlines()
+        accounting.send_multipart([b"default\0", b"ACCEPTED", b"a", b"1", b"", b""])
+        master.wait_for(r"^headgate: warning: accounting arrived \S+ s after its request")
+        assert master.said().count("warning") == 2
+        assert "headgate_accounting_late_total 1.0" in master.admin("/metrics").splitlines()
 
 
 def test_sighup_reloads_rules_on_the_same_sockets(tmp_path, join):

@@ -66,6 +66,8 @@ class MasterState(msgspec.Struct, frozen=True):
     """Identifiers stored, over all domains."""
     accounting_age: AccountingAge | None = None
     """The extremes of the last minute; None without accounting."""
+    store: str = "memory"
+    """Where histories are: memory, or the state of the store that is shared with other masters."""
     snapshot_saved: float = 0.0
     """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
     counters: dict[str, int] = {}

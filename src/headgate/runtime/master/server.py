@@ -117,7 +117,7 @@ class MasterServer(Server):
         snapshots = self._snapshots.counters
         counters = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
         counters |= state.counters | self._sharing.counters()
-        return replace(state, snapshot_saved=round(snapshots.saved_at, 3), counters=counters)
+        return replace(state, store=self._sharing.state, snapshot_saved=round(snapshots.saved_at, 3), counters=counters)
 
     def _further_counts(self) -> dict[str, object]:
         snapshots = self._snapshots.counters
