@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from headgate.link.resender import _NEW_CONNECTION
 from tests.e2e import programs
 from tests.e2e.fault_partition import Forwarder
 from tests.e2e.router_setup import running_router
@@ -170,8 +169,6 @@ def test_masters_behind_a_router_are_replaced_one_after_the_other(tmp_path, shar
         system = System(tmp_path, stack, masters=2)
         router = stack.enter_context(running_router(tmp_path, system.addresses, "--shard", shard))
         system.start_gates([router.address])
-        # A master that is announced earlier counts as one that all requests on this connection have reached.
-        time.sleep(_NEW_CONNECTION)
         assert system.admit(4) == 4
         owner = next(index for index in range(2) if system.counters(index)["bus_accounted"])
         for index in (owner, 1 - owner):

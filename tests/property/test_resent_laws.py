@@ -108,6 +108,20 @@ def test_requests_that_no_master_limited_cost_one_interval_at_most(name, rule, g
     assert release <= now + rule.interval
 
 
+@pytest.mark.parametrize("name", ["gcra", "smockron"])
+@given(rule=rules(), gaps=GAPS, later=st.integers(0, 200), forgotten=st.integers(0, 30))
+def test_a_held_client_has_no_fresh_budget_whatever_its_older_requests(name, rule, gaps, later, forgotten):
+    """They are not sent again, but these algorithms count them: the hold shows how much is left."""
+    algorithm = ALGORITHMS[name]([rule])
+    before, admitted = admit(algorithm, gaps, 0.0)
+    _, hold = replay(algorithm, admitted, admitted[-1][0])
+    now = admitted[-1][0] + later / 8
+    after, _ = replay(algorithm, admitted[min(forgotten, len(admitted) - 1) :], now)
+    if hold > now:
+        algorithm.replay_hold(after, hold)
+        assert following(name, after, rule) == following(name, before, rule)
+
+
 class Bus:
     """A gatekeeper and two masters connected to it directly; each master notes the verdicts that it gets.
 
@@ -154,7 +168,7 @@ class Bus:
 
     def send(self, most):
         for _ in range(most):
-            batch = self.resender.next_batch()
+            batch = self.resender.next_batch(lambda *_: ASAP)
             if batch is None:
                 return
             connection, frames, _ = batch

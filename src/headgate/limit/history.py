@@ -71,6 +71,13 @@ class Algorithm(Protocol):
         """
         ...
 
+    def replay_hold(self, history: "array[float]", release: float) -> None:
+        """Change `history` as if `release`, later than that of `history`, had been computed from it.
+
+        It is a hold of another master, which may follow from requests that have left the window.
+        """
+        ...
+
     def expiry(self, history: "array[float]") -> float:
         """Return the instant from which `history` no longer affects requests."""
         ...
@@ -117,6 +124,9 @@ class Log:
         latest = received if timestamp >= history[-1] else min(history[-1], now)
         return self.record(history, timestamp, latest)
 
+    def replay_hold(self, history: "array[float]", release: float) -> None:
+        """Do nothing: a hold follows from the requests in the window."""
+
     def expiry(self, history: "array[float]") -> float:
         """Return when the published hold has ended and the latest timestamp has left the longest window."""
         return max(history[PUBLISHED], advance(history[-1], self._window))
@@ -157,6 +167,12 @@ class Gcra:
             history[at] = max(history[at], min(arrival, advance(latest, window)))
             release = max(release, advance(history[at], tolerance))
         return release if release > received else ASAP
+
+    def replay_hold(self, history: "array[float]", release: float) -> None:
+        """Set the theoretical arrival time that `release` follows from; with several rules it is not known of which."""
+        if len(self.parameters) == 1:
+            ((_, tolerance),) = self.parameters
+            history[1] = max(history[1], advance(release, -tolerance))
 
     def expiry(self, history: "array[float]") -> float:
         """Return when every theoretical arrival time has passed, also for late messages; no published hold ends later.
@@ -227,6 +243,15 @@ class Smockron:
                     history[at : at + 2] = before[at - 1 : at + 1]
             release = max(release, self._following(history, index) / 1_000)
         return release if release > received else ASAP
+
+    def replay_hold(self, history: "array[float]", release: float) -> None:
+        """Set the next instant to `release`; with several rules it is not known of which."""
+        if len(self.parameters) == 1:
+            ((interval, _, window, _),) = self.parameters
+            following = release * 1_000
+            if following > self._following(history, 0):
+                history[1], history[2] = following, 0
+                history[3] = max(history[3], following - interval + window)
 
     def _following(self, history: "array[float]", index: int, *, offset: int = 1) -> float:
         """Return the next instant of a rule, in milliseconds; its numbers are at `offset` and after those of others."""

@@ -236,6 +236,23 @@ class Master:
             self._tables.add(histories, identifier, history, now)
         return self._publish(state, history, release) if release > max(now, history[PUBLISHED]) else ASAP
 
+    def replay_hold(self, domain: str, identifier: bytes, release: float, now: float) -> float:
+        """Record that another master held `identifier` until `release`, after its requests; return as `record` does.
+
+        The hold is at most an interval long, as after a request that the rule permits. Both times are instants of
+        `clock`.
+        """
+        state = self._states.get(domain)
+        histories = state.histories if state is not None else None
+        history = histories.get(identifier) if histories is not None else None
+        if state is None or history is None:
+            return ASAP
+        release = min(release, now + max(rule.interval for rule in state.domain.rules))
+        if release <= max(now, history[PUBLISHED]):
+            return ASAP
+        state.algorithm.replay_hold(history, release)
+        return self._publish(state, history, release)
+
     def _publish(self, state: _DomainState, history: "array[float]", release: float) -> float:
         """Store a release time as published; return it, or `ASAP` if the domain is in shadow mode."""
         history[PUBLISHED] = release

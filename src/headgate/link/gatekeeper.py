@@ -32,7 +32,7 @@ from headgate.link.recent_accounting import RecentAccounting
 from headgate.link.resender import Resender
 from headgate.link.sockets import endpoints, file_descriptor
 from headgate.link.subscriptions import AccountingMode, Encoding, Subscriptions
-from headgate.release import NEVER
+from headgate.release import ASAP, NEVER
 
 
 class GatekeeperCounters(msgspec.Struct):
@@ -119,6 +119,7 @@ class GatekeeperLink:
         self._clock = clock
         self._waiting: deque[Accounting] = deque()
         self._handler: ControlHandler | None = None
+        self._held: Callable[..., float] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._again: asyncio.Handle | None = None
@@ -181,9 +182,12 @@ class GatekeeperLink:
         """Whether all masters are connected, so that each domain has the owner that it keeps."""
         return all(master.is_up for master in self._masters.values())
 
-    def attach(self, obeys: ControlHandler) -> None:
-        """Set the receiver of controls; call it before `start`, so that none is lost."""
-        self._handler = obeys
+    def attach(self, obeys: ControlHandler, *, held: Callable[..., float] | None = None) -> None:
+        """Set the receiver of controls; call it before `start`, so that none is lost.
+
+        With `held`, that of the gatekeeper, holds in force are sent again with the verdicts.
+        """
+        self._handler, self._held = obeys, held
 
     def set_domains(self, domains: Iterable[str], windows: Mapping[str, float] | None = None) -> None:
         """Replace the domains and the seconds for which their verdicts are remembered; queued verdicts are sent first.
@@ -402,7 +406,8 @@ class GatekeeperLink:
         moment = time.monotonic()
         if moment < self._resend_at:
             return
-        batch = self._resender.next_batch()
+        held, now = self._held, self._clock()
+        batch = self._resender.next_batch(lambda *of: held(*of, now=now) if held is not None else ASAP)
         if batch is None:
             self._resend_at = NEVER
             return

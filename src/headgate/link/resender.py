@@ -11,13 +11,14 @@ lost record admits a request, a repeated one could hold a client wrongly.
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from headgate.limit.messages import Accounting
+from headgate.limit.messages import Accounting, to_milliseconds
 from headgate.link.announcement import resent_topic
-from headgate.link.batch import MAX_RECORDS, encode_batch, to_record
+from headgate.link.batch import MAX_RECORDS, AccountingRecord, encode_batch, to_record
 from headgate.link.recent_accounting import RecentAccounting
+from headgate.release import ASAP, NEVER
 
 IN_TRANSIT: Final = 0.1
 """Seconds in which a verdict reaches a master through a router."""
@@ -112,15 +113,16 @@ class Resender(Generic[Connection]):
         """Return the number of batches that wait to be sent on a connection."""
         return sum(len(pieces) for _, name, pieces in self._waiting() if self._routes[name] == connection)
 
-    def next_batch(self) -> tuple[Connection, list[bytes], int] | None:
+    def next_batch(self, held: Callable[[str, bytes], float]) -> tuple[Connection, list[bytes], int] | None:
         """Return the connection, the frames and the number of records of the next batch; None if there is none.
 
-        It stays the next one until `sent` is called.
+        `held` returns the end of the hold of an identifier, `ASAP` if it is not held. The batch stays the next one
+        until `sent` is called.
         """
         for announced, name, pieces in self._waiting():
             connection = self._routes[name]
             assert connection is not None
-            frames = [resent_topic(announced, name), encode_batch(map(to_record, pieces[0]))]
+            frames = [resent_topic(announced, name), encode_batch(_with_holds(pieces[0], held))]
             return connection, frames, len(pieces[0])
         return None
 
@@ -136,3 +138,18 @@ class Resender(Generic[Connection]):
             for name, pieces in master.pieces.items():
                 if pieces and name in master.owned:
                     yield announced, name, pieces
+
+
+def _with_holds(verdicts: Iterable[Accounting], held: Callable[[str, bytes], float]) -> list[AccountingRecord]:
+    """Return the records of these verdicts. The log info of the last one of each identifier is the end of its hold."""
+    holds: dict[bytes, bytes] = {}
+    for accounting in verdicts:
+        identifier = accounting.identifier
+        if identifier not in holds:
+            release = held(accounting.domain, identifier)
+            holds[identifier] = b"%d" % to_milliseconds(release) if ASAP < release < NEVER else b""
+    records = [to_record(accounting) for accounting in verdicts]
+    for at in range(len(records) - 1, -1, -1):
+        status, identifier, received, delayed, _ = records[at]
+        records[at] = (status, identifier, received, delayed, holds.pop(identifier, b""))
+    return records

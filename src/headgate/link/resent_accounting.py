@@ -19,6 +19,9 @@ MAX_WAITING_SIZE = 64 * 1024 * 1024
 """Bytes of batches that may wait: two million records with addresses as identifiers."""
 
 
+_MAX_DIGITS = 15
+
+
 class ResentAccounting:
     """The batches whose topic has `announced`, the announcement of this master; others are ignored.
 
@@ -67,7 +70,7 @@ class ResentAccounting:
         counters = self._counters
         records = decode_counted(payload, counters)
         counters.resent_records += len(records)
-        for code, identifier, received_ms, delayed_ms, _ in records:
+        for code, identifier, received_ms, delayed_ms, held in records:
             if len(identifier) > MAX_CONTROL_FRAME:
                 counters.too_long += 1
             elif code == 1 and not delayed_ms:
@@ -84,5 +87,7 @@ class ResentAccounting:
                     timestamp=timestamp + behind,
                     now=instant,
                 )
+                if held.isdigit() and len(held) <= _MAX_DIGITS:
+                    release = max(release, master.replay_hold(name, identifier, int(held) / 1_000.0 + behind, instant))
                 if release > instant:
                     self._publish(name, identifier, release - behind)

@@ -375,3 +375,24 @@ def test_holds_of_a_domain_that_only_counts_are_not_protected():
     assert master.shadowed == 1
     flood(master, 200, 1_000.5)
     assert master._states["api"].histories.get(b"held") is None
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_hold_of_the_predecessor_is_restored(algorithm):
+    master = Master([Domain("api", (Rule.parse("1/min burst 3"),), algorithm)])
+    assert master.replay_hold("api", b"alice", 130.0, 100.0) == float("-inf")  # none of its requests is known
+    replayed(master, b"alice", 70.0)
+    assert master.replay_hold("api", b"alice", 100.0, 100.0) == float("-inf")
+    assert master.replay_hold("api", b"alice", 130.0, 100.0) == 130.0
+    assert master.replay_hold("api", b"alice", 120.0, 100.0) == float("-inf")
+    assert master.replay_hold("api", b"alice", 10_000.0, 101.0) == 161.0  # at most an interval
+    assert list(master.holds("api", now=101.0)) == [DelayUntil("api", b"alice", 161.0)]
+    assert master.replay_hold("unknown", b"alice", 130.0, 100.0) == float("-inf")
+
+
+@pytest.mark.parametrize("algorithm", ["gcra", "smockron"])
+def test_a_restored_hold_leaves_no_budget(algorithm):
+    master = Master([Domain("api", (Rule.parse("1/min burst 3"),), algorithm)])
+    replayed(master, b"alice", 70.0)
+    master.replay_hold("api", b"alice", 130.0, 100.0)
+    assert master.account(accepted(b"alice", 130.0), 130.0).release == 190.0

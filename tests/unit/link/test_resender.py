@@ -3,7 +3,7 @@ from headgate.link.announcement import announcement, split_resent_topic
 from headgate.link.batch import MAX_RECORDS, decode_batch
 from headgate.link.recent_accounting import RecentAccounting
 from headgate.link.resender import IN_TRANSIT, Resender
-from headgate.release import Status
+from headgate.release import ASAP, NEVER, Status
 
 NOW = 1_700_000_000.0
 ONE, OTHER = announcement("0123456789abcdef"), announcement("fedcba9876543210")
@@ -21,6 +21,10 @@ class Setup:
         self.routes = dict.fromkeys(domains or ["api"], "a")
         self.announcements = {}
         self.number = 0
+        self.holds = {}
+
+    def held(self, domain, identifier):
+        return self.holds.get((domain, identifier), ASAP)
 
     def account(self, times=1, *, domain="api", now=NOW - 10.0):
         for _ in range(times):
@@ -45,7 +49,7 @@ class Setup:
 
     def batches(self):
         found = []
-        while (batch := self.resender.next_batch()) is not None:
+        while (batch := self.resender.next_batch(self.held)) is not None:
             connection, (frame, payload), count = batch
             records, _ = decode_batch(payload)
             assert count == len(records) > 0
@@ -98,7 +102,7 @@ def test_a_batch_that_cannot_be_sent_stays_the_next():
     setup = Setup()
     setup.account()
     setup.connect(ONE)
-    assert setup.resender.next_batch() == setup.resender.next_batch()
+    assert setup.resender.next_batch(setup.held) == setup.resender.next_batch(setup.held)
     assert setup.sent() == [0]
 
 
@@ -121,7 +125,7 @@ def test_what_was_not_sent_before_the_connection_ended_is_sent_on_the_next():
     setup.connect(ONE)
     setup.resender.sent()
     setup.announce()
-    assert setup.resender.next_batch() is None
+    assert setup.resender.next_batch(setup.held) is None
     setup.account()
     setup.connect(ONE)
     assert setup.sent() == [MAX_RECORDS, MAX_RECORDS + 1]
@@ -233,3 +237,19 @@ def test_what_has_left_the_window_is_not_sent():
     setup.account(now=NOW - 15.0)
     setup.connect(ONE)
     assert setup.sent() == [1]
+
+
+def test_the_last_record_of_an_identifier_has_its_hold():
+    setup = Setup()
+    for identifier in (b"held", b"free", b"held", b"ever", b"free"):
+        setup.recent.extend([Accounting("api", Status.ACCEPTED, identifier, NOW - 10.0, NOW - 10.0)])
+    setup.holds = {("api", b"held"): NOW + 1.5, ("web", b"free"): NOW, ("api", b"ever"): NEVER}
+    setup.connect(ONE)
+    _, (_, payload), _ = setup.resender.next_batch(setup.held)
+    assert [(record[1], record[4]) for record in decode_batch(payload)[0]] == [
+        (b"held", b""),
+        (b"free", b""),
+        (b"held", b"1700000001500"),
+        (b"ever", b""),
+        (b"free", b""),
+    ]

@@ -6,7 +6,7 @@ import time
 import pytest
 import zmq
 
-from headgate.limit import Accounting
+from headgate.limit import Accounting, DelayUntil, Gatekeeper
 from headgate.link import GatekeeperLink
 from headgate.link.announcement import announcement, resent_topic
 from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch
@@ -109,6 +109,23 @@ def test_a_master_that_connects_again_gets_what_was_unheard(context, tmp_path):
             await setup.flushed()
             await setup.start(b"", BATCH, ONE)
             assert await setup.received(2) == {ONE: [2, 3]}
+
+    asyncio.run(main())
+
+
+def test_holds_in_force_are_sent_again_with_the_verdicts(context, tmp_path):
+    async def main():
+        gatekeeper = Gatekeeper()
+        release = float(round(time.time()) + 60)
+        gatekeeper.obey(DelayUntil("api", b"0", release))
+        async with Setup(context, tmp_path) as setup:
+            setup.link.attach(gatekeeper, held=gatekeeper.held)
+            setup.account(2)
+            await setup.flushed()
+            await setup.start(b"", BATCH, ONE)
+            await until(lambda: setup.master.poll(0))
+            _, payload = setup.master.recv_multipart()
+            assert [record[4] for record in decode_batch(payload)[0]] == [b"%d" % (release * 1_000), b""]
 
     asyncio.run(main())
 

@@ -1,5 +1,6 @@
 """Batches that gatekeepers re-send to a master which has started without a history."""
 
+import pytest
 import zmq
 
 from headgate.limit import Domain, Master, Rule
@@ -64,6 +65,20 @@ def test_timestamps_in_the_future_count_as_now(pair):
     setup.receive(resent(*[accepted(NOW_MS + 5 * MINUTE)] * 2, delayed))
     assert setup.published == [("api", b"id", NOW + 62.0)]
     assert setup.master.ahead == 3
+
+
+@pytest.mark.parametrize(("loginfo", "hold"), [(b"1700000030000", 30.0), (b"9" * 15, 60.0)])
+def test_the_hold_in_the_log_info_is_published(pair, loginfo, hold):
+    setup = Setup(pair)
+    setup.receive(resent((0, b"id", NOW_MS - MINUTE, 0, loginfo)))
+    assert setup.published == [("api", b"id", NOW + hold)]
+
+
+@pytest.mark.parametrize("loginfo", [b"", b"1699999999999", b"log", b"1" * 16, b"-5"])
+def test_other_log_info_is_ignored(pair, loginfo):
+    setup = Setup(pair)
+    setup.receive(resent((0, b"id", NOW_MS - MINUTE, 0, loginfo)))
+    assert setup.published == []
 
 
 def test_batches_for_another_master_are_ignored(pair):

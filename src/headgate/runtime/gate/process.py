@@ -229,7 +229,7 @@ class GateProcess(Backend):
         account = link.account if link is not None else None
         gatekeeper = build_gatekeeper(tree, composed.domains, account, self._sharing)
         if link is not None:
-            link.attach(gatekeeper)
+            link.attach(gatekeeper, held=gatekeeper.held)
         if gatekeeper.master is not None:
             self._sharing.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
