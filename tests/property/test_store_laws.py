@@ -57,8 +57,7 @@ def without_hold(client, functions, identifier):
 
 
 def stored(client, functions, identifier):
-    value = client.get(functions.key(identifier))
-    return list(unpack_doubles(value[8:]))
+    return list(unpack_doubles(client.get(functions.key(identifier))[24:]))
 
 
 def messages(steps):
@@ -80,7 +79,7 @@ def test_functions_equal_the_algorithms_in_memory(client, algorithm, rules, step
         release = expected.record(history, timestamp, now)
         (answer,) = call(client, library.RECORD, functions, [identifier], [timestamp, now])
         assert answer == (release if release > now else ASAP)
-        kept = stored(client, functions, identifier)[1:]
+        kept = stored(client, functions, identifier)
         assert kept[-len(history) + 1 :] == history[1:].tolist()
 
 

@@ -261,25 +261,25 @@ class Master:
         self.shadowed += 1
         return ASAP
 
-    def learn(self, control: DelayUntil, now: float) -> DelayUntil | None:
-        """Adopt a hold computed elsewhere, at `now`; return the control if it has to be published, or None.
+    def learn(self, domain: str, identifier: bytes, release: float, now: float) -> bool:
+        """Adopt a hold computed elsewhere, at `now`; return whether it has to be published.
 
         That is a hold in force that is later than the one published, for a domain that is limited.
         """
-        state = self._states.get(control.domain)
+        state = self._states.get(domain)
+        if state is None or state.histories is None:
+            return False
         instant = self.clock.read(now)
-        release = control.release + self.clock.behind
-        if state is None or state.histories is None or release <= instant:
-            return None
-        history = state.histories.get(control.identifier)
-        if history is not None and release <= history[PUBLISHED]:
-            return None
+        release += self.clock.behind
+        history = state.histories.get(identifier)
+        if release <= instant or (history is not None and release <= history[PUBLISHED]):
+            return False
         if history is None:
             history = new_history()
             history[PUBLISHED] = release
-            self._tables.add(state.histories, control.identifier, history, instant)
+            self._tables.add(state.histories, identifier, history, instant)
         history[PUBLISHED] = release
-        return control if state.enforced else None
+        return state.enforced
 
     def holds(self, domain: str, *, now: float) -> Iterator[DelayUntil]:
         """Yield the controls in force for `domain`, which a gatekeeper needs when it (re)connects."""

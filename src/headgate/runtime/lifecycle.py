@@ -276,7 +276,7 @@ def run_event_loop(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop =
     when `loop` is "uvloop" and uvloop is not installed.
     """
     _raise_file_limit()
-    with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
+    with asyncio.Runner(loop_factory=event_loop_factory(loop)) as runner:
         return runner.run(main())
 
 
@@ -287,7 +287,8 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _loop_factory(loop: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:
+def event_loop_factory(loop: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop; None stands for asyncio's own."""
     if loop == "asyncio":
         return None
     try:

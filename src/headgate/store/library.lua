@@ -3,22 +3,35 @@
 -- Results equal those of history.py bit for bit: the same sums in the same order, in doubles that travel as 8 bytes
 -- (little-endian). The functions read no clock: each record carries the caller's time.
 --
--- A value: the fingerprint of algorithm and rules (8 bytes), the latest hold (a double), and the history:
+-- A value consists of doubles: the fingerprint of algorithm and rules, the latest hold, the instant until which the value
+-- is kept at least, and the history:
 --   log       the timestamps in ascending order, the last `burst` of which count
 --   gcra      one theoretical arrival time per rule
 --   smockron  three numbers per rule: start, steps, expiry
--- A value with another fingerprint, or of another type, is no history.
+-- A value with another fingerprint, or of another type, counts as missing.
 --
 -- Arguments of both functions: keys, one per record; algorithm; fingerprint; parameters; records, two doubles each.
 -- Parameters: `longest`, the seconds that an instant may be ahead; `life`, the seconds that a value may live; then the
--- numbers of each rule. The reply has one double per record: the release, or -inf.
+-- numbers of each rule. The reply has one double per record: the release, or minus infinity.
+--
+-- Calls of the server take most of the time (SET with PX takes four times as long as SETRANGE), so there are few.
 
-local HEADER = 16
-local CLOCK_DIFFERENCE = 60 -- seconds; a value is kept for this long after its expiry, because clocks differ
+local HEADER = 24
+local GRACE = 60 -- seconds that a value is kept after its expiry: clocks differ, and not every record extends its life
 local MAX_LIFE = 1e10 -- seconds; Redis rejects an expiry that is too far ahead
+local READ_WHOLE = 128 -- the largest burst whose log is read with one call
 local TRIM_AT_LEAST = 8 -- timestamps that a log may have in excess, if a quarter of the burst is less
 local ASAP = -1 / 0 -- minus infinity; the library math is not available while this code is loaded
 local MICROSECOND = 0.001 -- in milliseconds, as smockron counts
+
+-- These are faster than math.min and math.max, which are calls of the library.
+local function smaller(one, other)
+  return one < other and one or other
+end
+
+local function larger(one, other)
+  return one > other and one or other
+end
 
 local function pack(number)
   return struct.pack('<d', number)
@@ -49,22 +62,42 @@ local function advance(instant, seconds)
   return total
 end
 
--- The milliseconds that a value lives whose content has no effect from `expiry` on.
-local function lifetime(expiry, now, life)
-  local seconds = math.min(math.max(expiry - now, 0) + CLOCK_DIFFERENCE, life, MAX_LIFE)
-  return math.ceil(seconds * 1000)
-end
-
--- The value of `key` if it has this fingerprint; otherwise nil.
+-- The value of `key`, its hold and the instant until which it is kept; nil if it is missing.
 local function read(key, fingerprint)
   local value = redis.pcall('GET', key)
-  if type(value) == 'string' and #value >= HEADER and value:sub(1, 8) == fingerprint then
-    return value
+  if type(value) == 'string' and #value >= HEADER then
+    local found, hold, kept = struct.unpack('<ddd', value)
+    if found == fingerprint then
+      return value, hold, kept
+    end
   end
 end
 
-local function write(key, fingerprint, hold, history, milliseconds)
-  redis.call('SET', key, fingerprint .. pack(hold) .. history, 'PX', milliseconds)
+-- The instant until which a value is kept whose content has no effect from `expiry` on, and the milliseconds that it
+-- has to live from now on; no milliseconds if it lives long enough.
+local function extension(expiry, kept, now, life)
+  if expiry <= kept + GRACE / 2 and kept <= now + life then
+    return kept
+  end
+  local seconds = smaller(smaller(larger(expiry - now, 0) + GRACE, life), MAX_LIFE)
+  return now + seconds - GRACE, math.ceil(seconds * 1000)
+end
+
+-- Write a new value.
+local function create(key, fingerprint, hold, history, expiry, now, life)
+  local kept, milliseconds = extension(expiry, ASAP, now, life)
+  redis.call('SET', key, struct.pack('<ddd', fingerprint, hold, kept) .. history)
+  redis.call('PEXPIRE', key, milliseconds)
+end
+
+-- Change the hold of a value and what follows it.
+local function update(key, hold, history, kept, expiry, now, life)
+  local milliseconds
+  kept, milliseconds = extension(expiry, kept, now, life)
+  redis.call('SETRANGE', key, 8, struct.pack('<dd', hold, kept) .. history)
+  if milliseconds then
+    redis.call('PEXPIRE', key, milliseconds)
+  end
 end
 
 -- Each of the three functions below takes the parameters, and returns a function that records a request at `timestamp`
@@ -72,23 +105,28 @@ end
 
 local function gcra(longest, life, numbers)
   local rules = #numbers / 2
+  local size = HEADER + 8 * rules
   return function(key, fingerprint, timestamp, now)
     local bound = now + longest
-    local value = read(key, fingerprint)
-    local hold = value and math.min(unpack_at(value, 9), bound) or ASAP
-    local known = value and #value == HEADER + 8 * rules
-    local release, expiry, history = ASAP, hold, {}
+    local value, hold, kept = read(key, fingerprint)
+    local known = value and #value == size
+    hold = value and smaller(hold, bound) or ASAP
+    local release, expiry, history = ASAP, hold, ''
     for rule = 1, rules do
-      local arrival = known and math.min(unpack_at(value, HEADER + 8 * rule - 7), bound) or ASAP
-      arrival = advance(math.max(arrival, timestamp), numbers[2 * rule - 1])
-      history[rule] = pack(arrival)
-      release = math.max(release, advance(arrival, numbers[2 * rule]))
-      expiry = math.max(expiry, arrival)
+      local arrival = known and smaller(unpack_at(value, HEADER + 8 * rule - 7), bound) or ASAP
+      arrival = advance(larger(arrival, timestamp), numbers[2 * rule - 1])
+      history = history .. pack(arrival)
+      release = larger(release, advance(arrival, numbers[2 * rule]))
+      expiry = larger(expiry, arrival)
     end
     if release > now then
-      hold = math.min(math.max(hold, release), bound)
+      hold = smaller(larger(hold, release), bound)
     end
-    write(key, fingerprint, hold, table.concat(history), lifetime(expiry, now, life))
+    if known then
+      update(key, hold, history, kept, expiry, now, life)
+    else
+      create(key, fingerprint, hold, history, expiry, now, life)
+    end
     return hold
   end
 end
@@ -96,14 +134,15 @@ end
 -- It counts in milliseconds: so do the two instants of a record.
 local function smockron(longest, life, numbers)
   local rules = #numbers / 4
+  local size = HEADER + 24 * rules
   return function(key, fingerprint, timestamp, clock)
     local bound = clock + longest * 1000
-    local value = read(key, fingerprint)
-    local hold = value and math.min(unpack_at(value, 9), bound / 1000) or ASAP
-    local known = value and #value == HEADER + 24 * rules
-    local arrived = math.max(timestamp, clock)
-    local slack = math.max(MICROSECOND, 4 * ulp(clock))
-    local release, expiry, history = ASAP, hold, {}
+    local value, hold, kept_until = read(key, fingerprint)
+    local known = value and #value == size
+    hold = value and smaller(hold, bound / 1000) or ASAP
+    local arrived = larger(timestamp, clock)
+    local slack = larger(MICROSECOND, 4 * ulp(clock))
+    local release, expiry, history = ASAP, hold, ''
     for rule = 1, rules do
       local interval, above, window, burst = unpack(numbers, 4 * rule - 3, 4 * rule)
       local start, steps, kept = ASAP, 0, ASAP
@@ -123,112 +162,155 @@ local function smockron(longest, life, numbers)
         start, steps = arrived, 1 - burst
       end
       local following = advance(start, steps * (steps > 0 and interval or above))
-      history[rule] = struct.pack('<ddd', start, steps, arrived + window)
+      history = history .. struct.pack('<ddd', start, steps, arrived + window)
       if following > clock then
-        release = math.max(release, following / 1000)
+        release = larger(release, following / 1000)
       end
-      expiry = math.max(expiry, (arrived + window) / 1000)
+      expiry = larger(expiry, (arrived + window) / 1000)
     end
-    hold = math.min(math.max(hold, release), bound / 1000)
-    write(key, fingerprint, hold, table.concat(history), lifetime(expiry, clock / 1000, life))
+    hold = smaller(larger(hold, release), bound / 1000)
+    if known then
+      update(key, hold, history, kept_until, expiry, clock / 1000, life)
+    else
+      create(key, fingerprint, hold, history, expiry, clock / 1000, life)
+    end
     return hold
   end
 end
 
 -- A log may be long, so it is changed in place: a timestamp is appended or, out of order, inserted before the later ones;
--- the oldest are dropped many at a time.
+-- the oldest are dropped many at a time. In memory it is a table: key, number of timestamps, the value if it was read
+-- whole, and a timestamp that was appended since.
 
 local function position(index)
   return HEADER + 8 * (index - 1)
 end
 
-local function timestamp_at(key, index)
-  return unpack_at(redis.call('GETRANGE', key, position(index), position(index) + 7), 1)
+local function timestamp_at(entries, index)
+  if index == entries.count and entries.appended then
+    return entries.appended
+  end
+  if entries.value then
+    return unpack_at(entries.value, position(index) + 1)
+  end
+  return unpack_at(redis.call('GETRANGE', entries.key, position(index), position(index) + 7), 1)
 end
 
--- The number of timestamps and the hold of the log at `key`; nil if there is none.
-local function open_log(key, fingerprint)
-  local header = redis.pcall('GETRANGE', key, 0, HEADER - 1)
-  if type(header) == 'string' and #header == HEADER and header:sub(1, 8) == fingerprint then
-    return (redis.call('STRLEN', key) - HEADER) / 8, unpack_at(header, 9)
+-- The log at `key`, its hold and the instant until which it is kept; nil if it is missing.
+local function open_log(key, fingerprint, whole)
+  if whole then
+    local value, hold, kept = read(key, fingerprint)
+    if value then
+      return { key = key, count = (#value - HEADER) / 8, value = value }, hold, kept
+    end
+    return
   end
+  local header = redis.pcall('GETRANGE', key, 0, HEADER - 1)
+  if type(header) == 'string' and #header == HEADER then
+    local found, hold, kept = struct.unpack('<ddd', header)
+    if found == fingerprint then
+      return { key = key, count = (redis.call('STRLEN', key) - HEADER) / 8 }, hold, kept
+    end
+  end
+end
+
+local function append(entries, timestamp)
+  redis.call('APPEND', entries.key, pack(timestamp))
+  entries.count = entries.count + 1
+  entries.appended = timestamp
+end
+
+-- Replace the timestamps from `index` on.
+local function replace(entries, index, packed)
+  redis.call('SETRANGE', entries.key, position(index), packed)
+  if entries.value then
+    entries.value = entries.value:sub(1, position(index)) .. packed
+  end
+  entries.count = index - 1 + #packed / 8
+end
+
+-- The packed timestamps from `index` on.
+local function tail(entries, index)
+  if entries.value then
+    return entries.value:sub(position(index) + 1) .. (entries.appended and pack(entries.appended) or '')
+  end
+  return redis.call('GETRANGE', entries.key, position(index), -1)
 end
 
 -- Set the timestamps after `bound` to `bound`; they are the last ones.
-local function limit_timestamps(key, count, bound)
-  while count > 0 and timestamp_at(key, count) > bound do
-    redis.call('SETRANGE', key, position(count), pack(bound))
-    count = count - 1
+local function limit_timestamps(entries, bound)
+  local first = entries.count
+  while first > 1 and timestamp_at(entries, first - 1) > bound do
+    first = first - 1
   end
+  replace(entries, first, string.rep(pack(bound), entries.count - first + 1))
 end
 
--- Insert a timestamp that is before the last of `count`; only the last `most` matter. Return their new number.
-local function insert(key, count, most, timestamp)
-  local low, high = math.max(1, count - most + 1), count
-  if count >= most and timestamp <= timestamp_at(key, low) then
-    return count
+-- Insert a timestamp that is before the last one; only the last `most` matter.
+local function insert(entries, most, timestamp)
+  local low, high = larger(1, entries.count - most + 1), entries.count
+  if entries.count >= most and timestamp <= timestamp_at(entries, low) then
+    return
   end
   while low < high do -- the first that is later lies in low to high
     local middle = math.floor((low + high) / 2)
-    if timestamp_at(key, middle) > timestamp then
+    if timestamp_at(entries, middle) > timestamp then
       high = middle
     else
       low = middle + 1
     end
   end
-  local later = redis.call('GETRANGE', key, position(low), -1)
-  redis.call('SETRANGE', key, position(low), pack(timestamp) .. later)
-  return count + 1
+  replace(entries, low, pack(timestamp) .. tail(entries, low))
 end
 
 local function log(longest, life, numbers)
   local rules, most, widest = #numbers / 3, 0, 0
   for rule = 1, rules do
-    most = math.max(most, numbers[3 * rule - 2])
-    widest = math.max(widest, numbers[3 * rule - 1])
+    most = larger(most, numbers[3 * rule - 2])
+    widest = larger(widest, numbers[3 * rule - 1])
   end
-  local excess = math.max(TRIM_AT_LEAST, math.floor(most / 4))
+  local excess = larger(TRIM_AT_LEAST, math.floor(most / 4))
 
-  return function(key, fingerprint, timestamp, now)
-    local bound = now + longest
-    local count, stored_hold = open_log(key, fingerprint)
-    local last = timestamp
-    if not count then
-      count, stored_hold = 1, ASAP
-      write(key, fingerprint, ASAP, pack(timestamp), lifetime(timestamp, now, life))
-    else
-      local latest = count > 0 and timestamp_at(key, count) or ASAP
-      if latest > bound then
-        limit_timestamps(key, count, bound)
-        latest = bound
-      end
-      if timestamp >= latest then
-        redis.call('APPEND', key, pack(timestamp))
-        count = count + 1
-      else
-        count, last = insert(key, count, most, timestamp), latest
-      end
-    end
-    local hold = math.min(stored_hold, bound)
+  -- The hold after a record at `now`, at least `hold`.
+  local function evaluate(entries, last, hold, now)
     for rule = 1, rules do
-      local burst, window, interval = unpack(numbers, 3 * rule - 2, 3 * rule)
-      if count >= burst then
-        local oldest = timestamp_at(key, count - burst + 1)
+      local burst, window, interval = numbers[3 * rule - 2], numbers[3 * rule - 1], numbers[3 * rule]
+      if entries.count >= burst then
+        local oldest = timestamp_at(entries, entries.count - burst + 1)
         if oldest > now - window and advance(oldest, window) > now then
-          hold = math.max(hold, advance(now > last and now or last, interval))
+          hold = larger(hold, advance(now > last and now or last, interval))
         end
       end
     end
-    hold = math.min(hold, bound)
-    local milliseconds = lifetime(math.max(hold, advance(last, widest)), now, life)
-    if count > most + excess then
-      local kept = redis.call('GETRANGE', key, position(count - most + 1), -1)
-      write(key, fingerprint, hold, kept, milliseconds)
+    return hold
+  end
+
+  return function(key, fingerprint, timestamp, now)
+    local bound = now + longest
+    local entries, stored_hold, kept = open_log(key, fingerprint, most <= READ_WHOLE)
+    if not entries then
+      local hold = evaluate({ count = 1, appended = timestamp }, timestamp, ASAP, now)
+      hold = smaller(hold, bound)
+      create(key, fingerprint, hold, pack(timestamp), larger(hold, advance(timestamp, widest)), now, life)
+      return hold
+    end
+    local last = entries.count > 0 and timestamp_at(entries, entries.count) or ASAP
+    if last > bound then
+      limit_timestamps(entries, bound)
+      last = bound
+    end
+    if timestamp >= last then
+      append(entries, timestamp)
+      last = timestamp
     else
-      if hold ~= stored_hold then
-        redis.call('SETRANGE', key, 8, pack(hold))
-      end
-      redis.call('PEXPIRE', key, milliseconds)
+      insert(entries, most, timestamp)
+    end
+    local hold = smaller(evaluate(entries, last, smaller(stored_hold, bound), now), bound)
+    local expiry = larger(hold, advance(last, widest))
+    if entries.count > most + excess then
+      create(key, fingerprint, hold, tail(entries, entries.count - most + 1), expiry, now, life)
+    elseif hold ~= stored_hold or extension(expiry, kept, now, life) ~= kept then
+      update(key, hold, '', kept, expiry, now, life)
     end
     return hold
   end
@@ -248,7 +330,8 @@ end
 -- Record requests: each record is a timestamp and the time of its arrival. Return the release of each identifier, which
 -- is at least its stored hold.
 local function record(keys, args)
-  local algorithm, fingerprint, parameters, records = unpack(args)
+  local algorithm, packed, parameters, records = unpack(args)
+  local fingerprint = unpack_at(packed, 1)
   local record_one = ALGORITHMS[algorithm](parse(parameters))
   local releases = {}
   for index, key in ipairs(keys) do
@@ -260,20 +343,20 @@ end
 
 -- Extend the stored holds: each record is a release and the present time, both in seconds. Return the holds in force.
 local function extend(keys, args)
-  local _, fingerprint, parameters, records = unpack(args)
+  local _, packed, parameters, records = unpack(args)
+  local fingerprint = unpack_at(packed, 1)
   local longest, life = parse(parameters)
   local holds = {}
   for index, key in ipairs(keys) do
     local hold, now = struct.unpack('<dd', records, 16 * index - 15)
     local bound = now + longest
-    hold = math.min(hold, bound)
-    local header = redis.pcall('GETRANGE', key, 0, HEADER - 1)
-    if type(header) == 'string' and #header == HEADER and header:sub(1, 8) == fingerprint then
-      hold = math.max(hold, math.min(unpack_at(header, 9), bound))
-      redis.call('SETRANGE', key, 8, pack(hold))
-      redis.call('PEXPIRE', key, lifetime(hold, now, life), 'GT')
+    hold = smaller(hold, bound)
+    local entries, stored_hold, kept = open_log(key, fingerprint, false)
+    if entries then
+      hold = larger(hold, smaller(stored_hold, bound))
+      update(key, hold, '', kept, hold, now, life)
     else
-      write(key, fingerprint, hold, '', lifetime(hold, now, life))
+      create(key, fingerprint, hold, '', hold, now, life)
     end
     holds[index] = pack(hold)
   end

@@ -58,7 +58,8 @@ class DomainFunctions:
         life = max(rule.window for rule in domain.rules) + EXTRA_LIFE
         self.arguments: tuple[bytes, bytes, bytes] = (
             name,
-            hashlib.blake2b(name + numbers, digest_size=8).digest(),
+            # Six bytes are a whole number that a double has exactly, and never NaN.
+            pack_doubles([int.from_bytes(hashlib.blake2b(name + numbers, digest_size=6).digest(), "big")]),
             struct.pack("<dd", longest_hold, life) + numbers,
         )
         """The first arguments of both functions: algorithm, fingerprint and parameters."""

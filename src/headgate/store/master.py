@@ -37,7 +37,7 @@ class SharedMaster(Master):
 
         A message that is late counts only here, as far as the rule permits: the store counts all that it gets.
         """
-        release = super().record(domain, status, identifier, timestamp, now)
+        release = Master.record(self, domain, status, identifier, timestamp, now)  # faster than super()
         if status is not _REJECTED and timestamp >= now - MAX_LATENESS:
             functions = self.functions.get(domain)
             if functions is not None and not (functions.selective and functions.domain.exempts(identifier)):

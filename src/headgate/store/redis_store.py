@@ -32,8 +32,8 @@ class SharingMaster(Protocol):
         """The domains that have rules, by name."""
         ...
 
-    def learn(self, control: DelayUntil, now: float) -> DelayUntil | None:
-        """Adopt a hold; return the control to publish, or None."""
+    def learn(self, domain: str, identifier: bytes, release: float, now: float) -> bool:
+        """Adopt a hold; return whether it has to be published."""
         ...
 
     def hold_batches(self, domain: str, *, now: float, limit: int) -> Iterator[tuple[list[DelayUntil], bool]]:
@@ -105,26 +105,24 @@ class RedisStore:
     def add(self, functions: DomainFunctions, identifier: bytes, timestamp: float, now: float) -> None:
         """Share a record: a request at `timestamp` whose message arrived at `now`."""
         key = functions.key(identifier)
-        server = self._slots[self._key_slot(key)] if self._slots else self._only
+        server = self._route(key)
         if server is None or not server.put((functions, identifier, key, timestamp, now)):
             self.counters.unshared += 1
 
     # What servers report.
 
     def on_releases(self, records: Sequence[Record], releases: Sequence[float]) -> None:
-        """Publish the holds that are later than those of the master."""
-        master = self._master
-        if master is None:
+        """Publish the holds of one domain that are later than those of the master."""
+        master, functions = self._master, records[0][0]
+        name = functions.domain.name
+        # The rules may have changed since the records were sent.
+        if master is None or master.functions.get(name) is not functions:
             return
-        now, known = self._clock(), master.functions
-        for (functions, identifier, _key, _timestamp, at), release in zip(records, releases, strict=True):
-            name = functions.domain.name
-            # The rules may have changed since the record was sent.
-            if release > at and known.get(name) is functions:
-                control = master.learn(DelayUntil(name, identifier, release), now)
-                if control is not None:
-                    self.counters.learned += 1
-                    self._publish(control)
+        now, learn = self._clock(), master.learn
+        for (_functions, identifier, _key, _timestamp, at), release in zip(records, releases, strict=True):
+            if release > at and learn(name, identifier, release, now):
+                self.counters.learned += 1
+                self._publish(DelayUntil(name, identifier, release))
 
     def on_moved(self, server: Server, moved: Moved, records: Sequence[Record]) -> None:  # noqa: ARG002
         """Send records to the server that has their slot now."""

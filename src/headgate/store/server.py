@@ -19,7 +19,7 @@ from headgate.store import library
 from headgate.store.connection import Command, Connection, Moved, NotLoaded, SlotRange, StoreError
 from headgate.store.library import DomainFunctions, unpack_doubles
 
-BATCH_SIZE: Final = 256
+BATCH_SIZE: Final = 512
 """Records sent at once, and holds."""
 
 MAX_QUEUE: Final = 65_536
@@ -71,7 +71,7 @@ class Owner(Protocol):
     """What a server reports to."""
 
     def on_releases(self, records: Sequence[Record], releases: Sequence[float]) -> None:
-        """Handle the releases of records, or holds in force."""
+        """Handle the releases of records of one domain, or its holds in force."""
 
     def on_moved(self, server: "Server", moved: Moved, records: Sequence[Record]) -> None:
         """Send records to another server."""

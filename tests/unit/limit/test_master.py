@@ -82,18 +82,17 @@ def test_published_release_is_not_a_timestamp():
 def test_learned_hold_is_published_once_and_if_it_is_later_than_the_last():
     master = Master([Domain("api", ONE)])
     assert master.account(accepted(b"alice", 100.0), 100.0).release == 101.0
-    assert master.learn(DelayUntil("api", b"alice", 101.0), 100.0) is None
-    later = DelayUntil("api", b"alice", 103.0)
-    assert master.learn(later, 100.0) == later
-    assert master.learn(later, 100.0) is None
-    assert list(master.holds("api", now=100.0)) == [later]
+    assert not master.learn("api", b"alice", 101.0, 100.0)
+    assert master.learn("api", b"alice", 103.0, 100.0)
+    assert not master.learn("api", b"alice", 103.0, 100.0)
+    assert list(master.holds("api", now=100.0)) == [DelayUntil("api", b"alice", 103.0)]
 
 
 def test_learned_hold_of_an_unknown_identifier_is_kept_until_it_ends():
     master = Master([Domain("api", ONE)])
-    assert master.learn(DelayUntil("api", b"alice", 100.0), 100.0) is None
+    assert not master.learn("api", b"alice", 100.0, 100.0)
     assert len(master) == 0
-    assert master.learn(DelayUntil("api", b"alice", 109.0), 100.0).release == 109.0
+    assert master.learn("api", b"alice", 109.0, 100.0)
     assert len(master) == 1
     assert master.forget(now=108.0) == 0
     assert master.forget(now=111.0) == 1
@@ -104,7 +103,7 @@ def test_learned_hold_of_an_unknown_identifier_is_kept_until_it_ends():
 def test_learned_hold_is_not_a_timestamp(algorithm, rules):
     domain = Domain("api", rules, algorithm)
     master, other = Master([domain]), Master([domain])
-    master.learn(DelayUntil("api", b"alice", 150.0), 100.0)
+    master.learn("api", b"alice", 150.0, 100.0)
     for moment in (100.0, 101.0, 151.0, 152.0, 153.0):
         control, expected = (one.account(accepted(b"alice", moment), moment) for one in (master, other))
         assert control == (expected if expected is not None and expected.release > 150.0 else None)
@@ -113,15 +112,15 @@ def test_learned_hold_is_not_a_timestamp(algorithm, rules):
 @pytest.mark.parametrize("mode", ["shadow", "off"])
 def test_learned_hold_of_a_domain_that_is_not_enforced_is_not_published(mode):
     master = Master([Domain("api", ONE, mode=mode), Domain("free")])
-    assert master.learn(DelayUntil("api", b"alice", 109.0), 100.0) is None
-    assert master.learn(DelayUntil("free", b"alice", 109.0), 100.0) is None
-    assert master.learn(DelayUntil("other", b"alice", 109.0), 100.0) is None
+    assert not master.learn("api", b"alice", 109.0, 100.0)
+    assert not master.learn("free", b"alice", 109.0, 100.0)
+    assert not master.learn("other", b"alice", 109.0, 100.0)
 
 
 def test_learned_hold_follows_a_clock_that_was_set_back():
     master = Master([Domain("api", ONE)])
     master.account(accepted(b"bob", 5_000.0), 5_000.0)
-    assert master.learn(DelayUntil("api", b"alice", 1_010.0), 1_000.0).release == 1_010.0
+    assert master.learn("api", b"alice", 1_010.0, 1_000.0)
     assert DelayUntil("api", b"alice", 1_010.0) in list(master.holds("api", now=1_000.0))
 
 
