@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ Step = Callable[[System], None]
 
 CONTROL_DELAY = 1.0
 """Seconds from a request to its hold at every gate, on a machine with other work."""
+WARM_UP = 0.5
+"""Seconds in which connections are made; not in the figures."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +118,19 @@ def restore(system: System) -> None:
 
 GATE1: dict[str, Any] = {"lost_gates": frozenset({1}), "keeps_limits": True}
 WORKERS = Shape(workers=2)
+ROUTED = Shape(masters=2, routers=1)
+TWO_ROUTERS = Shape(masters=2, routers=2)
 TWO_MASTERS = Shape(masters=2)
-ON_REDIS = Shape(masters=2, redis=True)
+ON_REDIS = Shape(masters=2, store="redis")
+ON_CLUSTER = Shape(masters=2, store="cluster")
 STORE: dict[str, Any] = {"keeps_limits": True, "needs": ("nginx", "redis-server")}
+NOTICED: dict[str, Any] = {"is_redundant": True, "least_seconds": 6.0}
 PARTITIONED = Shape(forwarded=True)
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
-        Fault("master killed", kill("master0"), start("master0")),
-        Fault("master stopped", freeze("master0"), thaw("master0")),
+        Fault("master killed", kill("master"), start("master")),
+        Fault("master stopped", freeze("master"), thaw("master")),
         Fault("gate killed", kill("gate1"), start("gate1"), **GATE1),
         Fault("gate stopped", freeze("gate1"), thaw("gate1"), **GATE1),
         Fault("worker killed", signal_worker("gate1", signal.SIGKILL), nothing, WORKERS, **GATE1),
@@ -135,15 +141,27 @@ FAULTS: dict[str, Fault] = {
             WORKERS,
             **GATE1,
         ),
-        Fault("one of two masters killed", kill("owner"), start("owner"), TWO_MASTERS, is_redundant=True),
-        Fault("one of two masters stopped", freeze("owner"), thaw("owner"), TWO_MASTERS, is_redundant=True),
+        Fault("one of two masters killed", kill("master"), start("master"), TWO_MASTERS, is_redundant=True),
+        Fault("one of two masters stopped", freeze("master"), thaw("master"), TWO_MASTERS, **NOTICED),
+        Fault("router killed", kill("router"), start("router"), ROUTED),
+        Fault("router stopped", freeze("router"), thaw("router"), ROUTED),
+        Fault("one of two routers killed", kill("router"), start("router"), TWO_ROUTERS, is_redundant=True),
+        Fault("one of two routers stopped", freeze("router"), thaw("router"), TWO_ROUTERS, **NOTICED),
+        Fault("master behind a router killed", kill("master"), start("master"), ROUTED, is_redundant=True),
+        Fault("master behind a router stopped", freeze("master"), thaw("master"), ROUTED, **NOTICED),
         Fault("Redis killed", kill("redis"), start("redis"), ON_REDIS, **STORE),
         Fault("Redis stopped", freeze("redis"), thaw("redis"), ON_REDIS, **STORE),
-        Fault("one of two masters on Redis killed", kill("owner"), start("owner"), ON_REDIS, **STORE),
+        Fault("node of a Redis cluster killed", kill("redis0"), nothing, ON_CLUSTER, **STORE),
+        Fault("node of a Redis cluster stopped", freeze("redis0"), thaw("redis0"), ON_CLUSTER, **STORE),
+        Fault("one of two masters on Redis killed", kill("master"), start("master"), ON_REDIS, **STORE),
         Fault("partition, closed", cut("closed"), restore, PARTITIONED, least_seconds=30.0),
         Fault("partition, silent", cut("silent"), restore, PARTITIONED, least_seconds=30.0),
     )
 }
+
+
+PARTS = ("gate1", "master0", "router0", "redis")
+"""Parts that are restarted in every order."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +206,7 @@ class Outcome:
     def p99(self) -> tuple[float, float, float]:
         """The 99th percentiles before, during and after the fault."""
         return (
-            p99(between(self.samples, 0.0, self.began)),
+            p99(between(self.samples, self.samples[0].sent + WARM_UP, self.began)),
             p99(between(self.samples, self.began, self.ended)),
             p99(between(self.samples, self.ended, math.inf)),
         )
@@ -225,6 +243,18 @@ def run_fault(fault: Fault, folder: Path, times: Times, plan: LoadPlan | None = 
     lost = [sample for sample in samples if sample.gate in fault.lost_gates]
     kept = [sample for sample in samples if sample.gate not in fault.lost_gates]
     return Outcome(fault, kept, lost, began, ended, limited)
+
+
+def run_restarts(folder: Path, orders: Iterable[Sequence[str]]) -> list[Sample]:
+    """Kill and start parts in each of the orders under load; after each, assert that a burst is admitted exactly."""
+    with running_system(folder, Shape(routers=1, store="redis")) as system:
+        plan = LoadPlan([gate.port for gate in system.gates], cold_rate=50.0, hot_rate=5.0)
+        with running_load(plan, folder) as load:
+            for order in orders:
+                for name in order:
+                    system.nodes[name].restart()
+                system.check_limits()
+            return load.finish()
 
 
 def check(outcome: Outcome, plan: LoadPlan) -> None:

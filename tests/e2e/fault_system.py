@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
@@ -73,19 +73,33 @@ algorithm = "{algorithm}"
 class Node:
     """A program at a fixed address. A new process of it replaces one that has ended."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path, *, port: int, announces: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        port: int,
+        announces: bool = True,
+        process: "subprocess.Popen[bytes] | None" = None,
+    ) -> None:
         self.name = name
         self.port = port
         self._command = list(command)
         self._log = folder / f"{name}.log"
         self._announces = announces
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = process
 
     @property
     def pid(self) -> int:
         """The id of the process."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has a process."""
+        return self._process is not None
 
     def said(self) -> str:
         """Return what all its processes have written."""
@@ -196,8 +210,8 @@ class Shape:
     """More keys of [gate]."""
     routers: int = 0
     """Routers between gates and masters."""
-    redis: bool = False
-    """Whether the masters share a Redis server."""
+    store: Literal["", "redis", "cluster"] = ""
+    """What the masters share: a Redis server, or a cluster of three with a replica each."""
     master_host: str = "127.0.0.1"
     master_prefix: tuple[str, ...] = ()
     """What the command of a master begins with."""
@@ -225,20 +239,14 @@ class System:
         return [node for node in self.nodes.values() if isinstance(node, GateNode)]
 
     def node(self, name: str) -> Node:
-        """Return a node; `owner` is the master that the domain of the load belongs to."""
-        return self.nodes[self.owner if name == "owner" else name]
+        """Return a node; `master` and `router` are those that the domain of the load belongs to."""
+        return self.nodes.get(name) or self._owner([node for each, node in self.nodes.items() if each.startswith(name)])
 
-    @property
-    def owner(self) -> str:
-        """The name of the master that the domain of the load belongs to."""
-        masters = {
-            endpoints(f"127.0.0.1:{node.port}").accounting: name
-            for name, node in self.nodes.items()
-            if name.startswith("master")
-        }
-        address = Sharding(masters).owner(sharding_item("default"), masters)
+    def _owner(self, nodes: Sequence[Node]) -> Node:
+        by_address = {endpoints(f"{self.shape.master_host}:{node.port}").accounting: node for node in nodes}
+        address = Sharding(by_address).owner(sharding_item("default"), by_address)
         assert address is not None
-        return masters[address]
+        return by_address[address]
 
     def _new_client(self) -> str:
         self._bursts += 1
@@ -312,6 +320,16 @@ def router_nodes(folder: Path, masters: Sequence[int], count: int) -> Iterator[N
         )
 
 
+def store_nodes(folder: Path, shape: Shape, running: ExitStack) -> Iterator[Node]:
+    """Yield the nodes of the store: a Redis server that has not started, or those of a cluster that runs."""
+    if shape.store == "redis":
+        yield redis_node(folder)
+    elif shape.store == "cluster":
+        (folder / "cluster").mkdir()
+        for number, server in enumerate(running.enter_context(servers.redis_cluster(folder / "cluster", replicas=1))):
+            yield Node(f"redis{number}", [], folder, port=server.port, announces=False, process=server.process)
+
+
 def redis_node(folder: Path) -> Node:
     """Return a Redis server that has not started, and that writes nothing to disk."""
     port = servers.free_port()
@@ -330,12 +348,14 @@ def gate_nodes(folder: Path, settings: Path, count: int) -> Iterator[Node]:
 
 def write_settings(file: Path, shape: Shape, *, origin: str, masters: Sequence[int], stores: Sequence[int]) -> None:
     """Write the configuration of all nodes; `masters` are the ports that gates connect to, `stores` those of Redis."""
+    scheme = "redis+cluster" if shape.store == "cluster" else "redis"
+    store = f"{scheme}://{','.join(f'127.0.0.1:{port}' for port in stores)}"
     addresses = [f"tcp://{shape.master_host}:{port}" for port in masters]
     keys = {
         "origin": origin,
         "workers": shape.workers,
         "gate": f"master = {json.dumps(addresses[0] if len(addresses) == 1 else addresses)}\n{shape.gate}",
-        "master": "\n".join(["insecure = true", *(f'store = "redis://127.0.0.1:{port}"' for port in stores)]),
+        "master": "\n".join(["insecure = true", *([f'store = "{store}"'] if stores else [])]),
         "algorithm": shape.algorithm,
         "burst": BURST,
         "rule": shape.rule,
@@ -350,7 +370,7 @@ def running_system(folder: Path, shape: Shape | None = None) -> Iterator[System]
     with ExitStack() as running:
         origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
         settings = folder / "headgate.toml"
-        stores = [redis_node(folder)] if shape.redis else []
+        stores = list(store_nodes(folder, shape, running))
         masters = list(master_nodes(folder, settings, shape))
         routers = list(router_nodes(folder, [node.port for node in masters], shape.routers))
         ports = [node.port for node in routers or masters]
@@ -364,7 +384,8 @@ def running_system(folder: Path, shape: Shape | None = None) -> Iterator[System]
         nodes = [*stores, *masters, *routers, *gate_nodes(folder, settings, shape.gates)]
         for node in nodes:
             running.callback(node.close)
-            node.launch()
+            if not node.is_running:
+                node.launch()
         for node in nodes:
             node.wait_until_ready()
         system = System(shape, {node.name: node for node in nodes}, forwarders)
