@@ -1,18 +1,20 @@
 """The accounting that the benchmarks of the master's bus send, and the program that sends it.
 
-``python -m bench.bus_load WAY PORT`` connects to a master's accounting port on loopback, sends everything as fast as
-the other side reads, and prints one line of JSON: the seconds it took and the seconds it computed. It speaks ZMTP 3.0
-over a plain socket from bytes made beforehand, so that one system call hands over thousands of messages: TCP makes it
-wait for the receiver, never the receiver for it, and nothing is dropped.
+``python -m bench.bus_load WAY PORT [DOMAIN …]`` connects to the accounting port of a master or router on loopback,
+sends everything, of several domains in turns, as fast as the other side reads, and prints one line of JSON: the seconds
+it took and the seconds it computed. It speaks ZMTP 3.0 over a plain socket from bytes made beforehand, so that one
+system call hands over thousands of messages: TCP makes it wait for the receiver, never the receiver for it, and nothing
+is dropped.
 """
 
 import json
 import socket
 import sys
 import time
+from collections.abc import Sequence
 
 from headgate.limit import Accounting, Domain, Rule
-from headgate.limit.messages import encode_accounting
+from headgate.limit.messages import encode_accounting, topic
 from headgate.link.batch import MAX_RECORDS, batch_topic, encode_batch, to_record
 from headgate.release import Status
 
@@ -22,6 +24,7 @@ NOW = 1_700_000_100.0
 MESSAGES = 300_000
 _IDENTIFIERS, _HOT = 12_000, 150
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+_SUBSCRIPTION = b"\x00\x01\x01"
 _READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
 
 
@@ -44,13 +47,16 @@ def accountings(count: int = MESSAGES) -> list[Accounting]:
     return verdicts
 
 
-def stream(way: str) -> bytes:
-    """Give everything as ZMTP bytes: `frames`, the document's, or `batch`."""
+def stream(way: str, domains: Sequence[str] = (DOMAIN.name,)) -> bytes:
+    """Give everything of each domain as ZMTP bytes: `frames`, the document's, or `batch`."""
     verdicts = accountings()
     if way == "frames":
-        return b"".join(map(_message, map(encode_accounting, verdicts)))
+        frames = map(encode_accounting, verdicts)
+        topics = [topic(name) for name in domains]
+        return b"".join(_message([name, *rest]) for _, *rest in frames for name in topics)
     pieces = (verdicts[at : at + MAX_RECORDS] for at in range(0, len(verdicts), MAX_RECORDS))
-    return b"".join(_message([batch_topic(DOMAIN.name), encode_batch(map(to_record, piece))]) for piece in pieces)
+    payloads = (encode_batch(map(to_record, piece)) for piece in pieces)
+    return b"".join(_message([batch_topic(name), payload]) for payload in payloads for name in domains)
 
 
 def _message(frames: list[bytes]) -> bytes:
@@ -71,14 +77,15 @@ def _read(peer: socket.socket, count: int) -> bytes:
     return taken
 
 
-def main(way: str, port: int) -> None:
-    """Shake hands, send, and wait until the receiver hangs up."""
-    everything = memoryview(stream(way))
+def main(way: str, port: int, *domains: str) -> None:
+    """Shake hands, wait for the first subscription, send, and wait until the receiver hangs up."""
+    everything = memoryview(stream(way, domains or (DOMAIN.name,)))
     with socket.create_connection(("127.0.0.1", port)) as peer:
         peer.sendall(_GREETING)
         _read(peer, len(_GREETING))
         peer.sendall(bytes([4, len(_READY)]) + _READY)
         _read(peer, _read(peer, 2)[1])
+        _read(peer, len(_SUBSCRIPTION))
         start, computed = time.perf_counter(), time.process_time()
         peer.sendall(everything)
         figures = {"seconds": time.perf_counter() - start, "computed": time.process_time() - computed}
@@ -88,4 +95,4 @@ def main(way: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
