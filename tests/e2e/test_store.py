@@ -100,7 +100,7 @@ def test_master_that_is_restarted_knows_what_was_spent(server, start):
     first = start(url(server))
     for _ in range(3):
         first.accept()
-    first.until(store_shared=3)
+    first.until(accepted=3)
     assert first.master.end() == 0
     second = start(url(server))
     second.accept()

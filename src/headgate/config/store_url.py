@@ -56,7 +56,7 @@ class StoreUrl:
             raise _error(text, "several hosts without +cluster")
         database = parts.path.strip("/")
         if (database and is_cluster) or not re.fullmatch("[0-9]{0,5}", database):
-            raise _error(text, "a cluster has no database number" if is_cluster else "invalid database number")
+            raise _error(text, "a cluster has database 0 only" if is_cluster else "invalid database number")
         options = tuple(parse_qsl(parts.query, keep_blank_values=True))
         for name, _value in options:
             if name not in _OPTIONS:

@@ -21,7 +21,7 @@ TIMEOUT: Final = 2.0
 
 _PROTOCOL: Final = 2
 _NOT_FOUND: Final = "Function not found"
-_NO_CLUSTER: Final = "cluster support disabled"
+_NO_CLUSTER: Final = ("cluster support disabled", "unknown command")
 
 
 class StoreError(HeadgateError):
@@ -47,7 +47,11 @@ class NotLoaded(NamedTuple):
     """The reply to a call of a function that the server does not have; the call was not executed."""
 
 
-Reply = bytes | Moved | NotLoaded
+class Migrating(NamedTuple):
+    """The reply to a call whose slot is on its way to another server; the call was not executed."""
+
+
+Reply = bytes | Moved | NotLoaded | Migrating
 Command = Sequence[bytes]
 
 
@@ -94,7 +98,7 @@ class Connection:
             reply = await self._call(b"CLUSTER", b"SLOTS")
             info = await self._call(b"CLUSTER", b"INFO")
         except (RedisError, OSError) as error:
-            if _NO_CLUSTER in str(error):
+            if any(text in str(error) for text in _NO_CLUSTER):
                 return []
             raise StoreError(str(error)) from None
         if b"cluster_state:ok" not in info:
@@ -112,12 +116,14 @@ class Connection:
 
     async def receive(self) -> Reply:
         """Receive the next reply."""
-        from redis.exceptions import MovedError, RedisError, ResponseError
+        from redis.exceptions import AskError, MovedError, RedisError, ResponseError, TryAgainError
 
         try:
             reply = await self._connection.read_response(disable_decoding=True)
         except MovedError as error:
             return Moved(error.slot_id, self._to_address(error.host.encode(), error.port))
+        except (AskError, TryAgainError):
+            return Migrating()
         except ResponseError as error:
             if _NOT_FOUND in str(error):
                 return NotLoaded()

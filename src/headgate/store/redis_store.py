@@ -20,6 +20,8 @@ from headgate.store.library import DomainFunctions
 from headgate.store.server import BATCH_SIZE, Record, Server, ServerPhase, StoreCounters
 
 _SLOTS: Final = 16_384
+_FLUSH_TIMEOUT: Final = 1.0
+_FLUSH_CHECKS: Final = 200
 _WATCH_INTERVAL: Final = 1.0
 """Seconds between two questions for the slots while a server of a cluster is down."""
 
@@ -95,7 +97,11 @@ class RedisStore:
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def close(self) -> None:
-        """Close all connections; records in queues are dropped."""
+        """Close all connections; servers that are up have a moment for the records that wait."""
+        for _ in range(_FLUSH_CHECKS):
+            if all(server.idle or server.phase is not ServerPhase.UP for server in self._tasks):
+                break
+            await asyncio.sleep(_FLUSH_TIMEOUT / _FLUSH_CHECKS)
         tasks = [*self._tasks.values(), *self._ending, *([self._watching] if self._watching else [])]
         self._tasks.clear()
         for task in tasks:
@@ -178,7 +184,7 @@ class RedisStore:
         task.cancel()
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
-        for record in server.take_all():
+        for record in server.abandon():
             target = self._route(record[2])
             if target is None or not target.put(record):
                 self.counters.unshared += 1

@@ -16,7 +16,7 @@ import msgspec
 
 from headgate.config import Address
 from headgate.store import library
-from headgate.store.connection import Command, Connection, Moved, NotLoaded, SlotRange, StoreError
+from headgate.store.connection import Command, Connection, Migrating, Moved, NotLoaded, SlotRange, StoreError
 from headgate.store.library import DomainFunctions, unpack_doubles
 
 BATCH_SIZE: Final = 512
@@ -128,7 +128,7 @@ class Server:
         self._draw = draw
         self._in_cluster = False
         self._queue: deque[Record] = deque()
-        self._in_flight: deque[list[_Call]] = deque()
+        self._in_flight: deque[deque[_Call]] = deque()
         self._again: list[Record] = []
         self._holds: Iterator[Sequence[Record]] = iter(())
         self._holds_next = False
@@ -152,11 +152,20 @@ class Server:
         self._wake.set()
         return True
 
-    def take_all(self) -> list[Record]:
-        """Empty the queue; return its records."""
-        records = list(self._queue)
-        self._queue.clear()
-        return records
+    @property
+    def idle(self) -> bool:
+        """Whether no record waits to be sent or answered."""
+        return not (self._queue or self._in_flight or self._again)
+
+    def abandon(self) -> list[Record]:
+        """Forget all records; return those that were not sent, and count the others as lost."""
+        self._counters.lost += sum(
+            len(call.records) for calls in self._in_flight for call in calls if call.function == library.RECORD
+        )
+        unsent = [*self._again, *self._queue]
+        for waiting in (self._queue, self._in_flight, self._again):
+            waiting.clear()
+        return unsent
 
     def request_slots(self) -> None:
         """Ask this server soon for the distribution of the slots."""
@@ -203,11 +212,13 @@ class Server:
             must_drain = self._wants_slots or bool(self._again)
             batch = None if must_drain or len(in_flight) >= _WINDOW else self._next_batch()
             if batch:
-                in_flight.append(batch)
+                in_flight.append(deque(batch))
                 await connection.send([call.command() for call in batch])
             elif in_flight:
-                for call in in_flight[0]:
-                    await self._receive(connection, call)
+                calls = in_flight[0]
+                while calls:
+                    await self._receive(connection, calls[0])
+                    calls.popleft()
                 in_flight.popleft()
                 self._failures = 0
             elif must_drain:
@@ -254,6 +265,9 @@ class Server:
         elif isinstance(reply, NotLoaded):
             if call.function == library.RECORD:
                 self._again += call.records
+        elif isinstance(reply, Migrating):
+            if call.function == library.RECORD:
+                self._counters.unshared += len(call.records)
         else:
             releases = unpack_doubles(reply)
             if len(releases) != len(call.records):
@@ -286,16 +300,9 @@ class Server:
                 await asyncio.sleep(_LINGER)
 
     def _on_failure(self, reason: str) -> None:
-        counters = self._counters
-        counters.failures += 1
+        self._counters.failures += 1
         self._failures += 1
-        # Of the first batch, some calls may have been answered; they count as lost, too.
-        counters.lost += sum(
-            len(call.records) for calls in self._in_flight for call in calls if call.function == library.RECORD
-        )
-        counters.unshared += len(self._queue) + len(self._again)
-        for waiting in (self._queue, self._in_flight, self._again):
-            waiting.clear()
+        self._counters.unshared += len(self.abandon())
         if self.phase is not ServerPhase.DOWN:
             self._log(f"store {self.address}: {reason}; going on in memory until it answers")
         self.phase = ServerPhase.DOWN

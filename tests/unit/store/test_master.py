@@ -1,27 +1,70 @@
+import pytest
+
 from headgate.limit import Accounting, Domain, Rule
+from headgate.limit.master import MAX_LATENESS
 from headgate.release import Status
 from headgate.store import SharedMaster
 
+ONE = (Rule.parse("1/s burst 1"),)
+NOW = 1_000.0
+
 
 class Sink:
-    """Keeps what is shared."""
-
     def __init__(self):
-        self.shared = []
+        self.records = []
 
     def add(self, functions, identifier, timestamp, now):
-        self.shared.append((identifier, timestamp, now))
+        self.records.append((functions.domain.name, identifier, timestamp, now))
 
 
-def accept(master, identifier, received, now):
-    return master.account(Accounting("api", Status.ACCEPTED, identifier, received, received), now)
-
-
-def test_accounting_that_arrives_after_a_long_stop_is_not_shared():
-    """The store would add more to a history than the rule permits."""
+def shared(*domains):
     sink = Sink()
-    domain = Domain("api", (Rule.parse("1/s burst 5"),), "gcra")
-    master = SharedMaster([domain], sink, max_identifiers=1_000, max_delay=5.0)
-    accept(master, b"late", 157.0, 160.0)
-    accept(master, b"in time", 159.0, 160.0)
-    assert sink.shared == [(b"in time", 159.0, 160.0)]
+    return SharedMaster(domains or [Domain("api", ONE)], sink, max_identifiers=100, max_delay=5.0), sink
+
+
+def account(master, status=Status.ACCEPTED, *, domain="api", identifier=b"a", received=NOW, release=NOW, now=NOW):
+    return master.account(Accounting(domain, status, identifier, received, release), now)
+
+
+def test_record_is_applied_in_memory_and_shared():
+    master, sink = shared()
+    assert account(master).release == NOW + 1
+    assert account(master, Status.DELAYED, release=NOW + 3).release == NOW + 4
+    assert sink.records == [("api", b"a", NOW, NOW), ("api", b"a", NOW + 3, NOW)]
+
+
+def test_rejected_and_late_records_are_not_shared():
+    master, sink = shared()
+    account(master, Status.REJECTED)
+    account(master, received=NOW - MAX_LATENESS - 0.1, release=NOW - MAX_LATENESS - 0.1)
+    assert sink.records == []
+
+
+@pytest.mark.parametrize(
+    "domain", [Domain("api"), Domain("api", ONE, mode="off"), Domain("api", ONE, exempt=("a",)), Domain("other", ONE)]
+)
+def test_records_that_no_rule_applies_to_are_not_shared(domain):
+    master, sink = shared(domain)
+    account(master)
+    assert sink.records == []
+
+
+def test_shadowed_and_other_identifiers_are_shared():
+    master, sink = shared(Domain("api", ONE, mode="shadow", exempt=("b",)))
+    assert account(master) is None
+    assert len(sink.records) == 1
+
+
+def test_shared_instants_are_wall_clock_time():
+    master, sink = shared()
+    account(master, received=NOW + 3_600, release=NOW + 3_600, now=NOW + 3_600)
+    account(master)  # the clock was set back by an hour
+    assert master.clock.behind == 3_600
+    assert sink.records[-1] == ("api", b"a", NOW, NOW)
+
+
+def test_longest_hold_follows_from_the_rules_and_the_delay():
+    from headgate.store.library import unpack_doubles
+
+    master, _ = shared(Domain("api", (Rule.parse("1/s burst 9"), Rule.parse("1/min burst 1"))))
+    assert unpack_doubles(master.functions["api"].arguments[2])[0] == 5.0 + 60.0 + 1.0
