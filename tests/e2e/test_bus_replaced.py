@@ -27,8 +27,8 @@ ADMITTED = {"log": BURST, "gcra": BURST, "smockron": BURST + 1}
 class System:
     """Gates and masters, each a process; a master that is replaced has a successor at its address."""
 
-    def __init__(self, folder, stack, algorithm="log", masters=1):
-        self.folder, self.algorithm = folder, algorithm
+    def __init__(self, folder, stack, algorithm="log", masters=1, options=()):
+        self.folder, self.algorithm, self.options = folder, algorithm, options
         self._stack = stack
         self._origin = stack.enter_context(programs.origin())
         self.masters = [self._start_master("127.0.0.1:0") for _ in range(masters)]
@@ -40,7 +40,7 @@ class System:
 
     def _start_master(self, address):
         words = ["--listen", address, "--admin", "127.0.0.1:0", "--algorithm", self.algorithm]
-        master = programs.headgate(self.folder, "master", *words, "--domain", "default=10/h")
+        master = programs.headgate(self.folder, "master", *words, *self.options, "--domain", "default=10/h")
         running = self._stack.enter_context(master)
         assert running.ready
         return running
@@ -64,7 +64,8 @@ class System:
     def counted(self, counting):
         """Return the number of requests that these masters, or all, have counted."""
         indexes = range(len(self.masters)) if counting is None else counting
-        return sum(self.counters(index)["bus_accounted"] for index in indexes)
+        counters = map(self.counters, indexes)
+        return sum(counted["bus_accounted"] + counted["bus_resent_records"] for counted in counters)
 
     def wait_for(self, condition, what):
         deadline = time.monotonic() + programs.PATIENCE
@@ -116,6 +117,24 @@ def test_four_of_ten_are_spent_and_six_are_left(tmp_path, algorithm, number):
         system.wait_for_resent(ADMITTED[algorithm])
         assert system.admit(20, client="b") == ADMITTED[algorithm]
         assert system.admit(1) == 0
+
+
+def test_a_killed_master_with_a_snapshot_is_sent_what_the_snapshot_has_not(tmp_path):
+    """Nothing of the snapshot counts twice, and nothing after it is lost."""
+    with running_system(tmp_path, options=["--snapshot", tmp_path / "snapshot"]) as system:
+        assert system.admit(4) == 4
+        system.end_master(number=signal.SIGTERM)
+        assert system.admit(1, counting=[]) == 1
+        system.start_master()
+        system.wait_for_resent(1)
+        assert system.admit(2) == 2
+        system.end_master(number=signal.SIGTERM)
+        system.start_master()
+        assert system.admit(2) == 2
+        system.end_master(number=signal.SIGKILL)  # its snapshot has 7 requests
+        system.start_master()
+        system.wait_for_resent(9)
+        assert system.admit(20) == 1
 
 
 def test_masters_are_replaced_one_after_the_other_while_requests_are_sent(tmp_path):

@@ -39,7 +39,7 @@ def through_a_file(core, copy, now):
     """Save a master to a file, and restore the other one of it."""
     core.clock.read(now)
     clock, (domain,) = core.clock, core.domains.values()
-    header = Header(now, clock.behind, clock.latest, "0" * 16, sys.byteorder, (SnapshotDomain.of(domain),))
+    header = Header(now, clock.behind, clock.latest, "0" * 16, True, sys.byteorder, (SnapshotDomain.of(domain),))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "snapshot"
         writer = SnapshotWriter(path, header)

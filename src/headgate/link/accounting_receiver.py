@@ -22,7 +22,7 @@ from headgate.link.master_counters import MasterCounters, decode_counted
 from headgate.link.resent_accounting import ResentAccounting
 from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, Socket
-from headgate.release import Status
+from headgate.release import ASAP, Status
 
 _DELAYED = Status.DELAYED
 _MAX_FRAMES = 64
@@ -49,11 +49,12 @@ class AccountingReceiver:
         counters: MasterCounters,
         *,
         announced: bytes = b"",
+        accounted_until: float = ASAP,
     ) -> None:
         self._socket = socket
         self._publish = publish
         self._counters = counters
-        self._resent = ResentAccounting(publish, counters, announced)
+        self._resent = ResentAccounting(publish, counters, announced, accounted_until=accounted_until)
         self._discarding = False
         self.ages = SlidingRange()
         """Ages of accounting at its arrival, in seconds: of the last message of each call, and of each batch."""

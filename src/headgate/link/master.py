@@ -23,7 +23,7 @@ from headgate.link.curve import ServerKeys
 from headgate.link.master_counters import MasterCounters
 from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, file_descriptor, open_socket
-from headgate.release import NEVER
+from headgate.release import ASAP, NEVER
 
 RESEND_EVERY = 0.1
 """Seconds between two transmissions of all holds of a domain."""
@@ -132,7 +132,8 @@ class MasterLink:
     `address` names the accounting port (see `headgate.link.sockets.endpoints`); port 0 lets the system choose, and
     `endpoints` has the result. Call `run` (in a thread or process of its own) or `start` (with an event loop). `clock`
     returns seconds since 1970. A master without the history of its predecessor has a random `identity` of 16 hex
-    digits, to which gatekeepers re-send their recent accounting. An ``inproc://`` address needs the `context` of its
+    digits, to which gatekeepers re-send their recent accounting, of which the master has what was received until
+    `accounted_until`. An ``inproc://`` address needs the `context` of its
     gatekeepers. With `keys`, gatekeepers must have one of the allowed keys; without, an address beyond loopback needs
     `insecure`. `log` receives lines about failed handshakes, at most one a minute. Raises `LinkError` if the address
     cannot be bound, `ConfigurationError` for an invalid identity.
@@ -147,6 +148,7 @@ class MasterLink:
         insecure: bool = False,
         clock: Callable[[], float] = time.time,
         identity: str = "",
+        accounted_until: float = ASAP,
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
         log: Log = log_warning,
     ) -> None:
@@ -163,7 +165,12 @@ class MasterLink:
         self._control.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._publisher = ControlPublisher(self._control, master, self.counters, clock)
         self._receiver = AccountingReceiver(
-            self._accounting, master, self._publisher.publish, self.counters, announced=announced
+            self._accounting,
+            master,
+            self._publisher.publish,
+            self.counters,
+            announced=announced,
+            accounted_until=accounted_until,
         )
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
         self._loop: asyncio.AbstractEventLoop | None = None

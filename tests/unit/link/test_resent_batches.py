@@ -19,12 +19,17 @@ MINUTE = 60_000
 class Setup:
     """A receiver over a real socket, for a master with the rule "1 a minute after a burst of 3"."""
 
-    def __init__(self, pair, announced=OWN):
+    def __init__(self, pair, announced=OWN, **options):
         self.send, receiver = pair(zmq.PUSH, zmq.PULL)
         self.counters, self.published = MasterCounters(), []
         self.master = Master([Domain("api", (Rule.parse("1/min burst 3"),))])
         self.receiver = AccountingReceiver(
-            receiver, self.master, lambda *control: self.published.append(control), self.counters, announced=announced
+            receiver,
+            self.master,
+            lambda *control: self.published.append(control),
+            self.counters,
+            announced=announced,
+            **options,
         )
 
     def receive(self, *messages, limit=256):
@@ -65,6 +70,12 @@ def test_timestamps_in_the_future_count_as_now(pair):
     setup.receive(resent(*[accepted(NOW_MS + 5 * MINUTE)] * 2, delayed))
     assert setup.published == [("api", b"id", NOW + 62.0)]
     assert setup.master.ahead == 3
+
+
+def test_requests_that_a_restored_snapshot_has_are_not_counted_again(pair):
+    setup = Setup(pair, accounted_until=NOW - 30.0)
+    setup.receive(resent(*[accepted(NOW_MS - age, b"%d" % age) for age in (30_001, 30_000, 29_999)]))
+    assert (setup.counters.resent_records, len(setup.master)) == (3, 1)
 
 
 @pytest.mark.parametrize(("loginfo", "hold"), [(b"1700000030000", 30.0), (b"9" * 15, 60.0)])

@@ -60,6 +60,7 @@ class MasterServer(Server):
             insecure=settings.insecure,
             # Gatekeepers send to it again what its histories lack of their recent accounting.
             identity="" if self._sharing.store is not None else snapshots.identity,
+            accounted_until=snapshots.accounted_until,
             log=self._log,
         )
         self.closing.callback(link.close)

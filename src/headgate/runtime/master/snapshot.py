@@ -16,6 +16,7 @@ import msgspec
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
+from headgate.release import ASAP
 from headgate.runtime.master.snapshot_file import (
     Header,
     InvalidSnapshot,
@@ -49,7 +50,9 @@ class Snapshots:
         self.counters = SnapshotCounters()
         """The counters since the start."""
         self.identity = secrets.token_hex(8)
-        """By which gatekeepers know the histories of this master: that of the snapshot if one was restored."""
+        """By which gatekeepers know the histories of this master: that of its predecessor if it has all of them."""
+        self.accounted_until = ASAP
+        """Requests received until then are part of the histories, although gatekeepers send them again."""
         self._path = Path(path) if path else None
         self._interval = interval
         self._log = log
@@ -57,6 +60,7 @@ class Snapshots:
         self._saving: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._reported = False
+        self._is_continued = False
         if self._path is not None and (self._path.is_dir() or not self._path.parent.is_dir()):
             raise ConfigurationError(f"invalid snapshot file {path!r}; expected a file in a directory that exists")
 
@@ -76,9 +80,11 @@ class Snapshots:
             self._stop.set()
             await self._saving
             self._stop.clear()
-            await self._save()
+            await self._save(final=True)
 
     async def _run(self) -> None:
+        if self._is_continued:
+            await self._save()  # so that the file is not taken for the last one of this process
         while not self._stop.is_set():
             try:
                 async with asyncio.timeout(self._interval):
@@ -86,14 +92,14 @@ class Snapshots:
             except TimeoutError:
                 await self._save()
 
-    async def _save(self) -> None:
+    async def _save(self, *, final: bool = False) -> None:
         """Save a snapshot. The first of several errors is logged; the previous file stays."""
         assert self._path is not None
         assert self._master is not None
         master, now = self._master(), time.time()
         master.clock.read(now)
         try:
-            complete = await self._write(self._path, master, now)
+            complete = await self._write(self._path, master, now, final=final)
         except OSError as error:
             self.counters.failed += 1
             if not self._reported:
@@ -107,12 +113,12 @@ class Snapshots:
                 self._reported = False
                 self._log(f"snapshot {self._path}: saved again")
 
-    async def _write(self, path: Path, master: Master, now: float) -> bool:
+    async def _write(self, path: Path, master: Master, now: float, *, final: bool) -> bool:
         """Write the file; return False if that was given up, because the next snapshot is due or would differ."""
         clock = master.clock
         behind = clock.behind
         domains = tuple(map(SnapshotDomain.of, master.domains.values()))
-        header = Header(now, behind, clock.latest, self.identity, sys.byteorder, domains)
+        header = Header(now, behind, clock.latest, self.identity, final, sys.byteorder, domains)
         writer = await asyncio.to_thread(SnapshotWriter, path, header)
         try:
             for index, name in enumerate(master.domains):
@@ -133,7 +139,7 @@ class Snapshots:
             return make()
         try:
             with self._path.open("rb") as file:
-                return self._fill(make(), SnapshotReader(file), now)
+                return self._fill(make(), SnapshotReader(file), now, written=os.fstat(file.fileno()).st_mtime)
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -142,7 +148,7 @@ class Snapshots:
             self._log(f"warning: snapshot {self._path} ignored: {error}")
         return make()
 
-    def _fill(self, master: Master, reader: SnapshotReader, now: float) -> Master:
+    def _fill(self, master: Master, reader: SnapshotReader, now: float, *, written: float) -> Master:
         header = reader.header
         age = now - header.saved
         longest = max((domain.window for domain in master.domains.values()), default=0.0) + master.max_delay
@@ -162,7 +168,10 @@ class Snapshots:
                     restored += master.restore(name, histories, now)
                 except ValueError as error:
                     raise InvalidSnapshot(str(error)) from None
-        self.identity = header.identity
+        if header.final:
+            self.identity, self._is_continued = header.identity, True
+        else:  # the predecessor was killed: gatekeepers do not know what it had received after the snapshot
+            self.accounted_until = max(header.saved, written)
         self.counters.saved_at = header.saved
         ahead = f", {-age:.0f} s ahead of this machine's clock" if age < -_TOLERANCE else f" {max(0.0, age):.0f} s ago"
         self._log(f"snapshot {self._path}: {restored} histories restored, saved{ahead}")

@@ -58,6 +58,8 @@ class Header(msgspec.Struct, frozen=True):
     """The latest instant of that clock (`SteadyClock.latest`)."""
     identity: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
     """By which gatekeepers know the master, 16 hexadecimal digits: they send it only what they have not sent it yet."""
+    final: bool
+    """Whether the master had stopped, so that it received nothing after what the file has."""
     byteorder: Literal["little", "big"]
     """Of the doubles in histories."""
     domains: tuple[SnapshotDomain, ...]

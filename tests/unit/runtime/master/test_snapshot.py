@@ -9,7 +9,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Domain, Master, Rule
-from headgate.release import Status
+from headgate.release import ASAP, Status
 from headgate.runtime.master import snapshot as module
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master.snapshot_file import SnapshotWriter
@@ -93,9 +93,26 @@ def test_restart_gives_no_new_budget(setup):
     assert free == [None] * 5
     assert held.release > time.time()
     assert messages == [f"snapshot {setup.path}: 1 histories restored, saved 0 s ago"]
-    assert snapshots.identity == saved.identity
+    assert (snapshots.identity, snapshots.accounted_until) == (saved.identity, ASAP)
     assert (saved.counters.saved, saved.counters.failed) == (1, 0)
     assert saved.counters.saved_at == snapshots.counters.saved_at
+
+
+def test_the_successor_of_a_killed_master_has_other_digits_and_the_time_of_the_snapshot(setup):
+    """It is sent everything again, and leaves out what the snapshot has."""
+
+    async def save():
+        snapshots = Snapshots(str(setup.path), 3_600.0, print)
+        snapshots.start(new_master)
+        await snapshots._save()
+        snapshots._saving.cancel()
+        return snapshots
+
+    before = time.time()
+    saved = asyncio.run(save())
+    _, snapshots, _ = setup.restore()
+    assert snapshots.identity != saved.identity
+    assert before - 1.0 <= snapshots.accounted_until <= time.time()
 
 
 def test_expired_histories_are_left_out(setup):

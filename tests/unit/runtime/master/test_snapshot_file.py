@@ -16,9 +16,8 @@ from headgate.runtime.master.snapshot_file import (
     SnapshotWriter,
 )
 
-HEADER = Header(
-    1_700_000_000.5, 3.0, 1_700_000_003.5, "0123456789abcdef", "little", (SnapshotDomain(b"api", "log", ("1/s",)),)
-)
+DOMAINS = (SnapshotDomain(b"api", "log", ("1/s",)),)
+HEADER = Header(1_700_000_000.5, 3.0, 1_700_000_003.5, "0123456789abcdef", True, "little", DOMAINS)
 PARTS = [(0, [b"\xff\0", b"numbers", b"", b""]), (0, []), (0, [b"b", b"\0" * 100_000])]
 
 
@@ -56,7 +55,7 @@ def test_what_is_written_is_read(path):
 def test_format_is_the_documented_one(path):
     header = {
         "saved": 1_700_000_000.5, "behind": 3.0, "latest": 1_700_000_003.5, "identity": "0123456789abcdef",
-        "byteorder": "little",
+        "final": True, "byteorder": "little",
         "domains": [{"name": b"api", "algorithm": "log", "rules": ["1/s"]}],
     }  # fmt: skip
     part = [0, [b"a", b"\0\1"]]
