@@ -98,13 +98,17 @@ class RecentAccounting:
         return kept.dropped + len(kept.verdicts) if kept is not None else 0
 
     def between(self, domain: str, start: int, end: int, *, now: float) -> list[Accounting]:
-        """Return the verdicts on `domain` between two positions, without those that have left the window at `now`."""
+        """Return the verdicts on `domain` between two positions, without those that have left the window at `now`.
+
+        Those later than `now` are left out, too: the clock was set back since, and their age is not known.
+        """
         kept = self._domains.get(domain)
         if kept is None:
             return []
         first, last = max(0, start - kept.dropped), max(0, end - kept.dropped)
         oldest = now - kept.window
-        return [accounting for accounting in list(kept.verdicts)[first:last] if accounting.release > oldest]
+        verdicts = list(kept.verdicts)[first:last]
+        return [accounting for accounting in verdicts if accounting.release > oldest and accounting.received <= now]
 
 
 def _without_loginfo(accounting: Accounting) -> Accounting:

@@ -79,6 +79,12 @@ def test_positions_stay_valid_when_verdicts_are_dropped():
     assert times(recent, now=NOW + 13.0, start=first, end=second) == []
 
 
+def test_verdicts_from_before_the_clock_was_set_back_are_left_out():
+    recent = RecentAccounting(["api"])
+    recent.extend([verdict(NOW + 1_800.0), verdict(NOW)])
+    assert times(recent, now=NOW + 1.0) == [NOW]
+
+
 def test_domains_can_change():
     """A domain that comes back begins anew, after all positions that it had."""
     recent = RecentAccounting(["api", "web"], {"api": 10.0})
