@@ -28,7 +28,8 @@ RULES = st.builds(
     st.sampled_from([1, 2, 3, 5, 40]),
 )
 STEPS = st.one_of(
-    st.sampled_from([0.0, 0.0, 0.001, 0.125, 1.0, 60.0, 86_400.0]), st.floats(0, 20, allow_subnormal=False)
+    st.sampled_from([0.0, 0.0, 0.001, 0.125, 1.0, 60.0, 86_400.0, "interval", "interval", "window"]),
+    st.floats(0, 20, allow_subnormal=False),
 )
 OFFSETS = st.one_of(st.sampled_from([0.0, 0.0, 0.0, -0.5, 0.5, 5.0, -60.0]), st.floats(-60, 60, allow_subnormal=False))
 HISTORIES = st.lists(st.tuples(STEPS, OFFSETS), min_size=1, max_size=80)
@@ -60,11 +61,11 @@ def stored(client, functions, identifier):
     return list(unpack_doubles(client.get(functions.key(identifier))[24:]))
 
 
-def messages(steps):
+def messages(steps, rules, start=EPOCH):
     """Return timestamps and the times of their arrival; the clock only advances."""
-    now, events = EPOCH, []
+    now, events = start, []
     for step, offset in steps:
-        now += step
+        now += getattr(rules[0], step) if isinstance(step, str) else step
         events.append((now + offset, now))
     return events
 
@@ -74,7 +75,7 @@ def messages(steps):
 def test_functions_equal_the_algorithms_in_memory(client, algorithm, rules, steps):
     functions = DomainFunctions(Domain("api", tuple(rules), algorithm), UNLIMITED)
     expected, history, identifier = ALGORITHMS[algorithm](rules), new_history(), b"%d" % next(names)
-    for timestamp, now in messages(steps):
+    for timestamp, now in messages(steps, rules):
         without_hold(client, functions, identifier)
         release = expected.record(history, timestamp, now)
         (answer,) = call(client, library.RECORD, functions, [identifier], [timestamp, now])
@@ -89,7 +90,7 @@ def test_batches_equal_single_calls_and_the_answer_is_the_latest_hold(client, al
     functions = DomainFunctions(Domain("api", tuple(rules), algorithm), UNLIMITED)
     histories = [new_history(), new_history()]
     expected, holds, prefix = ALGORITHMS[algorithm](rules), [ASAP, ASAP], next(names)
-    events = [(index * index % 2, *event) for index, event in enumerate(messages(steps))]
+    events = [(index * index % 2, *event) for index, event in enumerate(messages(steps, rules))]
     while events:
         size = sizes[len(events) % len(sizes)]
         batch, events = events[:size], events[size:]
@@ -108,9 +109,15 @@ def test_batches_equal_single_calls_and_the_answer_is_the_latest_hold(client, al
 def test_values_expire_within_the_window_and_an_hour(client, algorithm, rules, steps):
     functions = DomainFunctions(Domain("api", tuple(rules), algorithm), UNLIMITED)
     identifier, longest = b"%d" % next(names), max(rule.window for rule in rules) + 3_600
-    for timestamp, now in messages(steps):
+    expected, history = ALGORITHMS[algorithm](rules), new_history()
+    for timestamp, now in messages(steps, rules):
         call(client, library.RECORD, functions, [identifier], [timestamp, now])
-        assert 0 < client.pttl(functions.key(identifier)) <= math.ceil(longest * 1_000)
+        expected.record(history, timestamp, now)
+        seconds = client.pttl(functions.key(identifier)) / 1_000
+        assert min(expected.expiry(history) - now, longest - 1) <= seconds <= math.ceil(longest)
+    later = messages(steps, rules, now)
+    for timestamp, now in later:
+        call(client, library.RECORD, functions, [identifier], [timestamp, now])
         call(client, library.EXTEND, functions, [identifier], [now + 1e6, now])
         assert 0 < client.pttl(functions.key(identifier)) <= math.ceil(longest * 1_000)
     assert all(key.startswith(b"headgate:") for key in client.scan_iter())
@@ -128,13 +135,33 @@ def test_state_of_a_clock_that_was_ahead_holds_no_longer_than_the_rules_allow(
 ):
     domain, longest = Domain("api", tuple(rules), algorithm), 100.0 + max(rule.window for rule in rules)
     functions, identifier = DomainFunctions(domain, longest), b"%d" % next(names)
-    for timestamp, now in messages(before):
+    for timestamp, now in messages(before, rules):
         call(client, library.RECORD, functions, [identifier], [timestamp + ahead, now + ahead])
-    for timestamp, now in messages(after):
+    client.pexpire(functions.key(identifier), 30_000)
+    for timestamp, now in messages(after, rules):
         (answer,) = call(client, library.RECORD, functions, [identifier], [timestamp, now])
         assert answer <= now + longest + MICROSECOND
+    assert client.pttl(functions.key(identifier)) > 30_000
+    # Nor once more, when that hold has ended.
+    now += longest + 60.0
+    (answer,) = call(client, library.RECORD, functions, [identifier], [now, now])
+    assert answer <= now + max(rule.window + rule.interval for rule in rules) + MICROSECOND
     (answer,) = call(client, library.EXTEND, functions, [identifier], [now + ahead, now])
     assert answer <= now + longest + MICROSECOND
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("rate", ["3/s", "7/s", "11/s", "13/s"])
+def test_sums_round_down_where_doubles_become_coarser(client, algorithm, rate):
+    """At 2 to the power of 31 seconds, or of 41 milliseconds, the next lower double is half as far away."""
+    rule = Rule.parse(f"{rate} burst 1")
+    functions, expected = DomainFunctions(Domain("api", (rule,), algorithm), UNLIMITED), ALGORITHMS[algorithm]([rule])
+    limit = 2.0**41 / 1_000 if algorithm == "smockron" else 2.0**31
+    for step in range(-40, 40):
+        instant = limit - rule.interval + step * math.ulp(limit) / 2
+        release = expected.record(new_history(), instant, instant)
+        answer = call(client, library.RECORD, functions, [b"%d" % next(names)], [instant, instant])
+        assert answer == (release,)
 
 
 @given(holds=st.lists(st.tuples(st.floats(-100, 100), st.booleans()), min_size=1, max_size=20))

@@ -76,7 +76,7 @@ end
 -- The instant until which a value is kept whose content has no effect from `expiry` on, and the milliseconds that it
 -- has to live from now on; no milliseconds if it lives long enough.
 local function extension(expiry, kept, now, life)
-  if expiry <= kept + GRACE / 2 and kept <= now + life then
+  if kept - GRACE / 2 <= expiry and expiry <= kept + GRACE / 2 then
     return kept
   end
   local seconds = smaller(smaller(larger(expiry - now, 0) + GRACE, life), MAX_LIFE)

@@ -131,10 +131,8 @@ class RedisStore:
                 self._publish(DelayUntil(name, identifier, release))
 
     def on_moved(self, server: Server, moved: Moved, records: Sequence[Record]) -> None:  # noqa: ARG002
-        """Send records to the server that has their slot now."""
+        """Send records to the server that has their slot now; the slots of others are asked for."""
         target = self._server(moved.address)
-        if self._slots:
-            self._slots[moved.slot] = target
         if not target.put_first(records):
             self.counters.unshared += len(records)
 
