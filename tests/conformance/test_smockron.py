@@ -12,7 +12,7 @@ import zmq
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.messages import control_frames, decode_accounting, decode_control, encode_accounting, topic
-from headgate.link import GatekeeperLink, MasterLink, endpoints
+from headgate.link import GatekeeperLink, MasterLink, RouterLink, endpoints
 from headgate.origin.asgi import GatekeeperMiddleware
 from headgate.release import Status
 
@@ -436,6 +436,42 @@ class TestSockets:
 
                 until(both_told)
             assert (api.master.unknown, web.master.unknown) == (0, 0)
+
+    def test_our_router_sends_all_messages_of_a_domain_to_one_master(self, peer):
+        """provided that all messages for the same domain go to the same master"""
+        names = [f"domain-{number}" for number in range(8)]
+        fronts = [peer.bound() for _ in range(2)]
+        router = RouterLink("tcp://127.0.0.1:0", [address for _, _, address in fronts])
+        serving = threading.Event()
+
+        def serve():
+            while not serving.is_set():
+                if not router.turn():
+                    time.sleep(0.001)
+            router.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with running_gatekeeper(router.endpoints.accounting, *names) as (gatekeeper, link):
+                until(lambda: [front.poll(1) for front, _, _ in fronts] and link.has_master)
+                for name in names * 5:
+                    gatekeeper.admit(name, b"alice", now=time.time())
+                received = [[], []]
+
+                def all_received():
+                    for topics, (front, _, _) in zip(received, fronts, strict=True):
+                        if front.poll(10):
+                            topics.append(front.recv_multipart()[0])
+                    return sum(map(len, received)) == len(names) * 5
+
+                until(all_received)
+                first, second = map(set, received)
+                assert first.isdisjoint(second)
+                assert first | second == {name.encode() + b"\0" for name in names}
+        finally:
+            serving.set()
+            thread.join()
 
     def test_two_gatekeepers_share_one_limit(self):
         """instructs the gatekeepers as to when and whether requests are allowed"""

@@ -29,6 +29,7 @@ PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=localhost:)\d+|(?<=--port )\d+|(?<
 SERVERS = (
     "headgate serve",
     "headgate master",
+    "headgate router",
     "headgate bundle serve ",
     "headgate proxy --config ",
     "headgate proxy --self-signed --listen ",
