@@ -1,0 +1,87 @@
+import pytest
+
+from bench.bench_faults import markdown, row
+from headgate.limit import Domain, Rule
+from tests.e2e.fault_cases import Fault, Outcome, check, nothing
+from tests.e2e.fault_figures import admission, failed, p99, unlimited, wrongly_rejected
+from tests.e2e.fault_load import LoadPlan, Sample
+
+DOMAIN = Domain("default", (Rule.parse("1/s burst 2"),), "gcra")
+
+
+def hot(*statuses):
+    """Ten requests a second of the hot identifier, with these statuses."""
+    return [Sample(100.0 + number / 10, 0.01, status, 0, "hot", "hot") for number, status in enumerate(statuses)]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "over", "under"),
+    [
+        ([200, 200, 429, 429], 0, 0),
+        ([200, 200, 200, 200, 429], 2, 0),
+        ([200, 429, 429, 429], 0, 1),
+        ([429, 200, 200, 429], 0, 1),
+        ([200, 0, 200, 429], 0, 0),  # a request without a response is not compared
+    ],
+)
+def test_admission_counts_the_largest_excess_and_deficit(statuses, over, under):
+    found = admission(hot(*statuses), DOMAIN)
+    assert (found.over, found.under) == (over, under)
+
+
+def test_failed_and_wrongly_rejected_requests():
+    samples = [
+        Sample(1.0, 0.0, 502, 0, "cold", "a"),
+        Sample(2.0, 0.0, 0, 0, "hot", "hot"),
+        Sample(3.0, 0.0, 429, 0, "hot", "hot"),
+        Sample(4.0, 0.0, 429, 0, "cold", "a"),
+        Sample(5.0, 0.0, 429, 0, "echo", "b"),
+    ]
+    assert [sample.sent for sample in failed(samples)] == [1.0, 2.0]
+    assert [sample.sent for sample in wrongly_rejected(samples)] == [4.0]
+
+
+def test_unlimited_probes_are_those_admitted_twice():
+    samples = [
+        Sample(1.0, 0.0, 200, 0, "probe", "a"),
+        Sample(1.25, 0.0, 429, 1, "echo", "a"),
+        Sample(2.0, 0.0, 200, 0, "probe", "b"),
+        Sample(2.25, 0.0, 200, 1, "echo", "b"),
+        Sample(3.0, 0.0, 0, 0, "probe", "c"),
+        Sample(3.25, 0.0, 200, 1, "echo", "c"),
+    ]
+    assert unlimited(samples) == [2.0]
+
+
+def test_p99_is_a_latency_that_occurred():
+    assert p99([Sample(0.0, number / 100, 200, 0, "cold", "a") for number in range(1, 101)]) == 0.99
+
+
+def outcome(samples, **options):
+    return Outcome(Fault("test", nothing, nothing, **options), samples, [], 101.0, 102.0, 102.5)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        Sample(101.5, 0.01, 502, 0, "cold", "a"),
+        Sample(101.5, 0.01, 429, 0, "cold", "a"),
+    ],
+)
+def test_check_refuses_failed_and_wrongly_rejected_requests(sample):
+    with pytest.raises(AssertionError):
+        check(outcome([sample]), LoadPlan())
+
+
+def test_check_refuses_an_excess_that_the_fault_does_not_explain():
+    samples = hot(*[200] * 40)
+    check(outcome(samples), LoadPlan(hot_rate=25.0))
+    with pytest.raises(AssertionError):
+        check(outcome(samples, keeps_limits=True), LoadPlan(hot_rate=25.0))
+
+
+def test_the_table_has_a_line_for_each_fault_and_latencies_in_milliseconds():
+    samples = [Sample(100.0 + number / 10, 0.001 * (1 + number // 10), 200, 0, "cold", "a") for number in range(30)]
+    found = outcome(samples)
+    assert markdown([found]).splitlines()[2] == "| test | 0 | 1.0 | 2.0 | 3.0 | 0.0 | 0 | 0 | 0 | 0 |"
+    assert row(found).ratio == pytest.approx(2.0)
