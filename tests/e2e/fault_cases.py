@@ -122,6 +122,7 @@ ROUTED = Shape(masters=2, routers=1)
 TWO_ROUTERS = Shape(masters=2, routers=2)
 TWO_MASTERS = Shape(masters=2)
 ON_REDIS = Shape(masters=2, store="redis")
+EMBEDDED = Shape(masters=0, store="redis")
 ON_CLUSTER = Shape(masters=2, store="cluster")
 STORE: dict[str, Any] = {"keeps_limits": True, "needs": ("nginx", "redis-server")}
 NOTICED: dict[str, Any] = {"is_redundant": True, "least_seconds": 6.0}
@@ -151,6 +152,8 @@ FAULTS: dict[str, Fault] = {
         Fault("master behind a router stopped", freeze("master"), thaw("master"), ROUTED, **NOTICED),
         Fault("Redis killed", kill("redis"), start("redis"), ON_REDIS, **STORE),
         Fault("Redis stopped", freeze("redis"), thaw("redis"), ON_REDIS, **STORE),
+        Fault("Redis of gates killed", kill("redis"), start("redis"), EMBEDDED, needs=STORE["needs"]),
+        Fault("Redis of gates stopped", freeze("redis"), thaw("redis"), EMBEDDED, needs=STORE["needs"]),
         Fault("node of a Redis cluster killed", kill("redis0"), nothing, ON_CLUSTER, **STORE),
         Fault("node of a Redis cluster stopped", freeze("redis0"), thaw("redis0"), ON_CLUSTER, **STORE),
         Fault("one of two masters on Redis killed", kill("master"), start("master"), ON_REDIS, **STORE),
@@ -160,6 +163,8 @@ FAULTS: dict[str, Fault] = {
 }
 
 
+SPARE_FILES = 8
+"""Connections to the origin, and those of clients whose end has not arrived."""
 PARTS = ("gate1", "master0", "router0", "redis")
 """Parts that are restarted in every order."""
 
@@ -214,6 +219,8 @@ class Outcome:
     @property
     def recovery(self) -> float:
         """Seconds without limits, since the start of the fault if others take over or limits stay, else its end."""
+        if not self.fault.shape.masters:  # probes show nothing: a gate learns of a hold with its own next request
+            return self.limited - self.ended
         since = self.began if self.fault.keeps_limits or self.fault.is_redundant else self.ended
         return max((sent - since for sent in unlimited(self.samples) if sent > since), default=0.0)
 
@@ -246,15 +253,21 @@ def run_fault(fault: Fault, folder: Path, times: Times, plan: LoadPlan | None = 
 
 
 def run_restarts(folder: Path, orders: Iterable[Sequence[str]]) -> list[Sample]:
-    """Kill and start parts in each of the orders under load; after each, assert that a burst is admitted exactly."""
+    """Kill and start parts in each of the orders under load; after each, assert that a burst is admitted exactly.
+
+    At the end, the gate that was not restarted has not more file descriptors than before.
+    """
     with running_system(folder, Shape(routers=1, store="redis")) as system:
+        before = system.gates[0].open_files()
         plan = LoadPlan([gate.port for gate in system.gates], cold_rate=50.0, hot_rate=5.0)
         with running_load(plan, folder) as load:
             for order in orders:
                 for name in order:
                     system.nodes[name].restart()
                 system.check_limits()
-            return load.finish()
+            samples = load.finish()
+        assert system.gates[0].open_files() <= before + SPARE_FILES
+        return samples
 
 
 def check(outcome: Outcome, plan: LoadPlan) -> None:
