@@ -129,6 +129,15 @@ def zmtp_stream(random: Random, kind: bytes) -> Iterator[bytes]:
         yield _frame(flags, random.choice((b"\1", b"\0", b"")) + random.randbytes(random.choice((0, 3, 40, 300))))
 
 
+def curve_stream(random: Random) -> Iterator[bytes]:
+    """Draw the bytes of one connection: commands of a CURVE handshake with random content."""
+    yield GREETING.replace(b"NULL\0", b"CURVE")
+    for _ in range(random.randint(1, 4)):
+        name, size = random.choice(((b"\x05HELLO", 194), (b"\x08INITIATE", 248), (b"\x07MESSAGE", 40), (b"", 8)))
+        content = random.choice((b"\1\0", b"")) + random.randbytes(random.choice((size, size - 2, 0, 500)))
+        yield _frame(4, name + content)
+
+
 def _frame(flags: int, content: bytes) -> bytes:
     if len(content) > 255 or flags & 2:
         return bytes([flags | 2]) + struct.pack(">Q", len(content)) + content

@@ -4,6 +4,7 @@ The programs are real; the keys are those that `headgate keys new` creates.
 """
 
 import json
+import re
 import signal
 
 import pytest
@@ -201,3 +202,23 @@ def test_insecure_binds_beyond_loopback(tmp_path):
     words = ("master", "--listen", "0.0.0.0:0", "--domain", "a=1/s", "--insecure")
     with programs.headgate(tmp_path, *words) as master:
         assert master.ready["address"].startswith("tcp://0.0.0.0:")
+
+
+def test_a_router_with_keys_for_both_sides(tmp_path, origin, keys, allowed):
+    """The router is a server to gates, and a client of its masters."""
+    server, middle, one = keys("master"), keys("router"), keys("gate")
+    gates = tmp_path / "gates.keys"
+    allowed.write_text(middle.key)
+    gates.write_text(one.key)
+    with programs.headgate(tmp_path, *secured(server, allowed)) as master:
+        words = ["router", "--listen", "127.0.0.1:0", "--master", master.ready["address"].removeprefix("tcp://")]
+        words += ["--curve-key", middle.secret, "--curve-allow", gates, "--curve-server", server.public]
+        with programs.headgate(tmp_path, *words) as router:
+            options = ("--max-delay", "0", "--curve-server", middle.public, "--curve-key")
+            with gate(tmp_path, origin, router, *options, one.secret) as admitted:
+                holds(admitted)
+                with gate(tmp_path, origin, router, *options, server.secret) as refused:
+                    assert refused.statuses(5) == [200] * 5
+                    refused.wait_for("the master refuses the key of this gatekeeper")
+                router.wait_for(f"refused a peer at 127.0.0.1: its public key {re.escape(server.key)} is not in")
+            assert counts(master)["refused_keys"] == counts(master)["failed_handshakes"] == 0

@@ -18,11 +18,13 @@ import zmq
 from headgate.limit import Gatekeeper
 from headgate.limit.messages import control_frames
 from headgate.link import GatekeeperLink
+from headgate.link.curve import new_key_pair
 from headgate.link.sockets import bind_pair, open_socket
 from tests.e2e import programs
 from tests.e2e.bus_setup import until
 from tests.e2e.hostile_messages import (
     changed_frames,
+    curve_stream,
     random_batch,
     random_control,
     random_frames,
@@ -145,6 +147,32 @@ def test_connections_with_malformed_zmtp_are_survived(master, publisher, count):
     assert psutil.Process(master.process.pid).memory_info().rss - resident < 64 * MEBIBYTE
 
 
+def test_connections_with_malformed_curve_handshakes_are_survived(tmp_path):
+    """Commands of CURVE of the right and of a wrong size, with random content; a gatekeeper with a key is admitted."""
+    random, server, client = Random(1), new_key_pair(), new_key_pair()
+    key, allowed = tmp_path / "secret.key", tmp_path / "allowed.keys"
+    key.write_bytes(server.secret_file())
+    allowed.write_bytes(client.public)
+    words = ("--domain", "api=1/min burst 5", "--curve-key", key, "--curve-allow", allowed, "--json")
+    with (
+        programs.headgate(tmp_path, "master", "--listen", "127.0.0.1:0", *words) as master,
+        zmq.Context() as context,
+    ):
+        port = int(master.ready["address"].rpartition(":")[2])
+        for _ in range(300):
+            with socket.create_connection(("127.0.0.1", port), timeout=programs.PATIENCE) as peer, suppress(OSError):
+                peer.sendall(b"".join(curve_stream(random)))
+        master.until(lambda: (found := counts(master)) and found["failed_handshakes"] >= 100, "failed handshakes")
+        assert master.said().count("failed its handshake") == 1
+        sender = context.socket(zmq.XPUB)
+        sender.curve_publickey, sender.curve_secretkey = client
+        sender.curve_serverkey = server.public
+        sender.connect(master.ready["address"])
+        assert sender.poll(programs.PATIENCE * 1_000)
+        assert survived(master)
+        context.destroy(linger=0)
+
+
 class FakeMaster:
     """The two sockets of a master that sends what a test wants."""
 
@@ -181,7 +209,7 @@ def connected():
 
 
 @pytest.mark.parametrize("count", FEW_AND_MANY)
-def test_malformed_controls_are_counted_and_later_ones_obeyed(run, count):
+def test_malformed_controls_are_counted_and_later_ones_obeyed(count):
     async def main(master, link):
         random = Random(count)
         gatekeeper = Gatekeeper(link.account, max_holds=1_000)
@@ -200,7 +228,7 @@ def test_malformed_controls_are_counted_and_later_ones_obeyed(run, count):
         await until(lambda: gatekeeper.held("api", b"honest", now=time.time()) > time.time())
 
     with connected() as (master, link):
-        run(main(master, link))
+        asyncio.run(main(master, link))
 
 
 def test_link_connects_again_after_a_control_that_is_too_long(run):

@@ -4,10 +4,24 @@
 time or many in a batch (`headgate.link.batch`). They decide nothing: the cores do.
 """
 
+from headgate.link.curve import ClientKeys, KeyPair, ServerKeys, read_client_keys, read_server_keys
 from headgate.link.gatekeeper import GatekeeperLink
 from headgate.link.master import MasterLink
 from headgate.link.router import RouterLink
 from headgate.link.sockets import DEFAULT_PORT, Endpoints, endpoints
 from headgate.link.subscriptions import AccountingMode
 
-__all__ = ["DEFAULT_PORT", "AccountingMode", "Endpoints", "GatekeeperLink", "MasterLink", "RouterLink", "endpoints"]
+__all__ = [
+    "DEFAULT_PORT",
+    "AccountingMode",
+    "ClientKeys",
+    "Endpoints",
+    "GatekeeperLink",
+    "KeyPair",
+    "MasterLink",
+    "RouterLink",
+    "ServerKeys",
+    "endpoints",
+    "read_client_keys",
+    "read_server_keys",
+]

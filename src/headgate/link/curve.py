@@ -83,7 +83,7 @@ def new_key_pair() -> KeyPair:
             return pair
 
 
-def read_server_keys(key_file: str, allow_file: str, section: str) -> ServerKeys | None:
+def read_server_keys(key_file: str, allow_file: str, section: str = "master") -> ServerKeys | None:
     """Read the files of `curve_key` and `curve_allow` in a section of the configuration; None if neither is set.
 
     Without a list of allowed keys, every peer that knows the public key could connect, so both are required. Raises
@@ -101,7 +101,7 @@ def read_server_keys(key_file: str, allow_file: str, section: str) -> ServerKeys
     return ServerKeys(read_key_pair(key_file), read_allowed_keys(allow_file))
 
 
-def read_client_keys(key_file: str, servers: Sequence[str], section: str) -> tuple[ClientKeys, ...] | None:
+def read_client_keys(key_file: str, servers: Sequence[str], section: str = "gate") -> tuple[ClientKeys, ...] | None:
     """Read the file of `curve_key`, and each of `curve_server`, a key or a file; None if neither is set.
 
     Raises `ConfigurationError`.

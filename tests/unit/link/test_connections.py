@@ -1,13 +1,15 @@
 """Handshakes over TCP, in one process: who is admitted, what is counted, logged, and connected again."""
 
 import socket
+import threading
 import time
 
 import pytest
 import zmq
 
 from headgate.errors import LinkError
-from headgate.link import connections
+from headgate.limit import Domain, Gatekeeper, Master, Rule
+from headgate.link import GatekeeperLink, MasterLink, connections
 from headgate.link.connections import BoundConnections, OutgoingConnections
 from headgate.link.curve import ClientKeys, ServerKeys, new_key_pair
 from headgate.link.gatekeeper import GatekeeperCounters
@@ -259,3 +261,28 @@ def test_requests_of_another_form_are_refused(started, context, request_):
     peer.send_multipart(request_)
     server.connections.turn()
     assert peer.recv_multipart()[2] == b"400"
+
+
+def test_links_in_threads_authenticate():
+    """A middleware without an event loop serves its link from a thread."""
+    master = MasterLink(Master([Domain("api", (Rule.parse("1/min burst 1"),))]), "tcp://127.0.0.1:0", keys=KEYS)
+    serving = threading.Thread(target=master.run)
+    serving.start()
+    address = master.endpoints.accounting
+    refused_lines = []
+    admitted = GatekeeperLink(address, ["api"], keys=ClientKeys(ALLOWED, SERVER.public))
+    refused = GatekeeperLink(address, ["api"], keys=ClientKeys(OTHER, SERVER.public), log=refused_lines.append)
+    gatekeeper = Gatekeeper(admitted.account)
+    admitted.attach(gatekeeper)
+    for link in (admitted, refused):
+        link.start_thread()
+    until(lambda: admitted.has_master)
+    gatekeeper.admit("api", "alice", now=time.time())
+    until(lambda: gatekeeper.held("api", b"alice", now=time.time()) > 0)
+    until(lambda: refused_lines and master.counters.refused_keys >= 2)
+    assert not refused.has_master
+    for link in (admitted, refused):
+        link.close()
+    master.stop()
+    serving.join()
+    master.close()
