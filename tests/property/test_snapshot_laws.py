@@ -1,16 +1,27 @@
 """A restored master computes the same releases as the one that was saved."""
 
 import io
+import struct
 import sys
 import tempfile
+import zlib
+from array import array
+from contextlib import suppress
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.limit import Accounting, Domain, Master, Rule
+from headgate.limit.messages import MAX_CONTROL_FRAME, control_frames
 from headgate.release import Status
-from headgate.runtime.master.snapshot_file import Header, SnapshotDomain, SnapshotReader, SnapshotWriter
+from headgate.runtime.master.snapshot_file import (
+    Header,
+    InvalidSnapshot,
+    SnapshotDomain,
+    SnapshotReader,
+    SnapshotWriter,
+)
 
 NOW = 1_700_000_000.0
 RULES = st.sampled_from([("1/s burst 3",), ("4/s burst 2", "10/min burst 5"), ("3/h burst 3", "1/s burst 1", "7/s")])
@@ -53,7 +64,33 @@ def through_a_file(core, copy, now):
         copy.restore("api", exported, now)
 
 
-@given(RULES, st.sampled_from(["log", "gcra", "smockron"]), REQUESTS, REQUESTS)
+ALGORITHMS = st.sampled_from(["log", "gcra", "smockron"])
+NUMBERS = st.one_of(st.floats(NOW - 10, NOW + 1e4), st.floats(), st.floats(NOW * 1_000, NOW * 1_000 + 1e7))
+
+
+@given(RULES, ALGORITHMS, st.lists(NUMBERS, max_size=10), REQUESTS)
+def test_any_numbers_are_refused_or_can_be_published(rules, algorithm, numbers, after):
+    restored = master(rules, algorithm)
+    try:
+        restored.restore("api", [b"a", array("d", numbers).tobytes()], NOW)
+    except ValueError:
+        return
+    published, _ = releases(restored, after, NOW)
+    controls = [control for control, _ in published if control is not None]
+    for control in [*controls, *restored.holds("api", now=NOW)]:
+        *_, timestamp = control_frames(b"api\0", control.identifier, control.release)
+        assert len(timestamp) <= MAX_CONTROL_FRAME
+
+
+@given(st.binary(max_size=200), st.lists(st.binary(max_size=30), max_size=4), st.integers(0, 60))
+def test_any_bytes_are_a_snapshot_or_invalid(content, values, size):
+    frames = b"".join(struct.pack(">II", len(value), zlib.crc32(value)) + value for value in values)
+    for start in (b"", b"headgate snapshot 1\n", b"headgate snapshot 1\n" + frames):
+        with suppress(InvalidSnapshot):
+            list(SnapshotReader(io.BytesIO(start + content[:size])).parts())
+
+
+@given(RULES, ALGORITHMS, REQUESTS, REQUESTS)
 def test_releases_after_a_restart_are_those_without(rules, algorithm, before, after):
     kept, restored = master(rules, algorithm), master(rules, algorithm)
     _, now = releases(kept, before, NOW)

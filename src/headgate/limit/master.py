@@ -5,6 +5,7 @@ throttling logic to determine when the next request for the given identifier is 
 otherwise it publishes a control message" (smockron.txt, Protocol). The caller publishes the result.
 """
 
+import math
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,6 +41,9 @@ _EXPORTED_AT_ONCE = 32_768
 """Size of the histories copied at once: their numbers, and `_HISTORY_OVERHEAD` for each; one or two milliseconds."""
 
 _HISTORY_OVERHEAD = 16
+
+_LATEST = 1e15
+"""Seconds or milliseconds; the maximum of a number in a history that is restored."""
 
 _TICKS_PER_WINDOW = 64
 """Resolution of the order in which the histories of a domain expire."""
@@ -347,6 +351,8 @@ class Master:
             history = array("d", numbers)
             if len(history) not in state.algorithm.sizes:
                 raise ValueError(f"{len(history)} numbers are not a history of the algorithm {state.domain.algorithm}")
+            if max(history) > _LATEST or math.isnan(sum(history)):
+                raise ValueError(f"a history has a number above {_LATEST:.0e}, or one that is undefined")
             if state.algorithm.expiry(history) > instant and table.get(identifier) is None:
                 self._tables.add(table, identifier, history, instant)
                 added += 1

@@ -3,6 +3,7 @@ import errno
 import os
 import sys
 import time
+from array import array
 from itertools import repeat
 
 import pytest
@@ -173,7 +174,10 @@ def test_damaged_snapshot_is_ignored_as_a_whole(setup):
     assert account(master, now=1_000.0) == [None]  # its clock is not that of the file
 
 
-@pytest.mark.parametrize("numbers", [b"", b"\0" * 12 * 8, b"\0" * 9])
+INVALID = [[], [0.0] * 12, [float("nan"), 1.0], [float("-inf"), float("inf")], [float("-inf"), 1e300], [1.0, 1e16]]
+
+
+@pytest.mark.parametrize("numbers", [*(array("d", numbers).tobytes() for numbers in INVALID), b"\0" * 9])
 def test_history_that_the_algorithm_cannot_have_makes_the_snapshot_invalid(setup, monkeypatch, numbers):
     monkeypatch.setattr(Master, "export", lambda self, name: [[b"a", numbers]])
     setup.save(new_master())
