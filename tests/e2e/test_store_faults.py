@@ -22,6 +22,7 @@ pytestmark = pytest.mark.needs("redis-server")
 NOW = 1_700_000_000.0
 PATIENCE = 20.0  # seconds; only ever reached by a failing test
 MAX_DELAY = 2.0
+STORE_PAGE = servers.ROOT / "docs" / "reference" / "store.md"
 
 
 class Gates:
@@ -214,6 +215,48 @@ def test_password_and_a_store_that_refuses(folder):
 
     with servers.redis(folder, "--requirepass", "s?cret") as server:
         asyncio.run(run(server))
+
+
+PERMISSIONS = """~headgate:* -@all +fcall +function|load +cluster|slots +cluster|info +get +set +getrange +setrange
+    +append +strlen +pexpire"""
+
+
+def test_documented_permissions_suffice(folder):
+    assert f"ACL SETUSER headgate on >PASSWORD {' '.join(PERMISSIONS.split())}" in STORE_PAGE.read_text()
+
+    async def run(server):
+        async with gates(f"redis://headgate:pw@127.0.0.1:{server.port}", "10/h burst 300", algorithm="log") as shared:
+            await shared.all("up")
+            assert await spend(shared, 302) == 300
+            assert sum(store.counters.failures for store in shared.stores) == 0
+
+    users = f"user headgate on >pw {' '.join(PERMISSIONS.split())}\nuser default off\n"
+    (folder / "users.acl").write_text(users)
+    with servers.redis(folder, "--aclfile", str(folder / "users.acl")) as server:
+        asyncio.run(run(server))
+
+
+def test_tls(folder):
+    import trustme
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+
+    async def run(address):
+        async with gates(f"{address}?ssl_ca_certs={folder / 'ca.pem'}", "10/h burst 10") as shared:
+            await shared.all("up")
+            assert await spend(shared, 12) == 10
+        async with gates(address, "10/h burst 10") as shared:
+            await shared.all("down")
+            assert "certificate" in shared.lines[0]
+
+    port = servers.free_port()
+    files = ["--tls-cert-file", "server.pem", "--tls-key-file", "server.pem", "--tls-ca-cert-file", "ca.pem"]
+    options = ["--port", "0", "--tls-port", str(port), "--tls-auth-clients", "no", *files]
+    with servers.redis(folder, *options, port=port) as server:
+        asyncio.run(run(f"rediss://127.0.0.1:{server.port}"))
 
 
 def test_full_store_is_reported(folder):
