@@ -1,6 +1,7 @@
 """Masters that share a store: real servers, real masters, and plain ZeroMQ sockets as gatekeepers."""
 
 import json
+import signal
 import time
 from contextlib import ExitStack
 
@@ -191,3 +192,62 @@ def slot_of(identifier):
     from redis.crc import key_slot
 
     return key_slot(b"headgate:{default;%b}" % identifier)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_gates_with_masters_of_their_own_share_a_rule(server, tmp_path, workers):
+    """A gate learns from the store with its own next request, so each admits at most one more."""
+    file = tmp_path / "gate.toml"
+    with programs.origin() as origin, ExitStack() as stack:
+        file.write_text(
+            f"""
+            [gate]
+            origin = "{origin.url}"
+            listen = "127.0.0.1:0"
+            admin = "127.0.0.1:0"
+            workers = {workers}
+            max_delay = 0
+            [master]
+            store = "{url(server)}"
+            [[domain]]
+            name = "default"
+            rules = ["6/h burst 6"]
+            """
+        )
+        gates = [stack.enter_context(programs.headgate(tmp_path, "serve", "--config", file)) for _ in range(2)]
+        for gate in gates:
+            gate.wait_for(r"^headgate: store 127\.0\.0\.1:\d+: connected$")
+        first, second = gates
+
+        def shared(gate, count):
+            gate.until(lambda: gate.state()["counters"]["store_shared"] >= count, f"{count} shared")
+
+        assert first.statuses(4) == [200] * 4
+        shared(first, 4)
+        for count in (1, 2):
+            assert second.statuses(1) == [200]
+            shared(second, count)
+        second.until(lambda: second.statuses(1) == [503], "hold")
+        assert first.statuses(1) == [200]
+        first.until(lambda: first.statuses(1) == [503], "hold")
+        shared(first, 5)
+        assert "headgate_store_shared_total " in first.admin("/metrics")
+
+
+def test_reload_keeps_the_store_and_what_is_shared(server, tmp_path, start):
+    file = tmp_path / "master.toml"
+    text = '[master]\nlisten = "127.0.0.1:0"\nstore = "{}"\n[[domain]]\nname = "default"\nrules = ["{}"]\n'
+    file.write_text(text.format(url(server), "6/h burst 4"))
+    with programs.headgate(tmp_path, "master", "--config", file, "--json") as master, zmq.Context() as context:
+        master.wait_for(r"store .*: connected$")
+        peer, other = Peer(context, master), start(url(server))
+        for _ in range(3):
+            other.accept()
+        other.until(store_shared=3)
+        file.write_text(text.format("memory", "6/h burst 4"))
+        master.process.send_signal(signal.SIGHUP)
+        master.wait_for(r"master\.toml read again; a restart is needed for .*master\.store")
+        peer.accept()
+        assert peer.held()[0] == IDENTIFIER
+        peer.until(store_shared=1, store_learned=1)
+        peer.close()

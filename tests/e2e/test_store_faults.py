@@ -217,6 +217,31 @@ def test_password_and_a_store_that_refuses(folder):
         asyncio.run(run(server))
 
 
+def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
+    from redis.crc import key_slot
+
+    def is_lost(identifier):
+        return servers.SLOTS // 3 <= key_slot(b"headgate:{api;%b}" % identifier) < 2 * servers.SLOTS // 3
+
+    async def run(nodes):
+        async with gates(f"redis+cluster://127.0.0.1:{nodes[2].port}", "10/h burst 10") as shared:
+            await shared.until(lambda: all(store.state == "up" and len(store._servers) == 3 for store in shared.stores))
+            identifiers = [b"client-%d" % number for number in range(12)]
+            assert {is_lost(identifier) for identifier in identifiers} == {True, False}
+            for identifier in identifiers:
+                assert await spend(shared, 12, identifier) == 10
+            nodes[1].process.kill()
+            await shared.all("partial")
+            for identifier in identifiers:
+                assert await spend(shared, 2, identifier) == 0
+                # Ten at one gate, and nine at the other, which obeys the same hold.
+                assert await spend(shared, 30, b"new-" + identifier) == (19 if is_lost(b"new-" + identifier) else 10)
+            assert not [line for line in shared.lines if "internal error" in line]
+
+    with servers.redis_cluster(folder) as nodes:
+        asyncio.run(run(nodes))
+
+
 PERMISSIONS = """~headgate:* -@all +fcall +function|load +cluster|slots +cluster|info +get +set +getrange +setrange
     +append +strlen +pexpire"""
 
