@@ -32,8 +32,9 @@ def new_history() -> "array[float]":
     return array("d", (ASAP,))
 
 
-_MAX_LATENESS = 1.0
-"""Seconds; accounting that arrives later after its request may find that the history was dropped."""
+MAX_LATENESS = 2.0
+"""Seconds; an older message cannot add more to a history than its rule permits, and may find it dropped. Gatekeepers
+that would have rejected its request had no control, because the master, or the network, had stopped."""
 
 _MICROSECOND = 0.001
 """In milliseconds, as `Smockron` counts."""
@@ -180,7 +181,7 @@ class Gcra:
         Without the history, requests that gatekeepers accepted together before a control reached them would each be
         taken for the first one.
         """
-        return max(history) + _MAX_LATENESS
+        return max(history) + MAX_LATENESS
 
 
 class Smockron:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import MAX_NAME, Domain
-from headgate.limit.history import ALGORITHMS, PUBLISHED, Algorithm, new_history
+from headgate.limit.history import ALGORITHMS, MAX_LATENESS, PUBLISHED, Algorithm, new_history
 from headgate.limit.messages import Accounting, DelayUntil, Totals
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
@@ -29,10 +29,6 @@ MAX_AGE = 60.0
 
 _MAX_DELAY = 3_600.0
 """Seconds; the default of the longest delay that counts."""
-
-MAX_LATENESS = 2.0
-"""Seconds; an older message cannot add more to a history than its rule permits. Gatekeepers that would have rejected
-its request had no control, because the master, or the network, had stopped."""
 
 _MAX_UNKNOWN_NAMES = 32
 """Names of unknown domains that are kept."""

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from headgate.limit.domain import Domain
 from headgate.limit.gatekeeper import longest_hold
-from headgate.limit.master import MAX_LATENESS, Master
+from headgate.limit.history import MAX_LATENESS
+from headgate.limit.master import Master
 from headgate.release import Status
 from headgate.store.library import DomainFunctions
 

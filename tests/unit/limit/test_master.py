@@ -2,8 +2,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
-from headgate.limit.history import ALGORITHMS
-from headgate.limit.master import MAX_LATENESS
+from headgate.limit.history import ALGORITHMS, MAX_LATENESS
 from headgate.release import Status
 
 ONE = (Rule.parse("1/s burst 1"),)
