@@ -37,7 +37,7 @@ def accountings(count: int = MESSAGES) -> list[Accounting]:
     cold = [b"10.0.%d.%d" % divmod(number, 250) for number in range(_IDENTIFIERS)]
     verdicts = []
     for number in range(count):
-        received = NOW - 30.0 + number * 0.001 % 30.0
+        received = NOW - 1.0 + number * 0.001 % 1.0
         if number % 10:
             name, status = cold[number * 7 % _IDENTIFIERS], Status.ACCEPTED
         else:
