@@ -39,8 +39,9 @@ bench: $(STAMP) ## measure ratios to other programs
 reference: $(STAMP) ## write the reference pages that are generated from the code
 	@$(BIN)/python scripts/reference.py
 
-scaling: $(STAMP) ## simulate what several gatekeepers admit, and draw the plot of docs/scaling.md
+scaling: $(STAMP) ## print the figures of docs/scaling.md, and draw its plot
 	@$(BIN)/python -m experiments.over_admission
+	@$(BIN)/python -m experiments.capacity
 	@$(BIN)/python -m experiments.over_admission --plot docs/over-admission.svg
 
 lock: ## write requirements/*.txt: exact versions and hashes

@@ -53,6 +53,8 @@ class Bus:
     rules_are_known: bool = True
     """Whether the gatekeepers have the rule, and space delayed requests by it."""
     local: Local = "nothing"
+    loss: float = 0.0
+    """The share of the accounting messages that are lost, at random."""
 
 
 @dataclass
@@ -124,6 +126,7 @@ class _World:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._random = Random(1)
         self._way = (bus.control_delay - bus.batch_delay) / 2
         self._domain = Domain("api", (bus.rule,), bus.algorithm)
         self._master = Master([self._domain])
@@ -163,7 +166,8 @@ class _World:
         bus, waiting = self._bus, list[Accounting]()
 
         def send(now: float) -> None:
-            self._schedule(now + self._way, 1, partial(self._account, waiting.copy()))
+            if self._random.random() >= bus.loss:
+                self._schedule(now + self._way, 1, partial(self._account, waiting.copy()))
             waiting.clear()
 
         def account(accounting: Accounting, now: float) -> None:
