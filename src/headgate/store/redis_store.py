@@ -111,7 +111,7 @@ class RedisStore:
     def add(self, functions: DomainFunctions, identifier: bytes, timestamp: float, now: float) -> None:
         """Share a record: a request at `timestamp` whose message arrived at `now`."""
         key = functions.key(identifier)
-        server = self._route(key)
+        server = self._route(key) if self._slots else self._only
         if server is None or not server.put((functions, identifier, key, timestamp, now)):
             self.counters.unshared += 1
 

@@ -67,6 +67,9 @@ class ServerPhase(Enum):
     DOWN = auto()
 
 
+_DOWN = ServerPhase.DOWN  # an attribute of an Enum is slow to read
+
+
 class Owner(Protocol):
     """What a server reports to."""
 
@@ -138,10 +141,12 @@ class Server:
 
     def put(self, record: Record) -> bool:
         """Queue a record; return False if it cannot be sent."""
-        if self.phase is ServerPhase.DOWN or len(self._queue) >= MAX_QUEUE:
+        queue = self._queue
+        if self.phase is _DOWN or len(queue) >= MAX_QUEUE:
             return False
-        self._queue.append(record)
-        self._wake.set()
+        queue.append(record)
+        if len(queue) == 1:  # otherwise the task is not waiting for records
+            self._wake.set()
         return True
 
     def put_first(self, records: Sequence[Record]) -> bool:

@@ -96,7 +96,7 @@ def test_later_hold_is_published_once(run):
     running = run(steps, {A: Answers(5.0)})
     assert running.published == [DelayUntil("api", b"a", NOW + 5), DelayUntil("api", b"b", NOW + 5)]
     assert running.store.counters.learned == 2
-    assert list(running.master.holds("api", now=NOW)) == running.published
+    assert set(running.master.holds("api", now=NOW)) == set(running.published)
 
 
 def test_release_that_is_not_later_changes_nothing(run):
