@@ -144,17 +144,17 @@ def build_gatekeeper(
         max_delayed=gate.max_delayed,
         spacing=spacing(domains),
         max_holds=bound,
-        max_hold=_max_hold(tree, domains, embedded=account is None),
+        max_hold=_max_hold(tree, domains, alone=account is None and tree.master.store == "memory"),
     )
 
 
-def _max_hold(tree: Configuration, domains: tuple[Domain, ...], *, embedded: bool) -> float:
+def _max_hold(tree: Configuration, domains: tuple[Domain, ...], *, alone: bool) -> float:
     """Return the longest hold in seconds that a control may make."""
     gate = tree.gate
     longest = longest_hold(domains, gate.max_delay)
-    if embedded:
+    if alone:
         return longest
-    # A master elsewhere may apply rules that this file does not have. Its controls arrive late, and the holds of gcra
+    # A master elsewhere may apply rules that this file does not have. Controls arrive late, and the holds of gcra
     # and smockron last until all requests accepted in the meantime are within the rule, however many these are.
     rules_are_known = gate.master == "embedded" or all(domain.rules for domain in domains)
     bounded = all(domain.algorithm == "log" for domain in domains)

@@ -146,6 +146,14 @@ def test_holds_are_bounded_by_the_rules_where_all_are_known(master, algorithm, r
     assert keeper.admit("a", b"x", now=100.0).release == 100.0 + longest
 
 
+@pytest.mark.parametrize(("store", "longest"), [("memory", 8.0), ("redis://127.0.0.1:6379", 3_600.0)])
+def test_excess_of_other_gates_on_a_store_may_make_long_holds(store, longest):
+    tree = parse(f'[master]\nstore = "{store}"\n[[domain]]\nname = "a"\nrules = ["1/s burst 2"]\nalgorithm = "gcra"\n')
+    keeper = build_gatekeeper(tree, compose(tree).domains, None)
+    keeper.obey(DelayUntil("a", b"x", 1e9))
+    assert keeper.admit("a", b"x", now=100.0).release == 100.0 + longest
+
+
 def test_holds_are_at_most_an_hour_by_default():
     keeper = build_gatekeeper(parse("[gate]\nmaster = 'tcp://127.0.0.1:10004'\n"), (Domain("a"),), lambda *_: None)
     keeper.obey(DelayUntil("a", b"x", 1e9))
