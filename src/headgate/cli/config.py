@@ -55,10 +55,7 @@ def check_file(named: str | None, file: str | None) -> None:
         raise ConfigurationError(f"{DEFAULT_FILE} does not exist here; name a file: headgate config check FILE")
     try:
         check_composition(tree)
-        if tree.master.curve_key or tree.master.curve_allow:
-            from headgate.link.curve import read_server_keys
-
-            read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")
+        _check_keys(tree)
         if tree.proxy != Proxy():
             from headgate.runtime.prefetch_proxy.build import check_proxy
 
@@ -67,6 +64,15 @@ def check_file(named: str | None, file: str | None) -> None:
         raise ConfigurationError(f"{name}: {error}") from None
     log_warnings(tree, lambda sentence: click.echo(sentence, err=True))
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
+
+
+def _check_keys(tree: Configuration) -> None:
+    """Raise `ConfigurationError` for an invalid key file of [master] or [router]."""
+    from headgate.link.curve import read_server_keys
+    from headgate.runtime.router import read_keys
+
+    read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")
+    read_keys(tree)
 
 
 @config.command("show", short_help="Print the effective configuration with its documentation.")

@@ -40,6 +40,26 @@ def test_check_without_a_file_is_an_error(headgate, file):
     assert ran.err == "headgate: headgate.toml does not exist here; name a file: headgate config check FILE\n"
 
 
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ('[master]\ncurve_key = "absent"', "master.curve_key needs master.curve_allow"),
+        ('[master]\ncurve_key = "absent"\ncurve_allow = "absent"', "absent: No such file or directory"),
+        ('[router]\ncurve_key = "absent"', "router.curve_key needs router.curve_allow"),
+        ('[router]\ncurve_key = "absent"\ncurve_allow = "absent"', "absent: No such file or directory"),
+        (
+            '[gate]\norigin = "http://a"\nmaster = "tcp://b:1"\ncurve_key = "absent"',
+            "gate.curve_key needs gate.curve_server",
+        ),
+    ],
+)
+def test_check_reads_the_keys_of_the_bus(headgate, file, table, reason):
+    file.write_text(f"{table}\n")
+    ran = headgate("config", "check", file)
+    assert ran.code == 2
+    assert f"{file}: {reason}" in ran.err
+
+
 SERVE = """config demo origin listen admin rule identify max-delay response-timeout master curve-key curve-server
     accounting workers cert key"""
 MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure"
