@@ -9,7 +9,7 @@ from array import array
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.limit import Accounting, Domain, Master, Rule
@@ -64,11 +64,21 @@ def through_a_file(core, copy, now):
         copy.restore("api", exported, now)
 
 
+INF, NAN = float("inf"), float("nan")
 ALGORITHMS = st.sampled_from(["log", "gcra", "smockron"])
-NUMBERS = st.one_of(st.floats(NOW - 10, NOW + 1e4), st.floats(), st.floats(NOW * 1_000, NOW * 1_000 + 1e7))
+NUMBERS = st.one_of(
+    st.floats(NOW - 10, NOW + 1e4), st.floats(NOW * 1_000, NOW * 1_000 + 1e7), st.sampled_from([INF, -INF, NAN, 1e300])
+)
 
 
-@given(RULES, ALGORITHMS, st.lists(NUMBERS, max_size=10), REQUESTS)
+def lists_of_numbers(size):
+    return st.lists(NUMBERS, min_size=size, max_size=size)
+
+
+@given(RULES, ALGORITHMS, st.sampled_from([1, 2, 3, 4, 7, 10]).flatmap(lists_of_numbers), REQUESTS)
+@example(("1/s burst 3",), "gcra", [-INF, INF], [(0, b"a", 0.0)])
+@example(("1/s burst 3",), "log", [INF, NOW], [])
+@example(("1/s burst 3",), "smockron", [NAN, NOW * 1_000, 1.0, NOW * 1_000 + 10.0], [(0, b"a", 0.0)])
 def test_any_numbers_are_refused_or_can_be_published(rules, algorithm, numbers, after):
     restored = master(rules, algorithm)
     try:
