@@ -116,23 +116,33 @@ class Connection:
 
     async def receive(self) -> Reply:
         """Receive the next reply."""
-        from redis.exceptions import AskError, MovedError, RedisError, ResponseError, TryAgainError
+        from redis.exceptions import RedisError, ResponseError
 
         try:
             reply = await self._connection.read_response(disable_decoding=True)
-        except MovedError as error:
-            return Moved(error.slot_id, self._to_address(error.host.encode(), error.port))
-        except (AskError, TryAgainError):
-            return Migrating()
         except ResponseError as error:
-            if _NOT_FOUND in str(error):
-                return NotLoaded()
-            raise StoreError(str(error)) from None
+            return self._refused(error)
         except (RedisError, OSError) as error:
             raise StoreError(str(error)) from None
         if not isinstance(reply, bytes):
             raise StoreError(f"unexpected reply {reply!r:.40}")
         return reply
+
+    def _refused(self, error: Exception) -> Moved | Migrating | NotLoaded:
+        """Return what kept a call from being executed; raises `StoreError` for other errors."""
+        from redis.exceptions import AskError, MovedError, TryAgainError
+
+        text = str(error)
+        # Before version 6, only the cluster client of the library has exceptions for replies of a cluster.
+        if isinstance(error, MovedError) or text.startswith("MOVED "):
+            slot, _, node = text.removeprefix("MOVED ").partition(" ")
+            host, _, port = node.rpartition(":")
+            return Moved(int(slot), self._to_address(host.encode(), int(port)))
+        if isinstance(error, (AskError, TryAgainError)) or text.startswith(("ASK ", "TRYAGAIN ")):
+            return Migrating()
+        if _NOT_FOUND in text:
+            return NotLoaded()
+        raise StoreError(text) from None
 
     async def _call(self, *words: bytes) -> Any:
         await self._connection.send_packed_command(_pack([words]), check_health=False)
