@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 import zmq
@@ -286,3 +287,16 @@ def test_links_in_threads_authenticate():
     master.stop()
     serving.join()
     master.close()
+
+
+def test_events_that_are_not_read_do_not_stop_the_handshakes_of_others(started):
+    """libzmq's I/O thread would wait for room for an event: by default, there is room for 2,000."""
+    server = started(Server, KEYS)
+    for _ in range(2_100):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as peer:
+            peer.sendall(GREETING)
+            with suppress(ConnectionResetError):
+                while peer.recv(1_000):
+                    pass
+    client = started(Client, server.address, ClientKeys(ALLOWED, SERVER.public))
+    until(lambda: client.is_connected and server.counters.failed_handshakes == 2_100, server, client)
