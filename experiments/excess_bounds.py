@@ -13,10 +13,7 @@ from headgate.limit.history import AlgorithmName
 
 
 def most_admitted(rule: Rule, algorithm: AlgorithmName, seconds: float, *, late: int, control_delay: float) -> float:
-    """Return the maximum number of requests admitted within `seconds`; infinity where the algorithm sets no limit.
-
-    For `log`, without delayed requests (`max_delay` 0).
-    """
+    """Return the maximum number of requests admitted within `seconds`; infinity where the algorithm sets no limit."""
     paced = seconds / rule.interval
     if algorithm == "gcra":
         return paced + rule.burst - 1 + late

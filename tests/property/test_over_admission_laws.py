@@ -23,7 +23,6 @@ def test_admitted_requests_are_within_the_bound(algorithm, rule, delay, pauses, 
     """At every instant, for any number of gatekeepers and any distribution of the requests."""
     if algorithm == "log":
         assume(delay < rule.interval)
-        delays = 0.0
     time, arrivals = 0.0, []
     for pause, gatekeeper in pauses:
         time += pause * rule.interval
