@@ -91,6 +91,7 @@ class _Report(msgspec.Struct):
 
     samples: list[Sample]
     began: float
+    ending: float
     ended: float
     limited: float
 
@@ -108,7 +109,9 @@ def run_dropped(folder: Path, times: Times, plan: LoadPlan) -> Outcome:
     )
     assert done.returncode == 0, done.stderr.decode()
     report = msgspec.json.decode(done.stdout, type=_Report)
-    return Outcome(Fault(NAME, nothing, nothing), report.samples, [], report.began, report.ended, report.limited)
+    return Outcome(
+        Fault(NAME, nothing, nothing), report.samples, [], report.began, report.ending, report.ended, report.limited
+    )
 
 
 def main(folder: Path, times: Times, plan: LoadPlan) -> None:
@@ -117,7 +120,7 @@ def main(folder: Path, times: Times, plan: LoadPlan) -> None:
         network = Network(bridge, master)
         shape = Shape(master_host=THEIRS, master_prefix=network.inside_master)
         outcome = run_fault(Fault(NAME, network.drop, network.restore, shape), folder, times, plan)
-    report = _Report(list(outcome.samples), outcome.began, outcome.ended, outcome.limited)
+    report = _Report(list(outcome.samples), outcome.began, outcome.ending, outcome.ended, outcome.limited)
     sys.stdout.buffer.write(msgspec.json.encode(report))
 
 

@@ -58,7 +58,7 @@ def test_p99_is_a_latency_that_occurred():
 
 
 def outcome(samples, **options):
-    return Outcome(Fault("test", nothing, nothing, **options), samples, [], 101.0, 102.0, 102.5)
+    return Outcome(Fault("test", nothing, nothing, **options), samples, [], 101.0, 102.0, 102.0, 102.5)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,21 @@ def test_check_refuses_failed_and_wrongly_rejected_requests(sample):
 
 def test_check_refuses_an_excess_that_the_fault_does_not_explain():
     samples = hot(*[200] * 40)
-    check(outcome(samples), LoadPlan(hot_rate=25.0))
+    check(outcome(samples), LoadPlan(hot_rate=20.0))
     with pytest.raises(AssertionError):
-        check(outcome(samples, keeps_limits=True), LoadPlan(hot_rate=25.0))
+        check(outcome(samples, keeps_limits=True), LoadPlan(hot_rate=20.0))
+
+
+def test_check_refuses_a_fault_in_which_most_probes_are_not_limited():
+    def probes(status):
+        times = [101.0 + number / 10 for number in range(7)]
+        firsts = [Sample(time, 0.01, 200, 0, "probe", str(time)) for time in times]
+        return [*firsts, *(Sample(time + 0.25, 0.01, status, 1, "echo", str(time)) for time in times)]
+
+    check(outcome(probes(429), keeps_limits=True), LoadPlan())
+    check(outcome(probes(200)), LoadPlan())
+    with pytest.raises(AssertionError):
+        check(outcome(probes(200), keeps_limits=True), LoadPlan())
 
 
 def test_the_table_has_a_line_for_each_fault_and_latencies_in_milliseconds():
