@@ -101,7 +101,7 @@ def test_a_gate_with_another_key_limits_nothing_says_so_once_and_disturbs_no_oth
             assert refused.statuses(5) == [200] * 5
             # Both sockets, and again when the gate connects again.
             has_counted(master, refused_keys=4)
-            assert refused.said().count("the master refuses the key of this gatekeeper") == 1
+            assert refused.said().count(f"the master refuses the public key {bad.key}; add it") == 1
             assert f"refused a peer at 127.0.0.1: its public key {bad.key} is not in the list" in master.said()
             assert master.said().count("refused a peer") == 1
             assert refused.state()["counters"]["link_failed_handshakes"] >= 2
@@ -219,6 +219,6 @@ def test_a_router_with_keys_for_both_sides(tmp_path, origin, keys, allowed):
                 holds(admitted)
                 with gate(tmp_path, origin, router, *options, server.secret) as refused:
                     assert refused.statuses(5) == [200] * 5
-                    refused.wait_for("the master refuses the key of this gatekeeper")
+                    refused.wait_for("the master refuses the public key")
                 router.wait_for(f"refused a peer at 127.0.0.1: its public key {re.escape(server.key)} is not in")
             assert counts(master)["refused_keys"] == counts(master)["failed_handshakes"] == 0

@@ -173,7 +173,7 @@ class OutgoingConnections:
         self, sockets: Sequence[Socket], keys: ClientKeys | None, counters: OutgoingCounters, log: Log = log_warning
     ) -> None:
         self._watched = sockets
-        self._has_keys = keys is not None
+        self._keys = keys
         self._counters = counters
         self._log = log
         self._failures = 0
@@ -221,19 +221,20 @@ class OutgoingConnections:
             self._counters.failed_handshakes += 1
             if not self._is_reported and (reason := self._reason(kind, value)):
                 self._is_reported = True
-                self._log(f"{self._endpoints[0]}: {reason}. Until this is corrected, no client is held")
+                self._log(f"{self._endpoints[0]}: {reason}. Meanwhile, its holds do not arrive here")
 
     def _reason(self, kind: int, value: int) -> str:
         """Return why a handshake failed, as far as it is known; empty if it may have been a master that stopped."""
         if kind == _AUTH:
-            return "the master refuses the key of this gatekeeper; add its public key to the master's curve_allow file"
+            own = "of this side" if self._keys is None else self._keys.own.public.decode()
+            return f"the master refuses the public key {own}; add it to the curve_allow file of the master"
         if kind == _PROTOCOL and value == _MISMATCH:
-            if self._has_keys:
+            if self._keys is not None:
                 return "the master does not use CURVE; give it keys, or leave out curve_key and curve_server here"
             return "the master requires CURVE; set curve_key and curve_server here"
         if self._failures < _FAILURES_IN_A_ROW:
             return ""
-        if self._has_keys:
+        if self._keys is not None:
             return "the master ends each handshake: curve_server is not its public key, or it does not use CURVE"
         return "the master ends each handshake: it may require CURVE (curve_key and curve_server here)"
 

@@ -115,8 +115,8 @@ def test_key_that_is_not_allowed_is_refused_counted_and_named(started):
     assert server.lines == [
         f"refused a peer at 127.0.0.1: its public key {OTHER.public.decode()} is not in the list of allowed keys"
     ]
-    reason = "the master refuses the key of this gatekeeper; add its public key to the master's curve_allow file"
-    assert client.lines == [f"{server.address}: {reason}. Until this is corrected, no client is held"]
+    reason = f"the master refuses the public key {OTHER.public.decode()}; add it to the curve_allow file of the master"
+    assert client.lines == [f"{server.address}: {reason}. Meanwhile, its holds do not arrive here"]
     assert not client.is_connected
 
 
