@@ -15,6 +15,7 @@ from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.limit.gatekeeper import longest_hold, spacing
 from headgate.release import Status
 from headgate.store import RedisStore, SharedMaster
+from headgate.store.server import ServerPhase
 from tests import servers
 
 pytestmark = pytest.mark.needs("redis-server")
@@ -67,8 +68,15 @@ class Gates:
     async def settled(self, which):
         store, totals = self.stores[which], self.gatekeepers[which].totals[self.domain.name]
         counters = store.counters
+        servers = store._servers
         await self.until(
-            lambda: totals.accepted + totals.delayed == counters.shared + counters.unshared + counters.lost
+            lambda: (
+                totals.accepted + totals.delayed
+                == counters.shared
+                + counters.unshared
+                + counters.lost
+                + sum(len(one._queue) for one in servers.values() if one.phase is ServerPhase.DOWN)
+            )
         )
 
     async def until(self, done):
@@ -239,6 +247,34 @@ def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
             assert not [line for line in shared.lines if "internal error" in line]
 
     with servers.redis_cluster(folder) as nodes:
+        asyncio.run(run(nodes))
+
+
+def test_replica_that_takes_over_gets_what_waited(folder):
+    from redis.crc import key_slot
+
+    async def run(nodes):
+        async with gates(f"redis+cluster://127.0.0.1:{nodes[1].port}", "10/h burst 10") as shared:
+            await shared.until(lambda: all(store.state == "up" and len(store._servers) == 3 for store in shared.stores))
+            identifiers = [b"client-%d" % number for number in range(12)]
+            moving = [one for one in identifiers if key_slot(b"headgate:{api;%b}" % one) < servers.SLOTS // 3]
+            assert moving
+            for identifier in identifiers:
+                await shared.admit(0, identifier)
+            nodes[0].process.kill()
+            await shared.all("partial")
+            for identifier in identifiers:
+                for _ in range(4):
+                    await shared.admit(1, identifier)
+            await shared.all("up")
+            await shared.until(
+                lambda: all(server.idle for store in shared.stores for server in store._servers.values())
+            )
+            assert {(store.counters.lost, store.counters.unshared) for store in shared.stores} == {(0, 0)}
+            for identifier in identifiers:
+                assert await spend(shared, 12, identifier) == 5
+
+    with servers.redis_cluster(folder, replicas=1) as nodes:
         asyncio.run(run(nodes))
 
 

@@ -51,7 +51,13 @@ class Migrating(NamedTuple):
     """The reply to a call whose slot is on its way to another server; the call was not executed."""
 
 
-Reply = bytes | Moved | NotLoaded | Migrating
+class ClusterDown(NamedTuple):
+    """The reply of a server that is up, while another server's slots are not served; the call was not executed."""
+
+    reason: str
+
+
+Reply = bytes | ClusterDown | Moved | NotLoaded | Migrating
 Command = Sequence[bytes]
 
 
@@ -128,9 +134,9 @@ class Connection:
             raise StoreError(f"unexpected reply {reply!r:.40}")
         return reply
 
-    def _refused(self, error: Exception) -> Moved | Migrating | NotLoaded:
+    def _refused(self, error: Exception) -> ClusterDown | Moved | Migrating | NotLoaded:
         """Return what kept a call from being executed; raises `StoreError` for other errors."""
-        from redis.exceptions import AskError, MovedError, TryAgainError
+        from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
 
         text = str(error)
         # Before version 6, only the cluster client of the library has exceptions for replies of a cluster.
@@ -140,6 +146,8 @@ class Connection:
             return Moved(int(slot), self._to_address(host.encode(), int(port)))
         if isinstance(error, (AskError, TryAgainError)) or text.startswith(("ASK ", "TRYAGAIN ")):
             return Migrating()
+        if isinstance(error, ClusterDownError) or text.startswith("CLUSTERDOWN "):
+            return ClusterDown(text.removeprefix("CLUSTERDOWN "))
         if _NOT_FOUND in text:
             return NotLoaded()
         raise StoreError(text) from None

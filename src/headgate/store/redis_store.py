@@ -3,7 +3,7 @@
 A master applies every record to its own memory first, and publishes what it computes. This store gets the records
 afterwards, in batches, and returns the releases that follow from the records of all masters: those that are later than
 what this master has published are published, too. So nothing ever waits for the store. Records are dropped and counted
-while the server is down or cannot keep up.
+while the server is down or cannot keep up; those for a server of a cluster wait for another one to take over.
 """
 
 import asyncio
@@ -172,6 +172,7 @@ class RedisStore:
                 connect=lambda address: connect(self._url, address),
                 slot=self._key_slot,
                 log=self._log,
+                clock=self._clock,
                 draw=self._draw,
             )
             self._tasks[server] = asyncio.get_running_loop().create_task(server.run())

@@ -1,9 +1,10 @@
 """One server of a store: a bounded queue of records, and the task that sends them in batches.
 
-A server is connecting, up or down. While it is down, nothing is queued, and the task tries to connect again after
-pauses that grow to a few seconds. After each connection the live holds are sent, in small steps between the records:
-the server may have lost them. Histories are not sent again. A call that was sent and not answered is lost: nothing is
-sent twice, unless the server says that it did not execute it.
+A server is connecting, up or down. While it is down, the task tries to connect again after pauses that grow to a few
+seconds. Nothing is queued meanwhile, except in a cluster: there another server may take over, and gets what waits,
+unless it is too old. After each connection the live holds are sent, in small steps between the records: the server may
+have lost them. Histories are not sent again. A call that was sent and not answered is lost: nothing is sent twice,
+unless the server says that it did not execute it.
 """
 
 import asyncio
@@ -16,7 +17,16 @@ import msgspec
 
 from headgate.config import Address
 from headgate.store import library
-from headgate.store.connection import Command, Connection, Migrating, Moved, NotLoaded, SlotRange, StoreError
+from headgate.store.connection import (
+    ClusterDown,
+    Command,
+    Connection,
+    Migrating,
+    Moved,
+    NotLoaded,
+    SlotRange,
+    StoreError,
+)
 from headgate.store.library import DomainFunctions, unpack_doubles
 
 BATCH_SIZE: Final = 512
@@ -24,6 +34,10 @@ BATCH_SIZE: Final = 512
 
 MAX_QUEUE: Final = 65_536
 """Records waiting to be sent; further ones are not shared."""
+
+MAX_WAIT: Final = 30.0
+"""Seconds that records wait for another server of a cluster to take over, which takes little longer than the timeout of
+its nodes, 15 s by default. Older ones would extend holds for a load that has ended."""
 
 _WINDOW: Final = 2
 """Batches sent and not answered: the next one is prepared while the server works."""
@@ -117,6 +131,7 @@ class Server:
         connect: Callable[[Address], Awaitable[Connection]],
         slot: Callable[[bytes], int],
         log: Callable[[str], None],
+        clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
         self.address = address
@@ -128,6 +143,7 @@ class Server:
         self._connect = connect
         self._slot = slot
         self._log = log
+        self._clock = clock
         self._draw = draw
         self._in_cluster = False
         self._queue: deque[Record] = deque()
@@ -136,13 +152,14 @@ class Server:
         self._holds: Iterator[Sequence[Record]] = iter(())
         self._holds_next = False
         self._wants_slots = False
+        self._refusal = ""
         self._wake = asyncio.Event()
         self._failures = 0
 
     def put(self, record: Record) -> bool:
         """Queue a record; return False if it cannot be sent."""
         queue = self._queue
-        if self.phase is _DOWN or len(queue) >= MAX_QUEUE:
+        if (self.phase is _DOWN and not self._in_cluster) or len(queue) >= MAX_QUEUE:
             return False
         queue.append(record)
         if len(queue) == 1:  # otherwise the task is not waiting for records
@@ -151,7 +168,8 @@ class Server:
 
     def put_first(self, records: Sequence[Record]) -> bool:
         """Queue records that another server did not execute before all others; return False if they cannot be sent."""
-        if self.phase is ServerPhase.DOWN or len(self._queue) + len(records) > MAX_QUEUE:
+        is_closed = self.phase is ServerPhase.DOWN and not self._in_cluster
+        if is_closed or len(self._queue) + len(records) > MAX_QUEUE:
             return False
         self._queue.extendleft(reversed(records))
         self._wake.set()
@@ -163,14 +181,22 @@ class Server:
         return not (self._queue or self._in_flight or self._again)
 
     def abandon(self) -> list[Record]:
-        """Forget all records; return those that were not sent, and count the others as lost."""
+        """Forget all records; return those that were not executed, and count those that may have been as lost."""
         self._counters.lost += sum(
             len(call.records) for calls in self._in_flight for call in calls if call.function == library.RECORD
         )
+        self._drop_old()
         unsent = [*self._again, *self._queue]
         for waiting in (self._queue, self._in_flight, self._again):
             waiting.clear()
         return unsent
+
+    def _drop_old(self) -> None:
+        """Drop the records that have waited for longer than `MAX_WAIT`."""
+        oldest = self._clock() - MAX_WAIT
+        while self._queue and self._queue[0][4] < oldest:
+            self._queue.popleft()
+            self._counters.unshared += 1
 
     def request_slots(self) -> None:
         """Ask this server soon for the distribution of the slots."""
@@ -207,6 +233,7 @@ class Server:
         if self.phase is not ServerPhase.UP:
             self._log(f"store {self.address}: connected")
         self.phase = ServerPhase.UP
+        self._drop_old()
         self._holds = self._owner.holds(self)
         return connection
 
@@ -214,7 +241,7 @@ class Server:
         """Send batches, and receive their replies in the same order."""
         in_flight = self._in_flight
         while True:
-            must_drain = self._wants_slots or bool(self._again)
+            must_drain = self._wants_slots or bool(self._again or self._refusal)
             batch = None if must_drain or len(in_flight) >= _WINDOW else self._next_batch()
             if batch:
                 in_flight.append(deque(batch))
@@ -226,6 +253,8 @@ class Server:
                     calls.popleft()
                 in_flight.popleft()
                 self._failures = 0
+            elif self._refusal:
+                raise StoreError(self._refusal)
             elif must_drain:
                 await self._ask(connection)
             elif batch is None:
@@ -263,23 +292,28 @@ class Server:
     async def _receive(self, connection: Connection, call: _Call) -> None:
         """Receive the reply to one call."""
         reply = await connection.receive()
+        if not isinstance(reply, bytes):
+            self._on_refusal(reply, call.records if call.function == library.RECORD else [])
+            return
+        releases = unpack_doubles(reply)
+        if len(releases) != len(call.records):
+            raise StoreError(f"unexpected reply of {len(reply)} bytes to {len(call.records)} records")
+        if call.function == library.RECORD:
+            self._counters.shared += len(releases)
+        self._owner.on_releases(call.records, releases)
+
+    def _on_refusal(self, reply: ClusterDown | Moved | Migrating | NotLoaded, records: list[Record]) -> None:
+        """Handle a reply that says why a call was not executed; holds are not sent again."""
         if isinstance(reply, Moved):
             self._wants_slots = True
-            if call.function == library.RECORD:
-                self._owner.on_moved(self, reply, call.records)
-        elif isinstance(reply, NotLoaded):
-            if call.function == library.RECORD:
-                self._again += call.records
+            if records:
+                self._owner.on_moved(self, reply, records)
         elif isinstance(reply, Migrating):
-            if call.function == library.RECORD:
-                self._counters.unshared += len(call.records)
+            self._counters.unshared += len(records)
         else:
-            releases = unpack_doubles(reply)
-            if len(releases) != len(call.records):
-                raise StoreError(f"unexpected reply of {len(reply)} bytes to {len(call.records)} records")
-            if call.function == library.RECORD:
-                self._counters.shared += len(releases)
-            self._owner.on_releases(call.records, releases)
+            self._again += records
+        if isinstance(reply, ClusterDown):
+            self._refusal = reply.reason
 
     async def _ask(self, connection: Connection) -> None:
         """Ask for the slots, or load the library and queue the records again that needed it."""
@@ -307,7 +341,12 @@ class Server:
     def _on_failure(self, reason: str) -> None:
         self._counters.failures += 1
         self._failures += 1
-        self._counters.unshared += len(self.abandon())
+        self._refusal = ""
+        waiting = self.abandon()
+        if self._in_cluster:
+            self._queue.extend(waiting)
+        else:
+            self._counters.unshared += len(waiting)
         if self.phase is not ServerPhase.DOWN:
             self._log(f"store {self.address}: {reason}; going on in memory until it answers")
         self.phase = ServerPhase.DOWN

@@ -9,7 +9,7 @@ from headgate.config.section import Address
 from headgate.config.store_url import StoreUrl
 from headgate.store import connection as module
 from headgate.store import library
-from headgate.store.connection import Migrating, Moved, NotLoaded, SlotRange, StoreError, connect
+from headgate.store.connection import ClusterDown, Migrating, Moved, NotLoaded, SlotRange, StoreError, connect
 
 URL = StoreUrl((Address("127.0.0.1", 1),))
 MISSING = b"-ERR Function not found\r\n"
@@ -173,6 +173,8 @@ def test_slots_that_cannot_be_read(replies, reason):
     [
         (b"$2\r\nab\r\n", b"ab"),
         (b"-MOVED 12 10.0.0.1:7000\r\n", Moved(12, Address("10.0.0.1", 7000))),
+        (b"-CLUSTERDOWN The cluster is down\r\n", ClusterDown("The cluster is down")),
+        (b"-CLUSTERDOWN Hash slot not served\r\n", ClusterDown("Hash slot not served")),
         (b"-ASK 12 10.0.0.1:7000\r\n", Migrating()),
         (b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", Migrating()),
         (MISSING, NotLoaded()),

@@ -174,7 +174,7 @@ def test_records_that_wait_for_a_server_without_slots_are_sent_to_its_successor(
         await running.until(lambda: running.store.state == "up")
         store = running.store
         only = store._servers[A]
-        only.put(record(b"a", running.master.functions["api"]))
+        only.put((*record(b"a", running.master.functions["api"])[:3], NOW, NOW))
         store.on_slots(only, [SlotRange(0, 16_383, C)])
         await running.until(lambda: store.counters.shared == 1)
 

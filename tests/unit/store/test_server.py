@@ -8,7 +8,7 @@ import pytest
 from headgate.config.section import Address
 from headgate.limit import Domain, Rule
 from headgate.store import library, server
-from headgate.store.connection import Migrating, Moved, NotLoaded, SlotRange, StoreError
+from headgate.store.connection import ClusterDown, Migrating, Moved, NotLoaded, SlotRange, StoreError
 from headgate.store.library import DomainFunctions, pack_doubles
 from headgate.store.server import Server, ServerPhase, StoreCounters
 
@@ -80,6 +80,7 @@ class Driven:
     def __init__(self, *scripts, holds=()):
         self.reports, self.counters, self.lines = Reports(holds), StoreCounters(), []
         self.scripts = deque(scripts)
+        self.now = 100.0
         self.server = Server(
             Address("h", 1),
             self.reports,
@@ -87,6 +88,7 @@ class Driven:
             connect=self.connect,
             slot=lambda key: len(key),
             log=self.lines.append,
+            clock=lambda: self.now,
             draw=lambda: 0.0,
         )
 
@@ -227,6 +229,60 @@ def test_failure_loses_what_was_sent_and_drops_what_waits(monkeypatch):
     driven = run(steps, lambda: Script([None, StoreError("no answer")]), Script)
     down = "store h:1: no answer; going on in memory until it answers"
     assert driven.lines == ["store h:1: connected", down, "store h:1: connected"]
+
+
+CLUSTER = [SlotRange(0, 16_383, Address("h", 1))]
+
+
+def test_what_waits_for_a_server_of_a_cluster_is_kept_while_it_is_down(monkeypatch):
+    monkeypatch.setattr(server, "BATCH_SIZE", 2)
+
+    async def steps(driven):
+        for number in range(7):
+            driven.server.put(record(b"%d" % number))
+        await driven.until(lambda: driven.server.phase is ServerPhase.DOWN)
+        assert (driven.counters.shared, driven.counters.lost, driven.counters.unshared) == (2, 4, 0)
+        assert driven.server.put(record(b"x"))
+        assert driven.server.put_first([record(b"w")])
+        assert [one[1] for one in driven.server.abandon()] == [b"w", b"6", b"x"]
+        assert driven.server.put(record(b"y"))
+        await driven.until(lambda: driven.counters.shared == 3)
+
+    run(steps, lambda: Script([None, StoreError("no answer")], slots=CLUSTER), lambda: Script(slots=CLUSTER))
+
+
+def test_what_waited_too_long_is_not_sent():
+    async def steps(driven):
+        await driven.until(lambda: driven.server.phase is ServerPhase.UP)
+        driven.server.put(record(b"a"))
+        await driven.until(lambda: driven.server.phase is ServerPhase.DOWN)
+        driven.server.put(record(b"b"))
+        driven.now += server.MAX_WAIT
+        driven.server.put((API, b"c", API.key(b"c"), driven.now, driven.now))
+        driven.now += 0.5
+        await driven.until(lambda: driven.counters.shared == 1)
+        assert (driven.counters.lost, driven.counters.unshared) == (1, 1)
+        assert driven.reports.releases == [(b"c", 1.0)]
+
+    run(steps, lambda: Script([StoreError("no answer")], slots=CLUSTER), lambda: Script(slots=CLUSTER))
+
+
+def test_calls_that_a_cluster_refuses_are_sent_again_in_order_after_another_connection(monkeypatch):
+    monkeypatch.setattr(server, "BATCH_SIZE", 2)
+    scripts = []
+
+    async def steps(driven):
+        scripts.extend(driven.scripts)
+        for number in range(6):
+            driven.server.put(record(b"%d" % number))
+        await driven.until(lambda: driven.counters.shared == 6)
+        assert (driven.counters.lost, driven.counters.unshared, driven.counters.failures) == (0, 0, 1)
+        assert [identifier for identifier, _ in driven.reports.releases] == [b"%d" % number for number in range(6)]
+
+    refused = ClusterDown("The cluster is down")
+    driven = run(steps, lambda: Script([refused, refused], slots=CLUSTER), lambda: Script(slots=CLUSTER))
+    assert "The cluster is down; going on in memory" in driven.lines[1]
+    assert scripts[0].closed
 
 
 def test_reply_of_another_size_is_a_failure():
