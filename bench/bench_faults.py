@@ -23,7 +23,7 @@ from tests.e2e.fault_figures import failed, wrongly_rejected
 from tests.e2e.fault_load import LoadPlan
 
 PLAN = LoadPlan(cold_rate=300.0, cold_identifiers=1000, probe_rate=20.0)
-TIMES = Times(before=3.0, during=4.0, after=1.5)
+TIMES = Times(before=2.5, during=4.0, after=1.0)
 LONG = 30.0
 """Seconds that a partition lasts."""
 TARGET = 1.5
