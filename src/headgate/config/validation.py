@@ -48,6 +48,10 @@ def check(tree: Configuration) -> None:
     _check_text("master.listen", _check_bus, tree.master.listen)
     _check_text("router.listen", _check_bus, tree.router.listen)
     _check_text("router.master", _check_routed, *tree.router.masters)
+    if tree.router.listen in [address.removeprefix("tcp://") for address in tree.router.masters]:
+        raise ConfigurationError(
+            f"router.master: {tree.router.listen!r} is the address of this router; list the addresses of masters"
+        )
     if tree.master.snapshot and tree.master.store != "memory":
         raise ConfigurationError("master: a `store` keeps the histories that a `snapshot` would; set only one of them")
     names: set[str] = set()
@@ -131,7 +135,7 @@ def _check_masters(*addresses: str) -> None:
         if match is None:
             raise ConfigurationError(f"invalid master {address!r}; expected 'embedded' or 'tcp://HOST:PORT'")
         if match["address"]:
-            _check_bus(match["address"])
+            _check_master(match["address"])
         if address in addresses[:index]:
             raise ConfigurationError(f"{address!r} is listed twice; list each master once")
 
@@ -139,7 +143,7 @@ def _check_masters(*addresses: str) -> None:
 def _check_routed(*addresses: str) -> None:
     for index, address in enumerate(addresses):
         if not address.startswith("ipc://"):
-            _check_bus(address.removeprefix("tcp://"))
+            _check_master(address.removeprefix("tcp://"))
         if address in addresses[:index]:
             raise ConfigurationError(f"{address!r} is listed twice; list each master once")
 
@@ -147,6 +151,12 @@ def _check_routed(*addresses: str) -> None:
 def _check_bus(text: str) -> None:
     if Address.parse(text).port == 65_535:
         raise ConfigurationError(f"invalid address {text!r}: control uses the next port; choose a port below 65535")
+
+
+def _check_master(text: str) -> None:
+    _check_bus(text)
+    if not Address.parse(text).port:
+        raise ConfigurationError(f"invalid master {text!r}: port 0 is for listeners; expected the port of a master")
 
 
 def _explain(message: str, document: Any) -> str:

@@ -50,6 +50,7 @@ class RoutedDomain(msgspec.Struct, frozen=True):
     """One domain whose accounting was received."""
 
     name: str
+    """Its name; bytes that are not UTF-8 are escaped with a backslash."""
     master: str
     """The address of its master; empty if no master reads it, and if its identifiers have masters of their own."""
 

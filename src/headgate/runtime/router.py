@@ -10,9 +10,11 @@ import msgspec
 from headgate.config import Configuration
 from headgate.config.tree import as_tuple
 from headgate.errors import ConfigurationError
+from headgate.limit.messages import topic
 from headgate.link import RouterLink
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_client_keys, read_server_keys
 from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, router_metrics
+from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 
@@ -100,7 +102,10 @@ class RouterServer(Server):
                 )
                 for master in self._link.masters.values()
             ),
-            domains=tuple(RoutedDomain(name, addresses.get(owner, "")) for name, owner in self._link.owners()),
+            domains=tuple(
+                RoutedDomain(identifier_text(topic(name)[:-1]), addresses.get(owner, ""))
+                for name, owner in self._link.owners()
+            ),
             shard=self._link.shard,
             started=round(self._started, 3),
             counters={f"router_{name}": count for name, count in counters.items()},

@@ -1,7 +1,7 @@
 import asyncio
-import json
 import time
 
+import msgspec
 import pytest
 import zmq
 
@@ -9,6 +9,7 @@ from headgate.config import parse
 from headgate.errors import ConfigurationError, LinkError
 from headgate.link import RouterLink
 from headgate.link.curve import new_key_pair
+from headgate.observe import RouterState
 from headgate.runtime.router import RouterServer, read_keys, require_masters
 from tests.unit.runtime import serving
 from tests.unit.runtime.serving import reload
@@ -86,7 +87,7 @@ def test_state_of_masters_and_domains():
     async def steps(lifecycle):
         with zmq.Context() as context, context.socket(zmq.PUB) as gatekeeper:
             gatekeeper.connect(link_of(lifecycle).endpoints.accounting)
-            frames = [b"api\0", b"ACCEPTED", b"id", b"%d" % (time.time() * 1_000), b"", b""]
+            frames = [b"api\xff\0", b"ACCEPTED", b"id", b"%d" % (time.time() * 1_000), b"", b""]
             deadline = time.monotonic() + 10
             # Without a master the router subscribes to nothing, so the socket is asked to do so here.
             link_of(lifecycle)._accounting.subscribe(b"")
@@ -96,9 +97,9 @@ def test_state_of_masters_and_domains():
                 await asyncio.sleep(0.005)
             gatekeeper.linger = 0
         assert [(one.address, one.up) for one in state.masters] == [("127.0.0.1:9", False)]
-        assert [(one.name, one.master) for one in state.domains] == [("api", "")]
+        assert [(one.name, one.master) for one in state.domains] == [("api\\xff", "")]
         assert state.counters["router_unheard"] == state.counters["router_accounted"] > 0
-        assert json.dumps(state.counters)
+        assert msgspec.json.decode(msgspec.json.encode(state), type=RouterState) == state
 
     run(reading(text()), steps)
 
