@@ -52,7 +52,8 @@ def test_a_stopped_master_costs_neither_requests_nor_memory(run, accounting):
             await account_for(gate, 200_000, 200)
             assert gate.admit(b"another") == [Status.ACCEPTED]
             await until(lambda: not gate.link._waiting)
-            assert counters.sent + counters.dropped == accounted + 200_001
+            # Heartbeats may have ended the connection meanwhile.
+            assert counters.sent + counters.dropped + counters.unheard == accounted + 200_001
             assert process.memory_info().rss - before < 64 * MEBIBYTE
             os.kill(master.process.pid, signal.SIGCONT)
             sent = counters.sent

@@ -166,11 +166,17 @@ class OutgoingCounters(Protocol):
 class OutgoingConnections:
     """Keeps two sockets connected to a master, counts failed handshakes, and reports them to `log` once.
 
-    They are reported again after a handshake that succeeds. `keys` are those of the sockets, for the report.
+    They are reported again after a handshake that succeeds. `keys` are those of the sockets, for the report. `changed`
+    is called when a connection is made or lost.
     """
 
     def __init__(
-        self, sockets: Sequence[Socket], keys: ClientKeys | None, counters: OutgoingCounters, log: Log = log_warning
+        self,
+        sockets: Sequence[Socket],
+        keys: ClientKeys | None,
+        counters: OutgoingCounters,
+        log: Log = log_warning,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._watched = sockets
         self._keys = keys
@@ -178,6 +184,8 @@ class OutgoingConnections:
         self._log = log
         self._failures = 0
         self._is_reported = False
+        self._changed = changed
+        self._connected = [False for _ in sockets]
         self._due = [NEVER for _ in sockets]
         self._endpoints: Sequence[str] = ("", "")
         self._events = [ConnectionEvents(one, _FAILED | _SUCCEEDED | _DISCONNECTED | _RETRIED) for one in sockets]
@@ -191,9 +199,13 @@ class OutgoingConnections:
         """Set what the sockets are connected to."""
         self._endpoints = endpoints
 
+    def is_connected(self, number: int) -> bool:
+        """Return whether a socket is connected; within a process it always is."""
+        return self._connected[number] or self._endpoints[number].startswith("inproc://")
+
     def turn(self) -> float:
         """Handle what is waiting, and connect again where it is due; return the seconds until the next call."""
-        moment, more = time.monotonic(), False
+        moment, more, before = time.monotonic(), False, list(self._connected)
         for number, source in enumerate(self._events):
             events, waiting = source.read()
             more |= waiting
@@ -201,6 +213,8 @@ class OutgoingConnections:
                 self._on_event(number, kind, value, moment)
             if self._due[number] <= moment:
                 self._connect_again(number)
+        if self._connected != before:
+            self._changed()
         return 0.0 if more else max(0.0, min(self._due) - moment)
 
     def close(self) -> None:
@@ -209,6 +223,8 @@ class OutgoingConnections:
             events.close()
 
     def _on_event(self, number: int, kind: int, value: int, moment: float) -> None:
+        if kind in {_DISCONNECTED, _SUCCEEDED}:
+            self._connected[number] = kind == _SUCCEEDED
         if kind == _DISCONNECTED:
             # If libzmq connects again by itself, the next event is _RETRIED.
             self._due[number] = moment + _RECONNECT_DELAY

@@ -30,6 +30,8 @@ from headgate.link.subscriptions import Subscriptions
 
 _MAX_CONTROL_SIZE = 4_096
 _MAX_FRAMES = 8
+_CONTROL = 1
+"""The number of the control socket among the two."""
 _EFFECTS = {b"\1": zmq.SUBSCRIBE, b"\0": zmq.UNSUBSCRIBE}
 
 
@@ -38,8 +40,8 @@ class MasterConnection:
 
     `subscriptions` receives what the master subscribes to. At most `queue` messages wait for it in ZeroMQ. With
     `heartbeats` a master that does not answer is disconnected. With `keys`, both sides authenticate by CURVE. Failed
-    handshakes are counted in `counters` and reported to `log`. Raises `ConfigurationError` for an invalid address,
-    `LinkError` for one that cannot be connected to.
+    handshakes are counted in `counters` and reported to `log`. `changed` is called when a connection is made or lost.
+    Raises `ConfigurationError` for an invalid address, `LinkError` for one that cannot be connected to.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class MasterConnection:
         counters: OutgoingCounters,
         keys: ClientKeys | None = None,
         log: Log = log_warning,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.address = address
         """The address as it was given."""
@@ -72,7 +75,7 @@ class MasterConnection:
         # A subscription takes effect when it is received here: a master gets no message that was sent before.
         self._accounting.setsockopt(zmq.XPUB_MANUAL, 1)
         self._accounting.setsockopt(zmq.IMMEDIATE, 1)
-        self.connections = OutgoingConnections(self.sockets, keys, counters, log)
+        self.connections = OutgoingConnections(self.sockets, keys, counters, log, changed)
         """The state of their connections, to be watched, too."""
         try:
             self._set_heartbeats()
@@ -85,8 +88,11 @@ class MasterConnection:
 
     @property
     def is_up(self) -> bool:
-        """Whether the master is connected: it has a subscription."""
-        return bool(self.subscriptions)
+        """Whether the master is connected: it is subscribed to accounting, and its controls arrive.
+
+        The two connections are made one after the other, after a loss up to 2 s apart.
+        """
+        return bool(self.subscriptions) and self.connections.is_connected(_CONTROL)
 
     def subscribe(self, prefix: bytes) -> None:
         """Subscribe to controls; a repeated subscription reaches the master, too, which then repeats its holds."""
@@ -120,7 +126,7 @@ class MasterConnection:
         """Receive up to `limit` subscriptions into `subscriptions`; return whether more may be waiting."""
         if not has_message(self._accounting):
             return False
-        was_up, more = self.is_up, True
+        was_subscribed, more = bool(self.subscriptions), True
         try:
             for _ in range(limit):
                 message = self._accounting.recv(NOBLOCK)
@@ -129,7 +135,7 @@ class MasterConnection:
                 self.subscriptions.update(message)
         except zmq.Again:
             more = False
-        if self.is_up != was_up:
+        if bool(self.subscriptions) != was_subscribed:
             self._on_change()
         return more
 
@@ -137,7 +143,7 @@ class MasterConnection:
         if self._heartbeats is None:
             return
         moment = time.monotonic()
-        if self.is_up:
+        if self.subscriptions:
             self._heartbeats.connected(moment)
         elif self._heartbeats.lost(moment):
             # The options of a connection are those of the time when it was asked for.

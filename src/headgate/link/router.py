@@ -153,6 +153,7 @@ class RouterLink:
             counters=self.counters,
             keys=keys,
             log=self._log,
+            changed=self._on_connection_change,
         )
         connection.subscribe(b"")
         return RoutedMaster(connection, MasterTraffic())
@@ -228,7 +229,7 @@ class RouterLink:
         for master in self.masters.values():
             self._receive_controls(master)
         self._receive_subscriptions()
-        # Sending may have consumed the event of a message that arrived since.
+        # Sending, and setting an option, may have consumed the event of a message that arrived since.
         sockets = [socket for master in self.masters.values() for socket in master.connection.sockets]
         return any(map(has_message, (self._accounting, self._control, *sockets)))
 
@@ -244,9 +245,22 @@ class RouterLink:
                 connection.set_queue(_BATCH_QUEUE if connection.subscriptions.reads_batches else _QUEUE)
                 is_changed = True
         if is_changed:
-            self._table.update()
-        if is_changed or self._subscribe_at < NEVER:
+            self._update()
+        elif self._subscribe_at < NEVER:
             self._subscribe()
+
+    def _on_connection_change(self) -> None:
+        """Choose all routes again; the next turn follows at once, for the reason at the end of `turn`."""
+        self._update()
+        if self._loop is not None:
+            if self._again is not None:
+                self._again.cancel()
+            self._again = self._loop.call_soon(self._wake)
+
+    def _update(self) -> None:
+        """Choose all routes again: the connection or the subscriptions of a master have changed."""
+        self._table.update()
+        self._subscribe()
 
     def _subscribe(self) -> None:
         """Subscribe to accounting as long as a master is connected: without one, gatekeepers count their losses.
@@ -254,15 +268,16 @@ class RouterLink:
         At the start, wait a moment for all masters: the first one that connects would get every domain. Masters without
         a history are announced to the gatekeepers, as they announce themselves.
         """
-        up = [master for master in self.masters.values() if master.connection.is_up]
+        connections = [master.connection for master in self.masters.values()]
         if self._subscribe_at < NEVER:
-            if len(up) < len(self.masters) and time.monotonic() < self._subscribe_at:
+            if not all(one.is_up for one in connections) and time.monotonic() < self._subscribe_at:
                 return
             self._subscribe_at = NEVER
-        announced = {prefix: one for one in up for prefix in one.connection.subscriptions.announcements}
+        readers = [master for master in self.masters.values() if master.connection.subscriptions]
+        announced = {prefix: one for one in readers for prefix in one.connection.subscriptions.announcements}
         self._router.announced = announced
         # "Master subscribes to "" (all messages)"; the second subscription offers batches.
-        wanted = [b"", BATCH, *announced] if up else []
+        wanted = [b"", BATCH, *announced] if readers else []
         for prefix in self._subscribed:
             if prefix not in wanted:
                 self._accounting.unsubscribe(prefix)

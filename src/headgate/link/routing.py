@@ -109,11 +109,11 @@ class RoutingTable:
         return route
 
     def _new_readers(self, domain_topic: bytes) -> dict[str, Route]:
-        """Return a route to each master that reads the accounting of a domain."""
+        """Return a route to each master that reads the accounting of a domain and is up; if none is, to each reader."""
         domain = domain_of(domain_topic)
-        encodings = {name: master.connection.subscriptions.encoding(domain) for name, master in self._masters.items()}
-        return {
-            name: Route(domain_topic, self._masters[name], encoding)
-            for name, encoding in encodings.items()
-            if encoding != "unheard"
+        readers = {
+            name: Route(domain_topic, master, encoding)
+            for name, master in self._masters.items()
+            if (encoding := master.connection.subscriptions.encoding(domain)) != "unheard"
         }
+        return {name: route for name, route in readers.items() if route.master.connection.is_up} or readers

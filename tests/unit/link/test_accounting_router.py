@@ -17,6 +17,7 @@ class Connection:
     """A connection that keeps what is sent on it, up to `room` messages."""
 
     def __init__(self, *messages):
+        self.is_up = True
         self.subscriptions = Subscriptions((), "auto")
         for message in messages:
             self.subscriptions.update(message)

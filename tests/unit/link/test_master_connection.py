@@ -19,9 +19,11 @@ READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03"
 PATIENCE = 10.0
 
 
-def connection(context, address, *, heartbeats=None, queue=100):
+def connection(context, address, *, heartbeats=None, queue=100, **options):
     subscriptions, counters = Subscriptions(["api"], "auto"), GatekeeperCounters()
-    return MasterConnection(context, address, subscriptions, queue=queue, heartbeats=heartbeats, counters=counters)
+    return MasterConnection(
+        context, address, subscriptions, queue=queue, heartbeats=heartbeats, counters=counters, **options
+    )
 
 
 class SilentMaster:
@@ -81,10 +83,12 @@ def test_a_master_that_answers_no_heartbeats_is_connected_without_them(context):
         while not (one.is_up and heartbeats.interval == 0.0):
             assert time.monotonic() < deadline
             one.receive_subscriptions(100)
+            one.connections.turn()
             await asyncio.sleep(0.002)
         assert master.connections == 4
         for _ in range(100):  # ten intervals, and more if the machine is slow
             one.receive_subscriptions(100)
+            one.connections.turn()
             await asyncio.sleep(0.005)
         assert one.is_up
         assert master.connections == 4
@@ -108,10 +112,39 @@ def test_a_master_that_answers_heartbeats_stays_connected(context):
         assert time.monotonic() < deadline
         accounting.poll(1)  # a socket notices who connects when it is touched
         one.receive_subscriptions(1)
+        one.connections.turn()
     for _ in range(50):
         one.receive_subscriptions(1)
         time.sleep(0.005)
         assert one.is_up
+    one.close(None)
+
+
+def test_a_master_is_up_when_both_sockets_are_connected(context):
+    """A master that starts again is connected to twice, up to two seconds apart: until then no control arrives."""
+    accounting, control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
+    accounting.subscribe(b"")
+    address = bind_pair(accounting, control, "tcp://127.0.0.1:0")
+    control.unbind(address.control)
+    changes = []
+    one = connection(context, address.accounting, changed=lambda: changes.append(one.is_up))
+
+    def until(condition):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline
+            accounting.poll(1)
+            one.receive_subscriptions(1)
+            one.connections.turn()
+
+    until(lambda: one.subscriptions and changes)
+    assert not one.is_up
+    control.bind(address.control)
+    until(lambda: one.is_up)
+    control.close(linger=0)
+    until(lambda: not one.is_up)
+    assert one.subscriptions
+    assert changes == [False, True, False]
     one.close(None)
 
 

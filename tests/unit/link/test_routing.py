@@ -14,6 +14,7 @@ class Connection:
     """A connection of which a routing table uses the subscriptions only."""
 
     def __init__(self, *messages):
+        self.is_up = True
         self.subscriptions = Subscriptions((), "auto")
         self.receive(*messages)
 
@@ -66,6 +67,17 @@ def test_a_lost_master_owns_nothing_until_it_is_back():
     setup.masters["tcp://b:1"].connection.receive(ALL, BATCHES)
     setup.table.update()
     assert [setup.owner(topic) for topic in TOPICS] == before
+
+
+def test_a_master_whose_controls_do_not_arrive_owns_nothing_unless_all_are_such():
+    setup = Setup()
+    setup.masters["tcp://b:1"].connection.is_up = False
+    setup.table.update()
+    assert [setup.owner(topic) for topic in TOPICS] == expected(TOPICS, ["tcp://a:1", "tcp://c:1"])
+    for master in setup.masters.values():
+        master.connection.is_up = False
+    setup.table.update()
+    assert [setup.owner(topic) for topic in TOPICS] == expected(TOPICS)
 
 
 def test_without_a_master_there_is_no_route():
