@@ -1,6 +1,6 @@
 """One server of a store: a bounded queue of records, and the task that sends them in batches.
 
-A server is connecting, up or down. While it is down, the task tries to connect again after pauses that grow to a few
+A server is connecting, up or down. While it is down, the task tries to connect again after pauses that grow to two
 seconds. Nothing is queued meanwhile, except in a cluster: there another server may take over, and gets what waits,
 unless it is too old. After each connection the live holds are sent, in small steps between the records: the server may
 have lost them. Histories are not sent again. A call that was sent and not answered is lost: nothing is sent twice,
@@ -46,7 +46,7 @@ _LINGER: Final = 0.002
 _IDLE: Final = 1.0
 """Seconds without records after which the connection is checked."""
 _FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 5.0
+_LONGEST_PAUSE: Final = 2.0
 
 Record = tuple[DomainFunctions, bytes, bytes, float, float]
 """Domain, identifier, key, and two instants: timestamp and arrival of a request, or the end of a hold and the present
