@@ -81,6 +81,8 @@ def _check_keys(tree: Configuration) -> None:
 def show_file(named: str | None, file: str | None) -> None:
     """Print the effective configuration: the keys of FILE and the defaults of all others, with their documentation.
 
+    The password in the URL of a Redis server is printed as ***.
+
     A table that FILE lacks and that can be repeated, such as [[domain]], is commented out.
     """
     tree, _ = configuration(_one_name(named, file))

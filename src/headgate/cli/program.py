@@ -33,7 +33,7 @@ _COMMANDS = {
     "bundle": "Read, create, sign and serve bundles: many exchanges in one file.",
     "advice": "Parse, fetch and check traffic advice: how much automated traffic an origin accepts.",
     "token": "Create keys and tokens for a prefetch proxy, and speculation rules with tokens.",
-    "keys": "Create keys for the bus between gates and masters.",
+    "keys": "Create keys for the bus between gates, routers and masters.",
     "replay": "Apply a rule, or the throttle, to a log.",
     "config": "Check, show or describe a configuration file.",
 }

@@ -8,6 +8,7 @@ import ast
 import difflib
 import inspect
 import json
+import re
 import textwrap
 import tomllib
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ import msgspec
 from headgate.config.tree import Configuration
 from headgate.config.validation import check, convert
 from headgate.errors import ConfigurationError, reason_of
+
+_CREDENTIALS = re.compile(r"((?:rediss?(?:\+cluster)?|unix)://[^:@]*:).*@", re.IGNORECASE)
+_PASSWORD_OPTION = re.compile(r"([?&]password=)[^&]*")
 
 
 def read(path: str | Path) -> Configuration:
@@ -87,7 +91,7 @@ def _headings(key: str) -> list[str]:
 
 
 def show(tree: Configuration) -> str:
-    """Write `tree` as a whole file: every key with its value, below its documentation.
+    """Write `tree` as a whole file: every key with its value, below its documentation; passwords in URLs as ***.
 
     Of a list of tables that is empty, one table is written with its defaults, commented out with `#` and no space.
     """
@@ -114,7 +118,7 @@ def _table(path: str, table: msgspec.Struct) -> list[str]:
                 (kind, *_) = get_args(next(field.type for field in msgspec.structs.fields(table) if field.name == name))
                 inner += [f"#[[{where}]]", *_defaults(kind)]
         else:
-            plain += [*_comment(docs[name]), f"{name} = {_literal(value)}"]
+            plain += [*_comment(docs[name]), f"{name} = {_literal(_hide_password(value))}"]
     return plain + inner
 
 
@@ -134,6 +138,13 @@ def _is_tables(table: msgspec.Struct, name: str) -> bool:
 
 def _comment(words: str) -> list[str]:
     return [f"# {line}" for line in words.splitlines()]
+
+
+def _hide_password(value: Any) -> Any:
+    """Return a value with *** in place of the password, if it is the URL of a Redis server."""
+    if not isinstance(value, str):
+        return value
+    return _PASSWORD_OPTION.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", value))
 
 
 def _literal(value: Any) -> str:

@@ -228,7 +228,7 @@ class Bus(ConfigSection, frozen=True):
     cluster. Also applies to an embedded master."""
     snapshot: File = ""
     """File in which `headgate master` saves its histories, and from which it restores them at its start; for `store`
-    memory. Empty disables it."""
+    memory. A symbolic link stays, and its target is replaced. Empty disables it."""
     snapshot_interval: Annotated[float, Meta(ge=0.1, le=86_400), Format("SECONDS")] = 60.0
     """Seconds between two snapshots; a last one is saved after SIGTERM."""
     admin: ListenOrNone = ""
@@ -251,9 +251,10 @@ class Router(ConfigSection, frozen=True):
 
     listen: Listen = "127.0.0.1:10004"
     """Address that gatekeepers connect to, as to a master; control messages are published on the next port."""
-    master: Masters = ()
-    """HOST:PORT, the accounting address of a master. The map from domains to masters follows from the addresses as
-    written, so write them the same in all routers; their order has no effect. SIGHUP reloads them."""
+    master: Annotated[str | tuple[str, ...], Format("HOST:PORT")] = ()
+    """Accounting address of a master; its control address is the next port. The map from domains to masters
+    follows from the addresses as written, so write them the same in all routers; their order has no effect. SIGHUP
+    reloads them."""
     shard: Literal["domain", "identifier"] = "domain"
     """What has one master: each domain, or each identifier, for a domain that needs more than one master. SIGHUP
     reloads it."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 
 from headgate.config.section import Address, Format
-from headgate.config.tree import Configuration, Proxy, as_tuple
+from headgate.config.tree import Bus, Configuration, Proxy, Router, as_tuple
 from headgate.errors import ConfigurationError
 
 _LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")
@@ -47,6 +47,8 @@ def check(tree: Configuration) -> None:
         raise ConfigurationError("gate.tls: a certificate needs its key; set both `cert` and `key`")
     _check_text("master.listen", _check_bus, tree.master.listen)
     _check_text("router.listen", _check_bus, tree.router.listen)
+    _check_admin("master", tree.master)
+    _check_admin("router", tree.router)
     _check_text("router.master", _check_routed, *tree.router.masters)
     if tree.router.listen in [address.removeprefix("tcp://") for address in tree.router.masters]:
         raise ConfigurationError(
@@ -151,6 +153,18 @@ def _check_routed(*addresses: str) -> None:
 def _check_bus(text: str) -> None:
     if Address.parse(text).port == 65_535:
         raise ConfigurationError(f"invalid address {text!r}: control uses the next port; choose a port below 65535")
+
+
+def _check_admin(name: str, section: Bus | Router) -> None:
+    """Raise `ConfigurationError` if the admin listener has one of the two ports of the bus."""
+    if not section.admin:
+        return
+    admin, bus = Address.parse(section.admin), Address.parse(section.listen)
+    if bus.port and admin.host == bus.host and admin.port in {bus.port, bus.port + 1}:
+        purpose = "accounting" if admin.port == bus.port else "control messages, the port after that of listen"
+        raise ConfigurationError(
+            f"{name}.admin: {section.admin!r} is the address of this {name} for {purpose}; choose another port"
+        )
 
 
 def _check_master(text: str) -> None:

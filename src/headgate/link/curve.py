@@ -30,14 +30,15 @@ _EXPECTED = f"expected {KEY_SIZE} characters of Z85, or a file that `headgate ke
 
 _KEY_PAIR_FORM = """\
 # CURVE key of headgate. SECRET: keep this file on the machine that uses it.
-# Used by --curve-key (master.curve_key, gate.curve_key).
+# Used by --curve-key (curve_key of [master], [gate] and [router]).
 curve
     public-key = "{public}"
     secret-key = "{secret}"
 """
 _PUBLIC_KEY_FORM = """\
 # Public CURVE key of headgate; not a secret.
-# Of a gate: add it to the master's --curve-allow file. Of a master: give it to gates as --curve-server.
+# Of a gate: add it to the --curve-allow file of its master or router. Of a master: its gates and routers need it as
+# --curve-server. Of a router: both.
 curve
     public-key = "{public}"
 """
@@ -128,7 +129,11 @@ def keys_of_masters(keys: ClientKeys | Sequence[ClientKeys | None] | None, count
     if len(keys) == 1:
         return list(keys) * count
     if len(keys) != count:
-        raise ConfigurationError(f"{len(keys)} keys for {count} masters; list one for all, or one for each in order")
+        noun = "master" if count == 1 else "masters"
+        raise ConfigurationError(
+            f"curve_server (--curve-server) lists {len(keys)} keys for {count} {noun}; list one for all masters, or "
+            "one for each of them, in the order of master (--master)"
+        )
     return keys
 
 

@@ -179,3 +179,28 @@ def test_the_schema_has_the_defaults():
     gate = written["$defs"]["Gate"]["properties"]
     assert gate["listen"]["default"] == Configuration().gate.listen
     assert set(gate) == set(Configuration().gate.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@a:1/2", "redis://user:***@a:1/2"),
+        ("rediss+cluster://:secret@a:1,b:2?ssl_ca_certs=c", "rediss+cluster://:***@a:1,b:2?ssl_ca_certs=c"),
+        ("redis://:se@cr:et@a", "redis://:***@a"),
+        ("redis://a:1/2", "redis://a:1/2"),
+        ("memory", "memory"),
+    ],
+)
+def test_show_hides_the_password_of_a_store(url, shown):
+    assert f'\nstore = "{shown}"\n' in show(Configuration(master=Bus(store=url)))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("rediss://user:secret@a", "rediss://user:***@a"),
+        ("unix:///run/redis?db=1&password=secret&x=y", "unix:///run/redis?db=1&password=***&x=y"),
+    ],
+)
+def test_show_hides_the_password_of_a_token_store(url, shown):
+    assert f'\ntoken_store = "{shown}"\n' in show(Configuration(proxy=Proxy(token_store=url)))

@@ -24,6 +24,8 @@ INVALID = [
     ('[router]\nmaster = ["a:0"]', "router.master", "port 0 is for listeners"),
     ('[gate]\nmaster = "tcp://a:0"', "gate.master", "port 0 is for listeners"),
     ('[router]\nlisten = "a:1"\nmaster = ["b:1", "tcp://a:1"]', "router.master", "is the address of this router"),
+    ('[master]\nlisten = "a:1"\nadmin = "a:1"', "master.admin", "is the address of this master for accounting"),
+    ('[router]\nlisten = "a:1"\nadmin = "a:2"', "router.admin", "'a:2' is the address of this router for control"),
     ('[router]\nshard = "client"', "router.shard", "domain, identifier"),
     ("gate = 3", "gate", "expected a table"),
     ("[[domain]]", "domain[0]", "the key 'name' is missing"),

@@ -167,5 +167,7 @@ def test_one_key_is_for_all_masters_and_several_are_in_their_order():
     assert keys_of_masters(None, 2) == [None, None]
     assert keys_of_masters(one, 2) == keys_of_masters([one], 2) == [one, one]
     assert keys_of_masters((one, other), 2) == (one, other)
-    with pytest.raises(ConfigurationError, match="2 keys for 3 masters"):
+    with pytest.raises(ConfigurationError, match=r"curve_server \(--curve-server\) lists 2 keys for 3 masters"):
         keys_of_masters([one, other], 3)
+    with pytest.raises(ConfigurationError, match="2 keys for 1 master;"):
+        keys_of_masters([one, other], 1)

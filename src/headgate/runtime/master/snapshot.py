@@ -6,6 +6,7 @@ A snapshot is made in steps: each copies a limited number of histories in the ev
 import asyncio
 import os
 import secrets
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 from headgate.limit import Master
 from headgate.release import ASAP
 from headgate.runtime.master.snapshot_file import (
@@ -43,7 +44,7 @@ class SnapshotCounters(msgspec.Struct):
 class Snapshots:
     """Saves the histories of a master to `path` every `interval` seconds and at the end; with an empty path, never.
 
-    `log` is called with lines for the operator. Raises `ConfigurationError` for a path that cannot be a file.
+    `log` is called with lines for the operator. Raises `ConfigurationError` as `snapshot_path` does.
     """
 
     def __init__(self, path: str, interval: float, log: Callable[[str], None]) -> None:
@@ -53,7 +54,7 @@ class Snapshots:
         """By which gatekeepers know the histories of this master: that of its predecessor if it has all of them."""
         self.accounted_until = ASAP
         """Requests received until then are part of the histories, although gatekeepers send them again."""
-        self._path = Path(path) if path else None
+        self._path = snapshot_path(path) if path else None
         self._interval = interval
         self._log = log
         self._master: Callable[[], Master] | None = None
@@ -61,8 +62,6 @@ class Snapshots:
         self._stop = asyncio.Event()
         self._reported = False
         self._is_continued = False
-        if self._path is not None and (self._path.is_dir() or not self._path.parent.is_dir()):
-            raise ConfigurationError(f"invalid snapshot file {path!r}; expected a file in a directory that exists")
 
     async def restore(self, make: Callable[[], Master]) -> Master:
         """Return a master that `make` makes, with the histories of the file; without them if the file is invalid."""
@@ -174,7 +173,8 @@ class Snapshots:
             self.accounted_until = max(header.saved, written)
         self.counters.saved_at = header.saved
         ahead = f", {-age:.0f} s ahead of this machine's clock" if age < -_TOLERANCE else f" {max(0.0, age):.0f} s ago"
-        self._log(f"snapshot {self._path}: {restored} histories restored, saved{ahead}")
+        noun = "history" if restored == 1 else "histories"
+        self._log(f"snapshot {self._path}: {restored} {noun} restored, saved{ahead}")
         return master
 
     def _same_domain(self, master: Master, saved: SnapshotDomain) -> str | None:
@@ -186,6 +186,27 @@ class Snapshots:
         reason = "is not configured" if domain is None else "has other rules or another algorithm now"
         self._log(f"warning: snapshot {self._path}: domain {name!r} left out: it {reason}")
         return None
+
+
+def snapshot_path(text: str) -> Path:
+    """Return the path of a snapshot; of a symbolic link, the path of its target, so that the link stays.
+
+    Raises `ConfigurationError` unless it is, or can become, a regular file: a pipe would block the master.
+    """
+    path = Path(text)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    try:
+        is_file = stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        is_file = path.parent.is_dir()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"master.snapshot: {text!r} cannot be used: {reason_of(error)}") from None
+    if not is_file:
+        raise ConfigurationError(
+            f"master.snapshot: invalid file {text!r}; expected a regular file, or a new one in a directory that exists"
+        )
+    return path
 
 
 def _reason(error: OSError) -> str:

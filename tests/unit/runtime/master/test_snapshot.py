@@ -93,7 +93,7 @@ def test_restart_gives_no_new_budget(setup):
     *free, held = account(master, 6)
     assert free == [None] * 5
     assert held.release > time.time()
-    assert messages == [f"snapshot {setup.path}: 1 histories restored, saved 0 s ago"]
+    assert messages == [f"snapshot {setup.path}: 1 history restored, saved 0 s ago"]
     assert (snapshots.identity, snapshots.accounted_until) == (saved.identity, ASAP)
     assert (saved.counters.saved, saved.counters.failed) == (1, 0)
     assert saved.counters.saved_at == snapshots.counters.saved_at
@@ -136,7 +136,7 @@ def test_domain_with_other_rules_is_left_out(setup, make):
     assert warning == (
         f"warning: snapshot {setup.path}: domain 'api' left out: it has other rules or another algorithm now"
     )
-    assert summary.endswith("1 histories restored, saved 0 s ago")
+    assert summary.endswith("1 history restored, saved 0 s ago")
     assert [master.identifiers(name) for name in ("api", "other")] == [0, 1]
 
 
@@ -283,11 +283,35 @@ class TestErrors:
             "input/output error; the previous one stays",
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("path", ["missing/snapshot", "."])
+    @pytest.mark.parametrize("path", ["missing/snapshot", ".", "pipe", "/dev/null", "link-to-pipe", "link-to-missing"])
     def test_path_that_cannot_be_a_file_is_a_configuration_error(self, tmp_path, monkeypatch, path):
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(ConfigurationError, match="expected a file in a directory that exists"):
+        os.mkfifo("pipe")
+        (tmp_path / "link-to-pipe").symlink_to("pipe")
+        (tmp_path / "link-to-missing").symlink_to("missing/snapshot")
+        with pytest.raises(ConfigurationError, match=rf"master\.snapshot: invalid file '{path}'; expected a regular"):
             Snapshots(path, 1.0, print)
+
+    @pytest.mark.parametrize("path", ["file/snapshot", "loop", "a\0b"])
+    def test_path_that_the_system_refuses_is_a_configuration_error(self, tmp_path, monkeypatch, path):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "file").write_bytes(b"")
+        (tmp_path / "loop").symlink_to("loop")
+        with pytest.raises(ConfigurationError, match=r"master\.snapshot: .* cannot be used: "):
+            Snapshots(path, 1.0, print)
+
+    def test_symbolic_link_stays_and_its_target_is_replaced(self, tmp_path):
+        (tmp_path / "data").mkdir()
+        (tmp_path / "link").symlink_to("data/snapshot")
+        setup = Setup(tmp_path)
+        setup.path = tmp_path / "link"
+        master = new_master()
+        account(master)
+        for _ in range(2):  # the target is created, then replaced
+            setup.save(master)
+            assert (tmp_path / "link").is_symlink()
+            assert files(tmp_path / "data") == ["snapshot"]
+        assert len(setup.restore()[0]) == 1
 
 
 class TestSteps:
