@@ -102,8 +102,17 @@ def running_system(folder, **options):
         yield system
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("algorithm", ADMITTED)
+@pytest.mark.parametrize(
+    ("algorithm", "number"),
+    [
+        ("log", signal.SIGKILL),
+        ("gcra", signal.SIGTERM),
+        pytest.param("log", signal.SIGTERM, marks=pytest.mark.deep),
+        pytest.param("gcra", signal.SIGKILL, marks=pytest.mark.deep),
+        pytest.param("smockron", signal.SIGKILL, marks=pytest.mark.deep),
+        pytest.param("smockron", signal.SIGTERM, marks=pytest.mark.deep),
+    ],
+)
 def test_four_of_ten_are_spent_and_six_are_left(tmp_path, algorithm, number):
     with running_system(tmp_path, algorithm=algorithm) as system:
         assert system.admit(4) == 4

@@ -14,13 +14,38 @@ from tests.e2e.fault_load import LoadPlan
 PLAN = LoadPlan()
 
 
+ALWAYS = {
+    "master killed",
+    "master stopped",
+    "gate killed",
+    "one of two masters killed",
+    "router stopped",
+    "Redis stopped",
+    "node of a Redis cluster killed",
+    "partition, closed",
+}
+"""The faults that every change is tested with; `make test-deep` has all."""
+
+
+def cases(times, names, *marks):
+    return [pytest.param(times, name, marks=[pytest.mark.needs(*FAULTS[name].needs), *marks]) for name in names]
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.needs(*fault.needs)) for name, fault in FAULTS.items()]
+    ("times", "name"),
+    [
+        *cases(Times(), sorted(ALWAYS)),
+        *cases(Times(), sorted(FAULTS.keys() - ALWAYS), pytest.mark.deep),
+        # What is silent or does not end at once differs when it lasts longer.
+        *cases(
+            Times(during=30.0, after=5.0),
+            [name for name in FAULTS if "stopped" in name or "partition" in name],
+            pytest.mark.deep,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.during:g} s",
 )
-@pytest.mark.parametrize(
-    "times", [Times(), pytest.param(Times(during=30.0, after=5.0), marks=pytest.mark.deep)], ids=["short", "long"]
-)
-def test_no_request_fails_and_limits_return(tmp_path, name, times):
+def test_no_request_fails_and_limits_return(tmp_path, times, name):
     check(run_fault(FAULTS[name], tmp_path, times, PLAN), PLAN)
 
 
