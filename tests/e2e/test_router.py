@@ -52,11 +52,16 @@ def test_the_domains_of_a_killed_master_move_and_return(run, tmp_path):
             await until(lambda: gate.link.has_master)
             lost.process.kill()
             await until(lambda: system.router.up() == system.addresses[:1])
+            expected = f"headgate: master {lost.address} is not connected; the other masters take over\n"
+            await until(lambda: expected in system.router.program.said())
+            expected = f"headgate: master {lost.address} is not connected; the other masters take over\n"
+            await until(lambda: expected in system.router.program.said())
             await spend(gate, own)
             await spend(gate, moved)
             assert system.masters[0].accepted() == {own: BURST, moved: BURST}
             again = system.another_master(lost.address)
             await until(lambda: len(system.router.up()) == 2)
+            await until(lambda: f"headgate: master {lost.address} is connected\n" in system.router.program.said())
             await spend(gate, moved, b"another")
             assert again.accepted() == {moved: BURST}
             assert system.masters[0].accepted() == {own: BURST, moved: BURST}

@@ -121,7 +121,7 @@ class Gate(ConfigSection, frozen=True):
     max_hold: Annotated[float, Meta(ge=0.001, le=2_678_400), Format("SECONDS")] = 3_600.0
     """Maximum seconds for which a control message of a master elsewhere holds an identifier; a longer hold is shortened
     and counted. If all rules are known here and no domain uses gcra or smockron, the maximum follows from the rules.
-    Increase it if 1/rate of a rule of that master is longer."""
+    Increase it if burst/rate of a rule of that master is longer."""
     curve_key: File = ""
     """File with the secret key of this gate (`headgate keys new`), for a master that requires CURVE."""
     curve_server: ServerKeys = ""

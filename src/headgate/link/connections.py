@@ -203,6 +203,11 @@ class OutgoingConnections:
         """Return whether a socket is connected; within a process it always is."""
         return self._connected[number] or self._endpoints[number].startswith("inproc://")
 
+    @property
+    def has_reported_failure(self) -> bool:
+        """Whether a failed handshake has been reported, and none has succeeded since."""
+        return self._is_reported
+
     def turn(self) -> float:
         """Handle what is waiting, and connect again where it is due; return the seconds until the next call."""
         moment, more, before = time.monotonic(), False, list(self._connected)

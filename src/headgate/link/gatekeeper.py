@@ -173,6 +173,11 @@ class GatekeeperLink:
         self._sharding = Sharding(self._masters)
 
     @property
+    def connections(self) -> Iterable[MasterConnection]:
+        """The connections to all masters."""
+        return self._masters.values()
+
+    @property
     def has_master(self) -> bool:
         """Whether a master subscribes to every domain."""
         return _NO_ROUTE not in self._routes.values()

@@ -94,6 +94,11 @@ class MasterConnection:
         """
         return bool(self.subscriptions) and self.connections.is_connected(_CONTROL)
 
+    @property
+    def has_reported_failure(self) -> bool:
+        """Whether a failed handshake has been reported, and none has succeeded since."""
+        return self.connections.has_reported_failure
+
     def subscribe(self, prefix: bytes) -> None:
         """Subscribe to controls; a repeated subscription reaches the master, too, which then repeats its holds."""
         self._control.subscribe(prefix)

@@ -17,6 +17,7 @@ from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, route
 from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
+from headgate.runtime.master_reports import MasterReports
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
@@ -60,7 +61,7 @@ class RouterServer(Server):
             keys=keys,
             master_keys=master_keys,
             insecure=settings.insecure,
-            log=lambda message: self.log(f"headgate: {message}"),
+            log=self._log,
         )
         self.closing.callback(link.close)
         self.backend = _RouterBackend(link)
@@ -68,7 +69,10 @@ class RouterServer(Server):
             settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=router_metrics
         )
         self._admin = admin_url(bound)
-        link.start(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        link.start(loop)
+        reports = MasterReports(lambda: [master.connection for master in link.masters.values()], self._log)
+        self.closing.callback(loop.create_task(reports.run()).cancel)
 
     def announce(self) -> None:
         accounting, control = self._link.endpoints
@@ -91,6 +95,9 @@ class RouterServer(Server):
         restart = [f"router.{name}" for name in changed if name not in _RELOADED_KEYS]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
         self.log(f"headgate: {file or new.curve_allow} read again{rest}")
+
+    def _log(self, message: str) -> None:
+        self.log(f"headgate: {message}")
 
     async def _state(self, *, whole: bool) -> RouterState:  # noqa: ARG002  # nothing of it takes long
         addresses = {name: master.connection.address for name, master in self._link.masters.items()}

@@ -144,12 +144,12 @@ def build_gatekeeper(
         max_delayed=gate.max_delayed,
         spacing=spacing(domains),
         max_holds=bound,
-        max_hold=_max_hold(tree, domains, alone=account is None and tree.master.store == "memory"),
+        max_hold=max_hold(tree, domains, alone=account is None and tree.master.store == "memory"),
     )
 
 
-def _max_hold(tree: Configuration, domains: tuple[Domain, ...], *, alone: bool) -> float:
-    """Return the longest hold in seconds that a control may make."""
+def max_hold(tree: Configuration, domains: tuple[Domain, ...], *, alone: bool = False) -> float:
+    """Return the longest hold in seconds that a control may make; `alone` if no other gatekeeper shares the rules."""
     gate = tree.gate
     longest = longest_hold(domains, gate.max_delay)
     if alone:

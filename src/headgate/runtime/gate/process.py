@@ -27,12 +27,14 @@ from headgate.runtime.gate.build import (
     domains_with_kept_holds,
     keep_restart_keys,
     load_bundles,
+    max_hold,
     read_keys,
     require_gate,
 )
 from headgate.runtime.ipc import Configure, Shutdown, StateQuery
 from headgate.runtime.lifecycle import Backend, write_line
 from headgate.runtime.listen import listen_error
+from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.shared_store import Sharing
 from headgate.runtime.worker_main import run_worker
 
@@ -40,6 +42,7 @@ _FORGET_INTERVAL: Final = 0.1
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
 _MAX_FORGOTTEN: Final = 1_000
 """Holds, and histories, examined in one step; it takes a millisecond or two."""
+_REPORT_INTERVAL: Final = 1.0
 _MAX_HELD: Final = 10
 _SUBSCRIBE_TIMEOUT: Final = 0.25
 _SUBSCRIBE_CHECKS: Final = 50
@@ -53,6 +56,8 @@ class GateConfiguration(msgspec.Struct, frozen=True):
     """Where to listen; reserved, and shared with other processes."""
     bus: str = ""
     """The address of the supervisor's master; empty if `tree` names the master."""
+    reports_masters: bool = True
+    """Whether to log what becomes of masters elsewhere: one of several workers does."""
 
 
 class GateProcess(Backend):
@@ -66,6 +71,7 @@ class GateProcess(Backend):
         """The configuration in force."""
         self._address = configuration.address
         self._bus = configuration.bus
+        self._reports_masters = configuration.reports_masters and not self._bus
         require_gate(tree)
         self._composed = compose(tree)
         self._bundles = load_bundles(tree, log=_log)
@@ -87,9 +93,10 @@ class GateProcess(Backend):
         return self.tree.gate.drain
 
     async def start(self) -> None:
-        if self._link is not None:
-            self._link.start(asyncio.get_running_loop())
-            await self._wait_for_masters(self._link)
+        link = self._link
+        if link is not None:
+            link.start(asyncio.get_running_loop())
+            await self._wait_for_masters(link)
         self._sharing.start()
         tls = self._keys.context if self._keys is not None else None
         try:
@@ -98,6 +105,9 @@ class GateProcess(Backend):
             raise listen_error("--listen", self._address, error) from None
         loop = asyncio.get_running_loop()
         self._periodic = [loop.create_task(task) for task in (self._forget(), self._check_bundles())]
+        if link is not None and self._reports_masters:
+            reports = MasterReports(lambda: link.connections, _log)
+            self._periodic += [loop.create_task(task) for task in (reports.run(), self._report_short_holds())]
         # The objects built so far stay: the garbage collector need not look at them again.
         gc.collect()
         gc.freeze()
@@ -211,6 +221,18 @@ class GateProcess(Backend):
             await asyncio.sleep(_BUNDLE_CHECK_INTERVAL)
             if self._bundles is not None:
                 self._bundles.check()
+
+    async def _report_short_holds(self) -> None:
+        """Log a warning when `gate.max_hold` has shortened a hold for the first time."""
+        while True:
+            await asyncio.sleep(_REPORT_INTERVAL)
+            limit = self.tree.gate.max_hold
+            if self.gatekeeper.shortened and max_hold(self.tree, self._composed.domains) == limit:
+                _log(
+                    f"warning: a master holds a client for longer than gate.max_hold, {limit:g} s, so its hold was "
+                    "shortened; if burst/rate of a rule of the masters is longer, increase gate.max_hold"
+                )
+                return
 
     def _new_link(self, tree: Configuration, composed: Composition) -> GatekeeperLink | None:
         names = [domain.name for domain in composed.domains]

@@ -194,9 +194,9 @@ class GateWorkers(Backend):
         await self._sharing.close()
         self._closing.close()
 
-    def configuration(self, number: int) -> Configure[GateConfiguration]:  # noqa: ARG002  # they all get the same
-        """Return the configuration of a worker."""
-        return Configure(self._configuration)
+    def configuration(self, number: int) -> Configure[GateConfiguration]:
+        """Return the configuration of a worker; the first one reports about masters elsewhere."""
+        return Configure(replace(self._configuration, reports_masters=number == 0))
 
     def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:
         """Ignore it: workers of a gate send no other messages."""

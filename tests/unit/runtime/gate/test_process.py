@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil
 from headgate.link import GatekeeperLink
 from headgate.release import Status
+from headgate.runtime import master_reports
 from headgate.runtime.gate import process as module
 from headgate.runtime.gate.process import GateConfiguration, GateProcess
 
@@ -120,3 +122,44 @@ def test_longest_holds_are_found_with_pauses_for_requests():
     assert held[0].identifier == "10.0.78.31"
     assert turns >= 4
     assert short.domains[0].held == ()
+
+
+WITHOUT_RULES = """
+[gate]
+origin = "http://127.0.0.1:9"
+master = "tcp://127.0.0.1:9"
+max_hold = 60
+[[domain]]
+name = "a"
+"""
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_hold_that_max_hold_shortens_is_logged_once(monkeypatch, capsys, lines):
+    async def main():
+        gate = GateProcess(configuration(parse(WITHOUT_RULES)))
+        await gate.start()
+        now = time.time()
+        for seconds in (30, *[90, 120] * lines):
+            gate.gatekeeper.obey(DelayUntil("a", b"%d" % seconds, now + seconds), now=now)
+        await asyncio.sleep(0.05)
+        await gate.close()
+
+    monkeypatch.setattr(module, "_REPORT_INTERVAL", 0.001)
+    asyncio.run(main())
+    expected = "headgate: warning: a master holds a client for longer than gate.max_hold, 60 s"
+    assert capsys.readouterr().err.count(expected) == lines
+
+
+@pytest.mark.parametrize("reports", [False, True])
+def test_one_worker_of_several_reports_lost_masters(monkeypatch, capsys, reports):
+    async def main():
+        gate = GateProcess(GateConfiguration(parse(WITHOUT_RULES), Address("127.0.0.1", 0), reports_masters=reports))
+        await gate.start()
+        await asyncio.sleep(0.05)
+        await gate.close()
+
+    monkeypatch.setattr(master_reports, "_START_TIMEOUT", 0.0)
+    asyncio.run(main())
+    expected = "headgate: master tcp://127.0.0.1:9 is not connected yet; check its address, and that it is running; no "
+    assert (expected in capsys.readouterr().err) is reports

@@ -1,0 +1,87 @@
+"""Lines on stderr about the connections of a gate or a router to its masters: which are lost, and which are back."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+_CHECK_INTERVAL: Final = 0.5
+_START_TIMEOUT: Final = 5.0
+"""Seconds after which a master that has not been connected yet is reported."""
+_REPORT_INTERVAL: Final = 10.0
+"""Minimum seconds between two lines that the same master is not connected."""
+
+
+class ReportedConnection(Protocol):
+    """The connection to one master."""
+
+    address: str
+    """The address as the operator wrote it."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the master is connected."""
+        ...
+
+    @property
+    def has_reported_failure(self) -> bool:
+        """Whether a line has said why its handshakes fail."""
+        ...
+
+
+class _Master:
+    """What has been reported of one master."""
+
+    def __init__(self, due: float) -> None:
+        self.due = due
+        """When it may be reported as not connected."""
+        self.is_reported = False
+        """Whether the last line said that it is not connected."""
+        self.was_up = False
+
+
+class MasterReports:
+    """Reports to `log` when one of the masters is lost, and when it is back.
+
+    `connections` returns the connections to all masters; a reload may replace some. A master that connects within a few
+    seconds of the start is not reported, and one whose handshake fails is reported by its connection.
+    """
+
+    def __init__(self, connections: Callable[[], Iterable[ReportedConnection]], log: Callable[[str], None]) -> None:
+        self._connections = connections
+        self._log = log
+        self._masters: dict[str, _Master] = {}
+
+    async def run(self) -> None:
+        """Check twice a second, until cancelled."""
+        while True:
+            self.check(time.monotonic())
+            await asyncio.sleep(_CHECK_INTERVAL)
+
+    def check(self, moment: float) -> None:
+        """Report what has changed since the last check; `moment` is a monotonic time."""
+        connections = list(self._connections())
+        others = any(one.is_up for one in connections)
+        known, self._masters = self._masters, {}
+        for one in connections:
+            master = self._masters[one.address] = known.get(one.address) or _Master(moment + _START_TIMEOUT)
+            if one.is_up:
+                self._on_up(one.address, master, moment)
+            elif one.has_reported_failure:
+                master.is_reported = True
+            elif not master.is_reported and moment >= master.due:
+                self._on_down(one.address, master, others=others)
+                master.due = moment + _REPORT_INTERVAL
+
+    def _on_up(self, address: str, master: _Master, moment: float) -> None:
+        if master.is_reported:
+            self._log(f"master {address} is connected")
+        elif not master.was_up:
+            master.due = moment
+        master.is_reported, master.was_up = False, True
+
+    def _on_down(self, address: str, master: _Master, *, others: bool) -> None:
+        master.is_reported = True
+        hint = "" if master.was_up else " yet; check its address, and that it is running"
+        effect = "the other masters take over" if others else "no master is connected, so no further clients are held"
+        self._log(f"master {address} is not connected{hint}; {effect}")
