@@ -15,7 +15,7 @@ from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.limit.gatekeeper import longest_hold, spacing
 from headgate.release import Status
 from headgate.store import RedisStore, SharedMaster
-from headgate.store.server import ServerPhase
+from headgate.store.server import StoreServerPhase
 from tests import servers
 
 pytestmark = pytest.mark.needs("redis-server")
@@ -75,7 +75,7 @@ class Gates:
                 == counters.shared
                 + counters.unshared
                 + counters.lost
-                + sum(len(one._queue) for one in servers.values() if one.phase is ServerPhase.DOWN)
+                + sum(len(one._queue) for one in servers.values() if one.phase is StoreServerPhase.DOWN)
             )
         )
 

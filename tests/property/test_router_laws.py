@@ -9,7 +9,7 @@ from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link.accounting_router import AccountingRouter, RouterCounters
 from headgate.link.announcement import announcement, resent_topic, split_resent_topic
 from headgate.link.batch import BATCH, batch_topic, decode_batch, encode_batch
-from headgate.link.routing import MasterTraffic, RoutedMaster, RoutingTable
+from headgate.link.routing_table import MasterTraffic, RoutedMaster, RoutingTable
 from headgate.link.subscriptions import Subscriptions
 
 NAMES = ["tcp://a:1", "tcp://b:1"]

@@ -19,7 +19,7 @@ from headgate.limit.messages import MAX_CONTROL_FRAME, STATUSES, decode_accounti
 from headgate.link.announcement import NEW_MASTER
 from headgate.link.batch import BATCH, STATUS_OF
 from headgate.link.master_counters import MasterCounters, decode_counted
-from headgate.link.resent_accounting import ResentAccounting
+from headgate.link.replay_queue import ReplayQueue
 from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, Socket
 from headgate.release import ASAP, Status
@@ -54,7 +54,7 @@ class AccountingReceiver:
         self._socket = socket
         self._publish = publish
         self._counters = counters
-        self._resent = ResentAccounting(publish, counters, announced, accounted_until=accounted_until)
+        self._resent = ReplayQueue(publish, counters, announced, accounted_until=accounted_until)
         self._discarding = False
         self.ages = SlidingRange()
         """Ages of accounting at its arrival, in seconds: of the last message of each call, and of each batch."""

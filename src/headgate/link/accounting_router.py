@@ -25,7 +25,7 @@ from headgate.link.batch import (
     record_frames,
     to_record,
 )
-from headgate.link.routing import Route, RoutedMaster, RoutingTable
+from headgate.link.routing_table import DomainRoute, RoutedMaster, RoutingTable
 
 _CODES: dict[bytes, Literal[0, 1, 2]] = {b"ACCEPTED": 0, b"DELAYED": 1, b"REJECTED": 2}
 _DELAYED = 1
@@ -78,7 +78,7 @@ class AccountingRouter:
     def __init__(self, table: RoutingTable, counters: RouterCounters) -> None:
         self._table = table
         self._counters = counters
-        self._waiting: list[Route] = []
+        self._waiting: list[DomainRoute] = []
         self.announced: Mapping[bytes, RoutedMaster] = {}
         """The masters without a history, by their announcements."""
 
@@ -208,7 +208,7 @@ def _read_record(code: Literal[0, 1, 2], frames: Sequence[bytes]) -> AccountingR
     return record if max(map(abs, record[2:4])) < 10**_MAX_DIGITS else None
 
 
-def _send_records(route: Route, records: list[AccountingRecord]) -> None:
+def _send_records(route: DomainRoute, records: list[AccountingRecord]) -> None:
     """Send at most `MAX_RECORDS` records as the master reads them."""
     if route.encoding == "batch":
         _send(route.master, [route.batch_topic, encode_batch(map(_cut, records))], len(records))

@@ -22,7 +22,7 @@ from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters
 from headgate.link.heartbeats import Heartbeats
 from headgate.link.master_connection import MasterConnection
 from headgate.link.message_reader import MessageReader
-from headgate.link.routing import MasterTraffic, RoutedMaster, RoutingTable, Shard
+from headgate.link.routing_table import MasterTraffic, RoutedMaster, RoutingTable, Shard
 from headgate.link.sockets import (
     NOBLOCK,
     SNDMORE,

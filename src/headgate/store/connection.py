@@ -61,7 +61,7 @@ Reply = bytes | ClusterDown | Moved | NotLoaded | Migrating
 Command = Sequence[bytes]
 
 
-class Connection:
+class StoreConnection:
     """An open connection; `close` it. Methods raise `StoreError`, after which it cannot be used any more."""
 
     def __init__(self, connection: "AbstractConnection", address: Address) -> None:
@@ -170,7 +170,7 @@ def _pack(commands: Iterable[Command]) -> bytes:
     return b"".join(pieces)
 
 
-async def connect(url: StoreUrl, address: Address) -> Connection:
+async def connect(url: StoreUrl, address: Address) -> StoreConnection:
     """Open a connection to one server of a store, and authenticate. Raises `StoreError`."""
     from redis.exceptions import RedisError
 
@@ -184,7 +184,7 @@ async def connect(url: StoreUrl, address: Address) -> Connection:
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
-    return Connection(connection, address)
+    return StoreConnection(connection, address)
 
 
 def require_extra() -> None:

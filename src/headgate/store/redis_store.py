@@ -17,7 +17,7 @@ from headgate.config.store_url import StoreUrl
 from headgate.limit.messages import DelayUntil
 from headgate.store.connection import Moved, SlotRange, connect, require_extra
 from headgate.store.library import DomainFunctions
-from headgate.store.server import BATCH_SIZE, Record, Server, ServerPhase, StoreCounters
+from headgate.store.server import BATCH_SIZE, Record, StoreCounters, StoreServer, StoreServerPhase
 
 _SLOTS: Final = 16_384
 _FLUSH_TIMEOUT: Final = 1.0
@@ -68,12 +68,12 @@ class RedisStore:
         self._clock = clock
         self._draw = draw
         self._key_slot = key_slot
-        self._servers: dict[Address, Server] = {}
-        self._tasks: dict[Server, asyncio.Task[None]] = {}
+        self._servers: dict[Address, StoreServer] = {}
+        self._tasks: dict[StoreServer, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._slots: list[Server | None] = []  # empty unless the server is part of a cluster
-        self._only: Server | None = None
+        self._slots: list[StoreServer | None] = []  # empty unless the server is part of a cluster
+        self._only: StoreServer | None = None
         self._master: SharingMaster | None = None
         self._publish: Callable[[DelayUntil], None] = lambda _control: None
 
@@ -99,7 +99,7 @@ class RedisStore:
     async def close(self) -> None:
         """Close all connections; servers that are up have a moment for the records that wait."""
         for _ in range(_FLUSH_CHECKS):
-            if all(server.idle or server.phase is not ServerPhase.UP for server in self._tasks):
+            if all(server.idle or server.phase is not StoreServerPhase.UP for server in self._tasks):
                 break
             await asyncio.sleep(_FLUSH_TIMEOUT / _FLUSH_CHECKS)
         tasks = [*self._tasks.values(), *self._ending, *([self._watching] if self._watching else [])]
@@ -130,13 +130,13 @@ class RedisStore:
                 self.counters.learned += 1
                 self._publish(DelayUntil(name, identifier, release))
 
-    def on_moved(self, server: Server, moved: Moved, records: Sequence[Record]) -> None:  # noqa: ARG002
+    def on_moved(self, server: StoreServer, moved: Moved, records: Sequence[Record]) -> None:  # noqa: ARG002
         """Send records to the server that has their slot now; the slots of others are asked for."""
         target = self._server(moved.address)
         if not target.put_first(records):
             self.counters.unshared += len(records)
 
-    def on_slots(self, server: Server, slots: Sequence[SlotRange]) -> None:
+    def on_slots(self, server: StoreServer, slots: Sequence[SlotRange]) -> None:
         """Distribute the slots; stop the servers that have none."""
         self._slots = [None] * _SLOTS if slots else []
         for first, last, address in slots:
@@ -146,7 +146,7 @@ class RedisStore:
         for address in self._servers.keys() - wanted:
             self._stop(self._servers.pop(address))
 
-    def holds(self, server: Server) -> Iterator[Sequence[Record]]:
+    def holds(self, server: StoreServer) -> Iterator[Sequence[Record]]:
         """Yield the live holds of a server in small steps."""
         master = self._master
         for name, functions in list(master.functions.items()) if master is not None else ():
@@ -158,14 +158,14 @@ class RedisStore:
                 ]
                 yield [record for record in records if self._route(record[2]) is server]
 
-    def _route(self, key: bytes) -> Server | None:
+    def _route(self, key: bytes) -> StoreServer | None:
         return self._slots[self._key_slot(key)] if self._slots else self._only
 
-    def _server(self, address: Address) -> Server:
+    def _server(self, address: Address) -> StoreServer:
         """Return the server at an address; a new one is started."""
         server = self._servers.get(address)
         if server is None:
-            server = self._servers[address] = Server(
+            server = self._servers[address] = StoreServer(
                 address,
                 self,
                 self.counters,
@@ -178,7 +178,7 @@ class RedisStore:
             self._tasks[server] = asyncio.get_running_loop().create_task(server.run())
         return server
 
-    def _stop(self, server: Server) -> None:
+    def _stop(self, server: StoreServer) -> None:
         task = self._tasks.pop(server)
         task.cancel()
         self._ending.add(task)
@@ -192,6 +192,6 @@ class RedisStore:
         """Ask for the slots while a server of a cluster is down: another one may have taken its slots over."""
         while True:
             await asyncio.sleep(_WATCH_INTERVAL)
-            up = [server for server in self._servers.values() if server.phase is ServerPhase.UP]
+            up = [server for server in self._servers.values() if server.phase is StoreServerPhase.UP]
             if self._slots and up and len(up) < len(self._servers):
                 up[0].request_slots()

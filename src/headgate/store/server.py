@@ -20,11 +20,11 @@ from headgate.store import library
 from headgate.store.connection import (
     ClusterDown,
     Command,
-    Connection,
     Migrating,
     Moved,
     NotLoaded,
     SlotRange,
+    StoreConnection,
     StoreError,
 )
 from headgate.store.library import DomainFunctions, unpack_doubles
@@ -72,7 +72,7 @@ class StoreCounters(msgspec.Struct):
     """Times that a server did not have the function library."""
 
 
-class ServerPhase(Enum):
+class StoreServerPhase(Enum):
     """What a server can do."""
 
     CONNECTING = auto()
@@ -81,22 +81,22 @@ class ServerPhase(Enum):
     DOWN = auto()
 
 
-_DOWN = ServerPhase.DOWN  # an attribute of an Enum is slow to read
+_DOWN = StoreServerPhase.DOWN  # an attribute of an Enum is slow to read
 
 
-class Owner(Protocol):
-    """What a server reports to."""
+class StoreServerHandler(Protocol):
+    """Handles what a server reports, and gives the live holds of a server."""
 
     def on_releases(self, records: Sequence[Record], releases: Sequence[float]) -> None:
         """Handle the releases of records of one domain, or its holds in force."""
 
-    def on_moved(self, server: "Server", moved: Moved, records: Sequence[Record]) -> None:
+    def on_moved(self, server: "StoreServer", moved: Moved, records: Sequence[Record]) -> None:
         """Send records to another server."""
 
-    def on_slots(self, server: "Server", slots: Sequence[SlotRange]) -> None:
+    def on_slots(self, server: "StoreServer", slots: Sequence[SlotRange]) -> None:
         """Handle the distribution of the slots of a cluster; empty if the server is not part of one."""
 
-    def holds(self, server: "Server") -> Iterator[Sequence[Record]]:
+    def holds(self, server: "StoreServer") -> Iterator[Sequence[Record]]:
         """Yield the live holds of this server in lists of at most `BATCH_SIZE`, which may be empty."""
         ...
 
@@ -119,16 +119,16 @@ class _Call(NamedTuple):
         )
 
 
-class Server:
+class StoreServer:
     """A server at `address`; `connect` opens a connection to it, `draw` returns a random number from 0 to 1."""
 
     def __init__(
         self,
         address: Address,
-        owner: Owner,
+        handler: StoreServerHandler,
         counters: StoreCounters,
         *,
-        connect: Callable[[Address], Awaitable[Connection]],
+        connect: Callable[[Address], Awaitable[StoreConnection]],
         slot: Callable[[bytes], int],
         log: Callable[[str], None],
         clock: Callable[[], float],
@@ -136,9 +136,9 @@ class Server:
     ) -> None:
         self.address = address
         """Where it listens."""
-        self.phase = ServerPhase.CONNECTING
+        self.phase = StoreServerPhase.CONNECTING
         """What it can do."""
-        self._owner = owner
+        self._handler = handler
         self._counters = counters
         self._connect = connect
         self._slot = slot
@@ -148,7 +148,7 @@ class Server:
         self._in_cluster = False
         self._queue: deque[Record] = deque()
         self._in_flight: deque[deque[_Call]] = deque()
-        self._again: list[Record] = []
+        self._to_retry: list[Record] = []
         self._holds: Iterator[Sequence[Record]] = iter(())
         self._holds_next = False
         self._wants_slots = False
@@ -168,7 +168,7 @@ class Server:
 
     def put_first(self, records: Sequence[Record]) -> bool:
         """Queue records that another server did not execute before all others; return False if they cannot be sent."""
-        is_closed = self.phase is ServerPhase.DOWN and not self._in_cluster
+        is_closed = self.phase is StoreServerPhase.DOWN and not self._in_cluster
         if is_closed or len(self._queue) + len(records) > MAX_QUEUE:
             return False
         self._queue.extendleft(reversed(records))
@@ -178,7 +178,7 @@ class Server:
     @property
     def idle(self) -> bool:
         """Whether no record waits to be sent or answered."""
-        return not (self._queue or self._in_flight or self._again)
+        return not (self._queue or self._in_flight or self._to_retry)
 
     def abandon(self) -> list[Record]:
         """Forget all records; return those that were not executed, and count those that may have been as lost."""
@@ -186,8 +186,8 @@ class Server:
             len(call.records) for calls in self._in_flight for call in calls if call.function == library.RECORD
         )
         self._drop_old()
-        unsent = [*self._again, *self._queue]
-        for waiting in (self._queue, self._in_flight, self._again):
+        unsent = [*self._to_retry, *self._queue]
+        for waiting in (self._queue, self._in_flight, self._to_retry):
             waiting.clear()
         return unsent
 
@@ -220,28 +220,28 @@ class Server:
             pause = min(_FIRST_PAUSE * 2 ** min(self._failures, 10), _LONGEST_PAUSE)
             await asyncio.sleep(pause * (0.5 + self._draw() / 2))
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> StoreConnection:
         connection = await self._connect(self.address)
         try:
             slots = await connection.slots()
             self._in_cluster = bool(slots)
-            self._owner.on_slots(self, slots)
+            self._handler.on_slots(self, slots)
             self._counters.libraries_loaded += await connection.prepare()
         except BaseException:
             await connection.close()
             raise
-        if self.phase is not ServerPhase.UP:
+        if self.phase is not StoreServerPhase.UP:
             self._log(f"store {self.address}: connected")
-        self.phase = ServerPhase.UP
+        self.phase = StoreServerPhase.UP
         self._drop_old()
-        self._holds = self._owner.holds(self)
+        self._holds = self._handler.holds(self)
         return connection
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: StoreConnection) -> None:
         """Send batches, and receive their replies in the same order."""
         in_flight = self._in_flight
         while True:
-            must_drain = self._wants_slots or bool(self._again or self._refusal)
+            must_drain = self._wants_slots or bool(self._to_retry or self._refusal)
             batch = None if must_drain or len(in_flight) >= _WINDOW else self._next_batch()
             if batch:
                 in_flight.append(deque(batch))
@@ -289,7 +289,7 @@ class Server:
                 call.records.append(record)
         return list(groups.values())
 
-    async def _receive(self, connection: Connection, call: _Call) -> None:
+    async def _receive(self, connection: StoreConnection, call: _Call) -> None:
         """Receive the reply to one call."""
         reply = await connection.receive()
         if not isinstance(reply, bytes):
@@ -300,33 +300,33 @@ class Server:
             raise StoreError(f"unexpected reply of {len(reply)} bytes to {len(call.records)} records")
         if call.function == library.RECORD:
             self._counters.shared += len(releases)
-        self._owner.on_releases(call.records, releases)
+        self._handler.on_releases(call.records, releases)
 
     def _on_refusal(self, reply: ClusterDown | Moved | Migrating | NotLoaded, records: list[Record]) -> None:
         """Handle a reply that says why a call was not executed; holds are not sent again."""
         if isinstance(reply, Moved):
             self._wants_slots = True
             if records:
-                self._owner.on_moved(self, reply, records)
+                self._handler.on_moved(self, reply, records)
         elif isinstance(reply, Migrating):
             self._counters.unshared += len(records)
         else:
-            self._again += records
+            self._to_retry += records
         if isinstance(reply, ClusterDown):
             self._refusal = reply.reason
 
-    async def _ask(self, connection: Connection) -> None:
+    async def _ask(self, connection: StoreConnection) -> None:
         """Ask for the slots, or load the library and queue the records again that needed it."""
         if self._wants_slots:
             self._wants_slots = False
-            self._owner.on_slots(self, await connection.slots())
-        if self._again:
+            self._handler.on_slots(self, await connection.slots())
+        if self._to_retry:
             await connection.load()
             self._counters.libraries_loaded += 1
-            self._queue.extendleft(reversed(self._again))
-            self._again = []
+            self._queue.extendleft(reversed(self._to_retry))
+            self._to_retry = []
 
-    async def _wait(self, connection: Connection) -> None:
+    async def _wait(self, connection: StoreConnection) -> None:
         """Wait for records, then a moment for more; check the connection if there are none."""
         self._wake.clear()
         try:
@@ -347,6 +347,6 @@ class Server:
             self._queue.extend(waiting)
         else:
             self._counters.unshared += len(waiting)
-        if self.phase is not ServerPhase.DOWN:
+        if self.phase is not StoreServerPhase.DOWN:
             self._log(f"store {self.address}: {reason}; going on in memory until it answers")
-        self.phase = ServerPhase.DOWN
+        self.phase = StoreServerPhase.DOWN

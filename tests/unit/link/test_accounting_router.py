@@ -4,7 +4,7 @@ import pytest
 from headgate.link.accounting_router import AccountingRouter, RouterCounters
 from headgate.link.announcement import announcement, resent_topic
 from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch, encode_batch
-from headgate.link.routing import MasterTraffic, RoutedMaster, RoutingTable
+from headgate.link.routing_table import MasterTraffic, RoutedMaster, RoutingTable
 from headgate.link.subscriptions import Subscriptions
 
 ALL, BATCHES = b"\1", b"\1" + BATCH

@@ -10,7 +10,7 @@ from headgate.limit import Domain, Rule
 from headgate.store import library, server
 from headgate.store.connection import ClusterDown, Migrating, Moved, NotLoaded, SlotRange, StoreError
 from headgate.store.library import DomainFunctions, pack_doubles
-from headgate.store.server import Server, ServerPhase, StoreCounters
+from headgate.store.server import StoreCounters, StoreServer, StoreServerPhase
 
 API, OTHER = (DomainFunctions(Domain(name, (Rule.parse("1/s"),)), 10.0) for name in ("api", "other"))
 ELSEWHERE = Moved(5, Address("elsewhere", 1))
@@ -81,7 +81,7 @@ class Driven:
         self.reports, self.counters, self.lines = Reports(holds), StoreCounters(), []
         self.scripts = deque(scripts)
         self.now = 100.0
-        self.server = Server(
+        self.server = StoreServer(
             Address("h", 1),
             self.reports,
             self.counters,
@@ -219,10 +219,10 @@ def test_failure_loses_what_was_sent_and_drops_what_waits(monkeypatch):
         await driven.until(lambda: driven.counters.failures == 1)
         # The first batch was answered; two more were sent.
         assert (driven.counters.shared, driven.counters.lost, driven.counters.unshared) == (2, 4, 1)
-        await driven.until(lambda: driven.server.phase is ServerPhase.DOWN)
+        await driven.until(lambda: driven.server.phase is StoreServerPhase.DOWN)
         assert not driven.server.put(record(b"x"))
         assert not driven.server.put_first([record(b"x")])
-        await driven.until(lambda: driven.server.phase is ServerPhase.UP)
+        await driven.until(lambda: driven.server.phase is StoreServerPhase.UP)
         assert driven.server.put(record(b"y"))
         await driven.until(lambda: driven.counters.shared == 3)
 
@@ -240,7 +240,7 @@ def test_what_waits_for_a_server_of_a_cluster_is_kept_while_it_is_down(monkeypat
     async def steps(driven):
         for number in range(7):
             driven.server.put(record(b"%d" % number))
-        await driven.until(lambda: driven.server.phase is ServerPhase.DOWN)
+        await driven.until(lambda: driven.server.phase is StoreServerPhase.DOWN)
         assert (driven.counters.shared, driven.counters.lost, driven.counters.unshared) == (2, 4, 0)
         assert driven.server.put(record(b"x"))
         assert driven.server.put_first([record(b"w")])
@@ -253,9 +253,9 @@ def test_what_waits_for_a_server_of_a_cluster_is_kept_while_it_is_down(monkeypat
 
 def test_what_waited_too_long_is_not_sent():
     async def steps(driven):
-        await driven.until(lambda: driven.server.phase is ServerPhase.UP)
+        await driven.until(lambda: driven.server.phase is StoreServerPhase.UP)
         driven.server.put(record(b"a"))
-        await driven.until(lambda: driven.server.phase is ServerPhase.DOWN)
+        await driven.until(lambda: driven.server.phase is StoreServerPhase.DOWN)
         driven.server.put(record(b"b"))
         driven.now += server.MAX_WAIT
         driven.server.put((API, b"c", API.key(b"c"), driven.now, driven.now))
@@ -324,7 +324,7 @@ def test_error_in_a_callback_is_reported_and_ends_the_connection_only():
         driven.reports.on_releases = fail
         driven.server.put(record(b"a"))
         await driven.until(lambda: driven.counters.failures == 1)
-        await driven.until(lambda: driven.server.phase is ServerPhase.UP)
+        await driven.until(lambda: driven.server.phase is StoreServerPhase.UP)
 
     driven = run(steps, Script, Script)
     assert "internal error: ZeroDivisionError: oops" in driven.lines[1]

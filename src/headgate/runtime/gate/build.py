@@ -18,7 +18,7 @@ from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.routes import plain_path
-from headgate.runtime.shared_store import Sharing
+from headgate.runtime.master_store import MasterStore
 
 if TYPE_CHECKING:
     from headgate.origin.bundle.server import GateBundles
@@ -133,13 +133,13 @@ def build_gateway(
 
 
 def build_gatekeeper(
-    tree: Configuration, domains: tuple[Domain, ...], account: Account | None, sharing: Sharing | None = None
+    tree: Configuration, domains: tuple[Domain, ...], account: Account | None, store: MasterStore | None = None
 ) -> Gatekeeper:
     """Build the gatekeeper: with an embedded master, unless `account` sends to one in another process."""
     gate, bound = tree.gate, tree.master.max_identifiers
     return Gatekeeper(
         account,
-        master=build_master(tree, domains, sharing) if account is None else None,
+        master=build_master(tree, domains, store) if account is None else None,
         max_delay=gate.max_delay,
         max_delayed=gate.max_delayed,
         spacing=spacing(domains),
@@ -163,9 +163,9 @@ def max_hold(tree: Configuration, domains: tuple[Domain, ...], *, alone: bool = 
     return gate.max_hold
 
 
-def build_master(tree: Configuration, domains: tuple[Domain, ...], sharing: Sharing | None = None) -> Master:
+def build_master(tree: Configuration, domains: tuple[Domain, ...], store: MasterStore | None = None) -> Master:
     """Build the master of a gate, for its process or for the supervisor of its workers."""
-    make = Master if sharing is None else sharing.new_master
+    make = Master if store is None else store.new_master
     return make(domains, max_identifiers=tree.master.max_identifiers, max_delay=tree.gate.max_delay)
 
 

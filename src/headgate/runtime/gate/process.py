@@ -35,7 +35,7 @@ from headgate.runtime.ipc import Configure, Shutdown, StateQuery
 from headgate.runtime.lifecycle import Backend, write_line
 from headgate.runtime.listen import listen_error
 from headgate.runtime.master_reports import MasterReports
-from headgate.runtime.shared_store import Sharing
+from headgate.runtime.master_store import MasterStore
 from headgate.runtime.worker_main import run_worker
 
 _FORGET_INTERVAL: Final = 0.1
@@ -77,7 +77,7 @@ class GateProcess(Backend):
         self._bundles = load_bundles(tree, log=_log)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
         self._link = self._new_link(tree, self._composed)
-        self._sharing = Sharing(tree.master.store if self._link is None else "memory", _log)
+        self._store = MasterStore(tree.master.store if self._link is None else "memory", _log)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
@@ -97,7 +97,7 @@ class GateProcess(Backend):
         if link is not None:
             link.start(asyncio.get_running_loop())
             await self._wait_for_masters(link)
-        self._sharing.start()
+        self._store.start()
         tls = self._keys.context if self._keys is not None else None
         try:
             await self._gateway.start(*self._address, tls=tls, reuse_port=True)
@@ -128,7 +128,7 @@ class GateProcess(Backend):
             with suppress(asyncio.CancelledError):
                 await task
         await self._gateway.drain(0)
-        await self._sharing.close()
+        await self._store.close()
         if self._link is not None:
             self._link.close()
 
@@ -201,7 +201,7 @@ class GateProcess(Backend):
         counters["holds_shortened"] = self.gatekeeper.shortened
         counters["clock_steps"] = self.gatekeeper.clock.steps
         if self.gatekeeper.master is not None:
-            counters |= master_counters(self.gatekeeper.master) | self._sharing.counters()
+            counters |= master_counters(self.gatekeeper.master) | self._store.counters()
         if self._link is not None:
             counters |= {f"link_{name}": count for name, count in msgspec.structs.asdict(self._link.counters).items()}
         return counters
@@ -249,11 +249,11 @@ class GateProcess(Backend):
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         account = link.account if link is not None else None
-        gatekeeper = build_gatekeeper(tree, composed.domains, account, self._sharing)
+        gatekeeper = build_gatekeeper(tree, composed.domains, account, self._store)
         if link is not None:
             link.attach(gatekeeper, held=gatekeeper.held)
         if gatekeeper.master is not None:
-            self._sharing.attach(gatekeeper.master, gatekeeper.obey)
+            self._store.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
 
 

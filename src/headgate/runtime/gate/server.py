@@ -32,7 +32,7 @@ from headgate.runtime.gate.process import GateConfiguration, GateProcess
 from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.shared_store import Sharing
+from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
 
@@ -141,7 +141,7 @@ class GateWorkers(Backend):
         self._ended = self.initial_state
         self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
         self._link: MasterLink | None = None
-        self._sharing = Sharing(
+        self._store = MasterStore(
             tree.master.store if tree.gate.master == "embedded" else "memory",
             lambda message: self.log(f"headgate: {message}"),
         )
@@ -156,8 +156,8 @@ class GateWorkers(Backend):
             self._configuration = replace(self._configuration, bus=f"ipc://{Path(folder) / 'bus'}")
             self._link = MasterLink(self._new_master(self._configuration.tree), self._configuration.bus)
             self._closing.callback(self._link.close)
-            self._sharing.attach(self._link.master, self._link.publish)
-            self._sharing.start()
+            self._store.attach(self._link.master, self._link.publish)
+            self._store.start()
             self._link.start(asyncio.get_running_loop())
         await self._supervisor.start()
 
@@ -170,7 +170,7 @@ class GateWorkers(Backend):
         total = merge_states([self._ended, *states])
         counters = dict(total.counters)
         if self._link is not None:
-            counters |= master_counters(self._link.master) | self._sharing.counters()
+            counters |= master_counters(self._link.master) | self._store.counters()
         return replace(total, master=self._configuration.tree.gate.master_text, counters=counters)
 
     async def reload(self, configuration: GateConfiguration) -> None:
@@ -183,7 +183,7 @@ class GateWorkers(Backend):
             master = self._new_master(tree)
             master.adopt(self._link.master)
             self._link.set_master(master)
-            self._sharing.attach(master, self._link.publish)
+            self._store.attach(master, self._link.publish)
         self._supervisor.reload()
 
     async def drain(self, seconds: float) -> None:
@@ -191,7 +191,7 @@ class GateWorkers(Backend):
 
     async def close(self) -> None:
         await self._supervisor.stop(0)
-        await self._sharing.close()
+        await self._store.close()
         self._closing.close()
 
     def configuration(self, number: int) -> Configure[GateConfiguration]:
@@ -209,4 +209,4 @@ class GateWorkers(Backend):
         self._ended = merge_states([self._ended, ended])
 
     def _new_master(self, tree: Configuration) -> Master:
-        return build_master(tree, compose(tree).domains, self._sharing)
+        return build_master(tree, compose(tree).domains, self._store)

@@ -18,7 +18,7 @@ from headgate.runtime.master.report import report
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master.state import read_state
 from headgate.runtime.master.watch import Watch
-from headgate.runtime.shared_store import Sharing
+from headgate.runtime.master_store import MasterStore
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
@@ -46,7 +46,7 @@ class MasterServer(Server):
         self._admin = "none"
         self._started = time.time()
         self._tasks: list[asyncio.Task[None]] = []
-        self._sharing = Sharing(self._tree.master.store, self._log)
+        self._store = MasterStore(self._tree.master.store, self._log)
 
     async def start(self, lifecycle: Lifecycle) -> None:
         settings, loop = self._tree.master, asyncio.get_running_loop()
@@ -59,15 +59,15 @@ class MasterServer(Server):
             keys=_read_keys(self._tree),
             insecure=settings.insecure,
             # Gatekeepers send to it again what its histories lack of their recent accounting.
-            identity="" if self._sharing.store is not None else snapshots.identity,
+            identity="" if self._store.redis is not None else snapshots.identity,
             accounted_until=snapshots.accounted_until,
             log=self._log,
         )
         self.closing.callback(link.close)
         self.closing.callback(_receive_rest, link)
-        self._sharing.attach(link.master, link.publish)
-        self._sharing.start()
-        self.closing.push_async_callback(self._sharing.close)
+        self._store.attach(link.master, link.publish)
+        self._store.start()
+        self.closing.push_async_callback(self._store.close)
         bound = await start_admin(
             settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=master_metrics
         )
@@ -95,7 +95,7 @@ class MasterServer(Server):
         master = self._new_master(tree)
         master.adopt(self._link.master)
         self._link.set_master(master)
-        self._sharing.attach(master, self._link.publish)
+        self._store.attach(master, self._link.publish)
         if keys is not None and old.curve_key:
             self._link.set_allowed_keys(keys.allowed)
         log_warnings(tree, self.log, shared=True)
@@ -117,18 +117,18 @@ class MasterServer(Server):
         state = await read_state(self._link, started=self._started, whole=whole)
         snapshots = self._snapshots.counters
         counters = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
-        counters |= state.counters | self._sharing.counters()
-        return replace(state, store=self._sharing.state, snapshot_saved=round(snapshots.saved_at, 3), counters=counters)
+        counters |= state.counters | self._store.counters()
+        return replace(state, store=self._store.state, snapshot_saved=round(snapshots.saved_at, 3), counters=counters)
 
     def _further_counts(self) -> dict[str, object]:
         snapshots = self._snapshots.counters
         counts = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
-        return {"store": self._sharing.state, **self._sharing.counters(), **counts}
+        return {"store": self._store.state, **self._store.counters(), **counts}
 
     def _new_master(self, tree: Configuration) -> Master:
         settings = tree.master
         domains = [section.domain() for section in tree.domain]
-        return self._sharing.new_master(domains, max_identifiers=settings.max_identifiers, max_delay=settings.max_hold)
+        return self._store.new_master(domains, max_identifiers=settings.max_identifiers, max_delay=settings.max_hold)
 
 
 def _receive_rest(link: MasterLink) -> None:

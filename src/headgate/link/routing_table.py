@@ -42,7 +42,7 @@ class RoutedMaster(msgspec.Struct, frozen=True):
     traffic: MasterTraffic
 
 
-class Route:
+class DomainRoute:
     """The way of the accounting of one domain to one master."""
 
     __slots__ = ("batch_topic", "encoding", "master", "records", "topic")
@@ -64,8 +64,8 @@ class RoutingTable:
         """What has one master."""
         self._masters = masters
         self._sharding = Sharding(masters)
-        self._readers: dict[bytes, dict[str, Route]] = {}
-        self._routes: dict[bytes, Route | None] = {}
+        self._readers: dict[bytes, dict[str, DomainRoute]] = {}
+        self._routes: dict[bytes, DomainRoute | None] = {}
 
     def update(self) -> None:
         """Choose all routes again: the subscriptions of a master have changed. No record may wait in a route."""
@@ -73,7 +73,7 @@ class RoutingTable:
         for domain_topic in self._readers:
             self._readers[domain_topic] = self._new_readers(domain_topic)
 
-    def route(self, domain_topic: bytes, identifier: bytes = b"") -> Route | None:
+    def route(self, domain_topic: bytes, identifier: bytes = b"") -> DomainRoute | None:
         """Return the route to the owner of a domain, or of an identifier; None if no master reads the domain.
 
         Raises `WireError` if `domain_topic` is not the name of a domain and one NUL.
@@ -93,7 +93,7 @@ class RoutingTable:
             owner = self._sharding.owner(domain_topic, readers) if self.shard == "domain" else None
             yield domain_of(domain_topic), owner or ""
 
-    def _new_route(self, domain_topic: bytes, item: bytes) -> Route | None:
+    def _new_route(self, domain_topic: bytes, item: bytes) -> DomainRoute | None:
         readers = self._readers.get(domain_topic)
         if readers is None:
             if topic(domain_of(domain_topic)) != domain_topic or not 1 < len(domain_topic) <= _MAX_TOPIC_SIZE:
@@ -108,11 +108,11 @@ class RoutingTable:
         route = self._routes[item] = None if owner is None else readers[owner]
         return route
 
-    def _new_readers(self, domain_topic: bytes) -> dict[str, Route]:
+    def _new_readers(self, domain_topic: bytes) -> dict[str, DomainRoute]:
         """Return a route to each master that reads the accounting of a domain and is up; if none is, to each reader."""
         domain = domain_of(domain_topic)
         readers = {
-            name: Route(domain_topic, master, encoding)
+            name: DomainRoute(domain_topic, master, encoding)
             for name, master in self._masters.items()
             if (encoding := master.connection.subscriptions.encoding(domain)) != "unheard"
         }

@@ -1,4 +1,4 @@
-"""Accounting that gatekeepers send again to a master which has started without a history.
+"""Queue of the accounting that gatekeepers send again to a master which has started without a history.
 
 This module opens no socket. Such batches wait here, and the master reads them one by one between the messages that
 gatekeepers send as they decide: those determine whether controls are in time. The batches of a hundred gatekeepers are
@@ -23,8 +23,8 @@ MAX_WAITING_SIZE = 64 * 1024 * 1024
 _MAX_DIGITS = 15
 
 
-class ResentAccounting:
-    """The batches whose topic has `announced`, the announcement of this master; others are ignored.
+class ReplayQueue:
+    """Queues batches whose topic has `announced`, the announcement of this master; ignores others.
 
     `publish` takes a domain, an identifier and a release time. Requests received until `accounted_until` are ignored.
     """

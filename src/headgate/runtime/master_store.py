@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headgate.store import RedisStore
 
 
-class Sharing:
+class MasterStore:
     """Makes masters that share their records through the store at `url`, a value of `master.store`.
 
     With "memory", masters share nothing, and all methods do nothing. `log` is called with lines for the operator.
@@ -18,47 +18,47 @@ class Sharing:
     """
 
     def __init__(self, url: str, log: Callable[[str], None]) -> None:
-        self.store = _open(url, log)
-        """The store, if there is one."""
+        self.redis = _open(url, log)
+        """The Redis store; None if masters share nothing."""
 
     def new_master(self, domains: Iterable[Domain], *, max_identifiers: int, max_delay: float) -> Master:
         """Make a master; `attach` it before it is used."""
-        if self.store is None:
+        if self.redis is None:
             return Master(domains, max_identifiers=max_identifiers, max_delay=max_delay)
         from headgate.store import SharedMaster
 
-        return SharedMaster(domains, self.store, max_identifiers=max_identifiers, max_delay=max_delay)
+        return SharedMaster(domains, self.redis, max_identifiers=max_identifiers, max_delay=max_delay)
 
     def attach(self, master: Master, publish: Callable[[DelayUntil], None]) -> None:
         """Have `publish` called with the holds that `master` learns from the store."""
-        if self.store is not None:
+        if self.redis is not None:
             from headgate.store import SharedMaster
 
             assert isinstance(master, SharedMaster)
-            self.store.attach(master, publish)
+            self.redis.attach(master, publish)
 
     def start(self) -> None:
         """Connect to the store, in the running event loop."""
-        if self.store is not None:
-            self.store.start()
+        if self.redis is not None:
+            self.redis.start()
 
     async def close(self) -> None:
         """Disconnect."""
-        if self.store is not None:
-            await self.store.close()
+        if self.redis is not None:
+            await self.redis.close()
 
     @property
     def state(self) -> str:
         """Return `memory`, or the state of the store."""
-        return "memory" if self.store is None else self.store.state
+        return "memory" if self.redis is None else self.redis.state
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the store by the names of their metrics; empty without a store."""
-        if self.store is None:
+        if self.redis is None:
             return {}
         from msgspec.structs import asdict
 
-        return {f"store_{name}": count for name, count in asdict(self.store.counters).items()}
+        return {f"store_{name}": count for name, count in asdict(self.redis.counters).items()}
 
 
 def _open(url: str, log: Callable[[str], None]) -> "RedisStore | None":

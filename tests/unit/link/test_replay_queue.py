@@ -8,7 +8,7 @@ from headgate.link.accounting_receiver import AccountingReceiver
 from headgate.link.announcement import announcement, resent_topic
 from headgate.link.batch import batch_topic, encode_batch
 from headgate.link.master_counters import MasterCounters
-from headgate.link.resent_accounting import ResentAccounting
+from headgate.link.replay_queue import ReplayQueue
 
 NOW = 1_700_000_000.0
 NOW_MS = 1_700_000_000_000
@@ -132,7 +132,7 @@ def test_live_accounting_is_read_between_resent_batches(pair):
 def test_the_resent_batches_that_wait_are_bounded(pair):
     master, counters = Master([Domain("api", (Rule.parse("1/min"),))]), MasterCounters()
     frames = resent(accepted(NOW_MS))
-    waiting = ResentAccounting(lambda *_: None, counters, OWN, max_size=3 * len(frames[1]))
+    waiting = ReplayQueue(lambda *_: None, counters, OWN, max_size=3 * len(frames[1]))
     for _ in range(5):
         waiting.add(*frames)
     assert counters.resent_dropped == 2

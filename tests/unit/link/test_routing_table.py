@@ -3,7 +3,7 @@ import pytest
 from headgate.errors import WireError
 from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link.batch import BATCH
-from headgate.link.routing import _MAX_DOMAINS, _MAX_ITEMS, MasterTraffic, RoutedMaster, RoutingTable
+from headgate.link.routing_table import _MAX_DOMAINS, _MAX_ITEMS, MasterTraffic, RoutedMaster, RoutingTable
 from headgate.link.subscriptions import Subscriptions
 
 ALL, BATCHES = b"\1", b"\1" + BATCH
