@@ -21,7 +21,7 @@ from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.file import field_docs
 from headgate.config.section import ConfigSection, Format
-from headgate.config.tree import Proxy
+from headgate.config.tree import Proxy, Router
 from headgate.errors import ConfigurationError
 
 DEFAULT_FILE = "headgate.toml"
@@ -48,6 +48,7 @@ def config() -> None:
 @CONFIG
 def check_file(named: str | None, file: str | None) -> None:
     """Check FILE: print the first error, or that the file is valid."""
+    from headgate.runtime.bus_protection import bus_warnings, key_file_warnings
     from headgate.runtime.gate.build import check_composition
 
     tree, name = configuration(_one_name(named, file))
@@ -55,7 +56,7 @@ def check_file(named: str | None, file: str | None) -> None:
         raise ConfigurationError(f"{DEFAULT_FILE} does not exist here; name a file: headgate config check FILE")
     try:
         check_composition(tree)
-        _check_keys(tree)
+        _check_bus(tree)
         if tree.proxy != Proxy():
             from headgate.runtime.prefetch_proxy.build import check_proxy
 
@@ -63,16 +64,26 @@ def check_file(named: str | None, file: str | None) -> None:
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     log_warnings(tree, lambda sentence: click.echo(sentence, err=True))
+    for warning in (*bus_warnings(tree.master), *bus_warnings(tree.router), *key_file_warnings(tree.gate.curve_key)):
+        click.echo(warning, err=True)
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
 
 
-def _check_keys(tree: Configuration) -> None:
-    """Raise `ConfigurationError` for an invalid key file of [master] or [router]."""
+def _check_bus(tree: Configuration) -> None:
+    """Raise `ConfigurationError` for what `headgate master` or `headgate router` refuse at their start."""
     from headgate.link.curve import read_server_keys
-    from headgate.runtime.router import read_keys
+    from headgate.runtime.bus_protection import require_protection
+    from headgate.runtime.master.snapshot import snapshot_path
+    from headgate.runtime.router import read_keys, require_masters
 
     read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")
+    require_protection("master", tree.master)
+    if tree.master.snapshot:
+        snapshot_path(tree.master.snapshot)
     read_keys(tree)
+    if tree.router != Router():
+        require_protection("router", tree.router)
+        require_masters(tree)
 
 
 @config.command("show", short_help="Print the effective configuration with its documentation.")

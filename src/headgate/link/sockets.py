@@ -153,17 +153,31 @@ def bind_pair(
     host, _, port = rest.rpartition(":")
     numeric = _numeric(host, address)
     if keys is None and not insecure and not _is_loopback(numeric):
-        raise LinkError(
-            f"{address}: other machines can reach this address, and without keys every peer there can hold any client; "
-            "set curve_key and curve_allow (--curve-key, --curve-allow; create keys with: headgate keys new -o DIR), "
-            "or set insecure (--insecure) on a network that only gatekeepers reach"
-        )
+        raise unprotected_error(address)
     for socket in (accounting, control):
         socket.setsockopt(zmq.IPV6, int(":" in numeric))
     if port != "0":
         first = _bind(accounting, f"tcp://{numeric}:{port}")
         return Endpoints(first, _bind(control, f"tcp://{numeric}:{int(port) + 1}"))
     return _bind_anywhere(accounting, control, numeric)
+
+
+def is_exposed(address: str) -> bool:
+    """Return whether other machines can reach an address ``tcp://HOST:PORT``.
+
+    Raises `LinkError` for the name of another machine.
+    """
+    host, _, _ = endpoints(address).accounting.removeprefix("tcp://").rpartition(":")
+    return not _is_loopback(_numeric(host, address))
+
+
+def unprotected_error(address: str) -> LinkError:
+    """Return the error for an address that other machines can reach, and that is to be bound without keys."""
+    return LinkError(
+        f"{address}: other machines can reach this address, and without keys every peer there can hold any client; "
+        "set curve_key and curve_allow (--curve-key, --curve-allow; create keys with: headgate keys new -o DIR), "
+        "or set insecure (--insecure) on a network that only gatekeepers reach"
+    )
 
 
 def _require_curve(socket: Socket, keys: ServerKeys) -> None:

@@ -16,6 +16,7 @@ from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_cl
 from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, router_metrics
 from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
+from headgate.runtime.bus_protection import bus_address, bus_warnings
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.master_reports import MasterReports
 
@@ -55,7 +56,7 @@ class RouterServer(Server):
         settings = self._tree.router
         keys, master_keys = read_keys(self._tree)
         link = self._link = RouterLink(
-            f"tcp://{settings.listen}",
+            bus_address(settings),
             settings.masters,
             shard=settings.shard,
             keys=keys,
@@ -75,6 +76,8 @@ class RouterServer(Server):
         self.closing.callback(loop.create_task(reports.run()).cancel)
 
     def announce(self) -> None:
+        for warning in bus_warnings(self._tree.router):
+            self.log(warning)
         accounting, control = self._link.endpoints
         masters = ",".join(self._tree.router.masters)
         self.log(f"headgate: masters {masters} control {control} admin {self._admin}")

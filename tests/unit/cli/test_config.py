@@ -3,6 +3,8 @@
 Options that are generated from the configuration.
 """
 
+from pathlib import Path
+
 import click
 import pytest
 
@@ -58,6 +60,48 @@ def test_check_reads_the_keys_of_the_bus(headgate, file, table, reason):
     ran = headgate("config", "check", file)
     assert ran.code == 2
     assert f"{file}: {reason}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ('[master]\nlisten = "0.0.0.0:10004"', "master.listen: tcp://0.0.0.0:10004: other machines can reach this"),
+        ('[router]\nlisten = ":10004"\nmaster = "a:1"', "router.listen: tcp://0.0.0.0:10004: other machines can reach"),
+        ('[router]\ncurve_server = "absent"\nmaster = "a:1"', "router.curve_server needs router.curve_key"),
+        ('[router]\nadmin = "127.0.0.1:8094"', "no master: add --master"),
+        ('[master]\nsnapshot = "absent/file"', "master.snapshot: invalid file"),
+    ],
+)
+def test_check_reports_what_the_servers_of_the_bus_refuse(headgate, file, table, reason):
+    file.write_text(f"{table}\n")
+    ran = headgate("config", "check", file)
+    assert ran.code == 2
+    assert f"{file}: {reason}" in ran.err
+
+
+@pytest.mark.parametrize(("mode", "lines"), [(0o644, 2), (0o640, 0)])
+def test_check_warns_of_a_secret_key_that_every_user_can_read(headgate, file, mode, lines):
+    assert headgate("keys", "new", "-o", "keys").code == 0
+    secret = Path("keys/secret.key")
+    secret.chmod(mode)
+    files = f'curve_key = "{secret}"\ncurve_allow = "keys/public.key"\nlisten = "0.0.0.0:0"'
+    gate = (
+        f'[gate]\norigin = "http://a"\nmaster = "tcp://b:1"\ncurve_key = "{secret}"\ncurve_server = "keys/public.key"'
+    )
+    file.write_text(f"{gate}\n[master]\n{files}\n")
+    ran = headgate("config", "check", file)
+    assert ran.code == 0
+    expected = f"headgate: warning: {secret}: every user of this machine can read this secret key; use: chmod 600"
+    assert ran.err.count(expected) == lines
+
+
+def test_check_warns_of_a_bus_without_keys(headgate, file):
+    file.write_text('[master]\nlisten = "0.0.0.0:10004"\ninsecure = true\n')
+    ran = headgate("config", "check", file)
+    assert ran.code == 0
+    assert ran.err.startswith(
+        "headgate: warning: tcp://0.0.0.0:10004: other machines can reach this address, and it has"
+    )
 
 
 SERVE = """config demo origin listen admin rule identify max-delay response-timeout master curve-key curve-server

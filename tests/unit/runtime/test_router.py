@@ -121,7 +121,11 @@ def context():
 def test_a_router_beyond_loopback_needs_keys_or_insecure():
     with pytest.raises(LinkError, match="insecure"):
         run(reading(text(listen="0.0.0.0:0")))
-    assert run(reading(text(listen="0.0.0.0:0", more="insecure = true")))[-1].startswith("ready ")
+    warning, _, ready = run(reading(text(listen="0.0.0.0:0", more="insecure = true")))
+    assert warning.startswith(
+        "headgate: warning: tcp://0.0.0.0:0: other machines can reach this address, and it has no"
+    )
+    assert ready.startswith("ready ")
 
 
 def test_a_configuration_without_a_master_is_an_error():

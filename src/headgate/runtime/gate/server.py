@@ -20,6 +20,7 @@ from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, gate_metrics, master_counters, merge_states
 from headgate.runtime.admin import admin_url, start_admin
+from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gate.build import (
     build_master,
     check_composition,
@@ -104,6 +105,8 @@ class _GateServer(Server):
         elif self._admin == "none" and gate.admin:
             self.log(f"headgate: {gate.admin} is in use; starting without admin listener (choose another with --admin)")
         log_warnings(self._tree, self.log)
+        for warning in key_file_warnings(gate.curve_key):
+            self.log(warning)
         self.log(f"headgate: origin {gate.origin} master {gate.master_text} workers {gate.workers} admin {self._admin}")
         # Scripts read the address from this line, so it contains nothing else.
         self.log(f"ready {url}")

@@ -13,6 +13,7 @@ from headgate.link import MasterLink
 from headgate.link.curve import ServerKeys, read_server_keys
 from headgate.observe import MasterState, master_metrics
 from headgate.runtime.admin import admin_url, start_admin
+from headgate.runtime.bus_protection import bus_address, bus_warnings
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.master.report import report
 from headgate.runtime.master.snapshot import Snapshots
@@ -55,7 +56,7 @@ class MasterServer(Server):
         self.closing.push_async_callback(snapshots.close)
         link = self._link = MasterLink(
             master,
-            f"tcp://{settings.listen}",
+            bus_address(settings),
             keys=_read_keys(self._tree),
             insecure=settings.insecure,
             # Gatekeepers send to it again what its histories lack of their recent accounting.
@@ -80,6 +81,8 @@ class MasterServer(Server):
 
     def announce(self) -> None:
         log_warnings(self._tree, self.log, shared=True)
+        for warning in bus_warnings(self._tree.master):
+            self.log(warning)
         accounting, control = self._link.endpoints
         self.log(f"headgate: domains {len(self._link.master.domains)} control {control} admin {self._admin}")
         # Scripts read the address from this line, so it contains nothing else.

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.errors import ConfigurationError
+from headgate.link.curve import new_key_pair
 from headgate.observe import DomainState, GateState
 from headgate.runtime.gate import server as module
 from headgate.runtime.gate.server import GateOptions, GateWorkers
@@ -49,6 +50,15 @@ def test_ready_line_is_last_and_has_the_address_only():
     assert messages[1].startswith("ready http://127.0.0.1:")
     assert not messages[1].endswith(":0")
     assert len(messages) == 2
+
+
+def test_secret_key_that_every_user_can_read_is_logged(tmp_path):
+    secret = tmp_path / "secret.key"
+    secret.write_bytes(new_key_pair().secret_file())
+    secret.chmod(0o644)
+    server = new_key_pair().public.decode()
+    messages = run(options(configured(master="tcp://127.0.0.1:9", curve_key=str(secret), curve_server=server)))
+    assert messages[0].startswith(f"headgate: warning: {secret}: every user of this machine can read this secret key")
 
 
 @pytest.mark.usefixtures("_admin_address_in_use")

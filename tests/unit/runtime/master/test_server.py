@@ -54,6 +54,15 @@ def test_rules_that_need_much_memory_are_logged_at_the_start_and_at_a_reload():
     assert ["warning" in message for message in messages] == [True, False, False, True, False]
 
 
+def test_a_bus_without_keys_beyond_loopback_is_logged():
+    insecure = text(listen=":0").replace("[[domain]]", "insecure = true\n[[domain]]")
+    warning, _, ready = run(reading(insecure))
+    assert warning.startswith(
+        "headgate: warning: tcp://0.0.0.0:0: other machines can reach this address, and it has no"
+    )
+    assert ready.startswith("ready tcp://0.0.0.0:")
+
+
 def test_reload_replaces_the_rules_and_keeps_the_counts():
     async def steps(lifecycle):
         assert account(master_of(lifecycle)).release == NOW + 3_600

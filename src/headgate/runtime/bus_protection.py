@@ -1,0 +1,51 @@
+"""Who can reach the bus of a master or a router, and who can read its keys: what is refused, and what is a warning."""
+
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from headgate.config.section import Address
+from headgate.config.tree import Bus, Router
+from headgate.errors import ConfigurationError, LinkError
+from headgate.link.sockets import is_exposed, unprotected_error
+
+
+def bus_address(section: Bus | Router) -> str:
+    """Return the address that the bus of a section is bound to."""
+    return f"tcp://{Address.parse(section.listen)}"
+
+
+def require_protection(name: str, section: Bus | Router) -> None:
+    """Raise `ConfigurationError` if the bus of the section `name` is not protected, as its server does at its start."""
+    if not section.insecure and _is_open(section):
+        raise ConfigurationError(f"{name}.listen: {unprotected_error(bus_address(section))}")
+
+
+def bus_warnings(section: Bus | Router) -> Iterator[str]:
+    """Yield a line for the operator for each weakness that a section permits."""
+    if section.insecure and _is_open(section):
+        yield (
+            f"headgate: warning: {bus_address(section)}: other machines can reach this address, and it has no keys "
+            "(insecure): every peer there can hold any client"
+        )
+    yield from key_file_warnings(section.curve_key)
+
+
+def key_file_warnings(file: str) -> Iterator[str]:
+    """Yield a line if every user of this machine can read or change a file with a secret key; "" names none."""
+    mode = 0
+    with suppress(OSError, ValueError):  # reported where the key is read
+        mode = Path(file).stat().st_mode if file else 0
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        yield f"headgate: warning: {file}: every user of this machine can read this secret key; use: chmod 600 {file}"
+
+
+def _is_open(section: Bus | Router) -> bool:
+    """Return whether peers on other machines can connect without a key."""
+    if section.curve_allow:
+        return False
+    try:
+        return is_exposed(bus_address(section))
+    except LinkError:  # the file is checked on another machine than the one that it is for
+        return False
