@@ -147,7 +147,7 @@ def test_master_that_cannot_listen_leaves_the_snapshot_as_it_is(tmp_path):
 def test_missing_directory_is_one_line(tmp_path):
     code, said = programs.refused(tmp_path, *LISTEN, "--snapshot", tmp_path / "missing" / "snapshot")
     assert code == 2
-    assert "expected a file in a directory that exists" in said
+    assert "expected a regular file, or a new one in a directory that exists" in said
     assert said.count("\n") == 1
 
 

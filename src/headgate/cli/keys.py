@@ -19,13 +19,14 @@ _PUBLIC_FILE: Final = "public.key"
 def keys() -> None:
     """Create keys for the bus between gates, routers and masters.
 
-    With keys, the bus is encrypted (CURVE), and a master accepts only gates whose public keys are in its list. Each
-    machine has a key pair of its own: its secret key stays there, its public key goes to the other side.
+    With keys, the bus is encrypted (CURVE), and a master or router accepts only peers whose public keys are in its
+    list. Each machine has a key pair of its own: its secret key stays there, its public key goes to the other side.
 
     \b
     each machine: headgate keys new -o DIR
     the master:   headgate master --curve-key DIR/secret.key --curve-allow allowed.keys …
     a gate:       headgate serve --curve-key DIR/secret.key --curve-server MASTER/public.key --master tcp://…
+    a router:     all three options, as it is a master to gates and a gate to masters
     """
 
 
@@ -65,7 +66,7 @@ def _explanation(secret: str, public: str, key: str) -> str:
 {secret}: the secret key; it stays on this machine
 {public}: the public key {key}; the other side needs it
 
-For a master, collect the public keys of its gates in one file, and start it with that file:
+For a master, collect the public keys of its gates and routers in one file, and start it with that file:
   cat GATE/public.key >> allowed.keys
   headgate master --curve-key {secret} --curve-allow allowed.keys …
 For a gate, add {public} to the file of its master, and copy the public key of the master:

@@ -125,7 +125,7 @@ class Gate(ConfigSection, frozen=True):
     curve_key: File = ""
     """File with the secret key of this gate (`headgate keys new`), for a master that requires CURVE."""
     curve_server: ServerKeys = ""
-    """Public key of the master, or a file with it; with a list of several, the keys in the order of `master`."""
+    """Public key of the master, or a file with it; several keys are in the order of `master`."""
     accounting: Accounting = "auto"
     """Format of messages to a master elsewhere: batch between headgates, frames as the document specifies, auto
     to use batch if the master supports it."""
@@ -224,8 +224,8 @@ class Bus(ConfigSection, frozen=True):
     max_identifiers: Annotated[int, Meta(ge=16, le=2**53)] = 1_000_000
     """Maximum identifiers stored over all domains; also applies to an embedded master."""
     store: Annotated[str, Format("memory|URL", check_store)] = "memory"
-    """Where histories are shared by several masters: memory, not at all; or the URL of a Redis or Valkey server or
-    cluster. Also applies to an embedded master."""
+    """Where histories are stored: memory, of this master only; or the URL of a Redis or Valkey server or cluster, which
+    several masters can share. Also applies to an embedded master."""
     snapshot: File = ""
     """File in which `headgate master` saves its histories, and from which it restores them at its start; for `store`
     memory. A symbolic link stays, and its target is replaced. Empty disables it."""
@@ -240,7 +240,7 @@ class Bus(ConfigSection, frozen=True):
     """File with the public keys of the gatekeepers that may connect, one per line. SIGHUP reloads it; connections that
     exist stay."""
     insecure: bool = False
-    """Listen beyond loopback without `curve_key`, where every peer that reaches the ports can hold any client."""
+    """Listen beyond loopback without `curve_key`: every peer that reaches the ports can then hold any client."""
     max_hold: Seconds = 3_600.0
     """Maximum delay of a request, in seconds, that the master accepts from a gatekeeper; longer ones are shortened. Set
     it to the longest `max_delay` of the gates if that is longer."""
@@ -256,7 +256,7 @@ class Router(ConfigSection, frozen=True):
     follows from the addresses as written, so write them the same in all routers; their order has no effect. SIGHUP
     reloads them."""
     shard: Literal["domain", "identifier"] = "domain"
-    """What has one master: each domain, or each identifier, for a domain that needs more than one master. SIGHUP
+    """What belongs to one master: a whole domain; or each identifier, if a domain needs more than one master. SIGHUP
     reloads it."""
     admin: ListenOrNone = ""
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
@@ -266,9 +266,9 @@ class Router(ConfigSection, frozen=True):
     """File with the public keys of the gatekeepers that may connect, one per line; they then connect by CURVE only.
     SIGHUP reloads it; connections that exist stay."""
     curve_server: ServerKeys = ""
-    """Public key of the masters, or a file with it; with a list of several, the keys in the order of `master`."""
+    """Public key of the masters, or a file with it; several keys are in the order of `master`."""
     insecure: bool = False
-    """Listen beyond loopback without `curve_allow`, where every peer that reaches the ports can hold any client."""
+    """Listen beyond loopback without `curve_allow`: every peer that reaches the ports can then hold any client."""
 
     @property
     def masters(self) -> tuple[str, ...]:
