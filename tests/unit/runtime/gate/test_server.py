@@ -112,3 +112,8 @@ def test_totals_of_a_worker_that_has_ended_are_kept():
     workers.on_worker_exit(Ended)
     state = asyncio.run(workers.state(whole=False))
     assert (state.domains[0].accepted, state.delayed_now, state.connections, state.workers) == (4, 0, 0, 0)
+
+
+def test_one_worker_reports_about_masters_elsewhere():
+    workers = GateWorkers(configuration(configured(master="tcp://127.0.0.1:9", workers=3)))
+    assert [workers.configuration(number).configuration.reports_masters for number in range(3)] == [True, False, False]
