@@ -73,7 +73,9 @@ def test_restart_gives_no_new_budget(tmp_path, connect):
         master.wait_for(r"^headgate: snapshot \S+: 3 histories restored, saved \d+ s ago$")
         gatekeeper = connect(master)
         gatekeeper.accept(*[b"\xff\0"] * 5)
-        assert gatekeeper.held() == {b"held"}
+        # The master may read the accounting before the subscription for which it repeats its holds.
+        held = next(filter(None, (gatekeeper.held() for _ in range(1_000))), None)
+        assert held == {b"held"}
         gatekeeper.accept(b"\xff\0")
         assert gatekeeper.held() >= {b"\xff\0"}
 
