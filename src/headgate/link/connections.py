@@ -5,7 +5,6 @@ This module reads libzmq's events about connections, never messages. `BoundConne
 security mechanism, or a frame that is too long, libzmq does not connect again.
 """
 
-import asyncio
 import logging
 import struct
 import time
@@ -266,43 +265,3 @@ class OutgoingConnections:
             socket.disconnect(endpoint)
         with suppress(zmq.ZMQError):
             socket.connect(endpoint)
-
-
-class Watched(Protocol):
-    """Sockets to wait for, and what to do when a message arrives."""
-
-    @property
-    def sockets(self) -> Sequence[Socket]:
-        """The sockets to wait for."""
-        ...
-
-    def turn(self) -> float:
-        """Handle what is waiting; return the seconds until the next call."""
-        ...
-
-
-class LoopWatcher:
-    """Calls `watched.turn` from an event loop when it is needed, until `close`."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, watched: Watched) -> None:
-        self._loop = loop
-        self._watched = watched
-        self._alarm: asyncio.TimerHandle | None = None
-        for socket in watched.sockets:
-            loop.add_reader(file_descriptor(socket), self._wake)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        seconds = self._watched.turn()
-        if seconds < NEVER:
-            self._alarm = self._loop.call_later(seconds, self._wake)
-
-    def close(self) -> None:
-        """Leave the loop; call it before the sockets are closed."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        for socket in self._watched.sockets:
-            self._loop.remove_reader(file_descriptor(socket))

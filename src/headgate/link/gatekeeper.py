@@ -17,46 +17,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-import msgspec
 import zmq
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
 from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link.batch import MAX_LOGINFO_SIZE, MAX_RECORDS, AccountingRecord, batch_topic, encode_batch, to_record
-from headgate.link.connections import Log, LoopWatcher, log_warning
+from headgate.link.connections import Log, log_warning
 from headgate.link.curve import ClientKeys, keys_of_masters
+from headgate.link.gatekeeper_counters import GatekeeperCounters
 from headgate.link.heartbeats import Heartbeats
+from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection
 from headgate.link.recent_accounting import RecentAccounting
 from headgate.link.resender import Resender
-from headgate.link.sockets import endpoints, file_descriptor
+from headgate.link.sockets import endpoints
 from headgate.link.subscriptions import AccountingMode, Encoding, Subscriptions
 from headgate.release import ASAP, NEVER
-
-
-class GatekeeperCounters(msgspec.Struct):
-    """Counters of a gatekeeper's link since its start."""
-
-    sent: int = 0
-    """Verdicts sent to a master."""
-    batches: int = 0
-    """Batches sent."""
-    unheard: int = 0
-    """Verdicts dropped because no master is subscribed."""
-    dropped: int = 0
-    """Verdicts dropped because a queue is full: the master is slow, or the link was not started."""
-    too_long: int = 0
-    """Verdicts dropped because the identifier is too long for a control message."""
-    resent: int = 0
-    """Verdicts sent again to a master that has started without a history, or was not connected."""
-    controls: int = 0
-    """Controls obeyed."""
-    malformed: int = 0
-    """Malformed control messages; dropped."""
-    failed_handshakes: int = 0
-    """Connections whose handshake failed: the master refuses the key, or the two sides do not both use CURVE."""
-
 
 _BATCH_DELAY = 0.005
 """Seconds that the first verdict of a batch waits for more."""
@@ -121,9 +98,9 @@ class GatekeeperLink:
         self._handler: ControlHandler | None = None
         self._held: Callable[..., float] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._again: asyncio.Handle | None = None
-        self._watchers: list[LoopWatcher] = []
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._driver: LoopDriver | None = None
+        self._watchers: list[LoopDriver] = []
         self._log = log
         self._thread: threading.Thread | None = None
         self._asleep = self._stopping = False
@@ -247,18 +224,17 @@ class GatekeeperLink:
             self._asleep = False
             self._schedule_flush()
         elif len(waiting) == MAX_RECORDS and self._loop is not None:
-            self._set_alarm(0.0)
+            self._flush_after(0.0)
 
     # -- event loop and thread -----------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
         self._loop = loop
-        for master in self._masters.values():
-            for socket in master.sockets:
-                loop.add_reader(file_descriptor(socket), self._wake)
-            self._watchers.append(LoopWatcher(loop, master.connections))
-        self._wake()
+        for one in (master.connections for master in self._masters.values()):
+            self._watchers.append(LoopDriver(loop, one.turn, one.sockets))
+        sockets = [socket for master in self._masters.values() for socket in master.sockets]
+        self._driver = LoopDriver(loop, self._turn_and_timeout, sockets)
         self._flush_and_check()
 
     def start_thread(self) -> None:
@@ -272,33 +248,26 @@ class GatekeeperLink:
             with suppress(BlockingIOError):
                 os.write(self._wake_write, b"\0")
         else:
-            self._set_alarm(_BATCH_DELAY if self._sends_batches else 0.0)
+            self._flush_after(_BATCH_DELAY if self._sends_batches else 0.0)
 
-    def _set_alarm(self, seconds: float) -> None:
+    def _flush_after(self, seconds: float) -> None:
         assert self._loop is not None
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self._loop.call_later(seconds, self._flush_and_check)
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        self._flush_timer = self._loop.call_later(seconds, self._flush_and_check)
 
     def _flush_and_check(self) -> None:
-        self._alarm = None
+        assert self._driver is not None
+        self._flush_timer = None
         self._flush()
         self._asleep = True
         # Sending may have consumed the event of a subscription.
         if any(master.has_subscription for master in self._masters.values()):
-            self._wake()
+            self._driver.wake()
 
-    def _wake(self) -> None:
-        """Run one turn in the event loop, and schedule the next if messages are waiting."""
-        assert self._loop is not None
-        if self._again is not None:
-            self._again.cancel()
-        # A ZeroMQ descriptor signals new messages once, not for as long as messages are waiting.
-        if self.turn():
-            self._again = self._loop.call_soon(self._wake)
-        else:
-            pause = self._resend_at - time.monotonic()
-            self._again = self._loop.call_later(max(0.0, pause), self._wake) if pause < NEVER else None
+    def _turn_and_timeout(self) -> float:
+        """Run one turn; return the seconds until the next one."""
+        return 0.0 if self.turn() else max(0.0, self._resend_at - time.monotonic())
 
     def _run(self) -> None:
         poller = zmq.Poller()
@@ -326,9 +295,8 @@ class GatekeeperLink:
     def close(self) -> None:
         """Stop the thread or leave the loop, and close the sockets; drop queued verdicts. Can be called twice."""
         self._asleep = False
-        for handle in (self._alarm, self._again):
-            if handle is not None:
-                handle.cancel()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
         if self._thread is None:
             self._close_sockets()
         elif not self._stopping:
@@ -339,10 +307,11 @@ class GatekeeperLink:
     def _close_sockets(self) -> None:
         if self._wake_read < 0:
             return
-        for watcher in self._watchers:
-            watcher.close()
+        for driver in (self._driver, *self._watchers):
+            if driver is not None:
+                driver.close()
         for master in self._masters.values():
-            master.close(self._loop)
+            master.close()
         if self._own_context:
             self._context.term()
         for descriptor in (self._wake_read, self._wake_write):

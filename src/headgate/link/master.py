@@ -18,11 +18,12 @@ from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
 from headgate.link.accounting_receiver import AccountingReceiver
 from headgate.link.announcement import announcement
 from headgate.link.batch import BATCH
-from headgate.link.connections import BoundConnections, Log, LoopWatcher, log_warning
+from headgate.link.connections import BoundConnections, Log, log_warning
 from headgate.link.curve import ServerKeys
+from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_counters import MasterCounters
 from headgate.link.sliding_range import SlidingRange
-from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, file_descriptor, open_socket
+from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, open_socket
 from headgate.release import ASAP, NEVER
 
 RESEND_EVERY = 0.1
@@ -173,10 +174,8 @@ class MasterLink:
             accounted_until=accounted_until,
         )
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._watcher: LoopWatcher | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._again: asyncio.Handle | None = None
+        self._driver: LoopDriver | None = None
+        self._watcher: LoopDriver | None = None
         self._stopping = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # "Master subscribes to "" (all messages)". A gatekeeper that receives the other
@@ -203,8 +202,8 @@ class MasterLink:
         self.master = master
         self._receiver.set_master(master)
         self._publisher.set_master(master)
-        if self._loop is not None:
-            self._wake()
+        if self._driver is not None:
+            self._driver.wake()
 
     def set_allowed_keys(self, allowed: frozenset[bytes]) -> None:
         """Replace the public keys that may connect; connections that exist stay. The link must have keys."""
@@ -214,8 +213,8 @@ class MasterLink:
         """Publish a control that the master has learned; a link that was started sends it with the next turn."""
         self._publisher.publish(control.domain, control.identifier, control.release)
         # Sending may have consumed the event of a subscription.
-        if self._loop is not None and self._again is None:
-            self._again = self._loop.call_soon(self._wake)
+        if self._driver is not None:
+            self._driver.wake_soon()
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve in this thread until `stop` is called or `until`, called once per turn, returns true."""
@@ -235,37 +234,18 @@ class MasterLink:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
-        self._loop = loop
-        for socket in (self._accounting, self._control):
-            loop.add_reader(file_descriptor(socket), self._wake)
-        self._watcher = LoopWatcher(loop, self._connections)
-        self._wake()
-
-    def _wake(self) -> None:
-        """Run one turn in the event loop, and schedule the next."""
-        assert self._loop is not None
-        for handle in (self._again, self._alarm):
-            if handle is not None:
-                handle.cancel()
-        self._again = self._alarm = None
-        # A ZeroMQ descriptor signals new messages once, not for as long as messages are waiting: after a turn that left
-        # messages, the next one follows at once.
-        if self.turn():
-            self._again = self._loop.call_soon(self._wake)
-        else:
-            self._alarm = self._loop.call_later(self._timeout(), self._wake)
+        self._watcher = LoopDriver(loop, self._connections.turn, self._connections.sockets)
+        self._driver = LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control))
 
     def close(self) -> None:
         """Leave the loop and close the sockets; messages in transit are dropped. Can be called twice."""
         if self._accounting.closed:
             return
-        for handle in (self._again, self._alarm):
-            if handle is not None:
-                handle.cancel()
-        if self._watcher is not None:
-            self._watcher.close()
+        for driver in (self._driver, self._watcher):
+            if driver is not None:
+                driver.close()
         self._connections.close()
-        close_sockets((self._accounting, self._control), self._loop)
+        close_sockets((self._accounting, self._control))
         if self._own_context:
             self._context.term()
         os.close(self._wake_read)
@@ -284,6 +264,10 @@ class MasterLink:
         self._publisher.resend(moment)
         # Last, because sending may have consumed the event of a subscription.
         return self._publisher.receive_subscriptions(_MAX_MESSAGES) or more
+
+    def _turn_and_timeout(self) -> float:
+        """Run one turn; return the seconds until the next one."""
+        return 0.0 if self.turn() else self._timeout()
 
     def _timeout(self) -> float:
         """Return the seconds until the next scheduled work."""

@@ -5,7 +5,6 @@ the subscriptions of the master (whether it is connected, and whether it reads b
 for the master. Gatekeepers and routers have one `MasterConnection` for each of their masters.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -83,7 +82,7 @@ class MasterConnection:
             """What the two sockets are connected to."""
             self.connections.set_endpoints(self.endpoints)
         except BaseException:
-            self.close(None)
+            self.close()
             raise
 
     @property
@@ -176,7 +175,7 @@ class MasterConnection:
             return False
         return True
 
-    def close(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Close the sockets, and remove them from the event loop that watches them, if any."""
+    def close(self) -> None:
+        """Close the sockets; call it when no event loop watches them."""
         self.connections.close()
-        close_sockets(self.sockets, loop)
+        close_sockets(self.sockets)

@@ -17,9 +17,10 @@ from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control
 from headgate.link.accounting_router import AccountingRouter, RouterCounters
 from headgate.link.batch import BATCH
-from headgate.link.connections import BoundConnections, Log, LoopWatcher, log_warning
+from headgate.link.connections import BoundConnections, Log, log_warning
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters
 from headgate.link.heartbeats import Heartbeats
+from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection
 from headgate.link.message_reader import MessageReader
 from headgate.link.routing_table import MasterTraffic, RoutedMaster, RoutingTable, Shard
@@ -29,7 +30,6 @@ from headgate.link.sockets import (
     bind_pair,
     close_sockets,
     endpoints,
-    file_descriptor,
     has_message,
     open_socket,
 )
@@ -89,9 +89,8 @@ class RouterLink:
         self._subscribed: list[bytes] = []
         self._subscribe_at = time.monotonic() + _START_TIMEOUT
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._again: asyncio.Handle | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._watchers: dict[str, LoopWatcher] = {}
+        self._driver: LoopDriver | None = None
+        self._watchers: dict[str, LoopDriver] = {}
         self._log = log
         self._connections = BoundConnections((self._accounting, self._control), self.counters, log)
         try:
@@ -131,17 +130,16 @@ class RouterLink:
                     added[name] = self._connect(address, one)
         except BaseException:
             for master in added.values():
-                master.connection.close(None)
+                master.connection.close()
             raise
         for name in self.masters.keys() - names.keys():
-            self._stop_watching(name)
-            self.masters[name].connection.close(self._loop)
+            self._close_connection(name)
         self.masters = {name: added.get(name) or self.masters[name] for name in names}
         self._table = RoutingTable(self.masters, shard)
         self._router = AccountingRouter(self._table, self.counters)
-        if self._loop is not None:
-            self._watch(self._loop)
-            self._wake()
+        if self._driver is not None:
+            self._watch()
+            self._driver.wake()
 
     def _connect(self, address: str, keys: ClientKeys | None) -> RoutedMaster:
         connection = MasterConnection(
@@ -174,51 +172,38 @@ class RouterLink:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
         self._loop = loop
-        for socket in (self._accounting, self._control):
-            loop.add_reader(file_descriptor(socket), self._wake)
-        self._watchers[""] = LoopWatcher(loop, self._connections)
-        self._watch(loop)
-        self._wake()
+        self._watchers[""] = LoopDriver(loop, self._connections.turn, self._connections.sockets)
+        self._driver = LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control))
+        self._watch()
+        self._driver.wake()
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _watch(self) -> None:
         """Watch the sockets of masters that are not watched yet."""
+        assert self._loop is not None
+        assert self._driver is not None
         for name in self.masters.keys() - self._watchers.keys():
             connection = self.masters[name].connection
-            for socket in connection.sockets:
-                loop.add_reader(file_descriptor(socket), self._wake)
-            self._watchers[name] = LoopWatcher(loop, connection.connections)
+            self._driver.watch(connection.sockets)
+            self._watchers[name] = LoopDriver(self._loop, connection.connections.turn, connection.connections.sockets)
 
-    def _stop_watching(self, name: str) -> None:
-        if name in self._watchers:
+    def _close_connection(self, name: str) -> None:
+        connection = self.masters[name].connection
+        if self._driver is not None:
+            self._driver.unwatch(connection.sockets)
             self._watchers.pop(name).close()
-
-    def _wake(self) -> None:
-        """Run one turn in the event loop, and schedule the next."""
-        assert self._loop is not None
-        for handle in (self._again, self._alarm):
-            if handle is not None:
-                handle.cancel()
-        self._again = self._alarm = None
-        # A ZeroMQ descriptor signals new messages once, not for as long as messages are waiting: after a turn that left
-        # messages, the next one follows at once.
-        if self.turn():
-            self._again = self._loop.call_soon(self._wake)
-        elif self._subscribe_at < NEVER:
-            self._alarm = self._loop.call_later(max(0.0, self._subscribe_at - time.monotonic()), self._wake)
+        connection.close()
 
     def close(self) -> None:
         """Leave the loop and close the sockets; messages in transit are dropped. Can be called twice."""
         if self._accounting.closed:
             return
-        for handle in (self._again, self._alarm):
-            if handle is not None:
-                handle.cancel()
-        for name in list(self._watchers):
-            self._stop_watching(name)
+        for driver in (self._driver, *self._watchers.values()):
+            if driver is not None:
+                driver.close()
         for master in self.masters.values():
-            master.connection.close(self._loop)
+            master.connection.close()
         self._connections.close()
-        close_sockets((self._accounting, self._control), self._loop)
+        close_sockets((self._accounting, self._control))
         if self._own_context:
             self._context.term()
 
@@ -232,6 +217,10 @@ class RouterLink:
         # Sending, and setting an option, may have consumed the event of a message that arrived since.
         sockets = [socket for master in self.masters.values() for socket in master.connection.sockets]
         return any(map(has_message, (self._accounting, self._control, *sockets)))
+
+    def _turn_and_timeout(self) -> float:
+        """Run one turn; return the seconds until the next one."""
+        return 0.0 if self.turn() else max(0.0, self._subscribe_at - time.monotonic())
 
     # -- accounting ----------------------------------------------------------------------------------------------
 
@@ -252,10 +241,8 @@ class RouterLink:
     def _on_connection_change(self) -> None:
         """Choose all routes again; the next turn follows at once, for the reason at the end of `turn`."""
         self._update()
-        if self._loop is not None:
-            if self._again is not None:
-                self._again.cancel()
-            self._again = self._loop.call_soon(self._wake)
+        if self._driver is not None:
+            self._driver.wake_soon()
 
     def _update(self) -> None:
         """Choose all routes again: the connection or the subscriptions of a master have changed."""

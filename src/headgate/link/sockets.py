@@ -4,7 +4,6 @@ This module does not know messages. Accounting uses the configured port, 10004 b
 (smockron.txt, Low-Level Proto: "master tcp:10004 SUB", "master tcp:10005 PUB").
 """
 
-import asyncio
 import ipaddress
 import os
 import re
@@ -257,9 +256,7 @@ def has_message(socket: Socket) -> bool:
     return bool(int(socket.get(EVENTS)) & POLLIN)
 
 
-def close_sockets(sockets: Iterable[Socket], loop: asyncio.AbstractEventLoop | None) -> None:
-    """Close sockets, and remove them from the event loop that watches them, if any."""
+def close_sockets(sockets: Iterable[Socket]) -> None:
+    """Close sockets."""
     for socket in sockets:
-        if loop is not None:
-            loop.remove_reader(file_descriptor(socket))
         socket.close()

@@ -8,7 +8,7 @@ import zmq
 
 from headgate.errors import ConfigurationError
 from headgate.link.batch import BATCH
-from headgate.link.gatekeeper import GatekeeperCounters
+from headgate.link.gatekeeper_counters import GatekeeperCounters
 from headgate.link.heartbeats import Heartbeats
 from headgate.link.master_connection import MasterConnection
 from headgate.link.sockets import bind_pair
@@ -92,7 +92,7 @@ def test_a_master_that_answers_no_heartbeats_is_connected_without_them(context):
             await asyncio.sleep(0.005)
         assert one.is_up
         assert master.connections == 4
-        one.close(None)
+        one.close()
         for server in servers:
             server.close()
         while master.open:
@@ -117,7 +117,7 @@ def test_a_master_that_answers_heartbeats_stays_connected(context):
         one.receive_subscriptions(1)
         time.sleep(0.005)
         assert one.is_up
-    one.close(None)
+    one.close()
 
 
 def test_a_master_is_up_when_both_sockets_are_connected(context):
@@ -145,7 +145,7 @@ def test_a_master_is_up_when_both_sockets_are_connected(context):
     until(lambda: not one.is_up)
     assert one.subscriptions
     assert changes == [False, True, False]
-    one.close(None)
+    one.close()
 
 
 def test_a_full_queue_is_reported(context):
@@ -163,7 +163,7 @@ def test_a_full_queue_is_reported(context):
     assert 10 <= sent.count(True) <= 20
     one.set_queue(1_000)
     assert one.send([b"api\0", b"x"])
-    one.close(None)
+    one.close()
 
 
 def test_a_repeated_subscription_reaches_the_master(context):
@@ -179,7 +179,7 @@ def test_a_repeated_subscription_reaches_the_master(context):
     assert control.poll(10_000)
     assert control.recv() == b"\0api\0"
     assert not control.poll(50)
-    one.close(None)
+    one.close()
 
 
 def test_an_invalid_address_leaves_no_socket_open(context):
@@ -199,4 +199,4 @@ def test_batches_are_seen_in_the_subscriptions(context):
     one.receive_subscriptions(10)
     assert one.subscriptions.encodings == {"api": "batch"}
     assert one.subscriptions.encoding("other") == "batch"
-    one.close(None)
+    one.close()
