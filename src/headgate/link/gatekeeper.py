@@ -9,12 +9,10 @@ Fault-Tolerance).
 
 import asyncio
 import math
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 import zmq
@@ -33,6 +31,7 @@ from headgate.link.recent_accounting import RecentAccounting
 from headgate.link.resender import Resender
 from headgate.link.sockets import endpoints
 from headgate.link.subscriptions import AccountingMode, Encoding, Subscriptions
+from headgate.link.wake_pipe import WakePipe
 from headgate.release import ASAP, NEVER
 
 _BATCH_DELAY = 0.005
@@ -112,7 +111,7 @@ class GatekeeperLink:
         self._sends_batches = False
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_pipe = WakePipe()
         self._masters: dict[str, MasterConnection] = {}
         self._sharding = Sharding(())
         try:
@@ -245,8 +244,7 @@ class GatekeeperLink:
     def _schedule_flush(self) -> None:
         """Have the queued verdicts sent."""
         if self._loop is None:
-            with suppress(BlockingIOError):
-                os.write(self._wake_write, b"\0")
+            self._wake_pipe.wake()
         else:
             self._flush_after(_BATCH_DELAY if self._sends_batches else 0.0)
 
@@ -271,7 +269,7 @@ class GatekeeperLink:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        poller.register(self._wake_read, zmq.POLLIN)
+        poller.register(self._wake_pipe.descriptor, zmq.POLLIN)
         for master in self._masters.values():
             for socket in (*master.sockets, *master.connections.sockets):
                 poller.register(socket, zmq.POLLIN)
@@ -285,10 +283,7 @@ class GatekeeperLink:
             if not self._asleep:
                 pause = min(pause, _BATCH_DELAY)
             poller.poll(0 if more else None if pause == NEVER else math.ceil(pause * 1_000))
-            woken = False
-            with suppress(BlockingIOError):
-                woken = bool(os.read(self._wake_read, 4_096))
-            if not woken:  # after a pause, the first verdict waits for more
+            if not self._wake_pipe.clear():  # after a pause, the first verdict waits for more
                 self._flush()
         self._close_sockets()
 
@@ -301,11 +296,11 @@ class GatekeeperLink:
             self._close_sockets()
         elif not self._stopping:
             self._stopping = True
-            os.write(self._wake_write, b"\0")
+            self._wake_pipe.wake()
             self._thread.join()
 
     def _close_sockets(self) -> None:
-        if self._wake_read < 0:
+        if self._wake_pipe.is_closed:
             return
         for driver in (self._driver, *self._watchers):
             if driver is not None:
@@ -314,9 +309,7 @@ class GatekeeperLink:
             master.close()
         if self._own_context:
             self._context.term()
-        for descriptor in (self._wake_read, self._wake_write):
-            os.close(descriptor)
-        self._wake_read = -1
+        self._wake_pipe.close()
 
     def turn(self) -> bool:
         """Receive a limited number of controls and subscriptions; return whether more are waiting."""

@@ -6,10 +6,8 @@ subscribes to all domains for which it will receive traffic".
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import zmq
 
@@ -24,6 +22,7 @@ from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_counters import MasterCounters
 from headgate.link.sliding_range import SlidingRange
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, open_socket
+from headgate.link.wake_pipe import WakePipe
 from headgate.release import ASAP, NEVER
 
 RESEND_EVERY = 0.1
@@ -177,7 +176,7 @@ class MasterLink:
         self._driver: LoopDriver | None = None
         self._watcher: LoopDriver | None = None
         self._stopping = False
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_pipe = WakePipe()
         # "Master subscribes to "" (all messages)". A gatekeeper that receives the other
         # subscription sends batches, and recent accounting to a master that announces itself (docs/reference/wire.md).
         for prefix in (b"", BATCH, *filter(None, [announced])):
@@ -219,7 +218,7 @@ class MasterLink:
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve in this thread until `stop` is called or `until`, called once per turn, returns true."""
         poller = zmq.Poller()
-        for source in (self._accounting, self._control, *self._connections.sockets, self._wake_read):
+        for source in (self._accounting, self._control, *self._connections.sockets, self._wake_pipe.descriptor):
             poller.register(source, zmq.POLLIN)
         while not (self._stopping or until()):
             if not self.turn() and not until():
@@ -229,8 +228,7 @@ class MasterLink:
     def stop(self) -> None:
         """Make `run` return soon; can be called from any thread, or a signal handler."""
         self._stopping = True
-        with suppress(BlockingIOError):
-            os.write(self._wake_write, b"\0")
+        self._wake_pipe.wake()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
@@ -248,8 +246,7 @@ class MasterLink:
         close_sockets((self._accounting, self._control))
         if self._own_context:
             self._context.term()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        self._wake_pipe.close()
 
     def turn(self) -> bool:
         """Handle a limited number of messages; return whether more are waiting."""
