@@ -75,7 +75,7 @@ class RecentAccounting:
             recent.append(_without_loginfo(accounting) if accounting.loginfo else accounting)
             added += 1
             oldest = accounting.received - kept.window
-            while recent[0].release <= oldest:
+            while recent and recent[0].release <= oldest:
                 recent.popleft()
                 kept.dropped += 1
                 dropped += 1

@@ -1,4 +1,4 @@
-from headgate.limit import Accounting
+from headgate.limit import Accounting, Rule
 from headgate.link.recent_accounting import DEFAULT_WINDOW, RecentAccounting
 from headgate.release import Status
 
@@ -29,6 +29,12 @@ def test_a_delayed_verdict_is_kept_until_its_release_has_left_the_window():
     recent = RecentAccounting(["api"], {"api": 10.0})
     recent.extend([verdict(NOW - 12.0, status=Status.DELAYED, release=NOW - 9.0), verdict(NOW)])
     assert times(recent) == [NOW - 12.0, NOW]
+
+
+def test_a_window_that_is_too_short_for_a_float_keeps_nothing():
+    recent = RecentAccounting(["api"], {"api": Rule.parse("100000000/s burst 1").window})
+    recent.extend([verdict(NOW), verdict(NOW)])
+    assert (len(recent), recent.position("api")) == (0, 2)
 
 
 def test_the_verdicts_of_a_domain_without_rules_are_kept_for_an_hour():
