@@ -261,7 +261,9 @@ class RouterLink:
                 return
             self._subscribe_at = NEVER
         readers = [master for master in self.masters.values() if master.connection.subscriptions]
-        announced = {prefix: one for one in readers for prefix in one.connection.subscriptions.announcements}
+        # A master is announced once it can own domains: what it gets before that would be dropped.
+        owners = [master for master in readers if master.connection.is_up] or readers
+        announced = {prefix: one for one in owners for prefix in one.connection.subscriptions.announcements}
         self._router.announced = announced
         # "Master subscribes to "" (all messages)"; the second subscription offers batches.
         wanted = [b"", BATCH, *announced] if readers else []

@@ -230,6 +230,19 @@ def test_a_new_master_is_announced_and_receives_what_is_re_sent(setup):
     setup.until(lambda: [b"\0" + announced] in received(gatekeeper.accounting))
 
 
+def test_a_new_master_is_announced_when_it_can_own_domains(setup, monkeypatch):
+    gatekeeper = setup.connected()
+    announced = announcement("0123456789abcdef")
+    connection = setup.link.masters[owner("api")].connection
+    with monkeypatch.context() as patch:
+        patch.setattr(connection.connections, "is_connected", lambda index: False)
+        setup.masters[owner("api")].accounting.subscribe(announced)
+        setup.until(lambda: announced in connection.subscriptions.announcements)
+        assert received(gatekeeper.accounting) == []
+    setup.link._on_connection_change()
+    setup.until(lambda: [b"\1" + announced] in received(gatekeeper.accounting))
+
+
 def test_masters_are_replaced(setup):
     gatekeeper = setup.connected()
     kept = setup.link.masters["inproc://a"]
