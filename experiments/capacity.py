@@ -30,7 +30,7 @@ class Costs(msgspec.Struct, frozen=True):
     """Of a master for each batch that it receives,"""
     record: float = 0.95e-6
     """for each record in it,"""
-    shared: float = 5.4e-6
+    shared: float = 3.7e-6
     """for each record if it shares them through a store,"""
     control: float = 3.5e-6
     """for each control that it publishes,"""
@@ -38,7 +38,7 @@ class Costs(msgspec.Struct, frozen=True):
     """and for each gatekeeper that a control is sent to."""
     routed: float = 10e-6
     """Of a router for each batch or control that it forwards."""
-    stored: float = 6e-6
+    stored: float = 3.2e-6
     """Of Redis for each record."""
 
 
