@@ -348,5 +348,5 @@ class StoreServer:
         else:
             self._counters.unshared += len(waiting)
         if self.phase is not StoreServerPhase.DOWN:
-            self._log(f"store {self.address}: {reason}; going on in memory until it answers")
+            self._log(f"store {self.address}: {reason.rstrip('.')}; going on in memory until it answers")
         self.phase = StoreServerPhase.DOWN

@@ -226,7 +226,7 @@ def test_failure_loses_what_was_sent_and_drops_what_waits(monkeypatch):
         assert driven.server.put(record(b"y"))
         await driven.until(lambda: driven.counters.shared == 3)
 
-    driven = run(steps, lambda: Script([None, StoreError("no answer")]), Script)
+    driven = run(steps, lambda: Script([None, StoreError("no answer.")]), Script)
     down = "store h:1: no answer; going on in memory until it answers"
     assert driven.lines == ["store h:1: connected", down, "store h:1: connected"]
 
