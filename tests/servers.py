@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -44,8 +45,9 @@ class Server:
 
 
 def find_program(name: str) -> str | None:
-    """Path of an installed program, Debian's folders for servers included; None when it is missing."""
-    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin")
+    """Path of an installed program, in Debian's folders for servers and this Python's too; None when it is missing."""
+    folders = [os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", str(Path(sys.executable).parent)]
+    return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def is_present(server: str) -> bool:
@@ -274,4 +276,17 @@ def nghttpx(
     settings = ["--http2-proxy", "--single-process", "--conf=/dev/null", "--no-ocsp", *addresses, *options]
     program = find_program("nghttpx") or "nghttpx"
     with started([program, *settings, key, certificate], port, folder) as running:
+        yield running
+
+
+@contextmanager
+def envoy(folder: Path, configuration: str, port: int, *, concurrency: int = 1) -> Iterator[Server]:
+    """Run Envoy with this configuration, whose listener has this port, and this number of worker threads.
+
+    Without hot restart it shares no memory with another Envoy of this machine.
+    """
+    settings = folder / f"envoy-{port}.yaml"
+    settings.write_text(configuration)
+    options = ["--disable-hot-restart", "--concurrency", str(concurrency), "--log-level", "warning"]
+    with started([find_program("envoy") or "envoy", "-c", settings, *options], port, folder) as running:
         yield running

@@ -104,3 +104,29 @@ def test_nghttpx_terminates_tls_in_front_of_another_proxy(tmp_path: Path, echo: 
     ):
         assert connection.selected_alpn_protocol() == protocol
         assert protocol == "h2" or tunnelled(connection, echo) == BODY
+
+
+ENVOY = """\
+static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: %d } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.direct_response
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.direct_response.v3.Config
+          response: { inline_string: "there and back" }
+"""
+
+
+@pytest.mark.needs("envoy")
+def test_two_envoys_run_side_by_side(tmp_path: Path) -> None:
+    ports = servers.free_port(), servers.free_port()
+    with (
+        servers.envoy(tmp_path, ENVOY % ports[0], ports[0]) as one,
+        servers.envoy(tmp_path, ENVOY % ports[1], ports[1]) as other,
+    ):
+        for server in one, other:
+            with connected(server.port) as connection:
+                assert connection.recv(65536) == b"there and back"
+            assert server.process.poll() is None
