@@ -6,9 +6,11 @@ socket: whether an address is available is known only when it is bound.
 """
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
@@ -16,6 +18,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Rule
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:\[\]/@?#]*):(?P<port>[0-9]{1,5})")
+_MODE = re.compile(r"(?:0o)?0*([0-7]{3})")
 _RULE = r"^\s*[0-9]+\s*(/|[pP][eE][rR])\s*[0-9]*\s*[A-Za-z]+(\s*[bB][uU][rR][sS][tT]\s*[0-9]+)?\s*$"
 
 
@@ -56,6 +59,50 @@ def is_host(text: str) -> bool:
     return True
 
 
+def origin_address(url: str) -> Address:
+    """Return the host and port of the URL of an origin, ``http://HOST:PORT``; the default port is 80.
+
+    Raises `ConfigurationError` for another URL.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    more = parts.path not in {"", "/"} or parts.query or parts.username
+    if parts.scheme != "http" or not parts.hostname or not is_host(parts.hostname) or more:
+        raise ConfigurationError(f"invalid origin {url!r}; expected http://HOST:PORT, such as 'http://127.0.0.1:8000'")
+    return Address(parts.hostname, port or 80)
+
+
+MAX_SOCKET_PATH: Final = 107 if sys.platform == "linux" else 103
+"""Maximum bytes in the path of a unix socket: the size of `sun_path` without its final NUL."""
+
+
+def check_socket_path(path: str) -> None:
+    """Raise `ConfigurationError` for a path that no unix socket can have."""
+    size = len(path.encode("utf-8", "surrogateescape"))
+    if not path or "\0" in path:
+        raise ConfigurationError(f"invalid path {path!r} of a unix socket; expected one such as '/run/headgate.sock'")
+    if size > MAX_SOCKET_PATH:
+        raise ConfigurationError(
+            f"path too long: {path!r} has {size} bytes; the path of a unix socket has at most {MAX_SOCKET_PATH}"
+        )
+
+
+def _parse_optional_socket(text: str) -> None:
+    if text:
+        check_socket_path(text)
+
+
+def parse_mode(text: str) -> int:
+    """Parse permissions in octal, ``0666`` or ``0o660``; raises `ConfigurationError` for another text."""
+    match = _MODE.fullmatch(text)
+    if match is None:
+        raise ConfigurationError(f"invalid mode {text!r}; expected permissions in octal, such as '0666' or '0660'")
+    return int(match[1], 8)
+
+
 @dataclass(frozen=True)
 class Format:
     """How the text of a value is written, and how it is checked."""
@@ -86,6 +133,8 @@ Listen = Annotated[
 """An address to listen at."""
 ListenOrNone = Annotated[str, Meta(examples=["127.0.0.1:8090"]), Format("HOST:PORT", _parse_optional_address)]
 """An address to listen at, or empty for none."""
+SocketOrNone = Annotated[str, Format("SOCKET", _parse_optional_socket)]
+"""The path of a unix socket, or empty for none."""
 Masters = Annotated[str | tuple[str, ...], Format("MASTER")]
 """The address of a master, or those of several."""
 ServerKeys = Annotated[str | tuple[str, ...], Format("KEY|FILE")]

@@ -24,6 +24,8 @@ from headgate.config.section import (
     Seconds,
     SecondsOrZero,
     ServerKeys,
+    SocketOrNone,
+    parse_mode,
 )
 from headgate.config.store_url import check_store
 from headgate.limit import Domain, Rule
@@ -276,6 +278,68 @@ class Router(ConfigSection, frozen=True):
         return as_tuple(self.master)
 
 
+class Sidecar(ConfigSection, frozen=True):
+    """A gatekeeper beside a server that decides on requests itself: `headgate sidecar`.
+
+    Set one of three: `nginx_lua`, `auth_request`, or `haproxy` and `map`.
+    """
+
+    master: Annotated[str | tuple[str, ...], Format("HOST:PORT")] = ()
+    """Accounting address of a master or router; its control address is the next port. With several, each domain belongs
+    to one of those that are connected."""
+    domain: Annotated[str | tuple[str, ...], Format("NAME")] = ()
+    """Domain of requests to the server. nginx can have several, HAProxy has one. If the file has the rules of a domain,
+    delayed requests are spaced out, and rejections name the policy."""
+    nginx_lua: SocketOrNone = ""
+    """Unix socket to listen at for nginx with Lua, which delays or rejects requests itself."""
+    auth_request: SocketOrNone = ""
+    """Unix socket to listen at for the auth_request module of nginx, which asks before each request."""
+    socket_mode: Annotated[str, Format("MODE", parse_mode)] = "0666"
+    """Permissions of the unix socket, in octal; every user who may write to it can act as the server."""
+    haproxy: SocketOrNone = ""
+    """Runtime socket of HAProxy (`stats socket … level admin`), which rejects requests itself; needs `map`."""
+    map: Annotated[str, Format("NAME")] = ""
+    """Map of HAProxy that receives the holds, named as in its configuration, such as /etc/haproxy/headgate.map."""
+    identify: Annotated[str, Format("METHOD")] = "client-address"
+    """How a request is attributed to a client, if the configuration of the server does not say it: client-address or
+    header:NAME. If the header is missing or repeated, the address is used."""
+    ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64
+    """Bits of an IPv6 address that form an identifier; 64 is one household or site."""
+    max_delay: SecondsOrZero = 5.0
+    """Maximum delay in seconds; requests that would wait longer are rejected. HAProxy rejects all of them."""
+    max_delayed: Count = 1_024
+    """Maximum delayed requests; a further one is rejected."""
+    rejection_status: Literal[503, 429] = 503
+    """Status of rejections."""
+    max_hold: Annotated[float, Meta(ge=0.001, le=2_678_400), Format("SECONDS")] = 3_600.0
+    """Maximum seconds for which a control message holds an identifier; a longer hold is shortened and counted. Increase
+    it if burst/rate of a rule of the masters is longer."""
+    curve_key: File = ""
+    """File with the secret key of this sidecar (`headgate keys new`), for a master that requires CURVE."""
+    curve_server: ServerKeys = ""
+    """Public key of the master, or a file with it; several keys are in the order of `master`."""
+    accounting: Accounting = "auto"
+    """Format of messages to a master: batch between headgates, frames as the document specifies, auto to use batch if
+    the master supports it."""
+    admin: ListenOrNone = ""
+    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
+
+    @property
+    def masters(self) -> tuple[str, ...]:
+        """The addresses of the masters."""
+        return as_tuple(self.master)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The names of the domains."""
+        return as_tuple(self.domain)
+
+    @property
+    def mode(self) -> int:
+        """The permissions of the unix socket."""
+        return parse_mode(self.socket_mode)
+
+
 class Proxy(ConfigSection, frozen=True):
     """The prefetch proxy: a CONNECT proxy that fetches the traffic advice of an origin before it connects to it.
 
@@ -376,6 +440,8 @@ class Configuration(ConfigSection, frozen=True):
     """The master: `headgate master`."""
     router: Router = Router()
     """The router: `headgate router`."""
+    sidecar: Sidecar = Sidecar()
+    """The sidecar: `headgate sidecar`."""
     bundle: tuple[BundleSection, ...] = ()
     """Bundles, in the order they are tried for requests that would be rejected."""
     proxy: Proxy = Proxy()

@@ -206,6 +206,24 @@ class Gatekeeper:
             self._hold(domain, identifier, advance(release, interval))
         return _DELAYED, release
 
+    def report(self, accounting: Accounting, *, now: float) -> None:
+        """Count and send a verdict that another program has decided by the holds of this gatekeeper, such as nginx.
+
+        Its domain must be one of those that the operator has named: totals are kept for each. The program limits how
+        many requests it delays. Never raises, waits or locks.
+        """
+        totals = self.totals[accounting.domain]
+        if accounting.status is _ACCEPTED:
+            totals.accepted += 1
+        elif accounting.status is _DELAYED:
+            totals.delayed += 1
+        else:
+            totals.rejected += 1
+        if self._account is not None:
+            control = self._account(accounting, now)
+            if control is not None:
+                self.obey(control, now=now)
+
     def cancel(self, accounting: Accounting) -> None:
         """Free the slot of a delayed request whose client disconnected; at its release, the slot is freed anyway."""
         if accounting.status is _DELAYED:
@@ -249,6 +267,16 @@ class Gatekeeper:
         behind = self.clock.behind
         return release - behind if release is not None and release > now + behind else ASAP
 
+    def holds(self, domain: str, *, now: float) -> Iterator[list[tuple[bytes, float]]]:
+        """Yield the holds in force in `domain`, identifiers with their release times, in lists of some thousands.
+
+        Holds may change between two lists: one that is added meanwhile may be missing.
+        """
+        holds = self._holds.get(domain)
+        for batch, _ in holds.batches() if holds is not None else ():
+            behind = self.clock.behind
+            yield [(name, release - behind) for name, release in batch if release > now + behind]
+
     def top(self, domain: str, *, now: float, most: int = 10) -> list[tuple[bytes, float]]:
         """Return the identifiers held longest in `domain` with their release times, at most `most`."""
         longest: list[tuple[bytes, float]] = []
@@ -262,11 +290,8 @@ class Gatekeeper:
         Each step visits a limited number of holds, and they may change between two steps.
         """
         longest: list[tuple[float, bytes]] = []
-        holds = self._holds.get(domain)
-        for batch, _ in holds.batches() if holds is not None else ():
-            behind = self.clock.behind
-            held = [(release - behind, name) for name, release in batch if release > now + behind]
-            longest = nlargest(most, longest + held)
+        for batch in self.holds(domain, now=now):
+            longest = nlargest(most, longest + [(release, name) for name, release in batch])
             yield [(name, release) for release, name in longest]
 
     def forget(self, *, now: float, most: int | None = None) -> int:

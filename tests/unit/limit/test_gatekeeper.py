@@ -12,6 +12,7 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.gatekeeper import DelaySlots, spacing
+from headgate.limit.messages import Accounting, Totals
 from headgate.release import ASAP, NEVER, Status
 
 
@@ -229,6 +230,46 @@ def test_top_returns_ten_by_default():
     assert len(gatekeeper.top("api", now=100.0)) == 10
     assert [len(batch) for batch in gatekeeper.top_in_steps("api", now=100.0)] == [10]
     assert list(gatekeeper.top_in_steps("nowhere", now=100.0)) == []
+
+
+def test_report_counts_and_sends_a_verdict_and_changes_no_hold():
+    messages = []
+    gatekeeper = Gatekeeper(lambda accounting, now: messages.append((accounting, now)), max_delayed=1)
+    gatekeeper.obey(hold(b"alice", 101.0))
+    verdicts = [Accounting("api", status, b"alice", 100.0, 101.0) for status in (*Status, Status.DELAYED)]
+    for verdict in verdicts:
+        gatekeeper.report(verdict, now=100.0)
+    assert messages == [(verdict, 100.0) for verdict in verdicts]
+    assert gatekeeper.totals["api"] == Totals(accepted=1, delayed=2, rejected=1)
+    assert (gatekeeper.delayed, gatekeeper.held("api", b"alice", now=100.0)) == (0, 101.0)
+
+
+def test_control_returned_for_a_report_is_obeyed():
+    gatekeeper = Gatekeeper(lambda accounting, now: hold(accounting.identifier, now + 3.0))
+    gatekeeper.report(Accounting("api", Status.ACCEPTED, b"alice", 100.0, 100.0), now=100.0)
+    assert gatekeeper.held("api", b"alice", now=100.0) == 103.0
+
+
+def test_report_without_a_master_only_counts():
+    gatekeeper = Gatekeeper()
+    gatekeeper.report(Accounting("api", Status.REJECTED, b"alice", 100.0, 101.0), now=100.0)
+    assert gatekeeper.totals["api"] == Totals(rejected=1)
+
+
+def test_holds_in_force_are_listed_in_batches_and_at_wall_clock_time():
+    gatekeeper = Gatekeeper()
+    gatekeeper.clock.read(1_000.0)
+    gatekeeper.clock.read(100.0)  # set back
+    for number in range(10_000):
+        gatekeeper.obey(hold(b"%d" % number, 200.0 + number))
+    gatekeeper.obey(hold(b"other", 300.0, domain="other"))
+    gatekeeper.obey(hold(b"ended", 99.0))
+    batches = list(gatekeeper.holds("api", now=100.0))
+    assert max(map(len, batches)) < 5_000
+    assert dict(entry for batch in batches for entry in batch) == {
+        b"%d" % number: 200.0 + number for number in range(10_000)
+    }
+    assert list(gatekeeper.holds("none", now=100.0)) == []
 
 
 def test_slots_with_one_release_are_freed_one_by_one():

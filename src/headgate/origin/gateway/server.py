@@ -8,9 +8,8 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from urllib.parse import urlsplit
 
-from headgate.config.section import is_host
+from headgate.config.section import origin_address
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
@@ -71,7 +70,7 @@ class Gateway:
         )
         self._context = GatewayContext(
             policy,
-            UpstreamPool(*_host_and_port(origin), bounds.head_bytes),
+            UpstreamPool(*origin_address(origin), bounds.head_bytes),
             ConnectionRegistry(limit=bounds.connections, client_limit=bounds.client_connections),
             timeouts=timeouts,
             limits=RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes),
@@ -182,20 +181,6 @@ class Gateway:
         for connection in [one for one in self.connections if one.deadline <= now]:
             connection.expire()
         self._ticking = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
-
-
-def _host_and_port(origin: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(origin)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(""), None
-    more = parts.path not in {"", "/"} or parts.query or parts.username
-    if parts.scheme != "http" or not parts.hostname or not is_host(parts.hostname) or more:
-        raise ConfigurationError(
-            f"invalid origin {origin!r}; expected http://HOST:PORT, such as 'http://127.0.0.1:8000'"
-        )
-    return parts.hostname, port or 80
 
 
 def _trust(trusted: Iterable[str]) -> Callable[[str], bool]:

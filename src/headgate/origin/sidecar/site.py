@@ -1,0 +1,88 @@
+"""What a generated configuration of a server is for: a listener, an origin, a domain, and where the sidecar is.
+
+The texts become part of a configuration file: what could end a line of it is refused here, whatever the file's syntax.
+Each writer escapes the rest by its own syntax.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headgate.config import Address
+from headgate.config.section import check_socket_path, origin_address
+from headgate.errors import ConfigurationError
+from headgate.origin.identify import Header, parse_identify
+
+_HOST = re.compile(r"[A-Za-z0-9._:%*-]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One server to configure. Raises `ConfigurationError`, which names the flag, for an invalid value."""
+
+    listen: Address
+    """Where the server listens."""
+    origin: str
+    """The URL of the origin, http://HOST:PORT."""
+    domain: str
+    """The name of the domain; any characters but control characters."""
+    socket: str = ""
+    """The unix socket of the sidecar, or of HAProxy; empty if the server has none."""
+    map: str = ""
+    """The map of HAProxy that has the holds; empty for other servers."""
+    rlqs: Address | None = None
+    """Where the rate limit quota service is; None for servers without one."""
+    identify: str | None = None
+    """How the server itself identifies clients; None leaves that to the sidecar."""
+    rejection_status: int = 503
+    """The status of rejections."""
+    max_delay: float = 5.0
+    """Seconds that a request may be delayed."""
+
+    def __post_init__(self) -> None:
+        with naming("--origin"):
+            _check_host(self.origin_address.host)
+        with naming("--listen"):
+            _check_host(self.listen.host)
+        if self.rlqs is not None:
+            with naming("--rlqs"):
+                _check_host(self.rlqs.host)
+        with naming("--identify"):
+            _ = self.header
+        if not self.domain:
+            raise ConfigurationError("--domain: the name is empty; expected one such as 'api'")
+        for flag, text in (("--domain", self.domain), ("--socket", self.socket), ("--map", self.map)):
+            if found := _CONTROL.search(text):
+                raise ConfigurationError(
+                    f"{flag}: {text!r} contains the character {found[0]!r}; expected a text without control characters"
+                )
+        if self.socket:
+            with naming("--socket"):
+                check_socket_path(self.socket)
+
+    @property
+    def origin_address(self) -> Address:
+        """The host and port of the origin."""
+        return origin_address(self.origin)
+
+    @property
+    def header(self) -> str | None:
+        """The header that identifies clients, in lower case; None for their address."""
+        identify = parse_identify("client-address" if self.identify is None else self.identify)
+        return identify.name.decode() if isinstance(identify, Header) else None
+
+
+@contextmanager
+def naming(flag: str) -> Iterator[None]:
+    """Put the name of a flag before the text of a `ConfigurationError` that is raised inside."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{flag}: {error}") from None
+
+
+def _check_host(host: str) -> None:
+    if not _HOST.fullmatch(host):
+        raise ConfigurationError(f"invalid host {host!r}; expected a name or an address, such as '127.0.0.1'")

@@ -1,0 +1,152 @@
+import os
+import socket
+import stat
+
+import pytest
+
+from headgate.config.section import MAX_SOCKET_PATH
+from headgate.errors import ConfigurationError
+from headgate.origin.sidecar.unix_socket import UnixSocket
+
+
+def listen(path, mode=0o600):
+    return UnixSocket(str(path), mode=mode, flag="--nginx-lua")
+
+
+def connect(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+
+
+def refused(path):
+    with pytest.raises(ConfigurationError) as raised:
+        listen(path)
+    return str(raised.value)
+
+
+def leave_stale(path):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+        dead.listen()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
+def test_file_has_the_mode_whatever_the_umask(tmp_path, mode):
+    before = os.umask(0o077)
+    try:
+        unix = listen(tmp_path / "s", mode)
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == mode
+    connect(tmp_path / "s")
+    unix.close()
+
+
+def test_file_is_never_more_open_than_its_mode(tmp_path, monkeypatch):
+    modes = []
+    bind = socket.socket.bind
+
+    def spy(self, path):
+        bind(self, path)
+        modes.append(stat.S_IMODE(os.lstat(path).st_mode))
+
+    monkeypatch.setattr(
+        "headgate.origin.sidecar.unix_socket.socket.socket", type("Spy", (socket.socket,), {"bind": spy})
+    )
+    listen(tmp_path / "s").close()
+    assert modes == [0]
+
+
+def test_file_is_removed_at_the_end(tmp_path):
+    unix = listen(tmp_path / "s")
+    unix.close()
+    unix.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_of_another_process_is_not_removed_at_the_end(tmp_path):
+    unix = listen(tmp_path / "s")
+    (tmp_path / "s").rename(tmp_path / "old")
+    other = listen(tmp_path / "s")
+    unix.close()
+    connect(tmp_path / "s")
+    other.close()
+
+
+def test_file_of_a_killed_process_is_replaced(tmp_path):
+    leave_stale(tmp_path / "s")
+    unix = listen(tmp_path / "s")
+    connect(tmp_path / "s")
+    unix.close()
+
+
+def test_socket_at_which_a_process_listens_is_an_error(tmp_path):
+    unix = listen(tmp_path / "s")
+    assert refused(tmp_path / "s") == (
+        f"--nginx-lua: {str(tmp_path / 's')!r} is in use (another process listens); stop that process, or name another "
+        "path"
+    )
+    connect(tmp_path / "s")
+    unix.close()
+
+
+def test_socket_whose_queue_is_full_is_in_use(tmp_path):
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(path)
+        busy.listen(0)
+        queued = []
+        for _ in range(4):
+            client = socket.socket(socket.AF_UNIX)
+            client.setblocking(False)
+            client.connect_ex(path)
+            queued.append(client)
+        assert "is in use (another process listens)" in refused(path)
+        for client in queued:
+            client.close()
+
+
+def test_datagram_socket_of_another_program_is_not_removed(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+        log.bind(str(tmp_path / "s"))
+        assert "is in use (Protocol wrong type for socket)" in refused(tmp_path / "s")
+        assert (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link to a stale socket", "dangling link"])
+def test_what_is_not_a_socket_is_never_removed(tmp_path, kind):
+    path = tmp_path / "s"
+    if kind == "file":
+        path.write_text("content")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        if "stale" in kind:
+            leave_stale(tmp_path / "target")
+        path.symlink_to(tmp_path / "target")
+    assert refused(path) == f"--nginx-lua: {str(path)!r} exists and is not a socket; remove it, or name another path"
+    assert path.is_symlink() or path.exists()
+
+
+def test_longest_path_works_and_a_longer_one_names_the_limit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    listen("s" * MAX_SOCKET_PATH).close()
+    too_long = "s" * MAX_SOCKET_PATH + "ß"
+    assert refused(too_long) == (
+        f"--nginx-lua: path too long: {too_long!r} has {MAX_SOCKET_PATH + 2} bytes; the path of a unix socket has at "
+        f"most {MAX_SOCKET_PATH}"
+    )
+
+
+def test_directory_that_does_not_exist_is_an_error(tmp_path):
+    path = str(tmp_path / "none" / "s")
+    assert refused(path) == (
+        f"--nginx-lua: cannot listen at {path!r} (No such file or directory); name a path in a directory that exists "
+        "and that this user may write"
+    )
+
+
+@pytest.mark.parametrize("path", ["", "\0abstract"])
+def test_path_that_is_not_one_is_an_error(path):
+    assert refused(path).startswith(f"--nginx-lua: invalid path {path!r} of a unix socket")
