@@ -94,7 +94,7 @@ def to_text(text: str) -> str:
 
 
 _STATUSES = (503, 429)
-_QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 """The problem type of a request that exceeds a policy (the draft, section 5.1)."""
 
 _MAX_RENDERED = 2048
@@ -159,7 +159,7 @@ class Rejections:
         domain = self._domains.get(name) or Domain(name)
         when = "not at any time now known" if seconds is None else f"in {seconds} s"
         detail = f"Requests for {name!r} come faster than its rule allows; this one would be accepted {when}."
-        members: dict[str, Any] = {"type": _QUOTA_EXCEEDED if domain.rules else "about:blank"}
+        members: dict[str, Any] = {"type": QUOTA_EXCEEDED if domain.rules else "about:blank"}
         if domain.rules:
             members["violated-policies"] = [to_text(name)]
         response = document(self._status, ("Too many requests", detail), members, is_problem=is_problem)
