@@ -20,10 +20,15 @@ _NO_ACCESS: Final = 0o777
 
 
 class _File(NamedTuple):
-    """What identifies a file, whatever its name."""
+    """What identifies a file, whatever its name.
+
+    The number of an inode is not enough: when a file is removed, a new one may get its number.
+    """
 
     device: int
     inode: int
+    created: int
+    """Nanoseconds; a socket is not modified after its creation."""
 
 
 class UnixSocket:
@@ -99,4 +104,4 @@ def _remove_stale(path: str) -> None:
 
 
 def _identify(found: os.stat_result) -> _File:
-    return _File(found.st_dev, found.st_ino)
+    return _File(found.st_dev, found.st_ino, found.st_mtime_ns)

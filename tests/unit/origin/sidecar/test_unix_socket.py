@@ -74,6 +74,28 @@ def test_file_of_another_process_is_not_removed_at_the_end(tmp_path):
     other.close()
 
 
+def test_file_of_a_process_that_starts_at_the_same_time_is_not_replaced(tmp_path, monkeypatch):
+    """A file system may give the number of the stale file's inode to the new file."""
+    path, started = tmp_path / "s", []
+    leave_stale(path)
+    os.utime(path, (0, 0))  # the two are created within one tick of the clock of the file system
+
+    class Spy(socket.socket):
+        def connect_ex(self, address):
+            number = super().connect_ex(address)
+            if not started:
+                started.append(None)
+                started[:] = [listen(path)]
+            return number
+
+    monkeypatch.setattr("headgate.origin.sidecar.unix_socket.socket.socket", Spy)
+    assert "Address already in use" in refused(path)
+    try:
+        connect(path)
+    finally:
+        started[0].close()
+
+
 def test_file_of_a_killed_process_is_replaced(tmp_path):
     leave_stale(tmp_path / "s")
     unix = listen(tmp_path / "s")
