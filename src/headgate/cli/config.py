@@ -20,8 +20,9 @@ from headgate.cli.params import Parsed, number, whole_number
 from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.file import field_docs
+from headgate.config.proxy_section import Proxy
 from headgate.config.section import ConfigSection, Format
-from headgate.config.tree import Proxy, Router
+from headgate.config.tree import Router
 from headgate.errors import ConfigurationError
 
 DEFAULT_FILE = "headgate.toml"

@@ -10,7 +10,7 @@ from headgate.cli.config import CONFIG, check_flags, config_options, configurati
 from headgate.cli.output import exit_with_failure, format_count, printable, style
 from headgate.cli.params import Parsed
 from headgate.config import Address
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
 
 _PROTOCOLS: Final = ("h2", "http/1.1")

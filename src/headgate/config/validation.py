@@ -9,9 +9,11 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
+from headgate.config.proxy_section import Proxy
 from headgate.config.section import Address, Format
-from headgate.config.tree import Bus, Configuration, Proxy, Router, as_tuple
+from headgate.config.tree import Bus, Configuration, Router, Sidecar, as_tuple
 from headgate.errors import ConfigurationError
+from headgate.limit import Domain
 
 _LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 _TYPE_NAMES = {
@@ -64,6 +66,7 @@ def check(tree: Configuration) -> None:
                 f"domain[{index}].name: {section.name!r} is already used; domain names must be unique"
             )
         names.add(section.name)
+    _check_sidecar(tree.sidecar)
     _check_proxy(tree.proxy)
 
 
@@ -109,6 +112,25 @@ def _check_text(path: str, parse: Callable[..., object], *text: str) -> None:
         parse(*text)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
+
+
+def _check_sidecar(sidecar: Sidecar) -> None:
+    _check_text("sidecar.master", _check_routed, *sidecar.masters)
+    servers = [f"`{name}`" for name in ("nginx_lua", "auth_request", "haproxy") if getattr(sidecar, name)]
+    if len(servers) > 1:
+        raise ConfigurationError(f"sidecar: {' and '.join(servers)} exclude each other; set only one of them")
+    if bool(sidecar.haproxy) != bool(sidecar.map):
+        raise ConfigurationError("sidecar: HAProxy needs its runtime socket and a map; set both `haproxy` and `map`")
+    if sidecar.haproxy and sidecar.socket_mode != Sidecar().socket_mode:
+        raise ConfigurationError("sidecar: HAProxy creates the socket itself; leave out `socket_mode`")
+    if sidecar.haproxy and len(sidecar.domains) > 1:
+        raise ConfigurationError(
+            f"sidecar: HAProxy has one domain, got {len(sidecar.domains)}; run a sidecar with a map for each `domain`"
+        )
+    for index, name in enumerate(sidecar.domains):
+        _check_text("sidecar.domain", Domain, name)
+        if name in sidecar.domains[:index]:
+            raise ConfigurationError(f"sidecar.domain: {name!r} is listed twice; list each domain once")
 
 
 def _check_proxy(proxy: Proxy) -> None:

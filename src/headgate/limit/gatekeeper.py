@@ -115,7 +115,8 @@ class Gatekeeper:
         self._account = account
         self._record = master.record if master is not None else None
         self._max_delayed = max_delayed
-        self._spacing = dict(spacing or {})
+        self.spacing = dict(spacing or {})
+        """Seconds between two delayed requests of an identifier, by domain; absent for a domain of unknown rules."""
         self._tables: Tables[float] = Tables(max_holds)
         self._holds: dict[str, Table[float]] = {}
         self._max_hold = max_hold
@@ -201,7 +202,7 @@ class Gatekeeper:
             return _REJECTED, release
         slots.take(release)
         self.totals[domain].delayed += 1
-        interval = self._spacing.get(domain)
+        interval = self.spacing.get(domain)
         if interval is not None:
             self._hold(domain, identifier, advance(release, interval))
         return _DELAYED, release

@@ -30,7 +30,7 @@ _EXPECTED = f"expected {KEY_SIZE} characters of Z85, or a file that `headgate ke
 
 _KEY_PAIR_FORM = """\
 # CURVE key of headgate. SECRET: keep this file on the machine that uses it.
-# Used by --curve-key (curve_key of [master], [gate] and [router]).
+# Used by --curve-key (curve_key of [master], [gate], [router] and [sidecar]).
 curve
     public-key = "{public}"
     secret-key = "{secret}"

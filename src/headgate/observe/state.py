@@ -29,16 +29,8 @@ MASTER_HELP = {
     "store_unshared": "Records not sent to the store: it was down, or its queue full.",
 }
 """Descriptions of the counters of a master, which a gate has, too, if its master is embedded."""
-_HELP = {
-    **MASTER_HELP,
-    "gateway_crowded": "Connections answered 503: connection limit reached.",
-    "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
-    "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
-    "gateway_refused": "Requests refused as malformed HTTP.",
-    "gateway_retried": "Requests sent to the origin a second time: its idle connection had closed.",
-    "gateway_slow": "Requests answered 504: origin timeout.",
-    "gateway_truncated": "Responses of the origin that ended before they were complete.",
-    "gateway_unreachable": "Requests answered 502: origin unreachable.",
+GATEKEEPER_HELP = {
+    "clock_steps": MASTER_HELP["clock_steps"],
     "holds_evicted": "Holds evicted from the gatekeeper's full table.",
     "holds_shortened": "Holds longer than the maximum, shortened: the clock differs from the master's, or forgery.",
     "link_batches": "Batches of accounting sent to a master.",
@@ -50,6 +42,19 @@ _HELP = {
     "link_sent": "Accounting sent to a master.",
     "link_too_long": "Accounting dropped: identifier over 255 bytes.",
     "link_unheard": "Accounting dropped: no master was connected.",
+}
+"""Descriptions of the counters of a gatekeeper and its link, which a gate and a sidecar have."""
+_HELP = {
+    **MASTER_HELP,
+    **GATEKEEPER_HELP,
+    "gateway_crowded": "Connections answered 503: connection limit reached.",
+    "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
+    "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
+    "gateway_refused": "Requests refused as malformed HTTP.",
+    "gateway_retried": "Requests sent to the origin a second time: its idle connection had closed.",
+    "gateway_slow": "Requests answered 504: origin timeout.",
+    "gateway_truncated": "Responses of the origin that ended before they were complete.",
+    "gateway_unreachable": "Requests answered 502: origin unreachable.",
 }
 
 

@@ -7,7 +7,7 @@ decide whether a proxy conforms.
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 
 Level: TypeAlias = Literal["MUST", "STEP", "SHOULD", "RECOMMENDED"]
 """The level of a requirement; STEP is one of the steps of the draft's protocol."""

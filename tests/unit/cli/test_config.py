@@ -13,7 +13,7 @@ from headgate.cli.master import master
 from headgate.cli.proxy import proxy
 from headgate.cli.router import router
 from headgate.cli.serve import serve
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 
 FILE = '[gate]\norigin = "http://127.0.0.1:8000"\n[[domain]]\nname = "a"\nrules = ["1/s"]\n'
 

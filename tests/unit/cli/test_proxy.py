@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.cli.proxy import ProxyOptions, require_listener
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
 
 FILE = """

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from headgate.advice import Entry
 from headgate.config import Configuration, parse, read, schema, show
-from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Proxy, Timeouts
+from headgate.config.proxy_section import Proxy
+from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts
 from headgate.errors import ConfigurationError
 
 FULL = """

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from headgate.proxy.conformance import conforms, requirements
 
 FIT = Proxy(token_keys=("key.json",), geofeed="geofeed.csv")

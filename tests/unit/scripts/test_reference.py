@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from scripts.reference import FOLDER, PAGES
 
 ROOT = Path(__file__).parents[3]

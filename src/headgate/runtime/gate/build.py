@@ -18,6 +18,7 @@ from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.routes import plain_path
+from headgate.runtime.gatekeeping import new_rejections
 from headgate.runtime.master_store import MasterStore
 
 if TYPE_CHECKING:
@@ -65,12 +66,7 @@ def compose(tree: Configuration) -> Composition:
         Route(section.name, section.path_prefix, section.host, section.method, section.header, section.value)
         for section in sections
     )
-    reject = Rejections(
-        domains,
-        status=gate.rejection_status,
-        buckets={section.name: section.bucket for section in sections if section.bucket},
-        opted_out=[section.name for section in sections if not section.exponential_throttling],
-    )
+    reject = new_rejections(sections, domains, status=gate.rejection_status)
     identify = parse_identify(
         gate.identify, gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix, fields=gate.forwarding_fields
     )

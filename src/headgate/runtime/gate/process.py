@@ -6,17 +6,15 @@ It is a gate of its own, or one worker of several: `python -m headgate.runtime.g
 import asyncio
 import gc
 import sys
-import time
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from headgate.config import Address, Configuration
-from headgate.limit import Domain, Gatekeeper
+from headgate.limit import Gatekeeper
 from headgate.link import GatekeeperLink
-from headgate.observe import DomainState, GateState, HeldIdentifier, master_counters
+from headgate.observe import GateState, HeldIdentifier, master_counters
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
 from headgate.runtime.gate.build import (
@@ -31,6 +29,15 @@ from headgate.runtime.gate.build import (
     read_keys,
     require_gate,
 )
+from headgate.runtime.gatekeeping import (
+    domain_state,
+    forget_expired,
+    gatekeeper_counters,
+    longest_holds,
+    report_short_holds,
+    wait_for_masters,
+    windows,
+)
 from headgate.runtime.ipc import Configure, Shutdown, StateQuery
 from headgate.runtime.lifecycle import Backend, write_line
 from headgate.runtime.listen import listen_error
@@ -38,14 +45,7 @@ from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.worker_main import run_worker
 
-_FORGET_INTERVAL: Final = 0.1
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
-_MAX_FORGOTTEN: Final = 1_000
-"""Holds, and histories, examined in one step; it takes a millisecond or two."""
-_REPORT_INTERVAL: Final = 1.0
-_MAX_HELD: Final = 10
-_SUBSCRIBE_TIMEOUT: Final = 0.25
-_SUBSCRIBE_CHECKS: Final = 50
 
 
 class GateConfiguration(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class GateProcess(Backend):
         link = self._link
         if link is not None:
             link.start(asyncio.get_running_loop())
-            await self._wait_for_masters(link)
+            await wait_for_masters(link)
         self._store.start()
         tls = self._keys.context if self._keys is not None else None
         try:
@@ -104,20 +104,16 @@ class GateProcess(Backend):
         except OSError as error:
             raise listen_error("--listen", self._address, error) from None
         loop = asyncio.get_running_loop()
-        self._periodic = [loop.create_task(task) for task in (self._forget(), self._check_bundles())]
+        self._periodic = [
+            loop.create_task(task) for task in (forget_expired(lambda: self.gatekeeper), self._check_bundles())
+        ]
         if link is not None and self._reports_masters:
             reports = MasterReports(lambda: link.connections, _log)
-            self._periodic += [loop.create_task(task) for task in (reports.run(), self._report_short_holds())]
+            short_holds = report_short_holds("gate.max_hold", self._short_limit, _log)
+            self._periodic += [loop.create_task(task) for task in (reports.run(), short_holds)]
         # The objects built so far stay: the garbage collector need not look at them again.
         gc.collect()
         gc.freeze()
-
-    async def _wait_for_masters(self, link: GatekeeperLink) -> None:
-        """Wait for the connections to all masters, so that the first request is accounted; at most for a short time."""
-        for _ in range(_SUBSCRIBE_CHECKS):
-            if link.has_all_masters and link.has_master:
-                return
-            await asyncio.sleep(_SUBSCRIBE_TIMEOUT / _SUBSCRIBE_CHECKS)
 
     async def drain(self, seconds: float) -> None:
         await self._gateway.drain(seconds)
@@ -147,7 +143,7 @@ class GateProcess(Backend):
         gatekeeper.adopt(self.gatekeeper, domains_with_kept_holds(tree, self._composed, composed))
         if self._link is not None:
             names = [domain.name for domain in composed.domains]
-            self._link.set_domains(names, dict.fromkeys(names, 0.0) if self._bus else _windows(composed))
+            self._link.set_domains(names, dict.fromkeys(names, 0.0) if self._bus else windows(composed.domains))
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
         # The gateway stays, with its connections; its policy is replaced.
@@ -157,63 +153,26 @@ class GateProcess(Backend):
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
         held: dict[str, tuple[HeldIdentifier, ...]] = {}
         if whole:
-            now = time.time()
-            held = {domain.name: await self._longest(domain.name, now) for domain in self._composed.domains}
-        return self._state(held)
-
-    async def _longest(self, domain: str, now: float) -> tuple[HeldIdentifier, ...]:
-        longest: list[tuple[bytes, float]] = []
-        for so_far in self.gatekeeper.top_in_steps(domain, now=now, most=_MAX_HELD):
-            longest = so_far
-            await asyncio.sleep(0)
-        gate = self.tree.gate
-        is_secret = gate.identify.startswith("header:") and gate.show_identifiers == "digest"
-        shown = identifier_digest if is_secret else identifier_text
-        return tuple(
-            HeldIdentifier(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest
-        )
-
-    def _state(self, held: Mapping[str, tuple[HeldIdentifier, ...]]) -> GateState:
+            gate = self.tree.gate
+            is_secret = gate.identify.startswith("header:") and gate.show_identifiers == "digest"
+            shown = identifier_digest if is_secret else identifier_text
+            for domain in self._composed.domains:
+                held[domain.name] = await longest_holds(self.gatekeeper, domain.name, shown)
         return GateState(
-            domains=tuple(self._domain_state(domain, held.get(domain.name, ())) for domain in self._composed.domains),
+            domains=tuple(
+                domain_state(self.gatekeeper, domain, held.get(domain.name, ())) for domain in self._composed.domains
+            ),
             delayed_now=self.gatekeeper.delayed,
             connections=len(self._gateway.connections),
             master=self.tree.gate.master_text,
             counters=self._counters(),
         )
 
-    def _domain_state(self, domain: Domain, held: tuple[HeldIdentifier, ...]) -> DomainState:
-        totals = self.gatekeeper.totals.get(domain.name)
-        return DomainState(
-            name=domain.name,
-            rules=tuple(map(str, domain.rules)),
-            algorithm=domain.algorithm,
-            mode=domain.mode,
-            accepted=totals.accepted if totals else 0,
-            delayed=totals.delayed if totals else 0,
-            rejected=totals.rejected if totals else 0,
-            held=held,
-        )
-
     def _counters(self) -> dict[str, int]:
         counters = {f"gateway_{event}": count for event, count in self._gateway.counts.items()}
-        counters["holds_evicted"] = self.gatekeeper.evicted
-        counters["holds_shortened"] = self.gatekeeper.shortened
-        counters["clock_steps"] = self.gatekeeper.clock.steps
         if self.gatekeeper.master is not None:
             counters |= master_counters(self.gatekeeper.master) | self._store.counters()
-        if self._link is not None:
-            counters |= {f"link_{name}": count for name, count in msgspec.structs.asdict(self._link.counters).items()}
-        return counters
-
-    async def _forget(self) -> None:
-        """Drop what has expired, in small steps."""
-        while True:
-            await asyncio.sleep(_FORGET_INTERVAL)
-            now = time.time()
-            self.gatekeeper.forget(now=now, most=_MAX_FORGOTTEN)
-            if self.gatekeeper.master is not None:
-                self.gatekeeper.master.forget(now=now, most=_MAX_FORGOTTEN)
+        return counters | gatekeeper_counters(self.gatekeeper, self._link)
 
     async def _check_bundles(self) -> None:
         """Load bundles whose files were replaced."""
@@ -222,17 +181,11 @@ class GateProcess(Backend):
             if self._bundles is not None:
                 self._bundles.check()
 
-    async def _report_short_holds(self) -> None:
-        """Log a warning when `gate.max_hold` has shortened a hold for the first time."""
-        while True:
-            await asyncio.sleep(_REPORT_INTERVAL)
-            limit = self.tree.gate.max_hold
-            if self.gatekeeper.shortened and max_hold(self.tree, self._composed.domains) == limit:
-                _log(
-                    f"warning: a master holds a client for longer than gate.max_hold, {limit:g} s, so its hold was "
-                    "shortened; if burst/rate of a rule of the masters is longer, increase gate.max_hold"
-                )
-                return
+    def _short_limit(self) -> float | None:
+        """Return `gate.max_hold` if it has shortened a hold, otherwise None."""
+        limit = self.tree.gate.max_hold
+        is_limit = self.gatekeeper.shortened and max_hold(self.tree, self._composed.domains) == limit
+        return limit if is_limit else None
 
     def _new_link(self, tree: Configuration, composed: Composition) -> GatekeeperLink | None:
         names = [domain.name for domain in composed.domains]
@@ -244,7 +197,7 @@ class GateProcess(Backend):
         if gate.master == "embedded":
             return None
         return GatekeeperLink(
-            gate.masters, names, accounting=gate.accounting, windows=_windows(composed), keys=keys, log=_log
+            gate.masters, names, accounting=gate.accounting, windows=windows(composed.domains), keys=keys, log=_log
         )
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
@@ -255,11 +208,6 @@ class GateProcess(Backend):
         if gatekeeper.master is not None:
             self._store.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
-
-
-def _windows(composed: Composition) -> dict[str, float]:
-    """Return the seconds in which the requests of each domain count, for those whose rules are known."""
-    return {domain.name: domain.window for domain in composed.domains if domain.rules}
 
 
 def _log(message: str) -> None:

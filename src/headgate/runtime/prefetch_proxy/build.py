@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError, MissingExtra, reason_of
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule

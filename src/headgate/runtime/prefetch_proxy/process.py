@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headgate.config import Address
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
 from headgate.proxy.admission.limits import TunnelSlots
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from headgate.config import Address
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.limits import TunnelSlots, create_slots

@@ -11,7 +11,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil
 from headgate.link import GatekeeperLink
 from headgate.release import Status
-from headgate.runtime import master_reports
+from headgate.runtime import gatekeeping, master_reports
 from headgate.runtime.gate import process as module
 from headgate.runtime.gate.process import GateConfiguration, GateProcess
 
@@ -145,7 +145,7 @@ def test_hold_that_max_hold_shortens_is_logged_once(monkeypatch, capsys, lines):
         await asyncio.sleep(0.05)
         await gate.close()
 
-    monkeypatch.setattr(module, "_REPORT_INTERVAL", 0.001)
+    monkeypatch.setattr(gatekeeping, "_REPORT_INTERVAL", 0.001)
     asyncio.run(main())
     expected = "headgate: warning: a master holds a client for longer than gate.max_hold, 60 s"
     assert capsys.readouterr().err.count(expected) == lines

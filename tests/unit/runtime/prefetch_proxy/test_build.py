@@ -9,7 +9,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1
 
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.connect import TunnelLimits

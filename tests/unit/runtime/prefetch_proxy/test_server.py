@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from headgate.config import Address
-from headgate.config.tree import Proxy
+from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts

@@ -1,0 +1,110 @@
+"""What the processes of a gate and of a sidecar share: the state of a gatekeeper, and its periodic work."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from headgate.config import DomainSection
+from headgate.limit import Domain, Gatekeeper
+from headgate.link import GatekeeperLink
+from headgate.observe import DomainState, HeldIdentifier
+from headgate.origin import Rejections
+
+_FORGET_INTERVAL: Final = 0.1
+_MAX_FORGOTTEN: Final = 1_000
+"""Holds, and histories, examined in one step; it takes a millisecond or two."""
+_REPORT_INTERVAL: Final = 1.0
+_MAX_HELD: Final = 10
+_SUBSCRIBE_TIMEOUT: Final = 0.25
+_SUBSCRIBE_CHECKS: Final = 50
+
+
+def new_rejections(sections: Sequence[DomainSection], domains: Iterable[Domain], *, status: int) -> Rejections:
+    """Return what writes rejections in `domains`, as the sections of the file say. Raises `ConfigurationError`."""
+    return Rejections(
+        domains,
+        status=status,
+        buckets={section.name: section.bucket for section in sections if section.bucket},
+        opted_out=[section.name for section in sections if not section.exponential_throttling],
+    )
+
+
+def windows(domains: Iterable[Domain]) -> dict[str, float]:
+    """Return the seconds in which the requests of each domain count, for those whose rules are known."""
+    return {domain.name: domain.window for domain in domains if domain.rules}
+
+
+async def wait_for_masters(link: GatekeeperLink) -> None:
+    """Wait for the connections to all masters, so that the first request is accounted; at most for a short time."""
+    for _ in range(_SUBSCRIBE_CHECKS):
+        if link.has_all_masters and link.has_master:
+            return
+        await asyncio.sleep(_SUBSCRIBE_TIMEOUT / _SUBSCRIBE_CHECKS)
+
+
+async def forget_expired(current: Callable[[], Gatekeeper]) -> None:
+    """Drop the holds and histories of the gatekeeper in force that have expired, in small steps; until cancelled."""
+    while True:
+        await asyncio.sleep(_FORGET_INTERVAL)
+        now, gatekeeper = time.time(), current()
+        gatekeeper.forget(now=now, most=_MAX_FORGOTTEN)
+        if gatekeeper.master is not None:
+            gatekeeper.master.forget(now=now, most=_MAX_FORGOTTEN)
+
+
+async def report_short_holds(key: str, limit: Callable[[], float | None], log: Callable[[str], None]) -> None:
+    """Log once that holds of a master elsewhere were shortened to `limit` seconds, the value of `key`.
+
+    `limit` returns None as long as no hold was shortened to that value.
+    """
+    while True:
+        seconds = limit()
+        if seconds is not None:
+            break
+        await asyncio.sleep(_REPORT_INTERVAL)
+    log(
+        f"warning: a master holds a client for longer than {key}, {seconds:g} s, so its hold was shortened; if "
+        f"burst/rate of a rule of the masters is longer, increase {key}"
+    )
+
+
+async def longest_holds(
+    gatekeeper: Gatekeeper, domain: str, shown: Callable[[bytes], str]
+) -> tuple[HeldIdentifier, ...]:
+    """Return the identifiers that are held longest in a domain; pauses for requests, since it looks at every hold."""
+    now = time.time()
+    longest: list[tuple[bytes, float]] = []
+    for so_far in gatekeeper.top_in_steps(domain, now=now, most=_MAX_HELD):
+        longest = so_far
+        await asyncio.sleep(0)
+    return tuple(HeldIdentifier(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest)
+
+
+def domain_state(gatekeeper: Gatekeeper, domain: Domain, held: tuple[HeldIdentifier, ...]) -> DomainState:
+    """Return the state of a domain, with the identifiers that are `held` longest."""
+    totals = gatekeeper.totals.get(domain.name)
+    return DomainState(
+        name=domain.name,
+        rules=tuple(map(str, domain.rules)),
+        algorithm=domain.algorithm,
+        mode=domain.mode,
+        accepted=totals.accepted if totals else 0,
+        delayed=totals.delayed if totals else 0,
+        rejected=totals.rejected if totals else 0,
+        held=held,
+    )
+
+
+def gatekeeper_counters(gatekeeper: Gatekeeper, link: GatekeeperLink | None) -> dict[str, int]:
+    """Return the counters of a gatekeeper and its link, by the names of their metrics."""
+    counters = {
+        "holds_evicted": gatekeeper.evicted,
+        "holds_shortened": gatekeeper.shortened,
+        "clock_steps": gatekeeper.clock.steps,
+    }
+    if link is not None:
+        counters |= {f"link_{name}": count for name, count in msgspec.structs.asdict(link.counters).items()}
+    return counters
