@@ -21,9 +21,11 @@ from headgate.config import Configuration
 from headgate.config.file import field_docs
 from headgate.observe import master_state as master
 from headgate.observe import router_state as router
+from headgate.observe import sidecar_state as sidecar
 from headgate.observe import state as gate
 from headgate.observe.master_state import MasterDomainState, MasterState
 from headgate.observe.router_state import RoutedMasterState, RouterState
+from headgate.observe.sidecar_state import SidecarMasterState, SidecarState
 from headgate.observe.state import DomainState, GateState
 from headgate.proxy.counters import Counts
 from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
@@ -148,6 +150,13 @@ def metrics() -> str:
         counters=dict.fromkeys(router._HELP, 0),  # noqa: SLF001  # our own
     )
     parts += ["## headgate router\n", _metric_table(router.router_metrics(router_state))]
+    sidecar_state = SidecarState(
+        "nginx-lua",
+        domains=(DomainState("default"),),
+        masters=(SidecarMasterState("10.0.0.5:10004"),),
+        counters=dict.fromkeys(sidecar._HELP, 0),  # noqa: SLF001  # our own
+    )
+    parts += ["## headgate sidecar\n", _metric_table(sidecar.sidecar_metrics(sidecar_state))]
     parts += ["## headgate proxy\n", _metric_table(proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
     return "\n".join(parts)
 

@@ -22,7 +22,7 @@ from headgate.config import Configuration, check, log_warnings, read, schema, sh
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import ConfigSection, Format
-from headgate.config.tree import Router
+from headgate.config.tree import Router, Sidecar
 from headgate.errors import ConfigurationError
 
 DEFAULT_FILE = "headgate.toml"
@@ -62,10 +62,16 @@ def check_file(named: str | None, file: str | None) -> None:
             from headgate.runtime.prefetch_proxy.build import check_proxy
 
             check_proxy(tree.proxy)
+        if tree.sidecar != Sidecar():
+            from headgate.runtime.sidecar import check_sidecar
+
+            check_sidecar(tree)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     log_warnings(tree, lambda sentence: click.echo(sentence, err=True))
-    for warning in (*bus_warnings(tree.master), *bus_warnings(tree.router), *key_file_warnings(tree.gate.curve_key)):
+    key_files = (tree.gate.curve_key, tree.sidecar.curve_key)
+    key_warnings = (warning for file in key_files for warning in key_file_warnings(file))
+    for warning in (*bus_warnings(tree.master), *bus_warnings(tree.router), *key_warnings):
         click.echo(warning, err=True)
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
 

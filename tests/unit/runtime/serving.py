@@ -29,8 +29,13 @@ def run(make: Callable[[], Server], steps: Steps | None = None) -> list[str]:
     return asyncio.run(main())
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Return as soon as a condition is true."""
+    while not condition():  # noqa: ASYNC110  # there is no event
+        await asyncio.sleep(0.001)
+
+
 async def reload(lifecycle: Lifecycle) -> None:
     """Reload the configuration, and wait until that has ended."""
     lifecycle.reload()
-    while lifecycle.phase is not LifecyclePhase.READY:  # noqa: ASYNC110  # there is no event
-        await asyncio.sleep(0.001)
+    await until(lambda: lifecycle.phase is LifecyclePhase.READY)

@@ -1,5 +1,6 @@
 """What a sidecar needs of a data plane, which connects a gatekeeper to one kind of server.
 
+`nginx_lua.NginxLua`, `auth_request.AuthRequest` and `haproxy.HAProxy` are data planes; a sidecar has one of them.
 A data plane is built with these arguments: `gatekeeper`, whose holds it passes on and which receives its verdicts
 (`Gatekeeper.admit` decides; `Gatekeeper.report` takes the decision of a server; `Gatekeeper.holds` lists the holds in
 force, so that a data plane stores none); `rejections`, which writes responses; `settings`, the table [sidecar];

@@ -1,0 +1,206 @@
+"""`headgate sidecar`: a gatekeeper for nginx or HAProxy, and the configuration of these servers and of Envoy."""
+
+import importlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from headgate.cli.config import CONFIG, check_flags, config_options, configuration, given
+from headgate.cli.params import ADDRESS
+from headgate.config import Address
+from headgate.config.tree import Sidecar
+from headgate.errors import ConfigurationError, reason_of
+
+if TYPE_CHECKING:
+    from headgate.config import Configuration
+    from headgate.origin.sidecar.site import Site
+
+_KEYS: Final = (
+    "master",
+    "domain",
+    "nginx_lua",
+    "auth_request",
+    "socket_mode",
+    "haproxy",
+    "map",
+    "identify",
+    "max_delay",
+    "rejection_status",
+    "curve_key",
+    "curve_server",
+    "accounting",
+    "admin",
+)
+"""The keys of [sidecar] that have a flag."""
+_WRITERS: Final = {
+    "nginx-lua": "headgate.origin.sidecar.nginx_lua_conf",
+    "auth-request": "headgate.origin.sidecar.auth_request_conf",
+    "haproxy": "headgate.origin.sidecar.haproxy_conf",
+    "envoy": "headgate.origin.sidecar.envoy_conf",
+}
+"""The module that writes the configuration of a server."""
+_SOCKETS: Final = {
+    "nginx-lua": "/run/headgate.sock",
+    "auth-request": "/run/headgate.sock",
+    "haproxy": "/run/haproxy/admin.sock",
+    "envoy": "",
+}
+"""The socket in a generated configuration, unless one is given."""
+_MAP: Final = "/etc/haproxy/headgate.map"
+_RLQS: Final = "127.0.0.1:10006"
+
+
+@dataclass(frozen=True)
+class SidecarOptions:
+    """The options of the command line; they override the file each time that it is read."""
+
+    file: str | None = None
+    sidecar: dict[str, Any] = field(default_factory=dict)
+    """Keys of [sidecar]."""
+
+    def read(self) -> "tuple[Configuration, str | None]":
+        """Read the file and apply the options; return the tree, and the name of the file if there is one."""
+        from msgspec.structs import replace
+
+        tree, name = configuration(self.file)
+        tree = replace(tree, sidecar=replace(tree.sidecar, **self.sidecar))
+        check_flags(tree, name, Sidecar)
+        return tree, name
+
+
+@click.command()
+@CONFIG
+@config_options(Sidecar, _KEYS)
+@click.option(
+    "--print-conf",
+    "server",
+    type=click.Choice(list(_WRITERS)),
+    help="Print a configuration for a server, and run no sidecar; needs --listen, --origin and --domain.",
+)
+@click.option("--listen", type=ADDRESS, metavar="HOST:PORT", help="With --print-conf: address of the server.")
+@click.option("--origin", metavar="URL", help="With --print-conf: origin, such as http://127.0.0.1:8000.")
+@click.option("--socket", metavar="SOCKET", help="With --print-conf: unix socket between the server and the sidecar.")
+@click.option(
+    "--rlqs",
+    type=ADDRESS,
+    metavar="HOST:PORT",
+    help=f"With --print-conf envoy: --rlqs of the master.  [default: {_RLQS}]",
+)
+def sidecar(
+    *,
+    file: str | None,
+    server: str | None,
+    listen: str | None,
+    origin: str | None,
+    socket: str | None,
+    rlqs: str | None,
+    **settings: Any,
+) -> None:
+    """Run a sidecar: a gatekeeper for nginx or HAProxy, which decide on each request themselves.
+
+    The sidecar obeys a master, tells its server which clients are held, and reports the requests of the server to the
+    master. When the sidecar or the master is not running, the server accepts all requests, except those of clients that
+    are held already. nginx delays or rejects requests, HAProxy rejects them. Envoy needs no sidecar: it asks a master
+    (headgate master --rlqs).
+
+    --print-conf prints a whole configuration that runs as it is; the lines to copy into your own are marked.
+
+    \b
+    headgate sidecar --master 10.0.0.5:10004 --domain api --nginx-lua /run/headgate.sock
+    headgate sidecar --master 10.0.0.5:10004 --domain api --auth-request /run/headgate.sock
+    headgate sidecar --master 10.0.0.5:10004 --domain api --haproxy /run/haproxy/admin.sock \\
+        --map /etc/haproxy/headgate.map
+    headgate sidecar --print-conf nginx-lua --listen 127.0.0.1:8080 --origin http://127.0.0.1:8000 --domain api
+    """
+    for name in ("master", "domain", "curve_server"):
+        if len(settings[name]) == 1:  # as in a file, a text or a list
+            settings[name] = settings[name][0]
+    options = SidecarOptions(file, given(settings))
+    if server is not None:
+        for key in ("nginx_lua", "auth_request", "haproxy"):
+            if key in options.sidecar:
+                raise click.UsageError(f"--{key.replace('_', '-')} runs a sidecar; with --print-conf, use --socket")
+        print_configuration(ServerOptions(server, listen, origin, socket, rlqs), options)
+        return
+    alone = given({"--listen": listen, "--origin": origin, "--socket": socket, "--rlqs": rlqs})
+    for flag in alone:
+        raise click.UsageError(f"{flag} is for the configuration of a server; add --print-conf, or leave {flag} out")
+    from headgate.runtime.sidecar import run_sidecar
+
+    click.get_current_context().exit(run_sidecar(options.read))
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """The options of a generated configuration."""
+
+    server: str
+    listen: str | None
+    origin: str | None
+    socket: str | None
+    rlqs: str | None
+
+    def check(self) -> None:
+        """Raise `UsageError` for an option that is missing, or that another server has."""
+        if self.listen is None or self.origin is None:
+            raise click.UsageError("--print-conf needs --listen HOST:PORT and --origin URL")
+        if self.rlqs is not None and self.server != "envoy":
+            raise click.UsageError(f"--rlqs is for --print-conf envoy, not for {self.server}")
+        if self.socket is not None and self.server == "envoy":
+            raise click.UsageError("Envoy asks a master, not a sidecar; use --rlqs in place of --socket")
+
+    def site(self, options: SidecarOptions) -> "Site":
+        """Return what the configuration is for; keys of [sidecar] that are not given have the values of the file."""
+        from headgate.origin.sidecar.site import Site
+
+        flags = dict(options.sidecar)
+        map_ = flags.pop("map", "")
+        tree, _ = SidecarOptions(options.file, flags).read()
+        settings = tree.sidecar
+        if len(settings.domains) != 1:
+            raise click.UsageError(f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
+        socket = self.socket or getattr(settings, self.server.replace("-", "_"), "") or _SOCKETS[self.server]
+        assert self.listen is not None
+        assert self.origin is not None
+        return Site(
+            listen=Address.parse(self.listen),
+            origin=self.origin,
+            domain=settings.domains[0],
+            # The server and the sidecar may have different working directories.
+            socket=str(Path(socket).absolute()) if socket else "",
+            map=(map_ or settings.map or _MAP) if self.server == "haproxy" else "",
+            rlqs=Address.parse(self.rlqs or _RLQS) if self.server == "envoy" else None,
+            identify=flags.get("identify"),
+            rejection_status=settings.rejection_status,
+            max_delay=settings.max_delay,
+        )
+
+
+def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:
+    """Print the configuration of a server; for HAProxy, create its map if it does not exist."""
+    server.check()
+    site = server.site(options)
+    module = _WRITERS[server.server]
+    try:
+        writer = importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise ConfigurationError(f"--print-conf {server.server} is not available in this version") from None
+    click.echo(writer.configuration(site), nl=False)
+    if site.map:
+        _create_map(Path(site.map))
+
+
+def _create_map(path: Path) -> None:
+    """Create an empty map, without which HAProxy does not start; if that is not possible, print a warning."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    except OSError as error:
+        click.echo(
+            f"headgate: warning: {path}: {reason_of(error)}; HAProxy needs this file, which may be empty", err=True
+        )
+    else:
+        click.echo(f"headgate: created {path}, an empty map", err=True)

@@ -1,0 +1,292 @@
+"""A sidecar: a gatekeeper beside nginx or HAProxy, linked to masters elsewhere, that passes holds to its server."""
+
+import asyncio
+import importlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from headgate.config import Configuration
+from headgate.config.tree import Sidecar, as_tuple
+from headgate.errors import ConfigurationError
+from headgate.limit import DelayUntil, Domain, Gatekeeper
+from headgate.limit.gatekeeper import spacing
+from headgate.link import GatekeeperLink
+from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
+from headgate.observe import SidecarMasterState, SidecarState, sidecar_metrics
+from headgate.observe.state import identifier_digest
+from headgate.origin import parse_identify
+from headgate.origin.sidecar.data_plane import DataPlane, NewDataPlane
+from headgate.runtime.admin import admin_url, start_admin
+from headgate.runtime.bus_protection import key_file_warnings
+from headgate.runtime.gatekeeping import (
+    domain_state,
+    forget_expired,
+    gatekeeper_counters,
+    longest_holds,
+    new_rejections,
+    report_short_holds,
+    wait_for_masters,
+    windows,
+)
+from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
+from headgate.runtime.master_reports import MasterReports
+
+ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
+"""Reads the configuration; also returns the name of its file, if there is one."""
+
+_DATA_PLANES: Final = {"nginx_lua": "NginxLua", "auth_request": "AuthRequest", "haproxy": "HAProxy"}
+"""The class of each data plane by the key of its socket, which is also the name of its module."""
+_RESTART_KEYS: Final = ("master", "curve_key", "curve_server", "accounting", "admin")
+"""Keys of [sidecar] that only a restart can change."""
+
+
+def run_sidecar(read: ReadConfiguration) -> int:
+    """Run a sidecar until a signal stops it; returns the exit code."""
+    return run_server(SidecarServer(read))
+
+
+class Composition(NamedTuple):
+    """What decides on requests, built from the configuration."""
+
+    settings: Sidecar
+    domains: tuple[Domain, ...]
+    gatekeeper: Gatekeeper
+    plane: DataPlane
+
+
+class SidecarBackend(Backend):
+    """The gatekeeper and the data plane in force; they obey the controls that `link` receives."""
+
+    def __init__(self, composed: Composition, link: GatekeeperLink) -> None:
+        self.composed = composed
+        """The composition in force."""
+        self._link = link
+        self._is_started = False
+        link.attach(self, held=lambda *of, now: self.composed.gatekeeper.held(*of, now=now))
+
+    @property
+    def gatekeeper(self) -> Gatekeeper:
+        """The gatekeeper in force."""
+        return self.composed.gatekeeper
+
+    async def start(self) -> None:
+        await self.composed.plane.start()
+        self._is_started = True
+
+    async def close(self) -> None:
+        self._is_started = False
+        await self.composed.plane.close()
+
+    def unready(self) -> str:
+        if not any(master.is_up for master in self._link.connections):
+            return "no master is connected"
+        return self.composed.plane.unready()
+
+    def obey(self, control: DelayUntil, /, *, now: float) -> None:
+        """Hold an identifier; pass the hold on if it has begun or was extended."""
+        gatekeeper, domain, identifier = self.composed.gatekeeper, control.domain, control.identifier
+        before = gatekeeper.held(domain, identifier, now=now)
+        gatekeeper.obey(control, now=now)
+        release = gatekeeper.held(domain, identifier, now=now)
+        if release > before and self._is_started:
+            self.composed.plane.hold(DelayUntil(domain, identifier, release), now=now)
+
+    async def replace(self, composed: Composition) -> None:
+        """Put another composition in force; the server of the data plane is not limited for a moment.
+
+        If the data plane cannot be started, raises `ConfigurationError`, and none is.
+        """
+        await self.close()
+        composed.gatekeeper.adopt(self.gatekeeper, composed.settings.domains)
+        self.composed = composed
+        await self.start()
+
+
+class SidecarServer(Server):
+    """A sidecar in its life-cycle. It has nothing to drain: its server does not depend on it."""
+
+    def __init__(self, read: ReadConfiguration) -> None:
+        super().__init__()
+        self._read = read
+        self._tree, _ = read()
+        require_sidecar(self._tree)
+        self._admin = "none"
+        self._started = time.time()
+        self._backend: SidecarBackend
+        self._lifecycle: Lifecycle
+
+    async def start(self, lifecycle: Lifecycle) -> None:
+        settings, loop = self._tree.sidecar, asyncio.get_running_loop()
+        self._lifecycle = lifecycle
+        domains = read_domains(self._tree)
+        link = self._link = GatekeeperLink(
+            settings.masters,
+            settings.domains,
+            accounting=settings.accounting,
+            keys=read_keys(self._tree),
+            windows=windows(domains),
+            log=self._log,
+        )
+        self.closing.callback(link.close)
+        backend = self.backend = self._backend = SidecarBackend(self._compose(self._tree), link)
+        self.closing.push_async_callback(backend.close)
+        bound = await start_admin(
+            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=sidecar_metrics
+        )
+        self._admin = admin_url(bound)
+        link.start(loop)
+        await backend.start()
+        await wait_for_masters(link)
+        reports = MasterReports(lambda: link.connections, self._log)
+        short_holds = report_short_holds("sidecar.max_hold", self._short_limit, self._log)
+        for work in (forget_expired(lambda: backend.gatekeeper), reports.run(), short_holds):
+            self.closing.callback(loop.create_task(work).cancel)
+
+    def announce(self) -> None:
+        settings = self._tree.sidecar
+        for warning in key_file_warnings(settings.curve_key):
+            self.log(warning)
+        masters, domains = ",".join(settings.masters), len(settings.domains)
+        self.log(f"headgate: server {server_name(settings)} domains {domains} masters {masters} admin {self._admin}")
+        # Scripts read the path from this line, so it contains nothing else.
+        self.log(f"ready {socket_path(settings)}")
+
+    async def reload(self) -> None:
+        tree, file = self._read()
+        if file is None:
+            self.log("headgate: nothing to reload: started without a configuration file")
+            return
+        new, old = tree.sidecar, self._tree.sidecar
+        restart = [f"sidecar.{name}" for name in _RESTART_KEYS if getattr(new, name) != getattr(old, name)]
+        kept = replace(new, **{name: getattr(old, name) for name in _RESTART_KEYS})
+        tree = replace(tree, sidecar=kept)
+        if (kept, tree.domain) != (old, self._tree.domain):
+            await self._replace(tree)
+        rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
+        self.log(f"headgate: {file} read again{rest}")
+
+    async def _replace(self, tree: Configuration) -> None:
+        """Put another configuration in force; raises `ConfigurationError`, and changes nothing, if it is invalid."""
+        composed = self._compose(tree)
+        try:
+            await self._backend.replace(composed)
+        except ConfigurationError as error:
+            try:
+                await self._backend.replace(self._compose(self._tree))
+            except ConfigurationError:
+                self._lifecycle.fail(error)
+            raise
+        self._link.set_domains(tree.sidecar.domains, windows(composed.domains))
+        self._tree = tree
+
+    def _compose(self, tree: Configuration) -> Composition:
+        return compose(tree, self._link, self._log)
+
+    def _short_limit(self) -> float | None:
+        """Return `sidecar.max_hold` if it has shortened a hold, otherwise None."""
+        return self._tree.sidecar.max_hold if self._backend.gatekeeper.shortened else None
+
+    def _log(self, message: str) -> None:
+        self.log(f"headgate: {message}")
+
+    async def _state(self, *, whole: bool) -> SidecarState:
+        settings, domains, gatekeeper, plane = self._backend.composed
+        # An address is shown, the value of a header as a digest: the server may identify clients by a secret.
+        held = {
+            domain.name: await longest_holds(gatekeeper, domain.name, identifier_digest)
+            for domain in (domains if whole else ())
+        }
+        plane_counters = {f"sidecar_{name}": count for name, count in plane.counters().items()}
+        return SidecarState(
+            server=server_name(settings),
+            socket=socket_path(settings),
+            domains=tuple(domain_state(gatekeeper, domain, held.get(domain.name, ())) for domain in domains),
+            masters=tuple(SidecarMasterState(master.address, master.is_up) for master in self._link.connections),
+            details=plane.details(),
+            started=round(self._started, 3),
+            counters=gatekeeper_counters(gatekeeper, self._link) | plane_counters,
+        )
+
+
+def _key(settings: Sidecar) -> str:
+    """Return the key of the socket that is set; empty if none is."""
+    return next((key for key in _DATA_PLANES if getattr(settings, key)), "")
+
+
+def server_name(settings: Sidecar) -> str:
+    """Return the name of the kind of server, as its flag has it: nginx-lua, auth-request or haproxy."""
+    return _key(settings).replace("_", "-")
+
+
+def socket_path(settings: Sidecar) -> str:
+    """Return the path of the socket between the sidecar and its server."""
+    return str(getattr(settings, _key(settings)))
+
+
+def require_sidecar(tree: Configuration) -> None:
+    """Raise `ConfigurationError` without a master, a domain or a kind of server."""
+    settings = tree.sidecar
+    if not settings.masters:
+        raise ConfigurationError("no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration")
+    if not settings.domains:
+        raise ConfigurationError("no domain: add --domain NAME, or sidecar.domain to the configuration")
+    if not _key(settings):
+        raise ConfigurationError(
+            "no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy SOCKET --map NAME, or one of these "
+            "keys to [sidecar] of the configuration"
+        )
+
+
+def check_sidecar(tree: Configuration) -> None:
+    """Check all that can be checked without a socket. Raises `ConfigurationError`."""
+    require_sidecar(tree)
+    read_keys(tree)
+    compose(tree, None, lambda _message: None)
+
+
+def read_keys(tree: Configuration) -> Sequence[ClientKeys | None]:
+    """Return the keys for each master. Raises `ConfigurationError` for an invalid file or number of keys."""
+    settings = tree.sidecar
+    keys = read_client_keys(settings.curve_key, as_tuple(settings.curve_server), "sidecar")
+    return keys_of_masters(keys, len(settings.masters))
+
+
+def read_domains(tree: Configuration) -> tuple[Domain, ...]:
+    """Return the domains of a sidecar, with the rules that the file has for them."""
+    sections = {section.name: section for section in tree.domain}
+    return tuple(sections[name].domain() if name in sections else Domain(name) for name in tree.sidecar.domains)
+
+
+def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str], None]) -> Composition:
+    """Build the gatekeeper and the data plane; opens no socket. Raises `ConfigurationError`."""
+    require_sidecar(tree)
+    settings, domains = tree.sidecar, read_domains(tree)
+    parse_identify(settings.identify)
+    gatekeeper = Gatekeeper(
+        link.account if link is not None else None,
+        max_delay=settings.max_delay,
+        max_delayed=settings.max_delayed,
+        spacing=spacing(domains),
+        max_hold=settings.max_hold,
+    )
+    sections = [section for section in tree.domain if section.name in settings.domains]
+    plane = _data_plane(_key(settings))(
+        gatekeeper=gatekeeper,
+        rejections=new_rejections(sections, domains, status=settings.rejection_status),
+        settings=settings,
+        domains=settings.domains,
+        log=log,
+    )
+    return Composition(settings, domains, gatekeeper, plane)
+
+
+def _data_plane(key: str) -> NewDataPlane:
+    """Import the data plane for the key of its socket: a process needs only one."""
+    try:
+        module = importlib.import_module(f"headgate.origin.sidecar.{key}")
+    except ModuleNotFoundError:
+        raise ConfigurationError(f"sidecar.{key} is not available in this version of headgate") from None
+    return cast(NewDataPlane, getattr(module, _DATA_PLANES[key]))

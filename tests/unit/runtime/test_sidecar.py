@@ -1,0 +1,287 @@
+import asyncio
+import time
+
+import pytest
+
+from headgate.config import parse
+from headgate.errors import ConfigurationError
+from headgate.limit import DelayUntil
+from headgate.observe import SidecarState
+from headgate.release import ASAP, Status
+from headgate.runtime import gatekeeping, master_reports
+from headgate.runtime import sidecar as module
+from headgate.runtime.lifecycle import LifecyclePhase
+from headgate.runtime.sidecar import SidecarServer, check_sidecar, read_domains
+from tests.unit.runtime import serving
+from tests.unit.runtime.serving import reload, until
+
+PLANES = []
+
+
+class Plane:
+    """A data plane that records what it was told."""
+
+    def __init__(self, *, gatekeeper, rejections, settings, domains, log, clock=time.time):
+        self.gatekeeper, self.settings, self.domains = gatekeeper, settings, domains
+        self.rejections = rejections
+        self.held = []
+        self.events = []
+        self.reason = ""
+        PLANES.append(self)
+
+    async def start(self):
+        self.events.append("start")
+        if self.settings.nginx_lua == "unavailable":
+            raise ConfigurationError("cannot listen")
+
+    def hold(self, control, *, now):
+        self.held.append((control.identifier, control.release))
+
+    def unready(self):
+        return self.reason
+
+    def counters(self):
+        return {"connections": 3}
+
+    def details(self):
+        return {"workers": 2}
+
+    async def close(self):
+        self.events.append("close")
+
+
+@pytest.fixture(autouse=True)
+def planes(monkeypatch):
+    PLANES.clear()
+    monkeypatch.setattr(module, "_data_plane", lambda key: Plane)
+    return PLANES
+
+
+def text(more="", *, masters='"127.0.0.1:9"', domain='"api"', socket="/run/s", sections=""):
+    return f'[sidecar]\nmaster = {masters}\ndomain = {domain}\nnginx_lua = "{socket}"\n{more}\n{sections}'
+
+
+def reading(*texts, file="headgate.toml"):
+    """Return a function that reads these configurations in turn; the last one again and again."""
+    left = list(texts)
+    return lambda: (parse(left.pop(0) if len(left) > 1 else left[0]), file)
+
+
+def run(read, steps=None):
+    return serving.run(lambda: SidecarServer(read), steps)
+
+
+def backend_of(lifecycle):
+    return lifecycle._server.backend
+
+
+def test_sidecar_without_a_running_master_is_ready_and_its_last_line_has_the_socket_only(planes):
+    about, ready = run(reading(text(masters='["127.0.0.1:9", "tcp://127.0.0.1:11"]', domain='["a", "b"]')))
+    assert about == "headgate: server nginx-lua domains 2 masters 127.0.0.1:9,tcp://127.0.0.1:11 admin none"
+    assert ready == "ready /run/s"
+    assert planes[0].events == ["start", "close"]
+
+
+def test_unready_without_a_master_or_as_the_data_plane_says(planes, monkeypatch):
+    async def steps(lifecycle):
+        assert lifecycle.unready() == "no master is connected"
+        monkeypatch.setattr(type(next(iter(backend_of(lifecycle)._link.connections))), "is_up", True)
+        assert lifecycle.unready() == ""
+        planes[0].reason = "HAProxy is not running"
+        assert lifecycle.unready() == "HAProxy is not running"
+
+    run(reading(text()), steps)
+
+
+def test_hold_is_passed_on_when_it_begins_or_is_extended_limited_to_the_maximum(planes):
+    async def steps(lifecycle):
+        for release in (90.0, 110.0, 105.0, 110.0, 120.0, 900.0):
+            backend_of(lifecycle).obey(DelayUntil("api", b"alice", release), now=100.0)
+        assert planes[0].held == [(b"alice", 110.0), (b"alice", 120.0), (b"alice", 160.0)]
+        assert backend_of(lifecycle).gatekeeper.held("api", b"alice", now=100.0) == 160.0
+
+    run(reading(text("max_hold = 60")), steps)
+
+
+def test_rules_of_the_file_give_the_spacing_and_the_policy(planes):
+    sections = '[[domain]]\nname = "api"\nrules = ["4/s burst 8"]\n[[domain]]\nname = "other"\nrules = ["1/s"]'
+    run(reading(text("max_delay = 2\nrejection_status = 429", domain='["api", "bare"]', sections=sections)))
+    (plane,) = planes
+    assert (plane.gatekeeper.spacing, plane.gatekeeper.max_delay) == ({"api": 0.25}, 2.0)
+    plane.gatekeeper.obey(DelayUntil("api", b"alice", 200.0))
+    response = plane.rejections(plane.gatekeeper.admit("api", b"alice", now=100.0), now=100.0)
+    assert response.status == 429
+    assert (b"ratelimit-policy", b'"api";q=8;w=2') in response.fields
+
+
+def test_domains_without_rules_in_the_file_have_none():
+    domains = read_domains(parse(text(domain='["b", "a"]', sections='[[domain]]\nname = "a"\nrules = ["1/s"]')))
+    assert [(domain.name, len(domain.rules)) for domain in domains] == [("b", 0), ("a", 1)]
+
+
+class TestReload:
+    def test_another_composition_is_put_in_force_and_keeps_holds_and_totals(self, planes):
+        async def steps(lifecycle):
+            backend = backend_of(lifecycle)
+            now = time.time()
+            backend.obey(DelayUntil("api", b"alice", now + 60.0), now=now)
+            backend.gatekeeper.admit("api", b"alice", now=now)
+            await reload(lifecycle)
+            old, new = planes
+            assert (old.events, new.events) == (["start", "close"], ["start"])
+            assert new.domains == ("api", "new")
+            assert new.gatekeeper is backend.gatekeeper is not old.gatekeeper
+            assert new.gatekeeper.held("api", b"alice", now=now) == now + 60.0
+            assert new.gatekeeper.totals["api"].rejected == 1
+            assert set(lifecycle._server._link._routes) == {"api", "new"}
+            backend.obey(DelayUntil("new", b"bob", now + 5.0), now=now)
+            assert new.held == [(b"bob", now + 5.0)]
+
+        messages = run(reading(text("max_delay = 1"), text("max_delay = 2", domain='["api", "new"]')), steps)
+        assert messages[-1] == "headgate: headgate.toml read again"
+
+    def test_unchanged_file_leaves_the_data_plane_alone(self, planes):
+        async def steps(lifecycle):
+            await reload(lifecycle)
+            assert [plane.events for plane in planes] == [["start"]]
+
+        run(reading(text()), steps)
+
+    def test_keys_that_need_a_restart_are_named_and_stay(self, planes):
+        async def steps(lifecycle):
+            await reload(lifecycle)
+            assert len(planes) == 1
+
+        changed = text('admin = "127.0.0.1:0"', masters='"127.0.0.1:11"')
+        messages = run(reading(text(), changed), steps)
+        assert messages[-1] == (
+            "headgate: headgate.toml read again; a restart is needed for sidecar.master, sidecar.admin"
+        )
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            (text(domain="[]"), "no domain: add --domain NAME, or sidecar.domain to the configuration"),
+            (text('identify = "cookie"'), "invalid identify 'cookie'"),
+        ],
+    )
+    def test_invalid_file_changes_nothing(self, planes, changed, message):
+        async def steps(lifecycle):
+            await reload(lifecycle)
+            assert planes[0].events == ["start"]
+
+        messages = run(reading(text(), changed), steps)
+        assert messages[-1].startswith(f"headgate: {message}")
+        assert messages[-1].endswith("; the configuration in force stays as it is")
+
+    def test_data_plane_that_cannot_start_is_replaced_by_one_of_the_old_configuration(self, planes):
+        async def steps(lifecycle):
+            now = time.time()
+            backend_of(lifecycle).obey(DelayUntil("api", b"alice", now + 60.0), now=now)
+            await reload(lifecycle)
+            assert [plane.events for plane in planes] == [["start", "close"], ["start", "close"], ["start"]]
+            assert planes[2].settings == planes[0].settings
+            assert planes[2].gatekeeper.held("api", b"alice", now=now) == now + 60.0
+
+        messages = run(reading(text(), text(socket="unavailable")), steps)
+        assert messages[-1] == "headgate: cannot listen; the configuration in force stays as it is"
+
+    def test_sidecar_ends_if_neither_configuration_can_be_started(self, planes):
+        async def steps(lifecycle):
+            lifecycle._server._tree = parse(text(socket="unavailable"))
+            lifecycle.reload()
+            await until(lambda: lifecycle.phase is LifecyclePhase.STOPPED)
+
+        with pytest.raises(ConfigurationError, match="cannot listen"):
+            run(reading(text(), text("max_delay = 1", socket="unavailable")), steps)
+
+    def test_nothing_to_reload_without_a_file(self):
+        async def steps(lifecycle):
+            await reload(lifecycle)
+
+        messages = run(reading(text(), file=None), steps)
+        assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
+
+
+def test_start_that_fails_closes_the_data_plane(planes):
+    with pytest.raises(ConfigurationError, match="cannot listen"):
+        run(reading(text(socket="unavailable")))
+    assert planes[0].events == ["start", "close"]
+
+
+def test_state(planes):
+    async def steps(lifecycle):
+        backend = backend_of(lifecycle)
+        now = time.time()
+        for identifier in (b"192.0.2.1", b"secret"):
+            backend.obey(DelayUntil("api", identifier, now + 60.0), now=now)
+        backend.gatekeeper.admit("api", b"192.0.2.1", now=now)
+        state = await lifecycle._server._state(whole=True)
+        assert isinstance(state, SidecarState)
+        assert (state.server, state.socket, state.details) == ("nginx-lua", "/run/s", {"workers": 2})
+        assert [(master.address, master.up) for master in state.masters] == [("127.0.0.1:9", False)]
+        (domain,) = state.domains
+        assert (domain.name, domain.rejected) == ("api", 1)
+        assert {one.identifier for one in domain.held} == {"192.0.2.1", "sha256:2bb80d537b1da3e3"}
+        assert state.counters["sidecar_connections"] == 3
+        assert state.counters["link_sent"] == 0
+        assert (await lifecycle._server._state(whole=False)).domains[0].held == ()
+
+    run(reading(text()), steps)
+
+
+def test_holds_that_have_ended_are_forgotten(monkeypatch, planes):
+    async def steps(lifecycle):
+        backend = backend_of(lifecycle)
+        now = time.time()
+        backend.obey(DelayUntil("api", b"alice", now + 0.01), now=now)
+        await until(lambda: not backend.gatekeeper._tables.size)
+
+    monkeypatch.setattr(gatekeeping, "_FORGET_INTERVAL", 0.001)
+    run(reading(text()), steps)
+
+
+def test_shortened_hold_and_missing_master_are_logged(monkeypatch):
+    async def steps(lifecycle):
+        now = time.time()
+        backend_of(lifecycle).obey(DelayUntil("api", b"alice", now + 90.0), now=now)
+        await asyncio.sleep(0.05)
+
+    monkeypatch.setattr(gatekeeping, "_REPORT_INTERVAL", 0.001)
+    monkeypatch.setattr(master_reports, "_START_TIMEOUT", 0.0)
+    messages = run(reading(text("max_hold = 60")), steps)
+    assert any(message.startswith("headgate: master 127.0.0.1:9 is not connected yet") for message in messages)
+    expected = "headgate: warning: a master holds a client for longer than sidecar.max_hold, 60 s"
+    assert [message.startswith(expected) for message in messages].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ("", "no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration"),
+        ('[sidecar]\nmaster = "a:1"', "no domain: add --domain NAME, or sidecar.domain to the configuration"),
+        ('[sidecar]\nmaster = "a:1"\ndomain = "api"', "no server: add --nginx-lua SOCKET, --auth-request SOCKET or"),
+        (text('identify = "header:a b"'), "invalid identify 'header:a b'"),
+        (text('curve_key = "/none"'), "sidecar.curve_key"),
+        (text(sections='[[domain]]\nname = "api"\nbucket = "no-slash"'), "domain 'api': invalid bucket 'no-slash'"),
+    ],
+)
+def test_what_check_sidecar_refuses(tree, message):
+    with pytest.raises(ConfigurationError) as raised:
+        check_sidecar(parse(tree))
+    assert str(raised.value).startswith(message)
+
+
+def test_valid_configuration_passes_the_check_and_starts_nothing(planes):
+    check_sidecar(parse(text()))
+    assert planes[0].events == []
+
+
+def test_verdicts_of_the_data_plane_go_to_the_link(planes):
+    async def steps(lifecycle):
+        accounting = planes[0].gatekeeper.admit("api", b"alice", now=100.0)
+        assert accounting.status is Status.ACCEPTED
+        assert list(lifecycle._server._link._waiting) == [accounting]
+        assert lifecycle._server._link._held("api", b"alice", now=100.0) == ASAP
+
+    run(reading(text()), steps)
