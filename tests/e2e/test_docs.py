@@ -18,6 +18,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.servers import free_port
@@ -30,6 +31,7 @@ SERVERS = (
     "headgate serve",
     "headgate master",
     "headgate router",
+    "headgate sidecar --master ",
     "headgate bundle serve ",
     "headgate proxy --config ",
     "headgate proxy --self-signed --listen ",
@@ -38,6 +40,8 @@ SERVERS = (
     "waitress-serve ",
     "python -m http.server",
 )
+SILENT_SERVERS = ("nginx ", "haproxy ", "envoy ")
+"""Servers of which no line says that they are ready; they are when they listen."""
 FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
 LANGUAGES = {"sh", "text", "toml", "python", "json", "nginx", "http"}
 PATIENCE = 20.0
@@ -50,6 +54,19 @@ def blocks(page):
 
 def with_commands():
     return [page for page in PAGES if any(language in ("sh", "bash", "console") for language, _ in blocks(page))]
+
+
+def servers_of(page):
+    """Give the names of the servers that the commands of a page start."""
+    lines = [line for language, text in blocks(page) if language == "sh" for line in text.splitlines()]
+    return sorted({line.split()[0] for line in lines if line.startswith(SILENT_SERVERS)})
+
+
+def pages_with_commands():
+    return [
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=pytest.mark.needs("curl", *servers_of(page)))
+        for page in with_commands()
+    ]
 
 
 def two_free_ports():
@@ -70,7 +87,7 @@ class Reader:
         self.ports = {}
         self.printed = ""
         self.environment = dict(os.environ, NO_COLOR="1", PYTHONUNBUFFERED="1")
-        self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
 
     def on_free_ports(self, text):
         for port in PORT.findall(text):
@@ -107,7 +124,7 @@ class Reader:
         line = line.removeprefix(".venv/bin/")  # which is on the path here
         if line.startswith("headgate serve") and "--listen" not in line and "--config" not in line:
             line += self.on_free_ports(" --listen 127.0.0.1:8080 --admin 127.0.0.1:8090")
-        if line.startswith(SERVERS):
+        if line.startswith(SERVERS + SILENT_SERVERS):
             self.stack.enter_context(self.server(line))
             return
         done = subprocess.run(
@@ -140,6 +157,8 @@ class Reader:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             self.printed = log.read_text()
+            if line.startswith(SILENT_SERVERS) and listens(process.pid):
+                return
             if re.search(
                 r"^ready |running on|Listening at|Serving on|Serving HTTP|Started worker", self.printed, re.M | re.I
             ):
@@ -154,8 +173,14 @@ class Reader:
         assert re.search(pattern, self.printed, re.DOTALL), f"shown:\n{text}\nprinted:\n{self.printed}"
 
 
-@pytest.mark.parametrize("page", with_commands(), ids=lambda page: str(page.relative_to(ROOT)))
-@pytest.mark.needs("curl")
+def listens(pid):
+    """Whether a process listens on a TCP port; false if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return any(one.status == psutil.CONN_LISTEN for one in psutil.Process(pid).net_connections("tcp"))
+    return False
+
+
+@pytest.mark.parametrize("page", pages_with_commands())
 def test_the_commands_of_a_page_work(page, tmp_path):
     with ExitStack() as stack:
         reader = Reader(tmp_path, stack)

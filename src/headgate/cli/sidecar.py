@@ -119,9 +119,6 @@ def sidecar(
             settings[name] = settings[name][0]
     options = SidecarOptions(file, given(settings))
     if server is not None:
-        for key in ("nginx_lua", "auth_request", "haproxy"):
-            if key in options.sidecar:
-                raise click.UsageError(f"--{key.replace('_', '-')} runs a sidecar; with --print-conf, use --socket")
         print_configuration(ServerOptions(server, listen, origin, socket, rlqs), options)
         return
     alone = given({"--listen": listen, "--origin": origin, "--socket": socket, "--rlqs": rlqs})
@@ -142,14 +139,19 @@ class ServerOptions:
     socket: str | None
     rlqs: str | None
 
-    def check(self) -> None:
+    def check(self, options: SidecarOptions) -> None:
         """Raise `UsageError` for an option that is missing, or that another server has."""
+        for key in ("nginx_lua", "auth_request", "haproxy"):
+            if key in options.sidecar:
+                raise click.UsageError(f"--{key.replace('_', '-')} runs a sidecar; with --print-conf, use --socket")
         if self.listen is None or self.origin is None:
             raise click.UsageError("--print-conf needs --listen HOST:PORT and --origin URL")
         if self.rlqs is not None and self.server != "envoy":
             raise click.UsageError(f"--rlqs is for --print-conf envoy, not for {self.server}")
         if self.socket is not None and self.server == "envoy":
-            raise click.UsageError("Envoy asks a master, not a sidecar; use --rlqs in place of --socket")
+            raise click.UsageError("--socket is for nginx and HAProxy; Envoy asks a master: use --rlqs")
+        if "map" in options.sidecar and self.server != "haproxy":
+            raise click.UsageError(f"--map is for --print-conf haproxy, not for {self.server}")
 
     def site(self, options: SidecarOptions) -> "Site":
         """Return what the configuration is for; keys of [sidecar] that are not given have the values of the file."""
@@ -180,16 +182,20 @@ class ServerOptions:
 
 def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:
     """Print the configuration of a server; for HAProxy, create its map if it does not exist."""
-    server.check()
+    server.check(options)
     site = server.site(options)
-    module = _WRITERS[server.server]
-    try:
-        writer = importlib.import_module(module)
-    except ModuleNotFoundError:
-        raise ConfigurationError(f"--print-conf {server.server} is not available in this version") from None
-    click.echo(writer.configuration(site), nl=False)
+    click.echo(write_configuration(server.server, site), nl=False)
     if site.map:
         _create_map(Path(site.map))
+
+
+def write_configuration(server: str, site: "Site") -> str:
+    """Return the configuration of a server. Raises `ConfigurationError` for a value that it cannot have."""
+    try:
+        writer = importlib.import_module(_WRITERS[server])
+    except ModuleNotFoundError:
+        raise ConfigurationError(f"--print-conf {server} is not available in this version") from None
+    return str(writer.configuration(site))
 
 
 def _create_map(path: Path) -> None:
@@ -199,8 +205,7 @@ def _create_map(path: Path) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        click.echo(
-            f"headgate: warning: {path}: {reason_of(error)}; HAProxy needs this file, which may be empty", err=True
-        )
+        reason = reason_of(error)
+        click.echo(f"headgate: warning: {path}: {reason}; HAProxy does not start without this file", err=True)
     else:
         click.echo(f"headgate: created {path}, an empty map", err=True)

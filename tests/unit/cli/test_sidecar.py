@@ -1,0 +1,199 @@
+"""`headgate sidecar`: flags, the file that they override, and the configuration of servers."""
+
+import pytest
+
+from headgate.cli import sidecar as module
+from headgate.cli.sidecar import SidecarOptions
+
+FILE = """\
+[sidecar]
+master = "10.0.0.5:10004"
+domain = "api"
+haproxy = "/run/haproxy.sock"
+map = "/etc/haproxy/some.map"
+rejection_status = 429
+identify = "header:X-Api-Key"
+"""
+SITE = ("--listen", "127.0.0.1:8080", "--origin", "http://127.0.0.1:8000")
+
+
+@pytest.fixture
+def site(headgate, monkeypatch):
+    """Run --print-conf; return the site that the writer of the configuration was given."""
+
+    def run(server, *arguments):
+        sites = []
+        monkeypatch.setattr(module, "write_configuration", lambda name, site: sites.append((name, site)) or "written\n")
+        ran = headgate("sidecar", "--print-conf", server, *SITE, *arguments)
+        assert (ran.code, ran.out) == (0, b"written\n"), ran.err
+        ((name, found),) = sites
+        assert name == server
+        return found
+
+    return run
+
+
+def test_options_override_the_file(tmp_path):
+    path = tmp_path / "some.toml"
+    path.write_text(FILE)
+    tree, name = SidecarOptions(str(path), {"domain": "search", "map": "other.map"}).read()
+    assert name == str(path)
+    assert (tree.sidecar.domains, tree.sidecar.map, tree.sidecar.haproxy) == (
+        ("search",),
+        "other.map",
+        "/run/haproxy.sock",
+    )
+    assert SidecarOptions(str(path)).read()[0].sidecar.domains == ("api",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "headgate: no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration"),
+        ("--master a:1", "headgate: no domain: add --domain NAME, or sidecar.domain to the configuration"),
+        ("--master a:1 --domain b", "headgate: no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy"),
+        (
+            "--master a:1 --domain b --nginx-lua c --auth-request d --haproxy e --map f",
+            "headgate: sidecar: --nginx-lua and --auth-request and --haproxy exclude each other; set only one of them",
+        ),
+        (
+            "--master a:1 --domain b --nginx-lua c --map d",
+            "headgate: sidecar: HAProxy needs its runtime socket and a map; set both --haproxy and --map",
+        ),
+        (
+            "--master a:1 --domain b --haproxy c",
+            "headgate: sidecar: HAProxy needs its runtime socket and a map; set both --haproxy and --map",
+        ),
+        (
+            "--master a:1 --domain b --domain c --haproxy d --map e",
+            "headgate: sidecar: HAProxy has one domain, got 2; run a sidecar with a map for each --domain",
+        ),
+        (
+            "--master a:1 --domain b --haproxy c --map d --socket-mode 0600",
+            "headgate: sidecar: HAProxy creates the socket itself; leave out --socket-mode",
+        ),
+        ("--master a:1 --domain b --domain b --nginx-lua c", "headgate: sidecar.domain: 'b' is listed twice; list"),
+        ("--master a:1 --master a:1 --domain b --nginx-lua c", "headgate: sidecar.master: 'a:1' is listed twice"),
+        ("--master a:0 --domain b --nginx-lua c", "headgate: sidecar.master: invalid master 'a:0': port 0 is for"),
+        ("--master a:1 --domain b --nginx-lua c --identify d", "headgate: invalid identify 'd'; expected 'client-ad"),
+        (
+            "--socket-mode 999",
+            "headgate sidecar: invalid value for '--socket-mode': invalid mode '999'; expected permissions in octal",
+        ),
+        (
+            f"--nginx-lua /{'x' * 120}",
+            f"headgate sidecar: invalid value for '--nginx-lua': path too long: '/{'x' * 120}' has 121 bytes; the",
+        ),
+        ("--listen a:1", "headgate sidecar: --listen is for the configuration of a server; add --print-conf, or leave"),
+        ("--rlqs a:1", "headgate sidecar: --rlqs is for the configuration of a server; add --print-conf, or leave"),
+        (
+            "--print-conf nginx-lua --listen a:1 --domain b",
+            "headgate sidecar: --print-conf needs --listen HOST:PORT and --origin URL;",
+        ),
+        (
+            "--print-conf nginx-lua --domain b --origin http://c",
+            "headgate sidecar: --print-conf needs --listen HOST:PORT and --origin URL;",
+        ),
+        (
+            "--print-conf nginx-lua --listen a:1 --origin http://b",
+            "headgate sidecar: --print-conf needs one --domain NAME, got 0;",
+        ),
+        (
+            "--print-conf nginx-lua --listen a:1 --origin http://b --domain c --domain d",
+            "headgate sidecar: --print-conf needs one --domain NAME, got 2;",
+        ),
+        (
+            "--print-conf nginx-lua --listen a:1 --origin https://b --domain c",
+            "headgate: --origin: invalid origin 'https://b'; expected http://HOST:PORT, such as",
+        ),
+        (
+            "--print-conf haproxy --listen a:1 --origin http://b --domain c --rlqs d:1",
+            "headgate sidecar: --rlqs is for --print-conf envoy, not for haproxy;",
+        ),
+        (
+            "--print-conf envoy --listen a:1 --origin http://b --domain c --socket d",
+            "headgate sidecar: --socket is for nginx and HAProxy; Envoy asks a master: use --rlqs;",
+        ),
+        (
+            "--print-conf auth-request --listen a:1 --origin http://b --domain c --map d",
+            "headgate sidecar: --map is for --print-conf haproxy, not for auth-request;",
+        ),
+        (
+            "--print-conf nginx-lua --listen a:1 --origin http://b --domain c --nginx-lua d",
+            "headgate sidecar: --nginx-lua runs a sidecar; with --print-conf, use --socket;",
+        ),
+    ],
+)
+def test_errors(headgate, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    ran = headgate("sidecar", *arguments.split())
+    assert (ran.code, ran.out, ran.err[: len(message)]) == (2, b"", message)
+    assert ran.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_shows_a_command_for_each_server(headgate):
+    ran = headgate("sidecar", "--help")
+    for flag in ("--nginx-lua /run", "--auth-request /run", "--haproxy /run", "--print-conf nginx-lua --listen"):
+        assert f" {flag}" in ran.out.decode()
+
+
+def test_defaults_of_a_generated_configuration(site):
+    found = site("nginx-lua", "--domain", "api")
+    assert (str(found.listen), found.origin, found.domain) == ("127.0.0.1:8080", "http://127.0.0.1:8000", "api")
+    assert (found.socket, found.map, found.rlqs, found.identify) == ("/run/headgate.sock", "", None, None)
+    assert (found.rejection_status, found.max_delay) == (503, 5.0)
+    assert site("auth-request", "--domain", "api").socket == "/run/headgate.sock"
+
+
+def test_flags_of_a_generated_configuration(site, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags = ("--domain", "b", "--socket", "some.sock", "--identify", "header:X-A", "--rejection-status", "429")
+    found = site("auth-request", *flags, "--max-delay", "2")
+    assert (found.domain, found.socket) == ("b", str(tmp_path / "some.sock"))
+    assert (found.identify, found.rejection_status, found.max_delay) == ("header:X-A", 429, 2.0)
+
+
+def test_configuration_of_envoy_names_the_quota_service_only(site):
+    found = site("envoy", "--domain", "api")
+    assert (found.socket, found.map, str(found.rlqs)) == ("", "", "127.0.0.1:10006")
+    assert str(site("envoy", "--domain", "api", "--rlqs", "[::1]:7").rlqs) == "[::1]:7"
+
+
+def test_file_gives_what_no_flag_does_except_the_identification(site, tmp_path):
+    """The sidecar identifies by its own configuration, unless that of the server names a method."""
+    path = tmp_path / "some.toml"
+    path.write_text(FILE.replace("/etc/haproxy", str(tmp_path)))
+    found = site("haproxy", "--config", str(path))
+    assert (found.domain, found.socket, found.map) == ("api", "/run/haproxy.sock", str(tmp_path / "some.map"))
+    assert (found.rejection_status, found.identify) == (429, None)
+    found = site("haproxy", "--config", str(path), "--map", str(tmp_path / "other.map"), "--socket", "/s")
+    assert (found.socket, found.map) == ("/s", str(tmp_path / "other.map"))
+
+
+def test_map_of_haproxy_is_created_once(headgate, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "write_configuration", lambda name, site: "written\n")
+    path = tmp_path / "some.map"
+    command = ("sidecar", "--print-conf", "haproxy", *SITE, "--domain", "api", "--map", str(path))
+    assert headgate(*command).err == f"headgate: created {path}, an empty map\n"
+    assert path.read_bytes() == b""
+    path.write_text("kept")
+    ran = headgate(*command)
+    assert (ran.out, ran.err, path.read_text()) == (b"written\n", "", "kept")
+
+
+def test_map_that_cannot_be_created_is_a_warning(headgate, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "write_configuration", lambda name, site: "written\n")
+    path = tmp_path / "none" / "some.map"
+    ran = headgate("sidecar", "--print-conf", "haproxy", *SITE, "--domain", "api", "--map", str(path))
+    assert (ran.code, ran.out) == (0, b"written\n")
+    assert ran.err == (
+        f"headgate: warning: {path}: No such file or directory; HAProxy does not start without this file\n"
+    )
+
+
+@pytest.mark.parametrize("server", ["envoy"])
+def test_whole_configuration_is_printed_with_marks(headgate, server):
+    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count(b"headgate: begin") == ran.out.count(b"headgate: end") > 0
