@@ -219,6 +219,9 @@ class Bus(ConfigSection, frozen=True):
     """Address for accounting messages; control messages are published on the next port."""
     max_identifiers: Annotated[int, Meta(ge=16, le=2**53)] = 1_000_000
     """Maximum identifiers stored over all domains; also applies to an embedded master."""
+    rlqs: ListenOrNone = ""
+    """Address that serves Envoy's rate limit quota service (gRPC, extra `envoy`), such as 127.0.0.1:10006. Beyond
+    loopback it needs `insecure`, since it has no TLS. Empty disables it."""
     store: Annotated[str, Format("memory|URL", check_store)] = "memory"
     """Where histories are stored: memory, of this master only; or the URL of a Redis or Valkey server or cluster, which
     several masters can share. Also applies to an embedded master."""

@@ -14,7 +14,7 @@ each other: `OfflineGate` evaluates each alone, in a third of the time of a `Gat
 
 import math
 from array import array
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Container, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
@@ -45,6 +45,12 @@ def rounded_milliseconds(instant: float) -> float:
     return round(instant * 1_000, 3)
 
 
+def spread(start: float, now: float, count: int, before: Iterable[int]) -> list[float]:
+    """Return timestamps of `count` requests that came evenly from `start` to `now`, by their number before the last."""
+    step = max(0.0, now - start) / count
+    return [now - number * step for number in before]
+
+
 class Algorithm(Protocol):
     """Computes release times from a history."""
 
@@ -70,6 +76,17 @@ class Algorithm(Protocol):
         In the order of their timestamps, requests give the history that `record` gave the other master. In any other
         order, no hold is longer than under the rule of the document.
         """
+        ...
+
+    def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
+        """Record `count` requests that came evenly from `start` to `now`; return the next release time.
+
+        They are recorded as far as the rule permits.
+        """
+        ...
+
+    def available(self, history: "array[float]", now: float) -> list[float]:
+        """Return how many requests each rule permits at `now`, at most its burst; negative before a release."""
         ...
 
     def replay_hold(self, history: "array[float]", release: float) -> None:
@@ -125,6 +142,19 @@ class Log:
         latest = received if timestamp >= history[-1] else min(history[-1], now)
         return self.record(history, timestamp, latest)
 
+    def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
+        """Add the timestamps that fit the history, and evaluate each rule at the last."""
+        earlier = range(1, min(count, self._full))
+        history[1:] = array("d", sorted([*history[1:], *spread(start, now, count, earlier)])[-self._full + 1 :])
+        return self.record(history, now, now)
+
+    def available(self, history: "array[float]", now: float) -> list[float]:
+        """Return the burst of each rule without the timestamps in its window."""
+        size = len(history)
+        return [
+            float(burst - (size - bisect_right(history, now - window, lo=1))) for burst, window, _ in self.parameters
+        ]
+
     def replay_hold(self, history: "array[float]", release: float) -> None:
         """Do nothing: a hold follows from the requests in the window."""
 
@@ -168,6 +198,29 @@ class Gcra:
             history[at] = max(history[at], min(arrival, advance(latest, window)))
             release = max(release, advance(history[at], tolerance))
         return release if release > received else ASAP
+
+    def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
+        """Record the requests as work that arrives at `start`: those of others came between them.
+
+        Reports of several gatekeepers overlap in time. One interval after the other from the last request on, each
+        report would extend the debt of those before it, which the rule permits.
+        """
+        if len(history) == 1:
+            history.extend(ASAP for _ in self.parameters)
+        release = ASAP
+        for at, ((interval, tolerance), window) in enumerate(zip(self.parameters, self._windows, strict=True), start=1):
+            arrival = max(history[at], start) + count * interval
+            history[at] = max(history[at], min(arrival, advance(now, window)))
+            release = max(release, advance(history[at], tolerance))
+        return release if release > now else ASAP
+
+    def available(self, history: "array[float]", now: float) -> list[float]:
+        """Return the intervals between the theoretical arrival time and the end of the window."""
+        arrivals = history[1:] or [ASAP] * len(self.parameters)
+        return [
+            min(window, now + window - arrival) / interval
+            for arrival, (interval, _), window in zip(arrivals, self.parameters, self._windows, strict=True)
+        ]
 
     def replay_hold(self, history: "array[float]", release: float) -> None:
         """Set the theoretical arrival time that `release` follows from; with several rules it is not known of which."""
@@ -244,6 +297,24 @@ class Smockron:
                     history[at : at + 2] = before[at - 1 : at + 1]
             release = max(release, self._following(history, index) / 1_000)
         return release if release > received else ASAP
+
+    def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
+        """Record the last of the requests, as many as the largest burst has; earlier ones change no release."""
+        last = range(min(count, 1 + max(burst for *_, burst in self.parameters)))
+        release = ASAP
+        for timestamp in spread(start, now, count, reversed(last)):
+            release = self.replay(history, timestamp, timestamp, now)
+        return release if release > now else ASAP
+
+    def available(self, history: "array[float]", now: float) -> list[float]:
+        """Return the intervals from the next instant to the end of the window."""
+        if len(history) == 1:
+            return [float(burst) for *_, burst in self.parameters]
+        clock = now * 1_000
+        return [
+            min(burst, (clock + window - self._following(history, index)) / interval)
+            for index, (interval, _, window, burst) in enumerate(self.parameters)
+        ]
 
     def replay_hold(self, history: "array[float]", release: float) -> None:
         """Set the next instant to `release`; with several rules it is not known of which."""

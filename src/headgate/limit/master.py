@@ -8,15 +8,16 @@ otherwise it publishes a control message" (smockron.txt, Protocol). The caller p
 import math
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
+from headgate.limit.allowance import Allowance
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import MAX_NAME, Domain
-from headgate.limit.history import ALGORITHMS, MAX_LATENESS, PUBLISHED, Algorithm, new_history
+from headgate.limit.domain_state import DomainState
+from headgate.limit.history import MAX_LATENESS, PUBLISHED, new_history
 from headgate.limit.messages import Accounting, DelayUntil, Totals
-from headgate.limit.table import SHARDS, Table, Tables
+from headgate.limit.table import SHARDS, Tables
 from headgate.release import ASAP, Status
 
 _ACCEPTED, _REJECTED = Status.ACCEPTED, Status.REJECTED
@@ -40,32 +41,6 @@ _HISTORY_OVERHEAD = 16
 
 _LATEST = 1e15
 """Seconds or milliseconds; the maximum of a number in a history that is restored."""
-
-_TICKS_PER_WINDOW = 64
-"""Resolution of the order in which the histories of a domain expire."""
-
-
-class _DomainState:
-    """The histories of one domain by identifier, and its totals."""
-
-    __slots__ = ("algorithm", "domain", "enforced", "histories", "record", "replay", "selective", "totals", "window")
-
-    def __init__(self, domain: Domain) -> None:
-        self.domain = domain
-        # These are set if the domain has rules, and does more than count requests.
-        self.histories: Table[array[float]] | None = None
-        self.algorithm: Algorithm
-        self.record: Callable[[array[float], float, float], float]
-        self.replay: Callable[[array[float], float, float, float], float]
-        self.window = domain.window
-        if domain.rules and domain.mode != "off":
-            self.algorithm = algorithm = ALGORITHMS[domain.algorithm](domain.rules)
-            held_until = itemgetter(PUBLISHED) if domain.mode == "enforce" else None
-            self.histories = Table(algorithm.expiry, self.window / _TICKS_PER_WINDOW, held_until)
-            self.record, self.replay = algorithm.record, algorithm.replay
-        self.enforced = domain.mode == "enforce"
-        self.selective = bool(domain.exempt)
-        self.totals = Totals()
 
 
 def _checked(domains: Iterable[object]) -> Iterator[Domain]:
@@ -111,12 +86,12 @@ class Master:
         """The longest delay that counts, in seconds."""
         self._max_identifiers = max_identifiers
         self._tables: Tables[array[float]] = Tables(max_identifiers)
-        self._states: dict[str, _DomainState] = {}
+        self._states: dict[str, DomainState] = {}
         for domain in _checked(domains):
             if domain.name in self.domains:
                 raise ConfigurationError(f"domain {domain.name!r} appears twice; give one domain all its rules")
             self.domains[domain.name] = domain
-            self._states[domain.name] = _DomainState(domain)
+            self._states[domain.name] = DomainState(domain)
         for state in self._states.values():
             if state.histories is not None:
                 self._tables.include(state.histories)
@@ -191,6 +166,8 @@ class Master:
         histories = state.histories
         if histories is None or (state.selective and state.domain.exempts(identifier)):
             return ASAP
+        if state.counts and identifier in state.counts:
+            state.counts[identifier] += 1
         if timestamp < now - MAX_LATENESS:
             return self._replay(state, identifier, timestamp=timestamp, received=timestamp, now=now)
         history = histories.shards[hash(identifier) % SHARDS].get(identifier)
@@ -223,9 +200,7 @@ class Master:
             return ASAP
         return self._replay(state, identifier, timestamp=timestamp, received=received, now=now)
 
-    def _replay(
-        self, state: _DomainState, identifier: bytes, *, timestamp: float, received: float, now: float
-    ) -> float:
+    def _replay(self, state: DomainState, identifier: bytes, *, timestamp: float, received: float, now: float) -> float:
         histories = state.histories
         if histories is None or timestamp <= now - state.window:
             return ASAP
@@ -235,6 +210,54 @@ class Master:
         if known is None:
             self._tables.add(histories, identifier, history, now)
         return self._publish(state, history, release) if release > max(now, history[PUBLISHED]) else ASAP
+
+    def record_many(
+        self, domain: str, identifier: bytes, *, accepted: int, rejected: int, start: float, now: float
+    ) -> float:
+        """Record requests that a gatekeeper reports together; return the release time as `record` does.
+
+        They came evenly from `start` to `now`, and count as far as the rule permits. Both times are instants of
+        `clock`.
+        """
+        state = self._states.get(domain)
+        if state is None:
+            self.unknown += accepted + rejected
+            self.note_unknown(domain)
+            return ASAP
+        state.totals.accepted += accepted
+        state.totals.rejected += rejected
+        histories = state.histories
+        if histories is None or not accepted or (state.selective and state.domain.exempts(identifier)):
+            return ASAP
+        known = histories.get(identifier)
+        history = new_history() if known is None else known
+        release = state.algorithm.replay_many(history, accepted, start, now)
+        if known is None:
+            self._tables.add(histories, identifier, history, now)
+        return self._publish(state, history, release) if release > max(now, history[PUBLISHED]) else ASAP
+
+    def allowance(self, domain: str, identifier: bytes, now: float) -> Allowance | None:
+        """Return what the rules permit to `identifier` at the wall-clock time `now`; None if they do not limit it."""
+        state = self._states.get(domain)
+        return None if state is None else state.allowance(identifier, self.clock.read(now))
+
+    def count(self, domain: str, identifier: bytes) -> int:
+        """Return the requests of `identifier` that `record` has recorded since the last call; count them from now on.
+
+        `stop_counting` ends that.
+        """
+        state = self._states.get(domain)
+        if state is None:
+            return 0
+        number = state.counts.get(identifier, 0)
+        state.counts[identifier] = 0
+        return number
+
+    def stop_counting(self, domain: str, identifier: bytes) -> None:
+        """Stop to count the requests of `identifier` for `count`."""
+        state = self._states.get(domain)
+        if state is not None:
+            state.counts.pop(identifier, None)
 
     def replay_hold(self, domain: str, identifier: bytes, release: float, now: float) -> float:
         """Record that another master held `identifier` until `release`, after its requests; return as `record` does.
@@ -253,7 +276,7 @@ class Master:
         state.algorithm.replay_hold(history, release)
         return self._publish(state, history, release)
 
-    def _publish(self, state: _DomainState, history: "array[float]", release: float) -> float:
+    def _publish(self, state: DomainState, history: "array[float]", release: float) -> float:
         """Store a release time as published; return it, or `ASAP` if the domain is in shadow mode."""
         history[PUBLISHED] = release
         if state.enforced:

@@ -6,6 +6,7 @@ Identifiers are arbitrary bytes. A message on the wire is a list of frames, each
 opens no socket.
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Sequence
@@ -56,6 +57,17 @@ class Totals(msgspec.Struct):
 
 MAX_CONTROL_FRAME = 255
 """Maximum bytes of a frame in a control message: an existing gatekeeper does not read longer ones."""
+
+
+def short_identifier(value: bytes) -> bytes:
+    """Return `value`, or, when it is longer than 255 bytes, `sha256:` and its digest in hexadecimal.
+
+    A control frame holds 255 bytes, so a longer identifier could never be held.
+    """
+    if len(value) <= MAX_CONTROL_FRAME:
+        return value
+    return b"sha256:" + hashlib.sha256(value).hexdigest().encode()
+
 
 STATUSES = {status.value.encode(): status for status in Status}
 """The status by frame 1 of an accounting message."""

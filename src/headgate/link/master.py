@@ -49,6 +49,8 @@ class ControlPublisher:
         self._resending: dict[str, Iterator[tuple[list[DelayUntil], bool]]] = {}
         self._resent_at: dict[str, float] = {}
         self._paused_until = 0.0
+        self.on_control: Callable[[str, bytes, float], None] | None = None
+        """Called with each control that is published."""
         self.set_master(master)
         self._due.clear()  # no subscriber yet
 
@@ -68,6 +70,8 @@ class ControlPublisher:
         send(identifier, SNDMORE)
         send(timestamp, NOBLOCK)
         self._counters.controls += 1
+        if self.on_control is not None:
+            self.on_control(name, identifier, release)
 
     def receive_subscriptions(self, limit: int) -> bool:
         """Receive up to `limit` subscriptions; return whether more may be waiting."""
@@ -207,6 +211,10 @@ class MasterLink:
     def set_allowed_keys(self, allowed: frozenset[bytes]) -> None:
         """Replace the public keys that may connect; connections that exist stay. The link must have keys."""
         self._connections.authenticate(allowed)
+
+    def follow(self, on_control: Callable[[str, bytes, float], None]) -> None:
+        """Have each control that is published passed to another service, too: domain, identifier, release time."""
+        self._publisher.on_control = on_control
 
     def publish(self, control: DelayUntil) -> None:
         """Publish a control that the master has learned; a link that was started sends it with the next turn."""

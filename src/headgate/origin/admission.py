@@ -10,7 +10,8 @@ from typing import Generic, TypeVar, cast
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
-from headgate.origin.identify import Header, Identify, parse_identify, short_identifier
+from headgate.limit.messages import short_identifier
+from headgate.origin.identify import Header, Identify, parse_identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Rejections
 from headgate.origin.routes import Routes

@@ -5,7 +5,6 @@ listed proxies, `header` reads one field, and any callable can be used. Untruste
 cache is bounded.
 """
 
-import hashlib
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Protocol
 
 from headgate.errors import ConfigurationError
 from headgate.http.fields import is_token
+from headgate.limit.messages import short_identifier
 from headgate.origin.request_info import RequestInfo, forwarded_hops, x_forwarded_for_hops
 
 UNKNOWN = b"unknown"
@@ -89,16 +89,6 @@ def parse_identify(
     raise ConfigurationError(
         f"invalid identify {text!r}; expected 'client-address' or a header such as 'header:X-Api-Key'"
     )
-
-
-def short_identifier(value: bytes) -> bytes:
-    """Return `value`, or, when it is longer than 255 bytes, `sha256:` and its digest in hexadecimal.
-
-    A control frame holds 255 bytes, so a longer identifier could never be held.
-    """
-    if len(value) <= MAX_IDENTIFIER_SIZE:
-        return value
-    return b"sha256:" + hashlib.sha256(value).hexdigest().encode()
 
 
 class Header:

@@ -22,6 +22,16 @@ def require_protection(name: str, section: Bus | Router) -> None:
         raise ConfigurationError(f"{name}.listen: {unprotected_error(bus_address(section))}")
 
 
+def require_quota_protection(section: Bus) -> None:
+    """Raise `ConfigurationError` if other machines can reach the quota service, which has no TLS."""
+    if section.rlqs and not section.insecure and is_exposed(f"tcp://{Address.parse(section.rlqs)}"):
+        raise ConfigurationError(
+            f"master.rlqs: {section.rlqs}: other machines can reach this address, and the quota service has no TLS: "
+            "every peer there can hold any client; listen on loopback, or set insecure (--insecure) on a network that "
+            "only Envoys reach"
+        )
+
+
 def bus_warnings(section: Bus | Router) -> Iterator[str]:
     """Yield a line for the operator for each weakness that a section permits."""
     if section.insecure and _is_open(section):

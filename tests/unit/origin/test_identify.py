@@ -1,8 +1,9 @@
 import pytest
 
 from headgate.errors import ConfigurationError
+from headgate.limit.messages import short_identifier
 from headgate.origin import RequestInfo, client_address, header, parse_identify
-from headgate.origin.identify import UNKNOWN, short_identifier
+from headgate.origin.identify import UNKNOWN
 
 PROXIES = ("10.0.0.0/8", "2001:db8:aaaa::/48")
 

@@ -15,6 +15,7 @@ from headgate.observe import MasterState, master_metrics
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
+from headgate.runtime.master.quotas import Quotas
 from headgate.runtime.master.report import report
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master.state import read_state
@@ -47,6 +48,7 @@ class MasterServer(Server):
         self._admin = "none"
         self._started = time.time()
         self._tasks: list[asyncio.Task[None]] = []
+        self._quotas: Quotas | None = None
         self._store = MasterStore(self._tree.master.store, self._log)
 
     async def start(self, lifecycle: Lifecycle) -> None:
@@ -74,6 +76,10 @@ class MasterServer(Server):
         )
         self._admin = admin_url(bound)
         link.start(loop)
+        if settings.rlqs:
+            self._quotas = Quotas(link, settings)
+            self.closing.push_async_callback(self._quotas.close)
+            await self._quotas.start()
         snapshots.start(lambda: link.master)
         self._tasks.append(loop.create_task(Watch(link, self.log).run()))
         if self._as_json:
@@ -84,7 +90,8 @@ class MasterServer(Server):
         for warning in bus_warnings(self._tree.master):
             self.log(warning)
         accounting, control = self._link.endpoints
-        self.log(f"headgate: domains {len(self._link.master.domains)} control {control} admin {self._admin}")
+        rlqs = f" rlqs {self._quotas.address}" if self._quotas is not None else ""
+        self.log(f"headgate: domains {len(self._link.master.domains)} control {control} admin {self._admin}{rlqs}")
         # Scripts read the address from this line, so it contains nothing else.
         self.log(f"ready {accounting}")
 
@@ -98,6 +105,8 @@ class MasterServer(Server):
         master = self._new_master(tree)
         master.adopt(self._link.master)
         self._link.set_master(master)
+        if self._quotas is not None:
+            self._quotas.set_master(master)
         self._store.attach(master, self._link.publish)
         if keys is not None and old.curve_key:
             self._link.set_allowed_keys(keys.allowed)

@@ -1,0 +1,61 @@
+"""How several gatekeepers that count for themselves share one rule: the law of shares.
+
+This module knows neither messages nor clocks. An Envoy decides by a token bucket of its own and reports every five
+seconds what it has admitted and denied. So each gets a share of the rate, by what it reports: max-min fair, so that no
+gatekeeper gets less than an equal part unless it wants less.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+_GROWTH: Final = 1.05
+"""What a gatekeeper wants, as a multiple of the requests that it has had: its load may grow until the next report."""
+_LEAST_WANT: Final = 0.02
+"""The least that a gatekeeper wants, as a part of the rate."""
+_TOLERANCE: Final = 0.03
+"""A part of a share; if no share changes by more, all stay as they are."""
+
+
+def next_want(offered: float, *, want: float, share: float, rate: float) -> float:
+    """Return what a gatekeeper wants after a report of `offered` requests per second; all four are per second.
+
+    It rises at once, and sinks by half of the difference, so that a share is not lost by a short pause.
+    """
+    demand = max(_GROWTH * offered, _LEAST_WANT * rate)
+    return max(demand, (min(want, share) + demand) / 2)
+
+
+def fair_shares(total: float, wants: Sequence[float]) -> list[float]:
+    """Divide `total` by max-min fairness; what remains after all wants is spread equally.
+
+    The sum of the result is at most `total`, except for rounding errors.
+    """
+    shares = [0.0] * len(wants)
+    left = max(0.0, total)
+    order = sorted(range(len(wants)), key=wants.__getitem__)
+    for place, index in enumerate(order):
+        shares[index] = min(wants[index], left / (len(order) - place))
+        left -= shares[index]
+    extra = max(0.0, left) / max(1, len(wants))
+    return [share + extra for share in shares]
+
+
+def is_stable(old: Sequence[float], new: Sequence[float]) -> bool:
+    """Return whether no share changes by more than 3 %, so that the old ones can stay."""
+    return all(abs(after - before) <= _TOLERANCE * before for before, after in zip(old, new, strict=True))
+
+
+def deal(tokens: int, shares: Sequence[float]) -> list[int]:
+    """Divide whole tokens in proportion to shares; the rest goes to those whose part was rounded down most.
+
+    The sum of the result is `tokens`, or 0 if all shares are.
+    """
+    total = sum(shares)
+    if total <= 0.0:
+        return [0] * len(shares)
+    exact = [tokens * share / total for share in shares]
+    dealt = [int(part) for part in exact]
+    rest = tokens - sum(dealt)
+    for index in sorted(range(len(shares)), key=lambda at: (dealt[at] - exact[at], at))[:rest]:
+        dealt[index] += 1
+    return dealt

@@ -1,0 +1,1 @@
+"""The rate limit quota service of a master: Envoys report what they admitted, and get assignments (extra `envoy`)."""

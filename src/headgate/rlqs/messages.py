@@ -1,0 +1,194 @@
+"""The messages of Envoy's rate limit quota service, and their bytes (`envoy/service/rate_limit_quota/v3/rlqs.proto`).
+
+Only the fields that the service needs are read; others are skipped. The values of a bucket are bytes, because Envoy
+copies them from header fields: types generated from the protocol would refuse a whole report because of one value that
+is not UTF-8. This module opens no socket and knows no rules.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from headgate.errors import WireError
+
+Bucket = tuple[tuple[bytes, bytes], ...]
+"""The keys and values of a bucket, in the order of the keys."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES: Final = {_FIXED64: 8, _FIXED32: 4}
+_MAX_VARINT: Final = 10
+"""Bytes of the longest integer."""
+_MAX_FIELD: Final = 2**29 - 1
+_MAX_INTEGER: Final = 2**64 - 1
+_MAX_PAIRS: Final = 16
+"""Keys of a bucket that are read."""
+
+
+class Usage(NamedTuple):
+    """What one Envoy reports of one bucket: the requests since its last report."""
+
+    bucket_id: bytes
+    """The message BucketId as received, to be sent back with an assignment."""
+    bucket: Bucket
+    elapsed: float
+    """Seconds since the last report, which Envoy rounds down to whole ones; 0.0 in the first."""
+    allowed: int
+    denied: int
+
+
+class Reports(NamedTuple):
+    """A message RateLimitQuotaUsageReports."""
+
+    domain: bytes
+    """Empty if the message has none: then it is that of the previous message."""
+    usages: list[bytes]
+    """Messages of type BucketQuotaUsage, for `decode_usage`."""
+
+
+def decode_reports(data: bytes) -> Reports:
+    """Split a message into the reports of its buckets. Raises `WireError` if it is malformed."""
+    domain = b""
+    usages: list[bytes] = []
+    for field, value in _fields(data):
+        if field == 2 and isinstance(value, bytes):
+            usages.append(value)
+        elif field == 1 and isinstance(value, bytes):
+            domain = value
+    return Reports(domain, usages)
+
+
+def decode_usage(data: bytes) -> Usage:
+    """Decode the report of one bucket. Raises `WireError` if it is malformed, or names no bucket."""
+    bucket_id, elapsed, allowed, denied = b"", 0.0, 0, 0
+    for field, value in _fields(data):
+        if isinstance(value, bytes):
+            if field == 1:
+                bucket_id = value
+            elif field == 2:
+                elapsed = _decode_duration(value)
+        elif field == 3:
+            allowed = value
+        elif field == 4:
+            denied = value
+    return Usage(bucket_id, _decode_bucket(bucket_id), elapsed, allowed, denied)
+
+
+def _decode_bucket(data: bytes) -> Bucket:
+    pairs: dict[bytes, bytes] = {}
+    for field, entry in _fields(data):
+        if field == 1 and isinstance(entry, bytes):
+            key = value = b""
+            for number, part in _fields(entry):
+                if number == 1 and isinstance(part, bytes):
+                    key = part
+                elif number == 2 and isinstance(part, bytes):
+                    value = part
+            pairs[key] = value
+    if not 0 < len(pairs) <= _MAX_PAIRS:
+        raise WireError(f"a bucket must have 1 to {_MAX_PAIRS} keys, got {len(pairs)}")
+    return tuple(sorted(pairs.items()))
+
+
+def _decode_duration(data: bytes) -> float:
+    """Decode a Duration into seconds; a negative one is 0.0."""
+    seconds = nanoseconds = 0
+    for field, value in _fields(data):
+        if not isinstance(value, bytes):
+            signed = value - 2**64 if value >= 2**63 else value
+            if field == 1:
+                seconds = signed
+            elif field == 2:
+                nanoseconds = signed
+    return max(0.0, seconds + nanoseconds / 1e9)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a message: their number, and an integer or the bytes. Raises `WireError`."""
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = _read_varint(data, at)
+        field, kind = tag >> 3, tag & 7
+        if not 0 < field <= _MAX_FIELD:
+            raise WireError(f"invalid number of a field: {field}")
+        if kind == _BYTES:
+            size, at = _read_varint(data, at)
+            if size > end - at:
+                raise WireError(f"a field of {size} bytes, {end - at} left")
+            yield field, data[at : at + size]
+            at += size
+        elif kind == _VARINT:
+            value, at = _read_varint(data, at)
+            yield field, value
+        elif kind in _FIXED_SIZES:
+            at += _FIXED_SIZES[kind]
+            if at > end:
+                raise WireError("the end of a field is missing")
+        else:
+            raise WireError(f"unknown kind of field: {kind}")
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read an integer at a position; return it and the position after it."""
+    value = shift = 0
+    for byte in data[at : at + _MAX_VARINT]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value & _MAX_INTEGER, at + shift // 7
+    raise WireError("the end of an integer is missing")
+
+
+def allow_all(bucket_id: bytes, seconds: int) -> bytes:
+    """Encode the action that admits all requests of a bucket for so many seconds, at least 1."""
+    return _assignment(bucket_id, seconds, _ALLOW_ALL)
+
+
+def deny_all(bucket_id: bytes, seconds: int) -> bytes:
+    """Encode the action that denies all requests of a bucket for so many seconds, at least 1."""
+    return _assignment(bucket_id, seconds, _DENY_ALL)
+
+
+def token_bucket(bucket_id: bytes, seconds: int, *, tokens: int, fill: int, interval: int) -> bytes:
+    """Encode the action that limits a bucket for so many seconds: at most `tokens`, and `fill` more per `interval`.
+
+    All are whole numbers of at least 1; `interval` is in seconds.
+    """
+    bucket = _integer(1, tokens) + _bytes(2, _integer(1, fill)) + _bytes(3, _integer(1, interval))
+    return _assignment(bucket_id, seconds, _bytes(3, bucket))
+
+
+def abandon(bucket_id: bytes) -> bytes:
+    """Encode the action by which Envoy forgets a bucket."""
+    return _bytes(1, _bytes(1, bucket_id) + _bytes(3, b""))
+
+
+def join_actions(actions: Iterable[bytes]) -> bytes:
+    """Return a message RateLimitQuotaResponse of actions."""
+    return b"".join(actions)
+
+
+def _assignment(bucket_id: bytes, seconds: int, strategy: bytes) -> bytes:
+    assignment = _bytes(2, _integer(1, seconds)) + _bytes(3, strategy)
+    return _bytes(1, _bytes(1, bucket_id) + _bytes(2, assignment))
+
+
+def _integer(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | _BYTES) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+_ALLOW_ALL: Final = _integer(1, 0)
+_DENY_ALL: Final = _integer(1, 1)

@@ -1,0 +1,123 @@
+"""The gRPC server of the quota service: one stream for each Envoy, in the event loop of the master.
+
+A message is decoded in steps, between which the loop serves the bus. What waits to be sent to an Envoy is one action
+for each of its buckets, so an Envoy that does not read takes no further memory.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from headgate.config.section import Address
+from headgate.errors import ConfigurationError, MissingExtra
+from headgate.rlqs.service import QuotaService, QuotaStream
+
+_SERVICE: Final = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"
+_METHOD: Final = "StreamRateLimitQuotas"
+_MAX_MESSAGE_SIZE: Final = 16 * 1024 * 1024
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_SIZE),
+    ("grpc.so_reuseport", 0),  # another server at the port is an error
+    # An Envoy whose machine has vanished is noticed.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+)
+_MAX_PAUSE: Final = 5.0
+"""Seconds."""
+
+
+class QuotaServer:
+    """Serves `service` at `address`, without TLS. `clock` returns seconds since 1970.
+
+    Raises `MissingExtra` without grpcio.
+    """
+
+    def __init__(self, service: QuotaService, address: Address, *, clock: Callable[[], float] = time.time) -> None:
+        self.address = address
+        """Where it listens; `start` replaces port 0 by the port that the system chose."""
+        self._service = service
+        self._clock = clock
+        self._grpc = _import_grpc()
+        self._server: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listen, and serve until `close`. Raises `ConfigurationError` if the address is not available."""
+        grpc = self._grpc
+        self._server = grpc.aio.server(options=_OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
+        try:
+            port = self._server.add_insecure_port(str(self.address))
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise ConfigurationError(
+                f"--rlqs: cannot listen at {self.address}; stop the program that does, or choose another address"
+            )
+        self.address = Address(self.address.host, port)
+        await self._server.start()
+
+    async def close(self) -> None:
+        """End all streams."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is not None:
+            await self._server.stop(None)
+
+    def on_control(self, domain: str, identifier: bytes, release: float) -> None:
+        """Pass a control that has been published to Envoys."""
+        self._service.on_control(domain, identifier, release, now=self._clock(), moment=time.monotonic())
+        self._schedule()
+
+    async def _serve(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        """Serve one stream."""
+        filled = asyncio.Event()
+        stream = self._service.open(filled.set)
+        if stream is None:
+            await context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
+            return
+        sending = asyncio.get_running_loop().create_task(self._send(stream, filled, context))
+        try:
+            async for data in requests:
+                for _ in self._service.receive(stream, data, now=self._clock(), moment=time.monotonic()):
+                    await asyncio.sleep(0)
+                self._schedule()
+        finally:
+            sending.cancel()
+            self._service.close(stream)
+
+    async def _send(self, stream: QuotaStream, filled: asyncio.Event, context: Any) -> None:
+        """Send what waits, as fast as the Envoy reads."""
+        while True:
+            await filled.wait()
+            filled.clear()
+            while data := stream.take():
+                await context.write(data)
+
+    def _schedule(self) -> None:
+        """Run a turn when the service has something to do."""
+        moment = time.monotonic()
+        pause = min(_MAX_PAUSE, max(0.0, self._service.due(moment) - moment))
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + pause:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(pause, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        self._service.turn(now=self._clock(), moment=time.monotonic())
+        self._schedule()
+
+
+def _import_grpc() -> Any:
+    try:
+        import grpc.aio
+    except ImportError:
+        raise MissingExtra("envoy", "master.rlqs") from None
+    return grpc

@@ -1,0 +1,400 @@
+"""The quota service without its sockets: usage reports become accounting, and assignments follow from the master.
+
+All Envoys that have a bucket for an identifier share what the master permits to it: each gets a token bucket with its
+share of the rate. A hold that is long enough becomes DENY_ALL. An assignment lives for `TIME_TO_LIVE` seconds and is
+renewed by each report, so that all requests pass soon after the service has ended. This module opens no socket and
+reads no clock: `now` is seconds since 1970, `moment` is monotonic seconds.
+
+How Envoy behaves, and why the law of shares is as it is: docs/decisions/0076-envoys-share-a-rule.md.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from headgate.errors import WireError
+from headgate.limit.allowance import Allowance
+from headgate.limit.master import Master
+from headgate.limit.messages import DelayUntil, domain_of, short_identifier
+from headgate.limit.shares import deal, fair_shares, is_stable, next_want
+from headgate.release import NEVER
+from headgate.rlqs import messages
+from headgate.rlqs.messages import Bucket, Usage
+
+TIME_TO_LIVE: Final = 10
+"""Seconds that an assignment lives: two intervals of reports."""
+
+MIN_HOLD: Final = 1.0
+"""Seconds; a shorter hold is left to the token buckets."""
+
+_STALE: Final = 16.0
+"""Seconds without a report after which a bucket is forgotten: an Envoy reports each one every five seconds."""
+_IDLE_REPORTS: Final = 2
+"""Reports without a request after which a bucket is abandoned."""
+_REPORT_INTERVAL: Final = 5.0
+_FILL_INTERVAL: Final = 1_000
+"""Seconds; constant, because Envoy takes an assignment with another interval alone for unchanged."""
+_MAX_FILL: Final = 2**32 - 1
+_USAGES_PER_STEP: Final = 64
+_ACTIONS_PER_MESSAGE: Final = 256
+_STALE_PER_TURN: Final = 1_000
+
+_Wake = Callable[[], None]
+
+
+class QuotaCounters(msgspec.Struct):
+    """What the service counts since its start."""
+
+    streams: int = 0
+    """Streams opened."""
+    streams_refused: int = 0
+    """Streams refused: too many were open."""
+    reports: int = 0
+    """Usage reports of buckets read."""
+    malformed: int = 0
+    """Messages and reports dropped: malformed."""
+    unassignable: int = 0
+    """Reports of buckets with a value that is not UTF-8: counted, but Envoy reads no assignment to them."""
+    untracked: int = 0
+    """Reports of buckets that were counted only: the table was full."""
+    assignments: int = 0
+    """Assignments sent."""
+    abandoned: int = 0
+    """Idle buckets abandoned."""
+
+
+class QuotaLimits(msgspec.Struct, frozen=True):
+    """Bounds of the tables."""
+
+    streams: int = 1_024
+    """Open streams."""
+    stream_buckets: int = 262_144
+    """Buckets of one stream."""
+    buckets: int = 1_048_576
+    """Buckets of all streams."""
+
+
+class _Assignment(msgspec.Struct):
+    """What an Envoy applies to a bucket, as far as this service knows."""
+
+    kind: str = ""
+    """"allow", "deny", "tokens", or empty for nothing."""
+    share: float = 0.0
+    tokens: int = 0
+    expires: float = 0.0
+
+
+class _Claim:
+    """A bucket of one stream: one of those that share the allowance of an identifier."""
+
+    __slots__ = ("assignment", "bucket", "bucket_id", "group", "idle", "reported", "stream", "want")
+
+    def __init__(self, stream: "QuotaStream", group: "_Group", bucket: Bucket) -> None:
+        self.stream = stream
+        self.group = group
+        self.bucket = bucket
+        self.bucket_id = b""
+        self.assignment = _Assignment()
+        self.want = NEVER
+        self.idle = 0
+        self.reported = -1.0  # never
+
+
+class _Group:
+    """All buckets of one identifier in one domain."""
+
+    __slots__ = ("claims", "counted", "domain", "held_until", "identifier", "others")
+
+    def __init__(self, domain: str, identifier: bytes) -> None:
+        self.domain = domain
+        self.identifier = identifier
+        self.claims: dict[_Claim, None] = {}
+        self.held_until = -NEVER
+        self.others = 0.0
+        """Requests per second that other gatekeepers admit."""
+        self.counted = -NEVER
+
+
+class QuotaStream:
+    """One stream of an Envoy; `QuotaService.open` makes it. `wake` is called when `take` has something to send."""
+
+    def __init__(self, wake: _Wake) -> None:
+        self.domain = ""
+        self.is_open = True
+        self.claims: dict[tuple[str, Bucket], _Claim] = {}
+        self.pending: dict[Bucket, bytes] = {}
+        self._wake = wake
+
+    def put(self, bucket: Bucket, action: bytes) -> None:
+        """Send an action soon; it replaces one for the same bucket that waits."""
+        self.pending.pop(bucket, None)
+        self.pending[bucket] = action
+        self._wake()
+
+    def take(self) -> bytes:
+        """Return the next message to send; empty if nothing waits."""
+        buckets = list(islice(self.pending, _ACTIONS_PER_MESSAGE))
+        return messages.join_actions(self.pending.pop(bucket) for bucket in buckets)
+
+
+class QuotaService:
+    """Serves the Envoys of one master; `publish` takes the controls that follow from their reports."""
+
+    def __init__(
+        self, master: Master, publish: Callable[[DelayUntil], None], *, limits: QuotaLimits | None = None
+    ) -> None:
+        self.counters = QuotaCounters()
+        """The counters since the start."""
+        self._master = master
+        self._publish = publish
+        self._limits = QuotaLimits() if limits is None else limits
+        self._streams: set[QuotaStream] = set()
+        self._groups: dict[tuple[str, bytes], _Group] = {}
+        self._claims: dict[_Claim, None] = {}  # in the order of their last report
+        self._ends: list[tuple[float, int, _Group]] = []
+        self._number = 0
+
+    @property
+    def streams(self) -> int:
+        """Open streams."""
+        return len(self._streams)
+
+    @property
+    def buckets(self) -> int:
+        """Buckets in the table."""
+        return len(self._claims)
+
+    def set_master(self, master: Master) -> None:
+        """Serve for another master; its rules apply from the next report of each bucket."""
+        self._master = master
+
+    def open(self, wake: _Wake) -> QuotaStream | None:
+        """Return a new stream, which has to be closed; None if too many are open."""
+        if len(self._streams) >= self._limits.streams:
+            self.counters.streams_refused += 1
+            return None
+        self.counters.streams += 1
+        stream = QuotaStream(wake)
+        self._streams.add(stream)
+        return stream
+
+    def close(self, stream: QuotaStream) -> None:
+        """Forget a stream. Its shares stay reserved until its assignments end."""
+        stream.is_open = False
+        stream.pending.clear()
+        self._streams.discard(stream)
+
+    def receive(self, stream: QuotaStream, data: bytes, *, now: float, moment: float) -> Iterator[None]:
+        """Process a message in steps, so that an event loop is not blocked: iterate until the end."""
+        try:
+            reports = messages.decode_reports(data)
+        except WireError:
+            self.counters.malformed += 1
+            return
+        if reports.domain:
+            stream.domain = domain_of(reports.domain)
+        for index, one in enumerate(reports.usages, start=1):
+            try:
+                usage = messages.decode_usage(one)
+            except WireError:
+                self.counters.malformed += 1
+                continue
+            self._process(stream, usage, now, moment)
+            if index % _USAGES_PER_STEP == 0:
+                yield
+
+    def _process(self, stream: QuotaStream, usage: Usage, now: float, moment: float) -> None:
+        self.counters.reports += 1
+        domain, identifier = stream.domain, identifier_of(usage.bucket)
+        claim = stream.claims.get((domain, usage.bucket)) or self._add(stream, domain, identifier, usage.bucket)
+        is_first = claim is None or claim.reported < 0.0
+        elapsed = 0.0 if claim is None or is_first else moment - claim.reported
+        if usage.allowed or usage.denied:
+            # An Envoy that has connected again reports what it has had since its last tick.
+            self._account(domain, identifier, usage, min(usage.elapsed if is_first else elapsed, _STALE), now)
+        if claim is None:
+            self.counters.untracked += 1
+            return
+        del self._claims[claim]
+        self._claims[claim] = None
+        claim.reported = moment
+        claim.bucket_id = usage.bucket_id if is_text(usage.bucket) else b""
+        self.counters.unassignable += not claim.bucket_id
+        claim.idle = 0 if usage.allowed or usage.denied else claim.idle + 1
+        self._assign(claim, usage, elapsed, now, moment)
+
+    def _add(self, stream: QuotaStream, domain: str, identifier: bytes, bucket: Bucket) -> _Claim | None:
+        limits = self._limits
+        if len(stream.claims) >= limits.stream_buckets or len(self._claims) >= limits.buckets:
+            return None
+        group = self._groups.get((domain, identifier))
+        if group is None:
+            group = self._groups[domain, identifier] = _Group(domain, identifier)
+        claim = _Claim(stream, group, bucket)
+        group.claims[claim] = self._claims[claim] = None
+        stream.claims[domain, bucket] = claim
+        return claim
+
+    def _remove(self, claim: _Claim) -> None:
+        group = claim.group
+        del self._claims[claim], group.claims[claim], claim.stream.claims[group.domain, claim.bucket]
+        if not group.claims:
+            self._master.stop_counting(group.domain, group.identifier)
+            del self._groups[group.domain, group.identifier]
+
+    def _account(self, domain: str, identifier: bytes, usage: Usage, elapsed: float, now: float) -> None:
+        master = self._master
+        instant = master.clock.read(now)
+        release = master.record_many(
+            domain,
+            identifier,
+            accepted=usage.allowed,
+            rejected=usage.denied,
+            start=instant - elapsed,
+            now=instant,
+        )
+        if release > instant:
+            self._publish(DelayUntil(domain, identifier, release - master.clock.behind))
+
+    def _assign(self, claim: _Claim, usage: Usage, elapsed: float, now: float, moment: float) -> None:
+        """Answer the report of a bucket, and correct the shares of others."""
+        group = claim.group
+        allowed = self._master.allowance(group.domain, group.identifier, now)
+        if allowed is not None and allowed.hold >= MIN_HOLD:
+            self._hold(group, allowed.hold, moment)
+        if group.held_until > moment:
+            self._deny(claim, group.held_until, moment)
+        elif claim.idle >= _IDLE_REPORTS:
+            self.counters.abandoned += 1
+            self._send(claim, messages.abandon(claim.bucket_id))
+            self._remove(claim)
+        elif allowed is None:
+            claim.assignment = _Assignment("allow", expires=moment + TIME_TO_LIVE)
+            self._send(claim, messages.allow_all(claim.bucket_id, TIME_TO_LIVE))
+        else:
+            self._count_others(group, moment)
+            if elapsed > 0.0:
+                offered = (usage.allowed + usage.denied) / elapsed
+                want = min(claim.want, allowed.rate)
+                claim.want = next_want(offered, want=want, share=claim.assignment.share, rate=allowed.rate)
+            self._share(group, claim, allowed, moment)
+
+    def _count_others(self, group: _Group, moment: float) -> None:
+        """Measure what gatekeepers on the bus admit to the identifier, over at least one interval of reports."""
+        elapsed = moment - group.counted
+        if elapsed >= _REPORT_INTERVAL - 1.0:
+            number = self._master.count(group.domain, group.identifier)
+            group.others = number / elapsed if elapsed < NEVER else 0.0
+            group.counted = moment
+
+    def _share(self, group: _Group, reporter: _Claim | None, allowed: Allowance, moment: float) -> None:
+        """Divide the allowance of a group; renew the assignment of the reporter, and tell others of changes."""
+        reserved = sum(
+            one.assignment.share
+            for one in group.claims
+            if one.assignment.expires > moment and not (one.stream.is_open and moment - one.reported < TIME_TO_LIVE)
+        )
+        claims = [one for one in group.claims if one.stream.is_open and moment - one.reported < TIME_TO_LIVE]
+        total = max(allowed.rate - reserved - group.others, 0.02 * allowed.rate)
+        old = [one.assignment.share for one in claims]
+        shares = fair_shares(total, [min(one.want, allowed.rate) for one in claims])
+        if sum(old) <= total * 1.001 and is_stable(old, shares):
+            shares = old
+        tokens = deal(allowed.tokens, shares)
+        for one, share, part in zip(claims, shares, tokens, strict=True):
+            if one is reporter or share != one.assignment.share:
+                self._give(one, share, part, moment)
+
+    def _give(self, claim: _Claim, share: float, tokens: int, moment: float) -> None:
+        """Assign a token bucket. A new one starts full, so without a token to give, the requests are denied."""
+        old = claim.assignment
+        is_new = old.kind != "tokens" or old.expires <= moment
+        claim.assignment = _Assignment("tokens", share, tokens, moment + TIME_TO_LIVE)
+        if tokens == 0 and is_new:
+            claim.assignment.kind = "deny"
+            self._send(claim, messages.deny_all(claim.bucket_id, TIME_TO_LIVE))
+            return
+        fill = min(_MAX_FILL, max(1, round(share * _FILL_INTERVAL)))
+        action = messages.token_bucket(
+            claim.bucket_id, TIME_TO_LIVE, tokens=max(1, tokens), fill=fill, interval=_FILL_INTERVAL
+        )
+        self._send(claim, action)
+
+    def on_control(self, domain: str, identifier: bytes, release: float, *, now: float, moment: float) -> None:
+        """Deny the requests of an identifier for which a control has been published, if its hold is long enough."""
+        group = self._groups.get((domain, identifier))
+        if group is not None and release - now >= MIN_HOLD:
+            self._hold(group, release - now, moment)
+
+    def _hold(self, group: _Group, seconds: float, moment: float) -> None:
+        until = moment + seconds
+        if until <= group.held_until + 0.01:
+            return
+        group.held_until = until
+        self._number += 1
+        heapq.heappush(self._ends, (until, self._number, group))
+        for claim in group.claims:
+            if claim.stream.is_open:
+                self._deny(claim, until, moment)
+
+    def _deny(self, claim: _Claim, until: float, moment: float) -> None:
+        """Assign DENY_ALL; its time to live is rounded up once, and not again with each report."""
+        old = claim.assignment
+        if old.kind == "deny" and old.expires >= until:
+            return
+        seconds = math.ceil(until - moment)
+        claim.assignment = _Assignment("deny", old.share, 0, moment + seconds)
+        self._send(claim, messages.deny_all(claim.bucket_id, seconds))
+
+    def _send(self, claim: _Claim, action: bytes) -> None:
+        if claim.bucket_id:
+            self.counters.assignments += 1
+            claim.stream.put(claim.bucket, action)
+
+    def turn(self, *, now: float, moment: float) -> None:
+        """Lift holds that have ended, and forget buckets without reports; call it when `due` says so."""
+        while self._ends and self._ends[0][0] <= moment:
+            _, _, group = heapq.heappop(self._ends)
+            if group.claims and group.held_until <= moment:
+                self._lift(group, now, moment)
+        for claim in list(islice(self._claims, _STALE_PER_TURN)):
+            if moment - claim.reported < _STALE:
+                break
+            self._remove(claim)
+
+    def _lift(self, group: _Group, now: float, moment: float) -> None:
+        allowed = self._master.allowance(group.domain, group.identifier, now)
+        if allowed is not None and allowed.hold >= MIN_HOLD:
+            self._hold(group, allowed.hold, moment)
+            return
+        for claim in group.claims:
+            claim.assignment.share = 0.0
+        if allowed is not None:
+            self._share(group, None, allowed, moment)
+
+    def due(self, moment: float) -> float:
+        """Return the moment at which `turn` has something to do."""
+        oldest = next(iter(self._claims), None)
+        stale = NEVER if oldest is None else max(oldest.reported + _STALE, moment + 0.05)
+        return min(stale, self._ends[0][0] if self._ends else NEVER)
+
+
+def identifier_of(bucket: Bucket) -> bytes:
+    """Return the identifier of a bucket: the value of its key `identifier`, or all of its pairs."""
+    if len(bucket) == 1 and bucket[0][0] == b"identifier":
+        return short_identifier(bucket[0][1])
+    return short_identifier(b";".join(b"%s=%s" % pair for pair in bucket))
+
+
+def is_text(bucket: Bucket) -> bool:
+    """Return whether Envoy can read an assignment to a bucket: all of its strings are UTF-8."""
+    try:
+        for key, value in bucket:
+            key.decode(), value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,38 @@
+"""The quota service of a master: it shares the link, so that Envoys and gatekeepers on the bus have one history."""
+
+from headgate.config import Address
+from headgate.config.tree import Bus
+from headgate.limit import Master
+from headgate.link import MasterLink
+from headgate.runtime.bus_protection import require_quota_protection
+
+
+class Quotas:
+    """The quota service that `settings` describe. Raises `ConfigurationError` if it would be open to others."""
+
+    def __init__(self, link: MasterLink, settings: Bus) -> None:
+        # Here, because grpc takes a quarter of a second to import, and may be missing.
+        from headgate.rlqs.server import QuotaServer
+        from headgate.rlqs.service import QuotaService
+
+        require_quota_protection(settings)
+        self._service = QuotaService(link.master, link.publish)
+        self._server = QuotaServer(self._service, Address.parse(settings.rlqs))
+        link.follow(self._server.on_control)
+
+    @property
+    def address(self) -> Address:
+        """Where Envoys connect to."""
+        return self._server.address
+
+    async def start(self) -> None:
+        """Listen. Raises `ConfigurationError` if the address is not available."""
+        await self._server.start()
+
+    async def close(self) -> None:
+        """End all streams."""
+        await self._server.close()
+
+    def set_master(self, master: Master) -> None:
+        """Serve for another master."""
+        self._service.set_master(master)
