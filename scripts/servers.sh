@@ -14,6 +14,9 @@ for program in nginx redis-server wrk curl wget node:nodejs npm openssl chromium
     fi
 done
 
+# The Lua module of nginx is a file, not a program.
+[ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] || missing="$missing libnginx-mod-http-lua"
+
 install_packages() {
     # Debian starts a service when it installs one, unless this file exits with 101.
     policy=/usr/sbin/policy-rc.d
@@ -55,5 +58,5 @@ if ! cmp -s "$lock" "$node/installed"; then
     npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --silent
     cp "$lock" "$node/installed"
 fi
-echo "servers: nginx, redis-server, wrk, curl, wget, chromium, squid, tinyproxy, haproxy, nghttp2's programs and Node.js with"
-echo "wbn, wbn-sign and zeromq are there."
+echo "servers: nginx and its Lua module, redis-server, wrk, curl, wget, chromium, squid, tinyproxy, haproxy, nghttp2's programs"
+echo "and Node.js with wbn, wbn-sign and zeromq are there."

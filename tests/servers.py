@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headgate.origin.sidecar.nginx_lua_conf import LUA_MODULE, MODULE_FOLDERS
+
 if TYPE_CHECKING:
     from redis import Redis
 
@@ -51,8 +53,13 @@ def find_program(name: str) -> str | None:
 
 
 def is_present(server: str) -> bool:
-    """Whether a server named in `@pytest.mark.needs` is installed; "node-wbn" is the package wbn of Node.js."""
+    """Whether a server named in `@pytest.mark.needs` is installed.
+
+    "node-wbn" is the package wbn of Node.js, "nginx-lua" is nginx with its Lua module.
+    """
     program, _, package = server.partition("-")
+    if server == "nginx-lua":
+        return find_program("nginx") is not None and any((folder / LUA_MODULE).exists() for folder in MODULE_FOLDERS)
     if program == "node" and package:
         return find_program("node") is not None and (NODE_MODULES / package).is_dir()
     return find_program(server) is not None

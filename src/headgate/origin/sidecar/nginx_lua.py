@@ -1,0 +1,359 @@
+"""The data plane of nginx with Lua: workers connect here, receive holds, and report their verdicts.
+
+`headgate.lua`, which runs in nginx, decides on each request by a dictionary that all workers of one nginx share. So an
+nginx (an instance) receives each hold once, through one of its connections. If that connection closes or is too slow,
+another one is chosen, and all holds in force are sent again. nginx may be reloaded, restarted or killed, and there may
+be several. docs/decisions/0073-nginx-with-lua.md has the reasons.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, cast
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from headgate.config.tree import Sidecar
+from headgate.errors import WireError
+from headgate.limit import Accounting, DelayUntil, Gatekeeper
+from headgate.limit.messages import to_milliseconds
+from headgate.origin.identify import MAX_IDENTIFIER_SIZE
+from headgate.origin.response import Rejections
+from headgate.origin.sidecar.data_plane import Details
+from headgate.origin.sidecar.nginx_lua_settings import encode_domain, settings_record
+from headgate.origin.sidecar.nginx_lua_wire import VERSION, Record, RecordReader, encode_record
+from headgate.origin.sidecar.unix_socket import UnixSocket
+from headgate.release import Status
+
+MAX_CONNECTIONS: Final = 1_024
+"""Workers that are connected; a further one is refused."""
+MAX_BUFFERED: Final = 1 << 20
+"""Bytes that wait for a slow worker before holds are left out; all of them are sent again when it has caught up."""
+_TICK: Final = 1.0
+"""Seconds between two `alive` records to each worker. A worker sends at least one record in that time."""
+_MAX_SILENT_TICKS: Final = 3
+"""Ticks in which a worker sends no record, or reads nothing, before its connection is closed."""
+_MAX_INSTANCE_SIZE: Final = 64
+_LATEST: Final = 4e9
+"""Seconds since 1970; a hold without an end is sent as one until then, the year 2096."""
+_STATUSES: Final = {status.value.lower().encode(): status for status in Status}
+
+
+class Counters(Struct):
+    """Totals of the data plane since the start."""
+
+    connections: int = 0
+    """Connections of workers."""
+    refused: int = 0
+    """Connections beyond the maximum."""
+    malformed: int = 0
+    """Connections closed for a malformed record."""
+    unresponsive: int = 0
+    """Connections closed because the worker sent or read nothing."""
+    unknown_domain: int = 0
+    """Verdicts on requests to a domain that the sidecar does not have."""
+    holds_sent: int = 0
+    """Holds sent to instances of nginx."""
+    synchronizations: int = 0
+    """Times that all holds were sent to an instance."""
+    worker_dropped: int = 0
+    """Verdicts that workers dropped because their queues were full."""
+    worker_evicted: int = 0
+    """Holds that the dictionaries of nginx had no space for, or dropped for others."""
+
+
+class _Instance:
+    """One nginx, whose workers share a dictionary of holds; one of its connections receives them."""
+
+    def __init__(self, send_all: Callable[["_Instance"], Coroutine[None, None, None]]) -> None:
+        self.connections: list[_Connection] = []
+        self.is_stale = False
+        """Whether holds may be missing in the dictionary."""
+        self._send_all = send_all
+        self._task: asyncio.Task[None] | None = None
+        self._receiver: _Connection | None = None
+
+    @property
+    def receiver(self) -> "_Connection | None":
+        """The connection that receives the holds."""
+        return self._receiver
+
+    def add(self, connection: "_Connection") -> None:
+        """Add a connection; the first one receives all holds."""
+        self.connections.append(connection)
+        if self._receiver is None:
+            self._receiver = connection
+            self.renew()
+
+    def remove(self, connection: "_Connection") -> None:
+        """Remove a connection; if it received the holds, another one receives all of them again.
+
+        That is the newest: older ones may belong to workers that are exiting.
+        """
+        self.connections.remove(connection)
+        if connection is self._receiver:
+            self._receiver = self.connections[-1] if self.connections else None
+            self.renew()
+
+    def renew(self) -> None:
+        """Have all holds sent again; if this is under way already, it starts again at its end."""
+        self.is_stale = self._receiver is not None
+        if self.is_stale and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._send_all(self))
+
+    def close(self) -> None:
+        """Stop to send."""
+        if self._task is not None:
+            self._task.cancel()
+
+
+class _Connection(asyncio.Protocol):
+    """The connection of one worker."""
+
+    def __init__(self, plane: "NginxLua") -> None:
+        self.instance: _Instance | None = None
+        self.silent_ticks = 0
+        """Ticks since the last record of the worker, or since it stopped reading."""
+        self._plane = plane
+        self._reader = RecordReader()
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the worker has read enough for more to be written."""
+        return self._writable.is_set()
+
+    async def wait_until_writable(self) -> None:
+        """Wait until the worker has read what was written, or the connection is closed."""
+        await self._writable.wait()
+
+    def write(self, data: bytes) -> None:
+        """Write without waiting."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def abort(self) -> None:
+        """Close at once; what has not been written is dropped."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The methods of a protocol.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=MAX_BUFFERED)
+        self._plane.on_connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_writable:
+            self.silent_ticks = 0
+        try:
+            for record in self._reader.feed(data):
+                self._plane.on_record(self, record)
+        except WireError:
+            self._plane.totals.malformed += 1
+            self.abort()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        if self.instance is not None and self.instance.is_stale:
+            self.instance.renew()
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the signature of a protocol
+        self._writable.set()
+        self._plane.on_disconnected(self)
+
+
+class NginxLua:
+    """Listens for the workers of nginx at the socket `nginx_lua` of the settings; see `DataPlane`."""
+
+    def __init__(
+        self,
+        *,
+        gatekeeper: Gatekeeper,
+        rejections: Rejections,
+        settings: Sidecar,
+        domains: Sequence[str],
+        log: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.totals = Counters()
+        """The totals of the connections."""
+        self._gatekeeper = gatekeeper
+        self._settings = settings
+        self._domains = {encode_domain(domain): domain for domain in domains}
+        self._settings_record = settings_record(settings, gatekeeper, rejections, domains)
+        self._log = log
+        self._clock = clock
+        self._clock_steps = gatekeeper.clock.steps
+        self._connections: set[_Connection] = set()
+        self._instances: dict[bytes, _Instance] = {}
+        self._holds: list[bytes] = []
+        self._listener: UnixSocket | None = None
+        self._server: asyncio.AbstractServer | None = None
+        self._ticks: asyncio.Task[None] | None = None
+        self._has_logged_version = False
+
+    async def start(self) -> None:
+        """Listen. Raises `ConfigurationError` for a socket that is not available."""
+        loop = asyncio.get_running_loop()
+        self._listener = UnixSocket(self._settings.nginx_lua, mode=self._settings.mode, flag="--nginx-lua")
+        self._server = await loop.create_unix_server(lambda: _Connection(self), sock=self._listener.socket)
+        self._ticks = loop.create_task(self._tick_forever())
+
+    async def close(self) -> None:
+        """Close all connections, and remove the socket."""
+        if self._ticks is not None:
+            self._ticks.cancel()
+        if self._server is not None:
+            self._server.close()
+        for instance in self._instances.values():
+            instance.close()
+        for connection in list(self._connections):
+            connection.abort()
+        if self._listener is not None:
+            self._listener.close()
+
+    def unready(self) -> str:
+        """Return why nginx is not limited; empty when it is."""
+        return "" if self._instances else "no worker of nginx is connected"
+
+    def counters(self) -> dict[str, int]:
+        """Return the totals by name."""
+        return asdict(self.totals)
+
+    def details(self) -> Details:
+        """Return the numbers of instances and workers that are connected."""
+        return {"instances": len(self._instances), "workers": len(self._connections)}
+
+    # -- holds ---------------------------------------------------------------------------------------------------
+
+    def hold(self, control: DelayUntil, *, now: float) -> None:  # noqa: ARG002 - the signature of a data plane
+        """Send a hold to each instance, together with others of this turn of the event loop."""
+        if not self._instances:
+            return
+        if not self._holds:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._holds.append(_encode_hold(encode_domain(control.domain), control.identifier, control.release))
+
+    def _flush(self) -> None:
+        """Write the queued holds; an instance that reads too slowly receives all holds when it has caught up."""
+        holds, self._holds = self._holds, []
+        for instance in self._instances.values():
+            if instance.receiver is not None and instance.receiver.is_writable:
+                instance.receiver.write(b"".join(holds))
+                self.totals.holds_sent += len(holds)
+            else:
+                instance.is_stale = True
+
+    async def _send_all(self, instance: _Instance) -> None:
+        """Send all holds in force to an instance; start again if its connection changes or some were left out."""
+        while instance.is_stale and instance.receiver is not None:
+            receiver = instance.receiver
+            await receiver.wait_until_writable()
+            instance.is_stale = False
+            self.totals.synchronizations += 1
+            for name, domain in self._domains.items():
+                for holds in self._gatekeeper.holds(domain, now=self._clock()):
+                    if receiver is not instance.receiver:
+                        break
+                    receiver.write(b"".join(_encode_hold(name, *hold) for hold in holds))
+                    self.totals.holds_sent += len(holds)
+                    await receiver.wait_until_writable()
+
+    # -- connections ---------------------------------------------------------------------------------------------
+
+    def on_connected(self, connection: _Connection) -> None:
+        """Accept a connection, unless there are too many."""
+        self._connections.add(connection)
+        self.totals.connections += 1
+        if len(self._connections) > MAX_CONNECTIONS:
+            self.totals.refused += 1
+            connection.abort()
+
+    def on_disconnected(self, connection: _Connection) -> None:
+        """Forget a connection, and its instance with its last one."""
+        self._connections.discard(connection)
+        instance = connection.instance
+        if instance is not None:
+            instance.remove(connection)
+            if not instance.connections:
+                instance.close()
+                self._instances = {name: known for name, known in self._instances.items() if known is not instance}
+
+    def on_record(self, connection: _Connection, record: Record) -> None:
+        """Handle a record of a worker. Raises `WireError` for an invalid one."""
+        status = _STATUSES.get(record.kind)
+        if status is not None:
+            self._account(status, record)
+        elif record.kind == b"status":
+            self.totals.worker_dropped += record.first
+            self.totals.worker_evicted += record.second
+        elif record.kind == b"hello" and connection.instance is None:
+            self._greet(connection, record)
+
+    def _greet(self, connection: _Connection, hello: Record) -> None:
+        if hello.first != VERSION:
+            if not self._has_logged_version:
+                self._has_logged_version = True
+                self._log(f"nginx has another version of headgate.lua ({hello.first}, not {VERSION}); reload nginx")
+            raise WireError(f"version {hello.first}; expected {VERSION}")
+        if not 0 < len(hello.content) <= _MAX_INSTANCE_SIZE:
+            raise WireError(f"id of an nginx with {len(hello.content)} bytes; expected 1 to {_MAX_INSTANCE_SIZE}")
+        instance = self._instances.get(hello.content)
+        if instance is None:
+            instance = self._instances[hello.content] = _Instance(self._send_all)
+        connection.write(self._settings_record)
+        connection.instance = instance
+        instance.add(connection)
+
+    def _account(self, status: Status, record: Record) -> None:
+        name, separator, identifier = record.content.partition(b"\0")
+        if not separator or len(identifier) > MAX_IDENTIFIER_SIZE:
+            raise WireError("verdict without a domain and an identifier of at most 255 bytes")
+        domain = self._domains.get(name)
+        if domain is None:
+            self.totals.unknown_domain += 1
+            return
+        received = record.first / 1_000.0
+        release = record.second / 1_000.0 if status is Status.DELAYED else received
+        self._gatekeeper.report(Accounting(domain, status, identifier, received, release), now=self._clock())
+
+    # -- ticks ---------------------------------------------------------------------------------------------------
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            self.tick()
+
+    def tick(self) -> None:
+        """Close connections of workers that do not respond; send the others a sign of life.
+
+        Ticks are counted, not seconds: a sidecar that was suspended closes no connection.
+        """
+        self._gatekeeper.clock.read(self._clock())
+        if self._gatekeeper.clock.steps != self._clock_steps:
+            # The clock was set back. The holds in nginx are instants of the earlier time.
+            self._clock_steps = self._gatekeeper.clock.steps
+            for instance in self._instances.values():
+                if instance.receiver is not None:
+                    instance.receiver.write(encode_record(b"clear"))
+                    instance.renew()
+        for connection in list(self._connections):
+            connection.silent_ticks += 1
+            if connection.silent_ticks > _MAX_SILENT_TICKS:
+                self.totals.unresponsive += 1
+                connection.abort()
+            else:
+                connection.write(encode_record(b"alive"))
+
+
+def _encode_hold(domain: bytes, identifier: bytes, release: float) -> bytes:
+    """Encode a hold."""
+    return encode_record(b"hold", to_milliseconds(min(release, _LATEST)), 0, b"%b\0%b" % (domain, identifier))
