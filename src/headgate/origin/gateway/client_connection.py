@@ -9,11 +9,12 @@ from typing import cast
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestBuffer, RequestHead, parse_request_head, parse_usual_request_head
+from headgate.origin.delay import Delay
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.flow_control import FlowControl
 from headgate.origin.gateway.forwarding import forwarded_request_head
-from headgate.origin.gateway.policy import ClientView, Delay, decide
+from headgate.origin.gateway.policy import ClientView, decide
 from headgate.origin.gateway.responses import FileResponse, Upstream, crowded_response, gateway_problem, serialize
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEvent, ClientState
 from headgate.origin.gateway.tunnel import reset_on_close

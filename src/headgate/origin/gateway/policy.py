@@ -1,4 +1,4 @@
-"""The policy of a gateway, its decision on a request, and the timer of a delayed request."""
+"""The policy of a gateway, and its decision on a request."""
 
 import asyncio
 import time
@@ -104,33 +104,3 @@ def classify(request: RequestHead, client: ClientView) -> tuple[str | None, byte
     if domain is None:
         return None, b""
     return domain, policy.identify(info) if identifier is None else identifier
-
-
-class Delay:
-    """Calls `release` at the release time of a delayed request."""
-
-    __slots__ = ("_accounting", "_deadline", "_gatekeeper", "_release", "_timer")
-
-    def __init__(self, accounting: Accounting, gatekeeper: Gatekeeper, release: Callable[[], None]) -> None:
-        self._accounting = accounting
-        self._gatekeeper = gatekeeper
-        self._release = release
-        # Monotonic: a wall clock that is set back must not prolong the wait.
-        self._deadline = time.monotonic() + accounting.wait
-        self._timer = self._wait(accounting.wait)
-
-    def cancel(self) -> None:
-        """End the wait and free the slot of the request: its client has left."""
-        self._timer.cancel()
-        self._gatekeeper.cancel(self._accounting)
-
-    def _wait(self, seconds: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, self._on_timer)
-
-    def _on_timer(self) -> None:
-        """Release, but never early: event loops round their timers, some of them down."""
-        left = self._deadline - time.monotonic()
-        if left > 0:
-            self._timer = self._wait(left)
-        else:
-            self._release()
