@@ -213,6 +213,8 @@ class QuotaService:
         claim = stream.claims.get((domain, usage.bucket)) or self._add(stream, domain, identifier, usage.bucket)
         is_first = claim is None or claim.reported < 0.0
         elapsed = 0.0 if claim is None or is_first else moment - claim.reported
+        if claim is not None:  # before the requests are recorded: that may hold the identifier
+            claim.bucket_id = usage.bucket_id if is_text(usage.bucket) else b""
         if usage.allowed or usage.denied:
             # An Envoy that has connected again reports what it has had since its last tick.
             self._account(domain, identifier, usage, min(usage.elapsed if is_first else elapsed, _STALE), now)
@@ -222,7 +224,6 @@ class QuotaService:
         del self._claims[claim]
         self._claims[claim] = None
         claim.reported = moment
-        claim.bucket_id = usage.bucket_id if is_text(usage.bucket) else b""
         self.counters.unassignable += not claim.bucket_id
         claim.idle = 0 if usage.allowed or usage.denied else claim.idle + 1
         self._assign(claim, usage, elapsed, now, moment)

@@ -30,3 +30,12 @@ def test_a_slow_rule_is_kept_and_its_hold_ends_on_time():
             passed.append(world.time)
     assert passed == [0.0, 0.1, 0.2, 10.0]
     assert world.controls
+
+
+def test_an_identifier_that_is_held_already_is_denied_at_another_envoy_after_its_first_request():
+    world = World("1/3s burst 2")
+    one, two = Envoy(world), Envoy(world)
+    assert [one.request() for _ in range(3)] == [True, True, False]
+    world.time = 5.0
+    one.tick()
+    assert [two.request() for _ in range(3)] == [True, False, False]
