@@ -1,0 +1,102 @@
+"""Envoys with a master that serves their quotas, each a process that a test may stop, kill and start again."""
+
+import http.client
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headgate.config import Address
+from headgate.origin.sidecar.envoy_conf import configuration
+from headgate.origin.sidecar.site import Site
+from tests import servers
+from tests.e2e.fault_node import PATIENCE, Node
+from tests.e2e.fault_system import ORIGIN, ORIGIN_HTTP, headgate_command, port_pair
+
+DOMAIN = "api"
+
+
+class EnvoyNode(Node):
+    """An Envoy."""
+
+    def get(self, client: str = "", *more: tuple[str, str]) -> http.client.HTTPResponse:
+        """Return the response, read, to a request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.putrequest("GET", "/")
+            for name, value in [("X-Client", client), *more] if client else more:
+                connection.putheader(name, value.encode("latin-1"))
+            connection.endheaders()
+            response = connection.getresponse()
+            response.read()
+            return response
+        finally:
+            connection.close()
+
+    def statuses(self, count: int, client: str = "") -> list[int]:
+        """Return the statuses of so many requests, one after another."""
+        return [self.get(client).status for _ in range(count)]
+
+
+class Fleet:
+    """Envoys and their master."""
+
+    def __init__(self, master: Node, envoys: Sequence[EnvoyNode], bus: int) -> None:
+        self.master = master
+        self.envoys = envoys
+        self.bus = bus
+        """The port of the master's accounting address."""
+
+    def are_alive(self) -> bool:
+        """Return whether every Envoy still is the process that was started."""
+        return all(psutil.Process(envoy.pid).status() != psutil.STATUS_ZOMBIE for envoy in self.envoys)
+
+    def describe(self) -> str:
+        """Return what all of them have written."""
+        return "\n".join(f"{node.name}: {node.said()}" for node in [self.master, *self.envoys])
+
+
+def envoy_node(folder: Path, name: str, text: str, port: int) -> EnvoyNode:
+    """Return an Envoy that has not started, with this configuration, whose listener has this port."""
+    file = folder / f"{name}.yaml"
+    file.write_text(text)
+    program = servers.find_program("envoy") or "envoy"
+    options = ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
+    return EnvoyNode(name, [program, "-c", str(file), *options], folder, port=port, announces=False)
+
+
+@contextmanager
+def fleet(
+    folder: Path,
+    rule: str,
+    *,
+    envoys: int = 1,
+    identify: str = "header:x-client",
+    master: Sequence[object] = (),
+    edit: Any = str,
+) -> Iterator[Fleet]:
+    """Run Envoys before one origin, and their master with one rule; `edit` changes the configuration of the Envoys."""
+    with ExitStack() as running:
+        origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
+        quota, bus = servers.free_port(), port_pair()
+        options = ["--listen", f"127.0.0.1:{bus}", "--rlqs", f"127.0.0.1:{quota}", "--domain", f"{DOMAIN}={rule}"]
+        nodes: list[EnvoyNode] = []
+        for number in range(envoys):
+            port = servers.free_port()
+            site = Site(
+                listen=Address("127.0.0.1", port),
+                origin=origin.url,
+                domain=DOMAIN,
+                identify=identify,
+                rlqs=Address("127.0.0.1", quota),
+            )
+            nodes.append(envoy_node(folder, f"envoy{number}", edit(configuration(site)), port))
+        system = Fleet(Node("master", headgate_command("master", *options, *master), folder, port=bus), nodes, bus)
+        for node in [system.master, *nodes]:
+            running.callback(node.close)
+            node.launch()
+        for node in [system.master, *nodes]:
+            node.wait_until_ready()
+        yield system
