@@ -1,0 +1,120 @@
+"""`headgate sidecar` as a process: its start, socket, admin listener and end; each server has a file of its own."""
+
+import signal
+import socket
+import stat
+import urllib.error
+
+import pytest
+
+from tests.e2e.bus_setup import running_master
+from tests.e2e.programs import headgate, refused
+
+NO_MASTER = "127.0.0.1:9"
+
+
+@pytest.fixture(params=["--nginx-lua", "--auth-request"])
+def server(request):
+    """The flag of a server that connects to the sidecar."""
+    return request.param
+
+
+def sidecar(folder, *arguments, master=NO_MASTER):
+    """Run a sidecar with its socket at `s` in the folder."""
+    return headgate(folder, "sidecar", "--master", master, "--domain", "api", *arguments)
+
+
+def connect(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+
+
+def ready_page(running):
+    try:
+        return running.admin("/readyz")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read().decode()
+
+
+def test_sidecar_without_a_running_master_is_ready_and_sigterm_ends_it(server, tmp_path):
+    path = tmp_path / "s"
+    with sidecar(tmp_path, server, path) as running:
+        assert running.ready == {
+            "server": server.removeprefix("--"),
+            "domains": "1",
+            "masters": NO_MASTER,
+            "admin": "none",
+            "address": str(path),
+        }
+        assert running.said().endswith(f"ready {path}\n")
+        connect(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666
+        assert running.end() == 0
+    assert not path.exists()
+
+
+def test_socket_mode(server, tmp_path):
+    with sidecar(tmp_path, server, tmp_path / "s", "--socket-mode", "0640") as running:
+        assert running.ready
+        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o640
+
+
+def test_killed_sidecar_leaves_nothing_that_prevents_a_new_start(server, tmp_path):
+    with sidecar(tmp_path, server, tmp_path / "s") as running:
+        assert running.ready
+        running.end(signal.SIGKILL)
+    assert (tmp_path / "s").is_socket()
+    with sidecar(tmp_path, server, tmp_path / "s") as running:
+        assert running.ready
+        connect(tmp_path / "s")
+
+
+def test_socket_of_a_running_sidecar_is_not_taken(server, tmp_path):
+    path = tmp_path / "s"
+    with sidecar(tmp_path, server, path) as running:
+        assert running.ready
+        code, said = refused(tmp_path, "sidecar", "--master", NO_MASTER, "--domain", "api", server, path)
+        assert code == 2
+        assert said == (
+            f"headgate: {server}: {str(path)!r} is in use (another process listens); stop that process, or name "
+            "another path\n"
+        )
+        connect(path)
+
+
+def test_admin_listener_shows_what_is_missing(server, tmp_path):
+    with (
+        running_master("tcp://127.0.0.1:0", "api=10/s") as master,
+        sidecar(tmp_path, server, tmp_path / "s", "--admin", "127.0.0.1:0", master=master.address) as running,
+    ):
+        assert running.admin("/livez") == "alive\n"
+        assert 'headgate_master_up{master="' in running.admin("/metrics")
+        running.until(lambda: running.state()["masters"] == [{"address": master.address, "up": True}], "master")
+        master.process.kill()
+        running.until(lambda: ready_page(running) == "no master is connected\n", "page that misses the master")
+        expected = f"headgate: master {master.address} is not connected; no master is connected, so no further clients"
+        running.wait_for(expected)
+
+
+def test_reload_replaces_the_socket_and_an_invalid_file_does_not(server, tmp_path):
+    key = server.removeprefix("--").replace("-", "_")
+    path, file = tmp_path / "s", tmp_path / "headgate.toml"
+
+    def write(text):
+        file.write_text(f'[sidecar]\nmaster = "{NO_MASTER}"\ndomain = "api"\n{text}\n')
+
+    write(f'{key} = "{path}"')
+    with headgate(tmp_path, "sidecar") as running:
+        assert running.ready
+        write(f'{key} = "{tmp_path / "other"}"\nsocket_mode = "0600"')
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for("headgate: headgate.toml read again$")
+        connect(tmp_path / "other")
+        assert not path.exists()
+        write(f'{key} = "{tmp_path}/none/s"')
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for("No such file or directory.*; the configuration in force stays as it is$")
+        connect(tmp_path / "other")
+        assert running.end() == 0
+    assert not (tmp_path / "other").exists()
