@@ -13,7 +13,7 @@ from tests.e2e.programs import headgate, refused
 NO_MASTER = "127.0.0.1:9"
 
 
-@pytest.fixture(params=["--nginx-lua", "--auth-request"])
+@pytest.fixture(params=["--nginx-lua"])
 def server(request):
     """The flag of a server that connects to the sidecar."""
     return request.param

@@ -264,7 +264,10 @@ def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str
     """Build the gatekeeper and the data plane; opens no socket. Raises `ConfigurationError`."""
     require_sidecar(tree)
     settings, domains = tree.sidecar, read_domains(tree)
-    parse_identify(settings.identify)
+    try:
+        parse_identify(settings.identify)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"sidecar.identify: {error}") from None
     gatekeeper = Gatekeeper(
         link.account if link is not None else None,
         max_delay=settings.max_delay,

@@ -13,6 +13,7 @@ from headgate.cli.master import master
 from headgate.cli.proxy import proxy
 from headgate.cli.router import router
 from headgate.cli.serve import serve
+from headgate.cli.sidecar import sidecar
 from headgate.config.proxy_section import Proxy
 
 FILE = '[gate]\norigin = "http://127.0.0.1:8000"\n[[domain]]\nname = "a"\nrules = ["1/s"]\n'
@@ -70,6 +71,11 @@ def test_check_reads_the_keys_of_the_bus(headgate, file, table, reason):
         ('[router]\ncurve_server = "absent"\nmaster = "a:1"', "router.curve_server needs router.curve_key"),
         ('[router]\nadmin = "127.0.0.1:8094"', "no master: add --master"),
         ('[master]\nsnapshot = "absent/file"', "master.snapshot: invalid file"),
+        ('[sidecar]\nmaster = "a:1"', "no domain: add --domain NAME"),
+        (
+            '[sidecar]\nmaster = "a:1"\ndomain = "b"\nnginx_lua = "c"\nidentify = "d"',
+            "sidecar.identify: invalid identify",
+        ),
     ],
 )
 def test_check_reports_what_the_servers_of_the_bus_refuse(headgate, file, table, reason):
@@ -79,7 +85,16 @@ def test_check_reports_what_the_servers_of_the_bus_refuse(headgate, file, table,
     assert f"{file}: {reason}" in ran.err
 
 
-@pytest.mark.parametrize(("mode", "lines"), [(0o644, 2), (0o640, 0)])
+def test_check_accepts_a_sidecar_and_show_prints_it(headgate, file):
+    file.write_text('[sidecar]\nmaster = "a:1"\ndomain = "api"\nnginx_lua = "/run/headgate.sock"\n')
+    ran = headgate("config", "check", file)
+    assert (ran.code, ran.err) == (0, "")
+    shown = headgate("config", "show", file).out.decode()
+    assert "\n[sidecar]\n" in shown
+    assert '\nnginx_lua = "/run/headgate.sock"\n' in shown
+
+
+@pytest.mark.parametrize(("mode", "lines"), [(0o644, 3), (0o640, 0)])
 def test_check_warns_of_a_secret_key_that_every_user_can_read(headgate, file, mode, lines):
     assert headgate("keys", "new", "-o", "keys").code == 0
     secret = Path("keys/secret.key")
@@ -88,7 +103,8 @@ def test_check_warns_of_a_secret_key_that_every_user_can_read(headgate, file, mo
     gate = (
         f'[gate]\norigin = "http://a"\nmaster = "tcp://b:1"\ncurve_key = "{secret}"\ncurve_server = "keys/public.key"'
     )
-    file.write_text(f"{gate}\n[master]\n{files}\n")
+    table = f'[sidecar]\nmaster = "c:1"\ndomain = "d"\nnginx_lua = "e"\ncurve_key = "{secret}"'
+    file.write_text(f'{gate}\n[master]\n{files}\n{table}\ncurve_server = "keys/public.key"\n')
     ran = headgate("config", "check", file)
     assert ran.code == 0
     expected = f"headgate: warning: {secret}: every user of this machine can read this secret key; use: chmod 600"
@@ -106,7 +122,7 @@ def test_check_warns_of_a_bus_without_keys(headgate, file):
 
 SERVE = """config demo origin listen admin rule identify max-delay response-timeout master curve-key curve-server
     accounting workers cert key"""
-MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure"
+MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure rlqs"
 PROXY = """config listen cert key self-signed plaintext insecure alpn brand admin workers token-key token-store
     client-ca client-rate client-tunnels client-connections max-connections max-tunnels allow-port allow-host deny-host
     allow-address resolve advice-ca unreachable unreachable-hold idle max-seconds max-bytes byte-ratio drain log
@@ -114,9 +130,14 @@ PROXY = """config listen cert key self-signed plaintext insecure alpn brand admi
 
 
 ROUTER = "config listen master shard admin curve-key curve-allow curve-server insecure"
+SIDECAR = """config master domain nginx-lua auth-request socket-mode haproxy map identify max-delay rejection-status
+    curve-key curve-server accounting admin print-conf listen origin socket rlqs"""
 
 
-@pytest.mark.parametrize(("command", "flags"), [(serve, SERVE), (master, MASTER), (router, ROUTER), (proxy, PROXY)])
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [(serve, SERVE), (master, MASTER), (router, ROUTER), (proxy, PROXY), (sidecar, SIDECAR)],
+)
 def test_commands_have_these_flags(command, flags):
     found = {name for option in command.params for name in option.opts}
     assert found == {f"--{flag}" for flag in flags.split()}

@@ -75,7 +75,7 @@ def test_options_override_the_file(tmp_path):
         ("--master a:1 --domain b --domain b --nginx-lua c", "headgate: sidecar.domain: 'b' is listed twice; list"),
         ("--master a:1 --master a:1 --domain b --nginx-lua c", "headgate: sidecar.master: 'a:1' is listed twice"),
         ("--master a:0 --domain b --nginx-lua c", "headgate: sidecar.master: invalid master 'a:0': port 0 is for"),
-        ("--master a:1 --domain b --nginx-lua c --identify d", "headgate: invalid identify 'd'; expected 'client-ad"),
+        ("--master a:1 --domain b --nginx-lua c --identify d", "headgate: sidecar.identify: invalid identify 'd'; ex"),
         (
             "--socket-mode 999",
             "headgate sidecar: invalid value for '--socket-mode': invalid mode '999'; expected permissions in octal",

@@ -162,7 +162,7 @@ class TestReload:
         ("changed", "message"),
         [
             (text(domain="[]"), "no domain: add --domain NAME, or sidecar.domain to the configuration"),
-            (text('identify = "cookie"'), "invalid identify 'cookie'"),
+            (text('identify = "cookie"'), "sidecar.identify: invalid identify 'cookie'"),
         ],
     )
     def test_invalid_file_changes_nothing(self, planes, changed, message):
@@ -261,7 +261,7 @@ def test_shortened_hold_and_missing_master_are_logged(monkeypatch):
         ("", "no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration"),
         ('[sidecar]\nmaster = "a:1"', "no domain: add --domain NAME, or sidecar.domain to the configuration"),
         ('[sidecar]\nmaster = "a:1"\ndomain = "api"', "no server: add --nginx-lua SOCKET, --auth-request SOCKET or"),
-        (text('identify = "header:a b"'), "invalid identify 'header:a b'"),
+        (text('identify = "header:a b"'), "sidecar.identify: invalid identify 'header:a b'"),
         (text('curve_key = "/none"'), "sidecar.curve_key"),
         (text(sections='[[domain]]\nname = "api"\nbucket = "no-slash"'), "domain 'api': invalid bucket 'no-slash'"),
     ],
