@@ -22,6 +22,8 @@ class Allowance(NamedTuple):
     """Requests per second."""
     tokens: int
     """Requests that may be admitted at once, at least 1."""
+    burst: int
+    """The most that `tokens` can be."""
     hold: float
     """Seconds until the first of them; 0.0 if the identifier is not held."""
 
@@ -33,4 +35,4 @@ def allowance(rules: Sequence[Rule], available: Sequence[float], hold: float) ->
     rate = min(own + max(0.0, left - least) / _HORIZON for own, left in zip(rates, available, strict=True))
     burst = min(rule.burst for rule in rules)
     tokens = max(1, int(least), min(burst, int(rate * _LEAST_TIME)))
-    return Allowance(rate, min(burst, tokens), hold)
+    return Allowance(rate, min(burst, tokens), burst, hold)

@@ -45,10 +45,10 @@ def rounded_milliseconds(instant: float) -> float:
     return round(instant * 1_000, 3)
 
 
-def spread(start: float, now: float, count: int, before: Iterable[int]) -> list[float]:
-    """Return timestamps of `count` requests that came evenly from `start` to `now`, by their number before the last."""
+def spread(start: float, now: float, count: int, most: int) -> list[float]:
+    """Return the timestamps of `count` requests that came evenly from `start` on, before `now`; the last `most`."""
     step = max(0.0, now - start) / count
-    return [now - number * step for number in before]
+    return [start + number * step for number in range(max(0, count - most), count)]
 
 
 class Algorithm(Protocol):
@@ -79,9 +79,9 @@ class Algorithm(Protocol):
         ...
 
     def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
-        """Record `count` requests that came evenly from `start` to `now`; return the next release time.
+        """Record `count` requests that came evenly from `start` on, before `now`; return the next release time.
 
-        They are recorded as far as the rule permits.
+        They are recorded as far as the rule permits, and as early as they can have come.
         """
         ...
 
@@ -144,9 +144,9 @@ class Log:
 
     def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
         """Add the timestamps that fit the history, and evaluate each rule at the last."""
-        earlier = range(1, min(count, self._full))
-        history[1:] = array("d", sorted([*history[1:], *spread(start, now, count, earlier)])[-self._full + 1 :])
-        return self.record(history, now, now)
+        *earlier, last = spread(start, now, count, self._full)
+        history[1:] = array("d", sorted([*history[1:], *earlier])[-self._full + 1 :])
+        return self.replay(history, last, last, now)
 
     def available(self, history: "array[float]", now: float) -> list[float]:
         """Return the burst of each rule without the timestamps in its window."""
@@ -300,20 +300,21 @@ class Smockron:
 
     def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
         """Record the last of the requests, as many as the largest burst has; earlier ones change no release."""
-        last = range(min(count, 1 + max(burst for *_, burst in self.parameters)))
         release = ASAP
-        for timestamp in spread(start, now, count, reversed(last)):
+        for timestamp in spread(start, now, count, 1 + max(burst for *_, burst in self.parameters)):
             release = self.replay(history, timestamp, timestamp, now)
         return release if release > now else ASAP
 
     def available(self, history: "array[float]", now: float) -> list[float]:
-        """Return the intervals from the next instant to the end of the window."""
+        """Return the intervals from the next instant to `now`, and the request at that instant."""
         if len(history) == 1:
             return [float(burst) for *_, burst in self.parameters]
         clock = now * 1_000
         return [
-            min(burst, (clock + window - self._following(history, index)) / interval)
-            for index, (interval, _, window, burst) in enumerate(self.parameters)
+            min(float(burst), 1 + (clock - self._following(history, index)) / interval)
+            if clock <= history[3 + 3 * index]
+            else float(burst)
+            for index, (interval, _, _, burst) in enumerate(self.parameters)
         ]
 
     def replay_hold(self, history: "array[float]", release: float) -> None:

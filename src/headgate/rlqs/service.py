@@ -33,8 +33,9 @@ MIN_HOLD: Final = 1.0
 
 _STALE: Final = 16.0
 """Seconds without a report after which a bucket is forgotten: an Envoy reports each one every five seconds."""
-_IDLE_REPORTS: Final = 2
-"""Reports without a request after which a bucket is abandoned."""
+_IDLE_TIME: Final = 4.0
+"""Seconds; a bucket without a request for so long is abandoned. A request for a new one is reported at once, one for an
+old one with the next report."""
 _REPORT_INTERVAL: Final = 5.0
 _FILL_INTERVAL: Final = 1_000
 """Seconds; constant, because Envoy takes an assignment with another interval alone for unchanged."""
@@ -84,14 +85,13 @@ class _Assignment(msgspec.Struct):
     kind: str = ""
     """"allow", "deny", "tokens", or empty for nothing."""
     share: float = 0.0
-    tokens: int = 0
     expires: float = 0.0
 
 
 class _Claim:
     """A bucket of one stream: one of those that share the allowance of an identifier."""
 
-    __slots__ = ("assignment", "bucket", "bucket_id", "group", "idle", "reported", "stream", "want")
+    __slots__ = ("admits_since", "assignment", "bucket", "bucket_id", "group", "idle", "reported", "stream", "want")
 
     def __init__(self, stream: "QuotaStream", group: "_Group", bucket: Bucket) -> None:
         self.stream = stream
@@ -100,8 +100,10 @@ class _Claim:
         self.bucket_id = b""
         self.assignment = _Assignment()
         self.want = NEVER
-        self.idle = 0
+        self.idle = 0.0
         self.reported = -1.0  # never
+        self.admits_since = 0.0
+        """When the requests of the next report began to be admitted."""
 
 
 class _Group:
@@ -211,21 +213,22 @@ class QuotaService:
         self.counters.reports += 1
         domain, identifier = stream.domain, identifier_of(usage.bucket)
         claim = stream.claims.get((domain, usage.bucket)) or self._add(stream, domain, identifier, usage.bucket)
-        is_first = claim is None or claim.reported < 0.0
-        elapsed = 0.0 if claim is None or is_first else moment - claim.reported
-        if claim is not None:  # before the requests are recorded: that may hold the identifier
+        if claim is not None:  # before the requests are recorded: a hold may follow
             claim.bucket_id = usage.bucket_id if is_text(usage.bucket) else b""
+        # An Envoy that has connected again reports what it has had since its last tick.
+        elapsed, since = 0.0, min(usage.elapsed, TIME_TO_LIVE)
+        if claim is not None and claim.reported >= 0.0:
+            elapsed, since = moment - claim.reported, moment - claim.admits_since
         if usage.allowed or usage.denied:
-            # An Envoy that has connected again reports what it has had since its last tick.
-            self._account(domain, identifier, usage, min(usage.elapsed if is_first else elapsed, _STALE), now)
+            self._account(domain, identifier, usage, since, now)
         if claim is None:
             self.counters.untracked += 1
             return
         del self._claims[claim]
         self._claims[claim] = None
-        claim.reported = moment
+        claim.reported = claim.admits_since = moment
         self.counters.unassignable += not claim.bucket_id
-        claim.idle = 0 if usage.allowed or usage.denied else claim.idle + 1
+        claim.idle = 0.0 if usage.allowed or usage.denied else claim.idle + elapsed
         self._assign(claim, usage, elapsed, now, moment)
 
     def _add(self, stream: QuotaStream, domain: str, identifier: bytes, bucket: Bucket) -> _Claim | None:
@@ -247,7 +250,8 @@ class QuotaService:
             self._master.stop_counting(group.domain, group.identifier)
             del self._groups[group.domain, group.identifier]
 
-    def _account(self, domain: str, identifier: bytes, usage: Usage, elapsed: float, now: float) -> None:
+    def _account(self, domain: str, identifier: bytes, usage: Usage, since: float, now: float) -> None:
+        """Record the requests of a report, which came within the last `since` seconds."""
         master = self._master
         instant = master.clock.read(now)
         release = master.record_many(
@@ -255,7 +259,7 @@ class QuotaService:
             identifier,
             accepted=usage.allowed,
             rejected=usage.denied,
-            start=instant - elapsed,
+            start=instant - since,
             now=instant,
         )
         if release > instant:
@@ -269,7 +273,7 @@ class QuotaService:
             self._hold(group, allowed.hold, moment)
         if group.held_until > moment:
             self._deny(claim, group.held_until, moment)
-        elif claim.idle >= _IDLE_REPORTS:
+        elif claim.idle >= _IDLE_TIME and (allowed is None or self._permits_all(allowed)):
             self.counters.abandoned += 1
             self._send(claim, messages.abandon(claim.bucket_id))
             self._remove(claim)
@@ -283,6 +287,10 @@ class QuotaService:
                 want = min(claim.want, allowed.rate)
                 claim.want = next_want(offered, want=want, share=claim.assignment.share, rate=allowed.rate)
             self._share(group, claim, allowed, moment)
+
+    def _permits_all(self, allowed: Allowance) -> bool:
+        """Return whether each Envoy may admit a request, as it does with the first request for a new bucket."""
+        return allowed.tokens >= min(allowed.burst, len(self._streams))
 
     def _count_others(self, group: _Group, moment: float) -> None:
         """Measure what gatekeepers on the bus admit to the identifier, over at least one interval of reports."""
@@ -311,14 +319,15 @@ class QuotaService:
                 self._give(one, share, part, moment)
 
     def _give(self, claim: _Claim, share: float, tokens: int, moment: float) -> None:
-        """Assign a token bucket. A new one starts full, so without a token to give, the requests are denied."""
-        old = claim.assignment
-        is_new = old.kind != "tokens" or old.expires <= moment
-        claim.assignment = _Assignment("tokens", share, tokens, moment + TIME_TO_LIVE)
-        if tokens == 0 and is_new:
-            claim.assignment.kind = "deny"
+        """Assign a token bucket, or DENY_ALL if that would permit no request until the next report.
+
+        A token bucket cannot be empty: it has room for one token at least, and starts full.
+        """
+        if tokens == 0 and share * _REPORT_INTERVAL < 1.0:
+            claim.assignment = _Assignment("deny", share, moment + TIME_TO_LIVE)
             self._send(claim, messages.deny_all(claim.bucket_id, TIME_TO_LIVE))
             return
+        claim.assignment = _Assignment("tokens", share, moment + TIME_TO_LIVE)
         fill = min(_MAX_FILL, max(1, round(share * _FILL_INTERVAL)))
         action = messages.token_bucket(
             claim.bucket_id, TIME_TO_LIVE, tokens=max(1, tokens), fill=fill, interval=_FILL_INTERVAL
@@ -348,7 +357,7 @@ class QuotaService:
         if old.kind == "deny" and old.expires >= until:
             return
         seconds = math.ceil(until - moment)
-        claim.assignment = _Assignment("deny", old.share, 0, moment + seconds)
+        claim.assignment = _Assignment("deny", old.share, moment + seconds)
         self._send(claim, messages.deny_all(claim.bucket_id, seconds))
 
     def _send(self, claim: _Claim, action: bytes) -> None:
@@ -374,6 +383,7 @@ class QuotaService:
             return
         for claim in group.claims:
             claim.assignment.share = 0.0
+            claim.admits_since = moment
         if allowed is not None:
             self._share(group, None, allowed, moment)
 

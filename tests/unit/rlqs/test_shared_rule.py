@@ -1,0 +1,101 @@
+"""What several Envoys admit together, compared with one gatekeeper that decides on every request."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from headgate.limit import Accounting, Domain, Master, Rule
+from headgate.release import ASAP, Status
+from tests.unit.rlqs.envoys import START, Envoy, World
+
+Load = Callable[[float], float]
+"""Requests per second at a time."""
+
+FAST = ("500/s burst 50",)
+
+
+def drive(world: World, envoys: Sequence[Envoy], loads: Sequence[Load], until: float, step: float = 0.004):
+    """Send requests of one client to Envoys until a time; return the admitted requests of each by second."""
+    admitted = [[0] * (int(until) + 1) for _ in envoys]
+    due = [world.time] * len(envoys)
+    while world.time < until:
+        world.turn()
+        for index, (envoy, load) in enumerate(zip(envoys, loads, strict=True)):
+            envoy.tick()
+            rate = load(world.time)
+            if rate <= 0:
+                due[index] = world.time
+            while rate > 0 and due[index] <= world.time:
+                admitted[index][int(world.time)] += envoy.request()
+                due[index] += 1 / rate
+        world.time += step
+    return admitted
+
+
+def one_gatekeeper(rules: Sequence[str], algorithm, rate: float, seconds: float) -> int:
+    """Return how many requests a gatekeeper admits that is told of each hold at once, and rejects what is held."""
+    master = Master([Domain("api", tuple(map(Rule.parse, rules)), algorithm=algorithm)])
+    release, admitted = ASAP, 0
+    for number in range(int(rate * seconds)):
+        now = START + number / rate
+        if release <= now:
+            admitted += 1
+            control = master.account(Accounting("api", Status.ACCEPTED, b"c1", now, now), now)
+            release = release if control is None else max(release, control.release)
+    return admitted
+
+
+def steady(rate: float) -> Load:
+    return lambda _time: rate
+
+
+@pytest.mark.parametrize("phases", [(1.0, 3.5), (1.0, 1.001), (4.9, 0.2), (2.5, 5.0)])
+def test_two_envoys_share_a_fast_rule(phases):
+    world = World(*FAST)
+    larger, smaller = drive(world, [Envoy(world, phase) for phase in phases], [steady(600), steady(200)], 20.0)
+    assert min(smaller[:20]) >= 180
+    assert all(455 <= sum(second) <= 520 for second in zip(larger[12:20], smaller[12:20], strict=True))
+
+
+@pytest.mark.parametrize("phases", [(1.0, 3.5), (4.9, 4.8), (4.8, 4.9), (0.1, 2.0)])
+def test_a_smaller_load_that_begins_is_admitted_at_once(phases):
+    world = World(*FAST)
+    loads = [steady(600), lambda time: 200.0 if time >= 12.0 else 0.0]
+    larger, smaller = drive(world, [Envoy(world, phase) for phase in phases], loads, 24.0)
+    assert min(smaller[12:24]) >= 150
+    assert max(map(sum, zip(larger[13:24], smaller[13:24], strict=True))) <= 520
+
+
+@pytest.mark.parametrize("phases", [(1.0, 3.5), (4.9, 4.8), (4.8, 4.9), (0.1, 2.0)])
+def test_loads_that_are_swapped(phases):
+    world = World(*FAST)
+    loads = [lambda time: 600.0 if time < 20 else 200.0, lambda time: 200.0 if time < 20 else 600.0]
+    first, second = drive(world, [Envoy(world, phase) for phase in phases], loads, 36.0)
+    assert all(440 <= sum(each) <= 520 for each in zip(first[28:36], second[28:36], strict=True))
+
+
+@pytest.mark.parametrize("algorithm", ["log", "gcra", "smockron"])
+@pytest.mark.parametrize(
+    ("rules", "rates", "seconds"),
+    [
+        (["6/min burst 3"], [2.0], 120),
+        (["6/min burst 3"], [2.0, 2.0], 120),
+        (["6/min burst 3"], [1.0, 1.0, 1.0, 1.0], 200),
+        (["10/h burst 4"], [0.05, 0.05], 1500),
+        (["1/min burst 5"], [0.1, 0.1, 0.1], 600),
+        (["1/s burst 5"], [3.0], 60),
+        (["1/s burst 5"], [3.0, 3.0], 60),
+        (["10/s burst 20"], [30.0], 60),
+        (["10/s burst 20"], [30.0, 30.0], 60),
+        (["10/s burst 20"], [4.5, 4.5], 60),
+        (["10/s burst 20", "60/min burst 40"], [30.0], 60),
+        (["10/s burst 20", "60/min burst 40"], [30.0, 5.0], 60),
+    ],
+)
+def test_envoys_admit_together_what_one_gatekeeper_would(algorithm, rules, rates, seconds):
+    world = World(*rules, algorithm=algorithm)
+    envoys = [Envoy(world, 1.0 + index * 1.3) for index in range(len(rates))]
+    admitted = sum(map(sum, drive(world, envoys, [steady(rate) for rate in rates], seconds, 0.01)))
+    expected = one_gatekeeper(rules, algorithm, sum(rates), seconds)
+    # An Envoy admits the first request for each bucket.
+    assert 0.85 * expected - 1 <= admitted <= 1.05 * expected + len(rates)
