@@ -8,7 +8,8 @@ import urllib.error
 import pytest
 
 from tests.e2e.bus_setup import running_master
-from tests.e2e.programs import headgate, refused
+from tests.e2e.nginx_lua_setup import nginx
+from tests.e2e.programs import headgate, origin, refused
 
 NO_MASTER = "127.0.0.1:9"
 
@@ -118,3 +119,24 @@ def test_reload_replaces_the_socket_and_an_invalid_file_does_not(server, tmp_pat
         connect(tmp_path / "other")
         assert running.end() == 0
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.needs("nginx-lua")
+def test_reload_changes_the_rejections_of_nginx_and_keeps_its_holds(tmp_path):
+    path, file = tmp_path / "s", tmp_path / "headgate.toml"
+    with (
+        running_master("tcp://127.0.0.1:0", "api=1/min burst 3") as master,
+        origin() as behind,
+        nginx(tmp_path, path, behind.url) as server,
+    ):
+        text = f'[sidecar]\nmaster = "{master.address}"\ndomain = "api"\nnginx_lua = "{path}"\nadmin = "127.0.0.1:0"\n'
+        file.write_text(text)
+        with headgate(tmp_path, "sidecar") as running:
+            running.until(lambda: ready_page(running) == "ready\n", "connection of nginx")
+            running.until(lambda: server.get().status == 503, "rejection")
+            admitted = len(behind.seen)
+            file.write_text(text + 'rejection_status = 429\n[[domain]]\nname = "api"\nrules = ["1/min burst 3"]')
+            running.process.send_signal(signal.SIGHUP)
+            answer = running.until(lambda: found if (found := server.get()).status != 503 else None, "other status")
+            assert (answer.status, answer.headers["RateLimit-Policy"]) == (429, '"api";q=3;w=180')
+            assert len(behind.seen) == admitted

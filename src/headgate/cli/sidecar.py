@@ -49,7 +49,6 @@ _SOCKETS: Final = {
 }
 """The socket in a generated configuration, unless one is given."""
 _MAP: Final = "/etc/haproxy/headgate.map"
-_RLQS: Final = "127.0.0.1:10006"
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class SidecarOptions:
     "--rlqs",
     type=ADDRESS,
     metavar="HOST:PORT",
-    help=f"With --print-conf envoy: --rlqs of the master.  [default: {_RLQS}]",
+    help="With --print-conf envoy: --rlqs of the master.  [default: 127.0.0.1:10006]",
 )
 def sidecar(
     *,
@@ -173,7 +172,7 @@ class ServerOptions:
             # The server and the sidecar may have different working directories.
             socket=str(Path(socket).absolute()) if socket else "",
             map=(map_ or settings.map or _MAP) if self.server == "haproxy" else "",
-            rlqs=Address.parse(self.rlqs or _RLQS) if self.server == "envoy" else None,
+            rlqs=Address.parse(self.rlqs) if self.rlqs is not None else None,
             identify=flags.get("identify"),
             rejection_status=settings.rejection_status,
             max_delay=settings.max_delay,

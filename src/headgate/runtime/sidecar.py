@@ -65,6 +65,8 @@ class SidecarBackend(Backend):
         """The composition in force."""
         self._link = link
         self._is_started = False
+        self._earlier: dict[str, int] = {}
+        """The totals of the data planes that were replaced."""
         link.attach(self, held=lambda *of, now: self.composed.gatekeeper.held(*of, now=now))
 
     @property
@@ -94,12 +96,18 @@ class SidecarBackend(Backend):
         if release > before and self._is_started:
             self.composed.plane.hold(DelayUntil(domain, identifier, release), now=now)
 
+    def plane_counters(self) -> dict[str, int]:
+        """Return the totals of the data plane in force, and of those before it."""
+        counts = self.composed.plane.counters()
+        return {name: counts.get(name, 0) + self._earlier.get(name, 0) for name in (*self._earlier, *counts)}
+
     async def replace(self, composed: Composition) -> None:
         """Put another composition in force; the server of the data plane is not limited for a moment.
 
         If the data plane cannot be started, raises `ConfigurationError`, and none is.
         """
         await self.close()
+        self._earlier = self.plane_counters()
         composed.gatekeeper.adopt(self.gatekeeper, composed.settings.domains)
         self.composed = composed
         await self.start()
@@ -199,7 +207,7 @@ class SidecarServer(Server):
             domain.name: await longest_holds(gatekeeper, domain.name, identifier_digest)
             for domain in (domains if whole else ())
         }
-        plane_counters = {f"sidecar_{name}": count for name, count in plane.counters().items()}
+        plane_counters = {f"sidecar_{name}": count for name, count in self._backend.plane_counters().items()}
         return SidecarState(
             server=server_name(settings),
             socket=socket_path(settings),

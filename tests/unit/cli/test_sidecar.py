@@ -4,6 +4,7 @@ import pytest
 
 from headgate.cli import sidecar as module
 from headgate.cli.sidecar import SidecarOptions
+from headgate.origin.sidecar.envoy_conf import DEFAULT_RLQS
 
 FILE = """\
 [sidecar]
@@ -156,7 +157,7 @@ def test_flags_of_a_generated_configuration(site, tmp_path, monkeypatch):
 
 def test_configuration_of_envoy_names_the_quota_service_only(site):
     found = site("envoy", "--domain", "api")
-    assert (found.socket, found.map, str(found.rlqs)) == ("", "", "127.0.0.1:10006")
+    assert (found.socket, found.map, found.rlqs) == ("", "", None)
     assert str(site("envoy", "--domain", "api", "--rlqs", "[::1]:7").rlqs) == "[::1]:7"
 
 
@@ -197,3 +198,7 @@ def test_whole_configuration_is_printed_with_marks(headgate, server):
     ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count(b"headgate: begin") == ran.out.count(b"headgate: end") > 0
+
+
+def test_default_of_rlqs_is_that_of_the_help(headgate):
+    assert f"[default: {DEFAULT_RLQS}]" in " ".join(headgate("sidecar", "--help").out.decode().split())

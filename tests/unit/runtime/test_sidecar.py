@@ -133,6 +133,7 @@ class TestReload:
             assert new.gatekeeper is backend.gatekeeper is not old.gatekeeper
             assert new.gatekeeper.held("api", b"alice", now=now) == now + 60.0
             assert new.gatekeeper.totals["api"].rejected == 1
+            assert (await lifecycle._server._state(whole=False)).counters["sidecar_connections"] == 6
             assert set(lifecycle._server._link._routes) == {"api", "new"}
             backend.obey(DelayUntil("new", b"bob", now + 5.0), now=now)
             assert new.held == [(b"bob", now + 5.0)]
