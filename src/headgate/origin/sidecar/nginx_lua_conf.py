@@ -16,7 +16,7 @@ MODULE_FOLDERS: Final = (
 LUA_MODULE: Final = "ngx_http_lua_module.so"
 """The file of nginx's Lua module."""
 _MODULES: Final = ("ndk_http_module.so", LUA_MODULE)
-_LUA: Final = Path(__file__).with_name("headgate.lua")
+_LUA: Final = Path(__file__).with_name("lua")
 
 
 def configuration(site: Site, module_folders: tuple[Path, ...] = MODULE_FOLDERS) -> str:
@@ -29,7 +29,7 @@ def configuration(site: Site, module_folders: tuple[Path, ...] = MODULE_FOLDERS)
     # headgate: begin
     lua_shared_dict headgate 64m;  # about 400,000 held clients
     init_by_lua_block {{
-        package.path = {lua_string(f"{_LUA.parent}/?.lua;")} .. package.path
+        package.path = {lua_string(f"{_LUA}/?.lua;")} .. package.path
         require("headgate").configure({{ dictionary = "headgate", {options} }})
     }}
     init_worker_by_lua_block {{ require("headgate").start() }}

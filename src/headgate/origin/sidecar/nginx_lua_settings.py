@@ -22,9 +22,9 @@ def settings_record(settings: Sidecar, gatekeeper: Gatekeeper, rejections: Rejec
     identify = parse_identify(settings.identify)
     method = b"header:" + identify.name if isinstance(identify, Header) else b"client-address"
     content = [
-        encode_record(b"limits", to_milliseconds(settings.max_delay), settings.max_delayed),
-        encode_record(b"longest", to_milliseconds(settings.max_hold), settings.ipv6_prefix),
-        encode_record(b"identify", content=method),
+        encode_record(b"delays", to_milliseconds(settings.max_delay), settings.max_delayed),
+        encode_record(b"holds", to_milliseconds(settings.max_hold)),
+        encode_record(b"identify", settings.ipv6_prefix, 0, method),
     ]
     for domain in domains:
         name = encode_domain(domain)

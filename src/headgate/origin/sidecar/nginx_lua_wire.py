@@ -3,10 +3,10 @@
 A record is ``KIND NUMBER NUMBER SIZE BYTES LF``: a word of lower-case letters, three decimal numbers, as many bytes as
 the third one says, and a line feed. `BYTES` may be any bytes. A receiver ignores kinds that it does not know.
 
-From a worker: `hello` (version, worker; the id of the nginx that it belongs to), `accepted`, `delayed` and `rejected`
-(received, release; DOMAIN NUL IDENTIFIER) and `status` (verdicts dropped and holds evicted since the last one). To a
-worker: `settings`, whose bytes are records of the kinds that `headgate.lua` names, `hold` (release; DOMAIN NUL
-IDENTIFIER), `clear` and `alive`. Instants are milliseconds since 1970.
+From a worker: `hello` (version, worker; the name of the nginx that it belongs to), `accepted`, `delayed` and `rejected`
+(received, release; DOMAIN NUL IDENTIFIER) and `status` (verdicts dropped and holds evicted since the last one).
+To a worker: `settings` (its bytes are records, see lua/headgate/sidecar.lua), `hold` (release; DOMAIN NUL IDENTIFIER),
+`clear` and `alive`. Instants are milliseconds since 1970.
 """
 
 import re
