@@ -14,7 +14,7 @@ from tests.e2e.programs import headgate, origin, refused
 NO_MASTER = "127.0.0.1:9"
 
 
-@pytest.fixture(params=["--nginx-lua"])
+@pytest.fixture(params=["--nginx-lua", "--auth-request"])
 def server(request):
     """The flag of a server that connects to the sidecar."""
     return request.param

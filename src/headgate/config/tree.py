@@ -292,7 +292,8 @@ class Sidecar(ConfigSection, frozen=True):
     auth_request: SocketOrNone = ""
     """Unix socket to listen at for the auth_request module of nginx, which asks before each request."""
     socket_mode: Annotated[str, Format("MODE", parse_mode)] = "0666"
-    """Permissions of the unix socket, in octal; every user who may write to it can act as the server."""
+    """Permissions of the socket that the sidecar listens at, in octal; every user who may write to it can act as the
+    server."""
     haproxy: SocketOrNone = ""
     """Runtime socket of HAProxy (`stats socket … level admin`), which rejects requests itself; needs `map`."""
     map: Annotated[str, Format("NAME")] = ""

@@ -121,8 +121,6 @@ def _check_sidecar(sidecar: Sidecar) -> None:
         raise ConfigurationError(f"sidecar: {' and '.join(servers)} exclude each other; set only one of them")
     if bool(sidecar.haproxy) != bool(sidecar.map):
         raise ConfigurationError("sidecar: HAProxy needs its runtime socket and a map; set both `haproxy` and `map`")
-    if sidecar.haproxy and sidecar.socket_mode != Sidecar().socket_mode:
-        raise ConfigurationError("sidecar: HAProxy creates the socket itself; leave out `socket_mode`")
     if sidecar.haproxy and len(sidecar.domains) > 1:
         raise ConfigurationError(
             f"sidecar: HAProxy has one domain, got {len(sidecar.domains)}; run a sidecar with a map for each `domain`"

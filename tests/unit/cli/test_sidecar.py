@@ -69,10 +69,6 @@ def test_options_override_the_file(tmp_path):
             "--master a:1 --domain b --domain c --haproxy d --map e",
             "headgate: sidecar: HAProxy has one domain, got 2; run a sidecar with a map for each --domain",
         ),
-        (
-            "--master a:1 --domain b --haproxy c --map d --socket-mode 0600",
-            "headgate: sidecar: HAProxy creates the socket itself; leave out --socket-mode",
-        ),
         ("--master a:1 --domain b --domain b --nginx-lua c", "headgate: sidecar.domain: 'b' is listed twice; list"),
         ("--master a:1 --master a:1 --domain b --nginx-lua c", "headgate: sidecar.master: 'a:1' is listed twice"),
         ("--master a:0 --domain b --nginx-lua c", "headgate: sidecar.master: invalid master 'a:0': port 0 is for"),

@@ -33,7 +33,6 @@ INVALID = [
     ('[sidecar]\nhaproxy = "a"', "sidecar", "set both `haproxy` and `map`"),
     ('[sidecar]\nauth_request = "a"\nmap = "b"', "sidecar", "set both `haproxy` and `map`"),
     ('[sidecar]\ndomain = ["a", "b"]\nhaproxy = "c"\nmap = "d"', "sidecar", "HAProxy has one domain, got 2"),
-    ('[sidecar]\nhaproxy = "a"\nmap = "b"\nsocket_mode = "0600"', "sidecar", "leave out `socket_mode`"),
     ('[sidecar]\nsocket_mode = "rw"', "sidecar.socket_mode", "invalid mode 'rw'; expected permissions in octal"),
     ("[sidecar]\nsocket_mode = 0o666", "sidecar.socket_mode", "expected a text, got a whole number"),
     (
