@@ -98,6 +98,23 @@ def test_admin_listener_shows_what_is_missing(server, tmp_path):
         running.wait_for(expected)
 
 
+@pytest.mark.parametrize("allowed", ["own", "other"])
+def test_master_admits_a_sidecar_by_its_key(tmp_path, allowed):
+    for name in ("master", "own", "other"):
+        assert refused(tmp_path, "keys", "new", "-o", name)[0] == 0
+    master_keys = ("--curve-key", "master/secret.key", "--curve-allow", f"{allowed}/public.key")
+    keys = ("--curve-key", "own/secret.key", "--curve-server", "master/public.key")
+    with headgate(tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "api=10/s", *master_keys) as master:
+        options = ("--nginx-lua", tmp_path / "s", "--admin", "127.0.0.1:0", *keys)
+        with sidecar(tmp_path, *options, master=master.ready["address"]) as running:
+            assert running.ready
+            if allowed == "own":
+                running.until(lambda: running.state()["masters"][0]["up"], "master")
+            else:
+                running.wait_for("the master refuses the public key")
+                assert not running.state()["masters"][0]["up"]
+
+
 def test_reload_replaces_the_socket_and_an_invalid_file_does_not(server, tmp_path):
     key = server.removeprefix("--").replace("-", "_")
     path, file = tmp_path / "s", tmp_path / "headgate.toml"
