@@ -13,7 +13,23 @@ from headgate.observe.state import GATEKEEPER_HELP, DomainState, counter_metrics
 
 _HELP = {
     **GATEKEEPER_HELP,
+    "sidecar_connections": "Connections of the server.",
+    "sidecar_disconnected": "auth_request: delayed requests whose client disconnected.",
+    "sidecar_dropped_connections": "auth_request: connections closed: too many, or a malformed or late request.",
+    "sidecar_errors": "HAProxy: exchanges with its runtime socket that failed.",
+    "sidecar_haproxy_dropped": "HAProxy: requests not reported: the sidecar was not running, or too slow.",
+    "sidecar_holds_sent": "Holds sent to the server one by one.",
+    "sidecar_left_out": "HAProxy: holds for which its map had no space.",
+    "sidecar_malformed": "Malformed messages of the server.",
+    "sidecar_refused": "Connections of the server refused: too many.",
+    "sidecar_requests": "auth_request: requests of nginx.",
+    "sidecar_synchronizations": "Times that all holds in force were sent to the server.",
+    "sidecar_unknown_domain": "nginx with Lua: reports dropped: their domain is not one of the sidecar's.",
+    "sidecar_unresponsive": "nginx with Lua: connections closed: the worker sent or read nothing.",
+    "sidecar_worker_dropped": "nginx with Lua: requests not reported: the sidecar was not running, or too slow.",
+    "sidecar_worker_evicted": "nginx with Lua: holds for which its dictionary had no space.",
 }
+"""Descriptions of the counters; those of the data planes begin with sidecar_."""
 
 
 class SidecarMasterState(msgspec.Struct, frozen=True):

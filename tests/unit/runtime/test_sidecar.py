@@ -1,12 +1,13 @@
 import asyncio
 import time
 
+import msgspec
 import pytest
 
 from headgate.config import parse
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil
-from headgate.observe import SidecarState
+from headgate.observe import SidecarState, sidecar_state
 from headgate.release import ASAP, Status
 from headgate.runtime import gatekeeping, master_reports
 from headgate.runtime import sidecar as module
@@ -16,6 +17,7 @@ from tests.unit.runtime import serving
 from tests.unit.runtime.serving import reload, until
 
 PLANES = []
+NEW_DATA_PLANE = module._data_plane
 
 
 class Plane:
@@ -286,3 +288,14 @@ def test_verdicts_of_the_data_plane_go_to_the_link(planes):
         assert lifecycle._server._link._held("api", b"alice", now=100.0) == ASAP
 
     run(reading(text()), steps)
+
+
+@pytest.mark.parametrize("server", ['nginx_lua = "/s"', 'auth_request = "/s"'])
+def test_each_data_plane_is_built_and_its_counters_are_described(monkeypatch, server):
+    monkeypatch.setattr(module, "_data_plane", NEW_DATA_PLANE)
+    tree = parse(f'[sidecar]\nmaster = "a:1"\ndomain = "api"\n{server}\n')
+    plane = module.compose(tree, None, print).plane
+    assert plane.counters()
+    assert {f"sidecar_{name}" for name in plane.counters()} <= sidecar_state._HELP.keys()
+    assert all(count == 0 for count in plane.counters().values())
+    assert msgspec.json.decode(msgspec.json.encode(plane.details())) == plane.details()
