@@ -14,6 +14,7 @@ from headgate.origin.sidecar.site import Site
 from tests import servers
 from tests.e2e.fault_node import PATIENCE, Node
 from tests.e2e.fault_system import ORIGIN, ORIGIN_HTTP, headgate_command, port_pair
+from tests.e2e.programs import Answer
 
 DOMAIN = "api"
 
@@ -21,17 +22,24 @@ DOMAIN = "api"
 class EnvoyNode(Node):
     """An Envoy."""
 
-    def get(self, client: str = "", *more: tuple[str, str]) -> http.client.HTTPResponse:
-        """Return the response, read, to a request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+    def __init__(self, name: str, command: Sequence[str], folder: Path, *, listen: Address) -> None:
+        super().__init__(name, command, folder, port=listen.port, announces=False)
+        self._host = listen.host
+
+    def wait_until_ready(self) -> None:
+        """Wait until it accepts connections."""
+        servers.wait_for(self.port, self._process, host=self._host)
+
+    def get(self, client: str = "", *more: tuple[str, str]) -> Answer:
+        """Return the response to a request on a connection of its own; texts are Latin-1."""
+        connection = http.client.HTTPConnection(self._host, self.port, timeout=PATIENCE)
         try:
             connection.putrequest("GET", "/")
             for name, value in [("X-Client", client), *more] if client else more:
                 connection.putheader(name, value.encode("latin-1"))
             connection.endheaders()
             response = connection.getresponse()
-            response.read()
-            return response
+            return Answer(response.status, response.headers, response.read())
         finally:
             connection.close()
 
@@ -58,13 +66,13 @@ class Fleet:
         return "\n".join(f"{node.name}: {node.said()}" for node in [self.master, *self.envoys])
 
 
-def envoy_node(folder: Path, name: str, text: str, port: int) -> EnvoyNode:
-    """Return an Envoy that has not started, with this configuration, whose listener has this port."""
+def envoy_node(folder: Path, name: str, text: str, listen: Address) -> EnvoyNode:
+    """Return an Envoy that has not started, with this configuration, which has this listener."""
     file = folder / f"{name}.yaml"
     file.write_text(text)
     program = servers.find_program("envoy") or "envoy"
     options = ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
-    return EnvoyNode(name, [program, "-c", str(file), *options], folder, port=port, announces=False)
+    return EnvoyNode(name, [program, "-c", str(file), *options], folder, listen=listen)
 
 
 @contextmanager
@@ -73,6 +81,7 @@ def fleet(
     rule: str,
     *,
     envoys: int = 1,
+    host: str = "127.0.0.1",
     identify: str = "header:x-client",
     master: Sequence[object] = (),
     edit: Any = str,
@@ -84,15 +93,15 @@ def fleet(
         options = ["--listen", f"127.0.0.1:{bus}", "--rlqs", f"127.0.0.1:{quota}", "--domain", f"{DOMAIN}={rule}"]
         nodes: list[EnvoyNode] = []
         for number in range(envoys):
-            port = servers.free_port()
+            listen = Address(host, servers.free_port())
             site = Site(
-                listen=Address("127.0.0.1", port),
+                listen=listen,
                 origin=origin.url,
                 domain=DOMAIN,
                 identify=identify,
                 rlqs=Address("127.0.0.1", quota),
             )
-            nodes.append(envoy_node(folder, f"envoy{number}", edit(configuration(site)), port))
+            nodes.append(envoy_node(folder, f"envoy{number}", edit(configuration(site)), listen))
         system = Fleet(Node("master", headgate_command("master", *options, *master), folder, port=bus), nodes, bus)
         for node in [system.master, *nodes]:
             running.callback(node.close)

@@ -1,6 +1,12 @@
-"""A real Envoy whose quotas a master serves: bursts, holds, expiry, and configurations that Envoy accepts."""
+"""A real Envoy whose quotas a master serves: bursts, holds, expiry, identifiers, and the configuration itself."""
 
+import asyncio
+import json
 import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -8,28 +14,18 @@ from headgate.config import Address
 from headgate.origin.sidecar.envoy_conf import configuration
 from headgate.origin.sidecar.site import Site
 from tests import servers
-from tests.e2e.envoy_setup import fleet
+from tests.e2e.bus_setup import Gate, until
+from tests.e2e.envoy_load import ADMITTED, REJECTED
+from tests.e2e.envoy_setup import DOMAIN, fleet
 
 pytestmark = pytest.mark.needs("envoy", "nginx")
 
-ADMITTED, REJECTED = 200, 429
+ONCE = "1/h burst 1"
+SLOW = "1/3s burst 3"
+INTERVAL = 3.0
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"identify": "header:X-Api-Key"},
-        {"listen": Address("*", 8080), "origin": "http://origin.example", "rlqs": Address("master.example", 10_006)},
-        {"listen": Address("::1", 8080), "origin": "http://[::1]:8000", "rlqs": Address("::1", 10_006)},
-        {"domain": "a\"b\\c: 'd' # {é😀%REQ(x)%} ${e}"},
-    ],
-    ids=["addresses", "header", "names", "ipv6", "domain"],
-)
-def test_envoy_accepts_the_configuration(tmp_path, changes):
-    site = {"listen": Address("127.0.0.1", 8080), "origin": "http://127.0.0.1:8000", "domain": "api"} | changes
-    file = tmp_path / "envoy.yaml"
-    file.write_text(configuration(Site(**site)))
+def validate(file):
     command = [servers.find_program("envoy"), "--mode", "validate", "-c", file]
     done = subprocess.run(command, capture_output=True, text=True, timeout=servers.PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
@@ -37,8 +33,179 @@ def test_envoy_accepts_the_configuration(tmp_path, changes):
     assert "work-in-progress" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"identify": "header:X-Api-Key"},
+        {"listen": Address("*", 8080), "origin": "http://origin.example", "rlqs": Address("master.example", 10_006)},
+        {"listen": Address("::1", 8080), "origin": "http://[::1]:8000", "rlqs": Address("::1", 10_006)},
+        {"domain": "a\"b\\c: 'd' # {é😀%REQ(x)%} ${e}"},
+    ],
+    ids=["header", "names", "ipv6", "domain"],
+)
+def test_envoy_accepts_the_configuration(tmp_path, changes):
+    site = {"listen": Address("127.0.0.1", 8080), "origin": "http://127.0.0.1:8000", "domain": "api"} | changes
+    file = tmp_path / "envoy.yaml"
+    file.write_text(configuration(Site(**site)))
+    validate(file)
+
+
+def test_envoy_accepts_what_the_command_prints(tmp_path):
+    command = [sys.executable, "-m", "headgate", "sidecar", "--print-conf", "envoy", "--domain", DOMAIN]
+    places = ["--listen", "127.0.0.1:8080", "--origin", "http://127.0.0.1:8000", "--rlqs", "127.0.0.1:10006"]
+    file = tmp_path / "envoy.yaml"
+    file.write_bytes(subprocess.run([*command, *places], capture_output=True, check=True).stdout)
+    validate(file)
+
+
 def test_requests_pass_without_a_quota_service(tmp_path):
-    with fleet(tmp_path, "1/h burst 1") as system:
-        (envoy,) = system.envoys
+    with fleet(tmp_path, ONCE) as system:
         system.master.kill()
-        assert envoy.statuses(5, "early") == [ADMITTED] * 5
+        assert system.envoys[0].statuses(5, "early") == [ADMITTED] * 5
+
+
+@asynccontextmanager
+async def gate_of(system):
+    """Run a gatekeeper on the bus of the master, which knows the holds that are published."""
+    async with Gate(f"tcp://127.0.0.1:{system.bus}", (DOMAIN,)) as gate:
+        await until(lambda: gate.link.has_master)
+        yield gate
+
+
+async def ask(envoy, client="", *more):
+    return await asyncio.to_thread(envoy.get, client, *more)
+
+
+async def until_status(envoy, client, status):
+    """Send requests until one has this status; return the number of those before, and the time of the last."""
+    deadline = time.monotonic() + 20.0
+    number = 0
+    while (await ask(envoy, client)).status != status:
+        assert time.monotonic() < deadline, f"no {status} after {number} requests"
+        number += 1
+        await asyncio.sleep(0.02)
+    return number, time.time()
+
+
+def release_of(gate, client):
+    return gate.gatekeeper.held(DOMAIN, client.encode(), now=time.time())
+
+
+def test_a_burst_passes_and_then_the_rate(tmp_path):
+    """An Envoy applies the rule itself, so it needs no report to refuse the fourth request."""
+    with fleet(tmp_path, SLOW) as system:
+        (envoy,) = system.envoys
+        began = time.time()
+        # Until the first answer of the service, some milliseconds later, all requests pass.
+        assert envoy.statuses(1, "k") == [ADMITTED]
+        time.sleep(0.5)
+        assert envoy.statuses(4, "k") == [ADMITTED] * 2 + [REJECTED] * 2
+        while (response := envoy.get("k")).status == REJECTED:
+            assert time.time() < began + 20.0
+            time.sleep(0.02)
+        assert time.time() - began >= INTERVAL - 0.5
+        assert response.status == ADMITTED
+
+
+def test_a_rejection_says_why_and_when_to_come_back(tmp_path):
+    async def main(system):
+        await until_status(system.envoys[0], "k", REJECTED)
+        response = await ask(system.envoys[0], "k")
+        assert response.getheader("Content-Type") == "application/problem+json"
+        assert response.getheader("Cache-Control") == "no-store"
+        assert response.getheader("Retry-After") == "1"
+        assert response.getheader("RateLimit") == '"api";r=0'
+        problem = json.loads(response.body)
+        assert (problem["status"], problem["violated-policies"]) == (REJECTED, [DOMAIN])
+
+    with fleet(tmp_path, ONCE) as system:
+        asyncio.run(main(system))
+
+
+def test_a_hold_that_another_gatekeeper_caused_reaches_envoy_and_ends_on_time(tmp_path):
+    async def main(system):
+        (envoy,) = system.envoys
+        async with gate_of(system) as gate:
+            assert (await ask(envoy, "k")).status == ADMITTED
+            await asyncio.sleep(0.1)
+            gate.admit(b"k", 2, DOMAIN)
+            await until(lambda: release_of(gate, "k") > time.time())
+            await asyncio.sleep(0.2)
+            # This Envoy itself still had two requests of the burst.
+            assert (await ask(envoy, "k")).status == REJECTED
+            release = release_of(gate, "k")
+            _, ended = await until_status(envoy, "k", ADMITTED)
+            # The service lifts the hold; its time to live is in whole seconds.
+            assert release <= ended < release + 1.0
+
+    with fleet(tmp_path, SLOW) as system:
+        asyncio.run(main(system))
+
+
+def test_a_restarted_envoy_rejects_after_its_first_request(tmp_path):
+    async def main(system):
+        (envoy,) = system.envoys
+        await until_status(envoy, "k", REJECTED)
+        await asyncio.to_thread(envoy.restart)
+        began = time.monotonic()
+        assert (await ask(envoy, "k")).status == ADMITTED
+        await until_status(envoy, "k", REJECTED)
+        assert time.monotonic() - began < 1.0
+
+    with fleet(tmp_path, ONCE) as system:
+        asyncio.run(main(system))
+
+
+HOSTILE = ["key", "x" * 255, 'it\'s; a "b" = {c} \\ %d #', "$(id)", "{{", "a:b"]
+OTHERS = ["", "a,b", "x" * 256, "é", "\xff\xfe", "\x80"]
+
+
+def test_identifiers_are_those_of_a_gate(tmp_path):
+    """A header, or the address if the header is missing, repeated, too long, or not ASCII."""
+
+    async def main(system):
+        (envoy,) = system.envoys
+        async with gate_of(system) as gate:
+            for client in HOSTILE:
+                assert (await ask(envoy, client)).status == ADMITTED
+                await until(partial(gate.holds, client.encode(), DOMAIN))
+            assert (await ask(envoy)).status == ADMITTED
+            await until(lambda: gate.holds(b"127.0.0.1", DOMAIN))
+            await until_status(envoy, "", REJECTED)
+            for client in OTHERS:
+                assert (await ask(envoy, client)).status == REJECTED, client
+            assert (await ask(envoy, "one", ("X-Client", "two"))).status == REJECTED
+            assert (await ask(envoy, "one", ("X-Forwarded-For", "192.0.2.1"))).status == ADMITTED
+
+    with fleet(tmp_path, ONCE) as system:
+        asyncio.run(main(system))
+
+
+def test_ipv6_clients_are_their_network(tmp_path):
+    async def main(system):
+        async with gate_of(system) as gate:
+            assert (await ask(system.envoys[0])).status == ADMITTED
+            await until(lambda: gate.holds(b"::/64", DOMAIN))
+            await until_status(system.envoys[0], "", REJECTED)
+
+    with fleet(tmp_path, ONCE, host="::1", identify="client-address") as system:
+        asyncio.run(main(system))
+
+
+def test_a_value_that_is_not_utf_8_ends_nothing(tmp_path):
+    """With a filter that uses any value: the generated one identifies such a request by its address."""
+
+    async def main(system):
+        (envoy,) = system.envoys
+        async with gate_of(system) as gate:
+            for client in "\xff\xfe", "\x80", "\xc3(":
+                assert (await ask(envoy, client)).status == ADMITTED
+                await until(partial(gate.holds, client.encode("latin-1"), DOMAIN))
+                assert (await ask(envoy, client)).status == ADMITTED
+            # The stream goes on: another identifier is limited at once. A new one would come with the next report.
+            passed, _ = await until_status(envoy, "key", REJECTED)
+            assert passed <= 20
+        assert system.are_alive()
+
+    with fleet(tmp_path, ONCE, edit=lambda text: text.replace(r"[^,\x80-\xff]{1,255}", ".+")) as system:
+        asyncio.run(main(system))
