@@ -17,7 +17,7 @@ _PUBLIC_FILE: Final = "public.key"
 
 @click.group(cls=CommandGroup, epilog="Start with: headgate keys new -o DIR")
 def keys() -> None:
-    """Create keys for the bus between gates, routers and masters.
+    """Create keys for the bus between gates, sidecars, routers and masters.
 
     With keys, the bus is encrypted (CURVE), and a master or router accepts only peers whose public keys are in its
     list. Each machine has a key pair of its own: its secret key stays there, its public key goes to the other side.
@@ -26,6 +26,7 @@ def keys() -> None:
     each machine: headgate keys new -o DIR
     the master:   headgate master --curve-key DIR/secret.key --curve-allow allowed.keys …
     a gate:       headgate serve --curve-key DIR/secret.key --curve-server MASTER/public.key --master tcp://…
+    a sidecar:    the two options of a gate
     a router:     all three options, as it is a master to gates and a gate to masters
     """
 

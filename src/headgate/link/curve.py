@@ -37,8 +37,8 @@ curve
 """
 _PUBLIC_KEY_FORM = """\
 # Public CURVE key of headgate; not a secret.
-# Of a gate: add it to the --curve-allow file of its master or router. Of a master: its gates and routers need it as
-# --curve-server. Of a router: both.
+# Of a gate or sidecar: add it to the --curve-allow file of its master or router. Of a master: its gates, sidecars and
+# routers need it as --curve-server. Of a router: both.
 curve
     public-key = "{public}"
 """
