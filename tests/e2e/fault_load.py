@@ -45,6 +45,14 @@ class LoadPlan(msgspec.Struct, frozen=True):
     """Requests of one identifier, above the rule."""
     probe_rate: float = 10.0
     """Pairs of requests: each pair has a new identifier that may send one, and uses two gates."""
+    held_rate: float = 0.0
+    """Requests of identifiers in turn that are held when the load begins."""
+    held_identifiers: int = 400
+    connections: int = 0
+    """Kept connections to each gate that its requests use in turn, so that they reach every worker; 0: few."""
+    repeats: bool = False
+    """Whether a request on a kept connection that the server closes without a response is sent again on a new one, as
+    browsers do: the server may close an idle connection while the request is on its way."""
     timeout: float = 30.0
     """Seconds for one request."""
 
@@ -59,7 +67,7 @@ class Sample(NamedTuple):
     """0 if there was no response."""
     gate: int
     kind: str
-    """`cold`, `hot`, `probe` (the first of a pair) or `echo` (the second)."""
+    """`cold`, `hot`, `held`, `probe` (the first of a pair) or `echo` (the second)."""
     client: str
     error: str = ""
 
@@ -69,6 +77,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.closed = False
+        self.used = False
+        """Whether it has had a response."""
         self._buffer = b""
         self._response: asyncio.Future[int] | None = None
         self._transport: asyncio.WriteTransport
@@ -84,6 +94,7 @@ class Connection(asyncio.Protocol):
         length = _LENGTH.search(head)
         if length is not None and len(body) >= int(length[1]):
             self._buffer = b""
+            self.used = True
             if not self._response.done():
                 self._response.set_result(int(head[9:12]))
 
@@ -91,6 +102,11 @@ class Connection(asyncio.Protocol):
         self.closed = True
         if self._response is not None and not self._response.done():
             self._response.set_exception(exc or ConnectionResetError("closed without a response"))
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether no byte of a response has arrived since the last one ended."""
+        return not self._buffer
 
     async def send(self, request: bytes) -> int:
         """Send a request; return the status of its response."""
@@ -107,8 +123,10 @@ class Connection(asyncio.Protocol):
 class GateClient:
     """The connections to one gate."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, connections: int = 0, *, repeats: bool = False) -> None:
         self._port = port
+        self._connections = connections
+        self._repeats = repeats
         self._idle: deque[Connection] = deque()
         self._free = asyncio.Semaphore(_MAX_CONNECTIONS)
 
@@ -116,19 +134,27 @@ class GateClient:
         """Send a request on a kept connection, or a new one; return the status."""
         async with self._free:
             connection = await self._connection()
-            try:
-                status = await connection.send(request)
-            except BaseException:
-                connection.close()
-                raise
-            self._idle.append(connection)
-            return status
+            while True:
+                try:
+                    status = await connection.send(request)
+                except BaseException as error:
+                    connection.close()
+                    is_stale = connection.used and connection.is_unanswered and isinstance(error, ConnectionError)
+                    if not (self._repeats and is_stale):
+                        raise
+                    connection = await self._new_connection()
+                else:
+                    self._idle.append(connection)
+                    return status
 
     async def _connection(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
+        while self._idle and len(self._idle) >= self._connections:
+            connection = self._idle.popleft() if self._connections else self._idle.pop()
             if not connection.closed:
                 return connection
+        return await self._new_connection()
+
+    async def _new_connection(self) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self._port)
         return connection
 
@@ -145,12 +171,17 @@ class Sender:
         self.samples: list[Sample] = []
         """The requests that have ended."""
         self._plan = plan
-        self._gates = [GateClient(port) for port in plan.ports]
+        self._gates = [GateClient(port, plan.connections, repeats=plan.repeats) for port in plan.ports]
 
     async def run(self, end: asyncio.Event) -> None:
         """Send until `end`; return when all requests have ended."""
         plan = self._plan
-        streams = ((plan.cold_rate, self._cold), (plan.hot_rate, self._hot), (plan.probe_rate, self._probe))
+        streams = (
+            (plan.cold_rate, self._cold),
+            (plan.hot_rate, self._hot),
+            (plan.held_rate, self._held),
+            (plan.probe_rate, self._probe),
+        )
         async with asyncio.TaskGroup() as requests:
             sending = [requests.create_task(self._repeat(rate, send, requests)) for rate, send in streams if rate]
             await end.wait()
@@ -174,6 +205,9 @@ class Sender:
 
     async def _hot(self, number: int) -> None:
         await self._request("hot", number, "hot")
+
+    async def _held(self, number: int) -> None:
+        await self._request("held", number, f"held{number % self._plan.held_identifiers}")
 
     async def _probe(self, number: int) -> None:
         echo = asyncio.create_task(asyncio.sleep(PROBE_GAP))

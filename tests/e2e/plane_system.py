@@ -1,0 +1,297 @@
+"""A data plane under test: nginx or HAProxy with a sidecar, a master, and an origin behind it.
+
+Each part is a process that a fault test may stop, kill and start again. The domain `default` permits one request an
+hour for each identifier, the value of the header X-Client, so that one accepted request gives a hold that outlasts
+every test.
+"""
+
+import http.client
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from tests import servers
+from tests.e2e.fault_node import PATIENCE, Node
+from tests.e2e.fault_system import ORIGIN, ORIGIN_HTTP, headgate_command, port_pair
+
+Bus = Literal["master", "two masters", "router", "keys"]
+"""What the sidecar connects to: a master, two of them, a router with two masters, or a master that requires keys."""
+
+DOMAIN = "default"
+RULE = "1/h burst 1"
+ACCEPTED, REJECTED = 200, 429
+_HOLD_PATIENCE = 1.0
+"""Seconds in which the hold of a request should be in force; then another identifier is tried."""
+
+SETTINGS = """\
+[sidecar]
+identify = "header:x-client"
+max_delay = {max_delay}
+rejection_status = 429
+[[domain]]
+name = "default"
+rules = ["{rule}"]
+algorithm = "log"
+"""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One kind of data plane: the server's program, and how a command line names it."""
+
+    name: str
+    """As in `--print-conf` and, with dashes before it, the option of the sidecar."""
+    program: str
+    socket: str
+    """The name of the unix socket."""
+    has_map: bool = False
+    sidecar_decides: bool = False
+    """Whether a sidecar that starts has to receive its holds before it rejects, instead of the server."""
+    reload_empties: bool = False
+    """Whether a reload of the server empties its table of holds, as a restart does."""
+
+    def server_command(self, folder: Path, settings: Path) -> list[str]:
+        """Return the command that runs the server in the foreground."""
+        program = servers.find_program(self.program) or self.program
+        if self.program == "nginx":
+            return [program, "-p", str(folder), "-e", "stderr", "-c", str(settings)]
+        return [program, "-W", "-f", str(settings)]
+
+
+PLANES = {
+    plane.name: plane
+    for plane in (
+        Plane("nginx-lua", "nginx", "lua.sock"),
+        Plane("auth-request", "nginx", "auth.sock", sidecar_decides=True),
+    )
+}
+
+
+class TimedNode(Node):
+    """A node that remembers when it was restarted."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, *, port: int, announces: bool = True) -> None:
+        super().__init__(name, command, folder, port=port, announces=announces)
+        self.restarts: list[float] = []
+        """Monotonic seconds."""
+
+    def start(self) -> None:
+        """Start a process, and wait until it serves."""
+        self.restarts.append(time.monotonic())
+        super().start()
+
+
+class ServerNode(TimedNode):
+    """nginx or HAProxy: a master process with workers."""
+
+    def __init__(self, plane: Plane, command: Sequence[str], folder: Path, *, port: int) -> None:
+        super().__init__("server", command, folder, port=port, announces=False)
+        self.reloads: list[float] = []
+        """Monotonic seconds."""
+        self._plane = plane
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End the master process and its workers with a signal, and wait until none of them is left."""
+        family = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
+        if number == signal.SIGKILL:
+            for each in family[1:]:
+                with suppress(psutil.NoSuchProcess):
+                    each.send_signal(number)
+        super().kill(number)
+        psutil.wait_procs(family[1:], PATIENCE)
+
+    def reload(self) -> None:
+        """Have it read its configuration again, and wait until its old workers have ended."""
+        before = set(self.children())
+        self.reloads.append(time.monotonic())
+        os.kill(self.pid, signal.SIGHUP if self._plane.program == "nginx" else signal.SIGUSR2)
+        deadline = time.monotonic() + PATIENCE
+        while before & set(self.children()) or not self.children():
+            assert time.monotonic() < deadline, f"the old workers {before} do not end: {self.said()}"
+            time.sleep(0.01)
+
+    def kill_worker(self) -> None:
+        """Kill a worker, and wait until another one runs."""
+        before = self.children()
+        os.kill(before[0], signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE
+        while before[0] in self.children() or len(self.children()) < len(before):
+            assert time.monotonic() < deadline, f"the worker {before[0]} is not replaced: {self.said()}"
+            time.sleep(0.01)
+
+
+class PlaneSystem:
+    """Running nodes by name: `master`, `sidecar`, `server`."""
+
+    def __init__(
+        self, plane: Plane, folder: Path, nodes: dict[str, Node], server: ServerNode, sidecar: TimedNode
+    ) -> None:
+        self.plane = plane
+        self.folder = folder
+        self.nodes = nodes
+        self.server = server
+        self.sidecar = sidecar
+        self._clients = 0
+
+    def get(self, client: str, path: str = "/") -> http.client.HTTPResponse:
+        """Send a request on a connection of its own; return the response with its body read."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
+        try:
+            connection.request("GET", path, headers={"X-Client": client})
+            response = connection.getresponse()
+            response.read()
+            return response
+        finally:
+            connection.close()
+
+    def is_limited(self) -> bool:
+        """Return whether a request of a new identifier soon has its second one rejected."""
+        self._clients += 1
+        client = f"limited{self._clients}"
+        assert self.get(client).status == ACCEPTED
+        deadline = time.monotonic() + _HOLD_PATIENCE
+        while time.monotonic() < deadline:
+            if self.get(client).status == REJECTED:
+                return True
+            time.sleep(0.01)
+        return False
+
+    def wait_until_limited(self) -> None:
+        """Wait until accounting has an effect."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.is_limited():
+            assert time.monotonic() < deadline, f"no limits: {self.describe()}"
+
+    def hold(self, clients: Sequence[str]) -> None:
+        """Give each identifier a hold, and wait until all of them are in force."""
+        waiting = list(clients)
+        deadline = time.monotonic() + PATIENCE
+        while waiting := [client for client in waiting if self.get(client).status != REJECTED]:
+            assert time.monotonic() < deadline, f"{len(waiting)} identifiers are not held: {self.describe()}"
+
+    @property
+    def emptied(self) -> list[float]:
+        """When the table of holds was emptied of what rejects requests, in monotonic seconds."""
+        if self.plane.sidecar_decides:
+            return self.sidecar.restarts
+        return [*self.server.restarts, *(self.server.reloads if self.plane.reload_empties else ())]
+
+    @property
+    def socket(self) -> str:
+        """The path of the unix socket of the plane."""
+        return str(self.folder / self.plane.socket)
+
+    def describe(self) -> str:
+        """Return what the nodes have said, for a failing test."""
+        return "\n".join(f"{name}: {node.said()}" for name, node in self.nodes.items())
+
+
+def print_configuration(plane: Plane, folder: Path, port: int, origin: str, settings: Path) -> str:
+    """Return the configuration that `headgate sidecar --print-conf` writes for the server."""
+    command = headgate_command("sidecar", "--print-conf", plane.name, "--listen", f"127.0.0.1:{port}")
+    command += ["--origin", origin, "--domain", DOMAIN, "--identify", "header:x-client", "--config", str(settings)]
+    command += ["--socket", str(folder / plane.socket), *_map_words(plane, folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _map_words(plane: Plane, folder: Path) -> list[str]:
+    return ["--map", str(folder / "holds.map")] if plane.has_map else []
+
+
+def sidecar_command(plane: Plane, folder: Path, settings: Path, *bus: str) -> list[str]:
+    """Return the command of a sidecar of the plane; `bus` has its options for the masters."""
+    words = ["--domain", DOMAIN, f"--{plane.name}", str(folder / plane.socket), *_map_words(plane, folder)]
+    return headgate_command("sidecar", "--config", settings, *bus, *words)
+
+
+def bus_nodes(folder: Path, settings: Path, bus: Bus) -> tuple[list[Node], list[str]]:
+    """Return masters, and a router if there is one, that have not started; and the options of a sidecar for them."""
+    ports = [port_pair() for _ in range(2 if bus in {"two masters", "router"} else 1)]
+    own, options = _key_options(folder) if bus == "keys" else ([], [])
+    commands = {
+        f"master{number or ''}": ("master", "--config", settings, "--listen", f"127.0.0.1:{port}", *own)
+        for number, port in enumerate(ports)
+    }
+    addresses = [word for port in ports for word in ("--master", f"127.0.0.1:{port}")]
+    if bus == "router":
+        ports.append(port_pair())
+        commands["router"] = ("router", "--listen", f"127.0.0.1:{ports[-1]}", *addresses)
+        addresses = ["--master", f"127.0.0.1:{ports[-1]}"]
+    nodes = [
+        Node(name, headgate_command(*words), folder, port=port)
+        for (name, words), port in zip(commands.items(), ports, strict=True)
+    ]
+    return nodes, [*addresses, *options]
+
+
+def _key_options(folder: Path) -> tuple[list[str], list[str]]:
+    """Create keys; return the options of a master and of a gatekeeper that it allows."""
+    for name in ("master-keys", "sidecar-keys"):
+        subprocess.run(headgate_command("keys", "new", "-o", folder / name), check=True, timeout=PATIENCE)
+    (folder / "allowed.keys").write_text((folder / "sidecar-keys" / "public.key").read_text())
+    own = ["--curve-key", f"{folder}/master-keys/secret.key", "--curve-allow", f"{folder}/allowed.keys"]
+    return own, [
+        "--curve-key",
+        f"{folder}/sidecar-keys/secret.key",
+        "--curve-server",
+        f"{folder}/master-keys/public.key",
+    ]
+
+
+def with_workers(plane: Plane, configuration: str, workers: int) -> str:
+    """Return the configuration with another number of nginx workers."""
+    if plane.program != "nginx":
+        return configuration
+    changed, found = re.subn(r"(?m)^(\s*worker_processes\s+)\S+;", rf"\g<1>{workers};", configuration)
+    return changed if found else f"worker_processes {workers};\n{configuration}"
+
+
+@contextmanager
+def reachable_folder() -> Iterator[Path]:
+    """Create a folder with a short path that the workers of nginx, who are another user, may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="headgate-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def running_plane(
+    plane: Plane, *, rule: str = RULE, max_delay: float = 0.0, workers: int = 2, bus: Bus = "master"
+) -> Iterator[PlaneSystem]:
+    """Run a data plane with all its parts; its requests are limited by the time the block begins."""
+    with ExitStack() as running:
+        folder = running.enter_context(reachable_folder())
+        origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
+        settings, port = folder / "headgate.toml", servers.free_port()
+        settings.write_text(SETTINGS.format(rule=rule, max_delay=max_delay))
+        nodes, options = bus_nodes(folder, settings, bus)
+        sidecar = TimedNode("sidecar", sidecar_command(plane, folder, settings, *options), folder, port=0)
+        configuration = folder / f"{plane.program}.conf"
+        text = print_configuration(plane, folder, port, origin.url, settings)
+        configuration.write_text(with_workers(plane, text, workers))
+        server = ServerNode(plane, plane.server_command(folder, configuration), folder, port=port)
+        nodes += [sidecar, server]
+        for node in nodes:
+            running.callback(node.close)
+            node.launch()
+        for node in nodes:
+            node.wait_until_ready()
+        system = PlaneSystem(plane, folder, {node.name: node for node in nodes}, server, sidecar)
+        system.wait_until_limited()
+        yield system

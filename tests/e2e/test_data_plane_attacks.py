@@ -1,0 +1,147 @@
+"""Data planes with hostile peers on their sockets, few descriptors, floods of identifiers, and each kind of bus."""
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+from contextlib import ExitStack, suppress
+
+import psutil
+import pytest
+
+from tests.e2e.fault_node import PATIENCE
+from tests.e2e.plane_system import ACCEPTED, PLANES, REJECTED, running_plane, sidecar_command
+
+MEBIBYTE = 1024 * 1024
+GARBAGE = [
+    b"\0" * 100_000,
+    b"\xff" * 100_000,
+    b"\n" * 100_000,
+    b"A" * 5_000_000,
+    b"999999999999999999999999 1 1 1\n",
+    b"-1 -1 -1 -1\n" * 1_000,
+    b"GET / HTTP/1.1\r\nHost: x\r\nX-Client: " + b"a" * 1_000_000 + b"\r\n\r\n",
+    b"GET /" + b"%" * 100_000 + b" HTTP/1.1\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n" + b"x" * 1_000_000,
+]
+
+
+def planes(*names):
+    return pytest.mark.parametrize(
+        "plane",
+        [
+            pytest.param(PLANES[name], marks=pytest.mark.needs(PLANES[name].program), id=name)
+            for name in names
+            if name in PLANES
+        ],
+    )
+
+
+def memory(node):
+    return psutil.Process(node.pid).memory_info().rss
+
+
+def connected(path):
+    peer = socket.socket(socket.AF_UNIX)
+    peer.settimeout(1.0)
+    peer.connect(path)
+    return peer
+
+
+@planes("nginx-lua", "auth-request")
+def test_hostile_peers_end_nothing_and_fill_nothing(plane):
+    """The socket may have mode 0666: any process of the machine connects to it."""
+    with running_plane(plane) as system, ExitStack() as peers:
+        before = memory(system.nodes["sidecar"])
+        for data in GARBAGE * 3:
+            peer = peers.enter_context(connected(system.socket))
+            with suppress(OSError):  # the sidecar may close it, or stop reading it
+                peer.sendall(data)
+        silent = [peers.enter_context(connected(system.socket)) for _ in range(50)]
+        assert len(silent) == 50
+        system.wait_until_limited()
+        assert memory(system.nodes["sidecar"]) < before + 64 * MEBIBYTE
+        assert "Traceback" not in system.nodes["sidecar"].said()
+
+
+@planes("nginx-lua", "auth-request")
+def test_peers_that_never_read_do_not_fill_the_memory(plane):
+    with running_plane(plane) as system, ExitStack() as peers:
+        before = memory(system.nodes["sidecar"])
+        request = b"GET / HTTP/1.1\r\nHost: x\r\nX-Client: unread\r\n\r\n" * 10_000
+        for _ in range(10):
+            peer = peers.enter_context(connected(system.socket))
+            with suppress(OSError):
+                for _ in range(10):
+                    peer.sendall(request)
+        system.wait_until_limited()
+        assert memory(system.nodes["sidecar"]) < before + 64 * MEBIBYTE
+
+
+@planes("nginx-lua", "auth-request")
+def test_a_sidecar_without_descriptors_lets_requests_pass_and_recovers(plane):
+    with running_plane(plane) as system:
+        sidecar = system.nodes["sidecar"]
+        limit = sidecar.open_files() + 20
+        resource.prlimit(sidecar.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        with ExitStack() as peers:
+            for _ in range(100):
+                with suppress(OSError):
+                    peers.enter_context(connected(system.socket))
+            assert {system.get(f"crowded{number}").status for number in range(20)} == {ACCEPTED}
+        system.wait_until_limited()
+        assert "Traceback" not in sidecar.said()
+
+
+@planes("nginx-lua", "auth-request")
+def test_a_second_sidecar_on_the_same_socket_is_refused(plane):
+    with running_plane(plane) as system:
+        system.hold(["first"])
+        command = sidecar_command(plane, system.folder, system.folder / "headgate.toml", "--master", "127.0.0.1:1")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert (done.returncode, "in use" in done.stderr) == (2, True), done.stderr
+        assert system.get("first").status == REJECTED
+        system.wait_until_limited()
+
+
+@planes("nginx-lua", "auth-request")
+def test_a_folder_that_cannot_be_written_is_named(plane, tmp_path):
+    command = sidecar_command(plane, tmp_path / "missing", tmp_path / "no.toml", "--master", "127.0.0.1:1")
+    command.remove("--config")
+    command.remove(str(tmp_path / "no.toml"))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 2
+    assert re.search(rf"--{plane.name}: cannot listen at .*missing.* \(No such file or directory\)", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+@planes("nginx-lua", "auth-request", "haproxy")
+@pytest.mark.parametrize("bus", ["two masters", "router", "keys"])
+@pytest.mark.deep
+def test_every_kind_of_bus_limits(plane, bus):
+    with running_plane(plane, bus=bus) as system:
+        system.hold(["held"])
+        if bus != "keys":  # the other master takes over; holds stay in force
+            system.nodes["master"].kill()
+            system.wait_until_limited()
+            assert system.get("held").status == REJECTED
+            system.nodes["master"].start()
+            system.nodes["master1"].kill(signal.SIGTERM)
+            system.wait_until_limited()
+            assert system.get("held").status == REJECTED
+
+
+@planes("nginx-lua", "auth-request", "haproxy")
+def test_a_hold_ends_on_time_without_a_sidecar(plane):
+    """Each interval begins with an accepted request; without accounting no other hold follows."""
+    with running_plane(plane, rule="20/min burst 1") as system:
+        system.hold(["short"])
+        os.kill(system.nodes["sidecar"].pid, signal.SIGSTOP)
+        statuses = [system.get("short").status]
+        while statuses[-1] == REJECTED and len(statuses) < 100_000:
+            statuses.append(system.get("short").status)
+        assert statuses[-1] == ACCEPTED
+        assert {system.get("short").status for _ in range(10)} == {ACCEPTED}
