@@ -169,8 +169,8 @@ def redis_server(tmp_path: Path) -> Iterator[servers.Server]:
 def start(tmp_path: Path) -> Iterator[Callable[..., servers.Server]]:
     """Return a function that starts any server: `start(command, port)` comes back once it listens."""
 
-    def launch(command: list[str | Path], port: int, **options: int) -> servers.Server:
-        server: AbstractContextManager[servers.Server] = servers.started(command, port, tmp_path, **options)
+    def launch(command: list[str | Path], port: int, *, stop: int = signal.SIGTERM) -> servers.Server:
+        server: AbstractContextManager[servers.Server] = servers.started(command, port, tmp_path, stop=stop)
         return running.enter_context(server)
 
     with ExitStack() as running:

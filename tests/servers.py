@@ -95,7 +95,9 @@ def wait_for(port: int, process: subprocess.Popen[bytes] | None = None, *, host:
 
 
 @contextmanager
-def started(command: Sequence[str | Path], port: int, folder: Path, *, stop: int = signal.SIGTERM) -> Iterator[Server]:
+def started(
+    command: Sequence[str | Path], port: int, folder: Path, *, stop: int = signal.SIGTERM, host: str = "127.0.0.1"
+) -> Iterator[Server]:
     """Start a program, yield it once it listens on the port, and stop it with a signal; killed if that is ignored."""
     log = folder / f"{Path(command[0]).name}-{port}.log"
     with log.open("wb") as output:
@@ -105,7 +107,7 @@ def started(command: Sequence[str | Path], port: int, folder: Path, *, stop: int
     server = Server(port, process, log)
     try:
         try:
-            wait_for(port, process)
+            wait_for(port, process, host=host)
         except OSError as error:
             error.add_note(server.output())
             raise

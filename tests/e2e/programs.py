@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -98,6 +99,14 @@ class Program:
         with urllib.request.urlopen(self.ready["admin"] + path, timeout=PATIENCE) as response:
             content: bytes = response.read()
         return content.decode()
+
+    def readyz(self) -> str:
+        """Return what /readyz says, whatever the status."""
+        try:
+            return self.admin("/readyz")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.read().decode()
 
     def state(self) -> Any:
         """Return the value of /api/state."""

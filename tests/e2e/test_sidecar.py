@@ -3,7 +3,6 @@
 import signal
 import socket
 import stat
-import urllib.error
 
 import pytest
 
@@ -28,14 +27,6 @@ def sidecar(folder, *arguments, master=NO_MASTER):
 def connect(path):
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
-
-
-def ready_page(running):
-    try:
-        return running.admin("/readyz")
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.read().decode()
 
 
 def test_sidecar_without_a_running_master_is_ready_and_sigterm_ends_it(server, tmp_path):
@@ -93,7 +84,7 @@ def test_admin_listener_shows_what_is_missing(server, tmp_path):
         assert 'headgate_master_up{master="' in running.admin("/metrics")
         running.until(lambda: running.state()["masters"] == [{"address": master.address, "up": True}], "master")
         master.process.kill()
-        running.until(lambda: ready_page(running) == "no master is connected\n", "page that misses the master")
+        running.until(lambda: running.readyz() == "no master is connected\n", "page that misses the master")
         expected = f"headgate: master {master.address} is not connected; no master is connected, so no further clients"
         running.wait_for(expected)
 
@@ -149,7 +140,7 @@ def test_reload_changes_the_rejections_of_nginx_and_keeps_its_holds(tmp_path):
         text = f'[sidecar]\nmaster = "{master.address}"\ndomain = "api"\nnginx_lua = "{path}"\nadmin = "127.0.0.1:0"\n'
         file.write_text(text)
         with headgate(tmp_path, "sidecar") as running:
-            running.until(lambda: ready_page(running) == "ready\n", "connection of nginx")
+            running.until(lambda: running.readyz() == "ready\n", "connection of nginx")
             running.until(lambda: server.get().status == 503, "rejection")
             admitted = len(behind.seen)
             file.write_text(text + 'rejection_status = 429\n[[domain]]\nname = "api"\nrules = ["1/min burst 3"]')

@@ -1,0 +1,97 @@
+"""A gate, nginx and HAProxy with one master share one limit for each client: their identifiers are the same bytes."""
+
+import http.client
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from headgate.config import Address
+from tests.e2e.programs import PATIENCE, headgate, origin
+from tests.servers import find_program, free_port, started
+
+BURST = 6
+KEY = "a key, with 'quotes' and ; of 300 bytes " + "x" * 260
+SERVERS = {"nginx-lua": ("nginx", "-p", ".", "-c"), "auth-request": ("nginx", "-p", ".", "-c")}
+
+
+class System:
+    """A master, a gate, and each kind of server with its sidecar, all of which identify clients by one method."""
+
+    def __init__(self, stack, folder, host, identify):
+        self.host = host
+        self.origin = stack.enter_context(origin())
+        domain = ("--domain", f"api=1/min burst {BURST}")
+        admin = ("--admin", "127.0.0.1:0")
+        self.master = stack.enter_context(headgate(folder, "master", "--listen", "127.0.0.1:0", *domain, *admin))
+        bus = self.master.ready["address"]
+        file = folder / "gate.toml"
+        file.write_text('[[domain]]\nname = "api"\n')
+        gate = ("serve", "--config", file, "--listen", Address(host, 0), "--origin", self.origin.url, *admin)
+        running = stack.enter_context(headgate(folder, *gate, "--master", bus, "--identify", identify))
+        self.gatekeepers = [running]
+        self.ports = [running.port]
+        for server, command in SERVERS.items():
+            home = folder / server
+            home.mkdir()
+            flags = ("--domain", "api", "--identify", identify)
+            sidecar = headgate(home, "sidecar", "--master", bus, f"--{server}", home / "s", *flags, *admin)
+            self.gatekeepers.append(stack.enter_context(sidecar))
+            self.ports.append(self.start(stack, home, server, command, flags))
+        for one in self.gatekeepers[1:]:
+            one.until(lambda one=one: one.readyz() == "ready\n", "connection of the server")
+
+    def start(self, stack, home, server, command, flags):
+        """Start a server with the configuration that headgate prints; return its port."""
+        port = free_port()
+        site = ("--listen", str(Address(self.host, port)), "--origin", self.origin.url, "--socket", str(home / "s"))
+        printed = subprocess.run(
+            [sys.executable, "-m", "headgate", "sidecar", "--print-conf", server, *site, *flags],
+            cwd=home,
+            capture_output=True,
+            check=True,
+        )
+        file = home / "server.conf"
+        file.write_bytes(printed.stdout)
+        words = [find_program(command[0]), *(str(home) if word == "." else word for word in command[1:]), file]
+        stack.enter_context(started(words, port, home, host=self.host))
+        return port
+
+    def get(self, port):
+        connection = http.client.HTTPConnection(self.host, port, timeout=PATIENCE)
+        try:
+            connection.request("GET", "/", headers={"X-Api-Key": KEY})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def accounted(self):
+        (domain,) = self.master.state()["domains"]
+        return domain["accepted"] + domain["rejected"]
+
+
+@pytest.mark.needs("nginx-lua")
+@pytest.mark.parametrize(
+    ("host", "identify", "shown"),
+    [
+        ("127.0.0.1", "client-address", "127.0.0.1"),
+        ("::1", "client-address", "::/64"),
+        ("127.0.0.1", "header:X-Api-Key", "sha256:"),
+    ],
+    ids=["IPv4", "IPv6", "header"],
+)
+def test_requests_to_all_servers_use_up_one_burst(tmp_path, host, identify, shown):
+    with ExitStack() as stack:
+        system = System(stack, tmp_path, host, identify)
+        for number in range(BURST):
+            assert system.get(system.ports[number % len(system.ports)]) == 200
+            system.master.until(lambda: system.accounted() == number + 1, "accounting")  # noqa: B023  # called at once
+        for port in system.ports:
+            system.master.until(lambda: system.get(port) == 503, "rejection")  # noqa: B023  # called at once
+        held = [one.state()["domains"][0]["held"] for one in system.gatekeepers]
+        assert [len(identifiers) for identifiers in held] == [1] * len(held)
+        (identifier,) = {identifiers[0]["identifier"] for identifiers in held}
+        assert identifier.startswith(shown)
+        # A request that arrives before the control may be accepted.
+        assert BURST <= len(system.origin.seen) <= BURST + len(system.ports)
