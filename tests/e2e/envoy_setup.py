@@ -100,6 +100,7 @@ def fleet(
                 domain=DOMAIN,
                 identify=identify,
                 rlqs=Address("127.0.0.1", quota),
+                rejection_status=429,
             )
             nodes.append(envoy_node(folder, f"envoy{number}", edit(configuration(site)), listen))
         system = Fleet(Node("master", headgate_command("master", *options, *master), folder, port=bus), nodes, bus)

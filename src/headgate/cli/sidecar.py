@@ -174,9 +174,13 @@ class ServerOptions:
             map=(map_ or settings.map or _MAP) if self.server == "haproxy" else "",
             rlqs=Address.parse(self.rlqs) if self.rlqs is not None else None,
             identify=flags.get("identify"),
-            rejection_status=settings.rejection_status,
+            rejection_status=self._rejection_status(flags, settings),
             max_delay=settings.max_delay,
         )
+
+    def _rejection_status(self, flags: dict[str, Any], settings: Sidecar) -> int:
+        """Return the status of rejections: Envoys in front take 503 for a failed server, so Envoy's default is 429."""
+        return flags.get("rejection_status", 429) if self.server == "envoy" else settings.rejection_status
 
 
 def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:

@@ -157,6 +157,12 @@ def test_configuration_of_envoy_names_the_quota_service_only(site):
     assert str(site("envoy", "--domain", "api", "--rlqs", "[::1]:7").rlqs) == "[::1]:7"
 
 
+def test_rejections_of_envoy_have_429_unless_a_flag_says_otherwise(site):
+    """For an Envoy in front, 503 is a failed server."""
+    assert site("envoy", "--domain", "api").rejection_status == 429
+    assert site("envoy", "--domain", "api", "--rejection-status", "503").rejection_status == 503
+
+
 def test_file_gives_what_no_flag_does_except_the_identification(site, tmp_path):
     """The sidecar identifies by its own configuration, unless that of the server names a method."""
     path = tmp_path / "some.toml"

@@ -49,11 +49,10 @@ _HEADER_MATCHER: Final = Template("""\
 def configuration(site: Site) -> str:
     """Return the text of a file for ``envoy -c FILE``.
 
-    The status of rejections is 429 even if that of the site is 503, by which Envoy also reports a failed origin.
     Raises `ConfigurationError` for a listener that is not an IP address.
     """
     rlqs = site.rlqs or DEFAULT_RLQS
-    body = _problem(site.domain)
+    body = _problem(site)
     matcher = "" if site.header is None else _HEADER_MATCHER.substitute(header=_string(site.header))
     return Template(_TEMPLATE.read_text("utf-8")).substitute(
         listen=_listener(site.listen),
@@ -63,6 +62,7 @@ def configuration(site: Site) -> str:
         origin=_socket_address(site.origin_address),
         origin_discovery=_discovery(site.origin_address),
         domain=_string(site.domain),
+        status=site.rejection_status,
         header_matcher=matcher,
         body=_string(base64.b64encode(body.encode()).decode()),
         body_text=body,
@@ -75,11 +75,11 @@ def _string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _problem(domain: str) -> str:
+def _problem(site: Site) -> str:
     """Write the problem document of a rejection, on one line."""
-    detail = f"Requests for {domain!r} come faster than its rule allows."
-    members = {"type": QUOTA_EXCEEDED, "violated-policies": [domain]}
-    return document(429, ("Too many requests", detail), members, is_problem=True).body.decode()
+    detail = f"Requests for {site.domain!r} come faster than its rule allows."
+    members = {"type": QUOTA_EXCEEDED, "violated-policies": [site.domain]}
+    return document(site.rejection_status, ("Too many requests", detail), members, is_problem=True).body.decode()
 
 
 def _is_ip_address(host: str) -> bool:

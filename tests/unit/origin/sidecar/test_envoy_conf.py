@@ -54,8 +54,15 @@ def test_the_domain_stays_one_string(name: str) -> None:
     (body,) = re.findall(r"http_body: \{ value: (.+) \}", text)
     problem = json.loads(base64.b64decode(json.loads(body)))
     assert problem["violated-policies"] == [name]
-    assert problem["status"] == 429
     assert text.count("\n") == configuration(site()).count("\n")
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_rejections_have_the_status(status: int) -> None:
+    text = configuration(site(rejection_status=status))
+    assert f"http_status: {{ code: {status} }}" in text
+    (body,) = re.findall(r"http_body: \{ value: (.+) \}", text)
+    assert json.loads(base64.b64decode(json.loads(body)))["status"] == status
 
 
 def test_clients_are_addresses_unless_a_header_is_named() -> None:
