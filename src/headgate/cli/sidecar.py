@@ -97,12 +97,14 @@ def sidecar(
     rlqs: str | None,
     **settings: Any,
 ) -> None:
-    """Run a sidecar: a gatekeeper for nginx or HAProxy, which decide on each request themselves.
+    """Run a sidecar: a gatekeeper for nginx or HAProxy.
 
     The sidecar obeys a master, tells its server which clients are held, and reports the requests of the server to the
-    master. When the sidecar or the master is not running, the server accepts all requests, except those of clients that
-    are held already. nginx delays or rejects requests, HAProxy rejects them. Envoy needs no sidecar: it asks a master
-    (headgate master --rlqs).
+    master. nginx with Lua and HAProxy then decide by themselves; nginx without Lua asks the sidecar each time.
+    nginx delays or rejects requests, HAProxy rejects them. When the sidecar or the master is not running, the server
+    accepts all requests, except those of clients that are held already. SIGHUP reloads the configuration file.
+
+    Envoy needs no sidecar: it asks a master (headgate master --rlqs).
 
     --print-conf prints a whole configuration that runs as it is; the lines to copy into your own are marked.
 

@@ -276,7 +276,7 @@ class Router(ConfigSection, frozen=True):
 
 
 class Sidecar(ConfigSection, frozen=True):
-    """A gatekeeper beside a server that decides on requests itself: `headgate sidecar`.
+    """A gatekeeper for nginx or HAProxy: `headgate sidecar`.
 
     Set one of three: `nginx_lua`, `auth_request`, or `haproxy` and `map`.
     """
