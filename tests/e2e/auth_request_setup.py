@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from headgate.observe.state import identifier_digest
 from tests.e2e import programs
 from tests.e2e.programs import PATIENCE, Answer
 from tests.servers import find_program, free_port, wait_for
@@ -24,6 +25,7 @@ class Answers(BaseHTTPRequestHandler):
     """Answers `/STATUS` with that status, any other path with 200, and a body with its digest; echoes a WebSocket."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one write: a second one would wait for an acknowledgement
     seen: ClassVar[list[str]] = []
 
     def handle_request(self) -> None:
@@ -32,10 +34,13 @@ class Answers(BaseHTTPRequestHandler):
         if self.headers.get("Upgrade") == "websocket":
             self.echo()
             return
-        status = self.path[1:4]
+        status = int(self.path[1:4]) if self.path[1:4].isdigit() else 200
         body = hashlib.sha256(self.read_body()).hexdigest().encode()
-        self.send_response(int(status) if status.isdigit() else 200)
-        self.send_header("Content-Length", str(len(body)))
+        if status in {204, 304}:
+            body = b""
+        self.send_response(status)
+        if body:
+            self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Origin", "yes")
         self.end_headers()
         if self.command != "HEAD":
@@ -64,7 +69,9 @@ class Answers(BaseHTTPRequestHandler):
     def echo(self) -> None:
         """Switch protocols and send back a line."""
         self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n")
+        self.wfile.flush()
         self.wfile.write(b"echo " + self.rfile.readline())
+        self.wfile.flush()
         self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
@@ -192,7 +199,7 @@ class System:
         for old, new in parts.items():
             marks = {"server": "        client_max_body_size 0;\n", "workers": "worker_processes auto;"}
             assert marks[old] in text
-            text = text.replace(marks[old], new)
+            text = text.replace(marks[old], marks[old] + new if old == "server" else new)
         self.nginx = Nginx(folder, port, text)
         stack.callback(self.nginx.stop)
 
@@ -213,6 +220,12 @@ class System:
     def counters(self) -> dict[str, int]:
         """Return the counters of the data plane, without their common prefix."""
         return {name.removeprefix("sidecar_"): number for name, number in self.sidecar.state()["counters"].items()}
+
+    def held(self, identifier: str) -> float:
+        """Return the release time of an identifier, as the sidecar shows it; 0.0 if it is not held."""
+        (domain,) = self.sidecar.state()["domains"]
+        releases = {hold["identifier"]: float(hold["release"]) for hold in domain["held"]}
+        return releases.get(identifier_digest(identifier.encode()), 0.0)
 
     def until_rejected(self, **fields: str) -> Answer:
         """Ask until the hold of the master has arrived; return the rejection."""
