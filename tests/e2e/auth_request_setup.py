@@ -110,7 +110,8 @@ def printed(folder: Path, port: int, origin: str, *options: object, host: str = 
 class Nginx:
     """A running nginx."""
 
-    def __init__(self, folder: Path, port: int, text: str) -> None:
+    def __init__(self, folder: Path, port: int, text: str, *, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.port = port
         self.log = folder / "nginx.log"
         self._file = folder / "nginx.conf"
@@ -118,31 +119,14 @@ class Nginx:
         self._file.write_text(text)
         self.start()
 
-    def command(self, *words: str) -> list[str]:
-        """Return the command that runs it, or with more words that signals or tests it."""
-        # The log before a configuration is read would be a file that only root may write.
-        return [
-            find_program("nginx") or "nginx",
-            "-p",
-            f"{self._folder}",
-            "-e",
-            "stderr",
-            "-c",
-            f"{self._file}",
-            *words,
-        ]
-
     def start(self) -> None:
         """Start it; comes back when it listens."""
+        # The log before a configuration is read would be a file that only root may write.
+        words = ["-p", self._folder, "-e", "stderr", "-c", self._file]
+        command = [find_program("nginx") or "nginx", *map(str, words)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_for(self.port, self.process)
-
-    def test(self) -> str:
-        """Test the configuration; return what nginx says."""
-        done = subprocess.run(self.command("-t"), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stderr
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_for(self.port, self.process, host=self.host)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop it and its workers."""
@@ -155,7 +139,7 @@ class Nginx:
 
     def get(self, path: str = "/", method: str = "GET", body: Any = None, **fields: str) -> Answer:
         """Ask on a connection of its own; return the response with its body read."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         try:
             names = {name.replace("_", "-"): value for name, value in fields.items()}
             connection.request(method, path, body, names, encode_chunked=names.get("Transfer-Encoding") == "chunked")
@@ -174,7 +158,7 @@ class Nginx:
             client.sendall(request)
             return b"".join(iter(lambda: client.recv(65_536), b""))
 
-    def lines(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Return the lines of its log."""
         return self.log.read_text(errors="replace").splitlines()
 

@@ -35,12 +35,6 @@ _KEY_MAP: Final = """\
     }
 """
 
-# The address needs no other field of the request.
-_ADDRESS_HEADERS: Final = """\
-            proxy_pass_request_headers off;
-            proxy_set_header Accept $http_accept;
-"""
-
 
 class _NginxTemplate(Template):
     delimiter = "%"
@@ -66,7 +60,6 @@ def configuration(site: Site) -> str:
         "target": _target(site),
         "key": "" if header is None else " $headgate_key",
         "key_map": "" if header is None else _NginxTemplate(_KEY_MAP).substitute(name=header.replace("-", "_")),
-        "headers": _ADDRESS_HEADERS if site.identify is not None and header is None else "",
         "failures": _FAILURES,
         "delay_timeout": f"{math.ceil((site.max_delay + _DELAY_MARGIN) * 1_000)}ms",
         "status": site.rejection_status,
