@@ -23,7 +23,7 @@ from headgate.observe import master_state as master
 from headgate.observe import router_state as router
 from headgate.observe import sidecar_state as sidecar
 from headgate.observe import state as gate
-from headgate.observe.master_state import MasterDomainState, MasterState
+from headgate.observe.master_state import MasterDomainState, MasterState, QuotaState
 from headgate.observe.router_state import RoutedMasterState, RouterState
 from headgate.observe.sidecar_state import SidecarMasterState, SidecarState
 from headgate.observe.state import DomainState, GateState
@@ -137,7 +137,8 @@ def metrics() -> str:
     """Return a table of the metrics of each server that has them."""
     gate_state = GateState((DomainState("default"),), counters=dict.fromkeys(gate._HELP, 0))  # noqa: SLF001  # our own
     counters = dict.fromkeys(master._HELP, 0)  # noqa: SLF001  # our own
-    master_state = MasterState((MasterDomainState("default"),), counters=counters)
+    quotas = QuotaState("127.0.0.1:10006")
+    master_state = MasterState((MasterDomainState("default"),), quotas=quotas, counters=counters)
     parts = [
         "# Metrics\n",
         _NOTE,

@@ -79,12 +79,13 @@ def check_file(named: str | None, file: str | None) -> None:
 def _check_bus(tree: Configuration) -> None:
     """Raise `ConfigurationError` for what `headgate master` or `headgate router` refuse at their start."""
     from headgate.link.curve import read_server_keys
-    from headgate.runtime.bus_protection import require_protection
+    from headgate.runtime.bus_protection import require_protection, require_quota_protection
     from headgate.runtime.master.snapshot import snapshot_path
     from headgate.runtime.router import read_keys, require_masters
 
     read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")
     require_protection("master", tree.master)
+    require_quota_protection(tree.master)
     if tree.master.snapshot:
         snapshot_path(tree.master.snapshot)
     read_keys(tree)

@@ -33,6 +33,14 @@ _HELP = {
     "bus_subscriptions": "Subscriptions of gatekeepers received.",
     "bus_too_long": "Accounting dropped: identifier over 255 bytes.",
     "bus_too_short": "Accounting dropped: fewer than five frames.",
+    "quota_abandoned": "Idle buckets that Envoys were told to forget.",
+    "quota_assignments": "Assignments sent to Envoys.",
+    "quota_malformed": "Usage reports of Envoys dropped: malformed.",
+    "quota_reports": "Usage reports of buckets read from Envoys.",
+    "quota_streams": "Streams of Envoys opened.",
+    "quota_streams_refused": "Streams of Envoys refused: too many were open.",
+    "quota_unassignable": "Usage reports of buckets with a value that is not UTF-8: counted, but never assigned to.",
+    "quota_untracked": "Usage reports of buckets that were counted only: the table was full.",
     "bus_unknown_status": "Accounting dropped: unknown status.",
 }
 
@@ -56,6 +64,17 @@ class AccountingAge(msgspec.Struct, frozen=True):
     max: float
 
 
+class QuotaState(msgspec.Struct, frozen=True):
+    """The quota service of a master."""
+
+    address: str
+    """Where Envoys connect to."""
+    streams: int = 0
+    """Envoys that are connected."""
+    buckets: int = 0
+    """Buckets of these Envoys, a client each."""
+
+
 class MasterState(msgspec.Struct, frozen=True):
     """One master."""
 
@@ -70,6 +89,8 @@ class MasterState(msgspec.Struct, frozen=True):
     """Where histories are: memory, or the state of the store that is shared with other masters."""
     snapshot_saved: float = 0.0
     """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
+    quotas: QuotaState | None = None
+    """The quota service; None if it is off."""
     counters: dict[str, int] = {}
     """Further totals by the name of their metric."""
 
@@ -96,6 +117,9 @@ def master_metrics(state: MasterState) -> Iterator[Metric]:
         "Time of the last snapshot in seconds since 1970, 0 for none.",
         state.snapshot_saved,
     )
+    if state.quotas is not None:
+        yield GaugeMetricFamily("headgate_quota_envoys", "Envoys that are connected.", state.quotas.streams)
+        yield GaugeMetricFamily("headgate_quota_buckets", "Buckets of connected Envoys.", state.quotas.buckets)
     yield from counter_metrics(state.counters, _HELP)
 
 

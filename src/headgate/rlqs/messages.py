@@ -21,6 +21,8 @@ _MAX_FIELD: Final = 2**29 - 1
 _MAX_INTEGER: Final = 2**64 - 1
 _MAX_PAIRS: Final = 16
 """Keys of a bucket that are read."""
+_MAX_USAGES: Final = 262_144
+"""Buckets in a message."""
 
 
 class Usage(NamedTuple):
@@ -51,6 +53,8 @@ def decode_reports(data: bytes) -> Reports:
     for field, value in _fields(data):
         if field == 2 and isinstance(value, bytes):
             usages.append(value)
+            if len(usages) > _MAX_USAGES:
+                raise WireError(f"a message must have at most {_MAX_USAGES} buckets")
         elif field == 1 and isinstance(value, bytes):
             domain = value
     return Reports(domain, usages)
@@ -76,6 +80,8 @@ def _decode_bucket(data: bytes) -> Bucket:
     pairs: dict[bytes, bytes] = {}
     for field, entry in _fields(data):
         if field == 1 and isinstance(entry, bytes):
+            if len(pairs) > _MAX_PAIRS:
+                break
             key = value = b""
             for number, part in _fields(entry):
                 if number == 1 and isinstance(part, bytes):

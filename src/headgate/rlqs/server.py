@@ -51,7 +51,9 @@ class QuotaServer:
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
         try:
-            port = self._server.add_insecure_port(str(self.address))
+            # gRPC has no word for all addresses of both families.
+            target = self.address._replace(host="::") if self.address.host == "*" else self.address
+            port = self._server.add_insecure_port(str(target))
         except RuntimeError:
             port = 0
         if not port:
@@ -101,7 +103,7 @@ class QuotaServer:
     def _schedule(self) -> None:
         """Run a turn when the service has something to do."""
         moment = time.monotonic()
-        pause = min(_MAX_PAUSE, max(0.0, self._service.due(moment) - moment))
+        pause = min(_MAX_PAUSE, max(0.0, self._service.due() - moment))
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             if self._timer.when() <= loop.time() + pause:

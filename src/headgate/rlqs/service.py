@@ -37,6 +37,10 @@ _IDLE_TIME: Final = 4.0
 """Seconds; a bucket without a request for so long is abandoned. A request for a new one is reported at once, one for an
 old one with the next report."""
 _REPORT_INTERVAL: Final = 5.0
+_MEASURED_TIME: Final = 2.0
+"""Seconds that the first measured load of a bucket covers at least."""
+_LEAST_PART: Final = 0.02
+"""The part of the rate that Envoys have even if gatekeepers on the bus use all of it."""
 _FILL_INTERVAL: Final = 1_000
 """Seconds; constant, because Envoy takes an assignment with another interval alone for unchanged."""
 _MAX_FILL: Final = 2**32 - 1
@@ -109,13 +113,15 @@ class _Claim:
 class _Group:
     """All buckets of one identifier in one domain."""
 
-    __slots__ = ("claims", "counted", "domain", "held_until", "identifier", "others")
+    __slots__ = ("claims", "counted", "domain", "held_until", "identifier", "is_scheduled", "others")
 
     def __init__(self, domain: str, identifier: bytes) -> None:
         self.domain = domain
         self.identifier = identifier
         self.claims: dict[_Claim, None] = {}
         self.held_until = -NEVER
+        self.is_scheduled = False
+        """Whether the end of the hold, or an earlier instant, is in the queue of the service."""
         self.others = 0.0
         """Requests per second that other gatekeepers admit."""
         self.counted = -NEVER
@@ -269,7 +275,9 @@ class QuotaService:
         """Answer the report of a bucket, and correct the shares of others."""
         group = claim.group
         allowed = self._master.allowance(group.domain, group.identifier, now)
-        if allowed is not None and allowed.hold >= MIN_HOLD:
+        if allowed is None:  # also after a reload
+            group.held_until = -NEVER
+        elif allowed.hold >= MIN_HOLD:
             self._hold(group, allowed.hold, moment)
         if group.held_until > moment:
             self._deny(claim, group.held_until, moment)
@@ -281,10 +289,11 @@ class QuotaService:
             claim.assignment = _Assignment("allow", expires=moment + TIME_TO_LIVE)
             self._send(claim, messages.allow_all(claim.bucket_id, TIME_TO_LIVE))
         else:
-            self._count_others(group, moment)
             if elapsed > 0.0:
                 offered = (usage.allowed + usage.denied) / elapsed
-                want = min(claim.want, allowed.rate)
+                # What a new bucket wants is a guess, until a report has measured it.
+                is_guess = claim.want == NEVER and elapsed >= _MEASURED_TIME
+                want = 0.0 if is_guess else min(claim.want, allowed.rate)
                 claim.want = next_want(offered, want=want, share=claim.assignment.share, rate=allowed.rate)
             self._share(group, claim, allowed, moment)
 
@@ -301,19 +310,23 @@ class QuotaService:
             group.counted = moment
 
     def _share(self, group: _Group, reporter: _Claim | None, allowed: Allowance, moment: float) -> None:
-        """Divide the allowance of a group; renew the assignment of the reporter, and tell others of changes."""
+        """Divide the allowance of a group; renew the assignment of the reporter, and tell others of changes.
+
+        What gatekeepers on the bus have had is theirs: they decide on each request with the whole history.
+        """
+        self._count_others(group, moment)
         reserved = sum(
             one.assignment.share
             for one in group.claims
             if one.assignment.expires > moment and not (one.stream.is_open and moment - one.reported < TIME_TO_LIVE)
         )
         claims = [one for one in group.claims if one.stream.is_open and moment - one.reported < TIME_TO_LIVE]
-        total = max(allowed.rate - reserved - group.others, 0.02 * allowed.rate)
+        total = max(allowed.rate - reserved - group.others, _LEAST_PART * allowed.rate)
         old = [one.assignment.share for one in claims]
         shares = fair_shares(total, [min(one.want, allowed.rate) for one in claims])
         if sum(old) <= total * 1.001 and is_stable(old, shares):
             shares = old
-        tokens = deal(allowed.tokens, shares)
+        tokens = deal(int(allowed.tokens * total / allowed.rate), shares)
         for one, share, part in zip(claims, shares, tokens, strict=True):
             if one is reporter or share != one.assignment.share:
                 self._give(one, share, part, moment)
@@ -345,11 +358,16 @@ class QuotaService:
         if until <= group.held_until + 0.01:
             return
         group.held_until = until
-        self._number += 1
-        heapq.heappush(self._ends, (until, self._number, group))
+        self._schedule(group)
         for claim in group.claims:
             if claim.stream.is_open:
                 self._deny(claim, until, moment)
+
+    def _schedule(self, group: _Group) -> None:
+        if not group.is_scheduled:
+            group.is_scheduled = True
+            self._number += 1
+            heapq.heappush(self._ends, (group.held_until, self._number, group))
 
     def _deny(self, claim: _Claim, until: float, moment: float) -> None:
         """Assign DENY_ALL; its time to live is rounded up once, and not again with each report."""
@@ -369,7 +387,10 @@ class QuotaService:
         """Lift holds that have ended, and forget buckets without reports; call it when `due` says so."""
         while self._ends and self._ends[0][0] <= moment:
             _, _, group = heapq.heappop(self._ends)
-            if group.claims and group.held_until <= moment:
+            group.is_scheduled = False
+            if group.held_until > moment:
+                self._schedule(group)
+            elif group.claims:
                 self._lift(group, now, moment)
         for claim in list(islice(self._claims, _STALE_PER_TURN)):
             if moment - claim.reported < _STALE:
@@ -387,10 +408,10 @@ class QuotaService:
         if allowed is not None:
             self._share(group, None, allowed, moment)
 
-    def due(self, moment: float) -> float:
+    def due(self) -> float:
         """Return the moment at which `turn` has something to do."""
         oldest = next(iter(self._claims), None)
-        stale = NEVER if oldest is None else max(oldest.reported + _STALE, moment + 0.05)
+        stale = NEVER if oldest is None else oldest.reported + _STALE
         return min(stale, self._ends[0][0] if self._ends else NEVER)
 
 

@@ -24,7 +24,7 @@ def require_protection(name: str, section: Bus | Router) -> None:
 
 def require_quota_protection(section: Bus) -> None:
     """Raise `ConfigurationError` if other machines can reach the quota service, which has no TLS."""
-    if section.rlqs and not section.insecure and is_exposed(f"tcp://{Address.parse(section.rlqs)}"):
+    if not section.insecure and _is_quota_service_open(section):
         raise ConfigurationError(
             f"master.rlqs: {section.rlqs}: other machines can reach this address, and the quota service has no TLS: "
             "every peer there can hold any client; listen on loopback, or set insecure (--insecure) on a network that "
@@ -39,6 +39,11 @@ def bus_warnings(section: Bus | Router) -> Iterator[str]:
             f"headgate: warning: {bus_address(section)}: other machines can reach this address, and it has no keys "
             "(insecure): every peer there can hold any client"
         )
+    if isinstance(section, Bus) and section.insecure and _is_quota_service_open(section):
+        yield (
+            f"headgate: warning: {section.rlqs}: other machines can reach the quota service, which has no TLS "
+            "(insecure): every peer there can hold any client"
+        )
     yield from key_file_warnings(section.curve_key)
 
 
@@ -49,6 +54,16 @@ def key_file_warnings(file: str) -> Iterator[str]:
         mode = Path(file).stat().st_mode if file else 0
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         yield f"headgate: warning: {file}: every user of this machine can read this secret key; use: chmod 600 {file}"
+
+
+def _is_quota_service_open(section: Bus) -> bool:
+    """Return whether peers on other machines can connect to the quota service."""
+    if not section.rlqs:
+        return False
+    try:
+        return is_exposed(f"tcp://{Address.parse(section.rlqs)._replace(port=0)}")
+    except LinkError:  # as in `_is_open`
+        return False
 
 
 def _is_open(section: Bus | Router) -> bool:

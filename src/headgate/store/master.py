@@ -5,12 +5,14 @@ from typing import Protocol
 
 from headgate.limit.domain import Domain
 from headgate.limit.gatekeeper import longest_hold
-from headgate.limit.history import MAX_LATENESS
+from headgate.limit.history import MAX_LATENESS, spread
 from headgate.limit.master import Master
 from headgate.release import Status
 from headgate.store.library import DomainFunctions
 
 _REJECTED = Status.REJECTED
+_MAX_SHARED = 256
+"""Requests of a report that are shared."""
 
 
 class Sink(Protocol):
@@ -44,4 +46,17 @@ class SharedMaster(Master):
             if functions is not None and not (functions.selective and functions.domain.exempts(identifier)):
                 behind = self.clock.behind
                 self._add(functions, identifier, timestamp - behind, now - behind)
+        return release
+
+    def record_many(
+        self, domain: str, identifier: bytes, *, accepted: int, rejected: int, start: float, now: float
+    ) -> float:
+        """Record the requests of a report, as `Master.record_many`, and share as many of the last as a burst has."""
+        release = super().record_many(domain, identifier, accepted=accepted, rejected=rejected, start=start, now=now)
+        functions = self.functions.get(domain)
+        if functions is not None and accepted and not (functions.selective and functions.domain.exempts(identifier)):
+            behind = self.clock.behind
+            burst = max(rule.burst for rule in functions.domain.rules)
+            for timestamp in spread(start, now, accepted, min(burst, _MAX_SHARED)):
+                self._add(functions, identifier, max(timestamp, now - MAX_LATENESS) - behind, now - behind)
         return release

@@ -13,7 +13,8 @@ from headgate.release import NEVER
 from headgate.rlqs import messages
 from headgate.rlqs.service import QuotaLimits, QuotaService
 
-START: Final = 1_700_000_000.0
+START = 1_700_000_000.0
+"""The wall-clock time at the start of a world; tests may set it back."""
 INTERVAL: Final = 5.0
 
 
@@ -115,7 +116,7 @@ class World:
 
     def turn(self) -> None:
         """Let the service do what is due."""
-        if self.service.due(self.time) <= self.time:
+        if self.service.due() <= self.time:
             self.service.turn(now=self.now, moment=self.time)
 
 

@@ -1,3 +1,11 @@
+import hashlib
+
+import pytest
+
+from headgate.limit import Accounting, DelayUntil, Domain, Master
+from headgate.release import Status
+from headgate.rlqs.service import QuotaLimits, identifier_of
+from tests.unit.rlqs import envoys
 from tests.unit.rlqs.envoys import Envoy, World, bucket_id, decode_actions, encode_report
 
 
@@ -39,3 +47,240 @@ def test_an_identifier_that_is_held_already_is_denied_at_another_envoy_after_its
     world.time = 5.0
     one.tick()
     assert [two.request() for _ in range(3)] == [True, False, False]
+
+
+def one_report(world, stream, *usages, domain=b"api"):
+    """Send a report on a stream; return the actions that follow: kind and numbers by identifier."""
+    data = encode_report(domain, [(bucket_id(identifier), *counts) for identifier, *counts in usages])
+    for _ in world.service.receive(stream, data, now=world.now, moment=world.time):
+        pass
+    actions = {}
+    while message := stream.take():
+        actions |= {key: (kind, numbers) for key, kind, numbers in decode_actions(message)}
+    return actions
+
+
+def test_requests_are_counted_and_a_control_is_published():
+    world = World("1/min burst 5")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 1, 0))
+    world.time = 5.0
+    actions = one_report(world, stream, (b"c", 5, 4, 7))
+    assert (world.master.totals["api"].accepted, world.master.totals["api"].rejected) == (5, 7)
+    (control,) = world.controls
+    assert (control.domain, control.identifier) == ("api", b"c")
+    assert control.release == pytest.approx(world.now + 55.0)
+    assert actions == {bucket_id(b"c"): ("deny", {"ttl": 55})}
+
+
+def test_a_hold_is_not_assigned_again_by_later_reports_and_lifted_when_it_ends():
+    world = World("1/min burst 5")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 5, 0))
+    for world.time in (5.0, 10.0, 55.0):
+        assert one_report(world, stream, (b"c", 5, 0, 3)) == {}
+    assert world.service.due() == 60.0
+    world.time = 60.0
+    world.turn()
+    ((_, kind, numbers),) = decode_actions(stream.take())
+    assert (kind, numbers["tokens"]) == ("tokens", 1)
+
+
+@pytest.mark.parametrize(("seconds", "denied"), [(0.9, False), (1.2, True)])
+def test_a_hold_of_another_gatekeeper_reaches_envoys_unless_it_is_short(seconds, denied):
+    world = World("10/s burst 20")
+    streams = [world.service.open(lambda: None) for _ in range(2)]
+    for stream in streams:
+        one_report(world, stream, (b"c", 0, 1, 0))
+    streams[0].take()
+    world.publish(DelayUntil("api", b"c", world.now + seconds))
+    world.publish(DelayUntil("api", b"other", world.now + 100))
+    expected = [(bucket_id(b"c"), "deny", {"ttl": 2})] if denied else []
+    assert [decode_actions(stream.take()) for stream in streams] == [expected, expected]
+
+
+def test_a_hold_that_grows_is_sent_once_per_second_of_its_time_to_live():
+    world = World("10/s burst 20")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 1, 0))
+    sent = 0
+    for step in range(200):
+        world.publish(DelayUntil("api", b"c", world.now + 2.0 + step / 100))
+        sent += len(decode_actions(stream.take()))
+    assert sent == 3
+    assert len(world.service._ends) == 1
+
+
+@pytest.mark.parametrize("options", [{"mode": "shadow"}, {"mode": "off"}, {"exempt": ("c",)}])
+def test_what_is_not_limited_is_admitted(options):
+    world = World("1/min burst 1", **options)
+    stream = world.service.open(lambda: None)
+    admitted = {bucket_id(b"c"): ("allow", {"ttl": 10})}
+    assert one_report(world, stream, (b"c", 0, 1, 0)) == admitted
+    world.time = 5.0
+    assert one_report(world, stream, (b"c", 5, 100, 0)) == admitted
+    assert world.master.totals["api"].accepted == 101
+    assert not world.controls
+
+
+def test_a_domain_without_rules_and_an_unknown_domain_are_admitted():
+    world = World()
+    stream = world.service.open(lambda: None)
+    assert one_report(world, stream, (b"c", 0, 1, 0)) == {bucket_id(b"c"): ("allow", {"ttl": 10})}
+    assert one_report(world, stream, (b"c", 0, 1, 2), domain=b"other") == {bucket_id(b"c"): ("allow", {"ttl": 10})}
+    assert world.master.unknown == 3
+    assert world.master.unknown_names == {"other"}
+
+
+def test_a_message_without_a_domain_belongs_to_that_of_the_previous_one():
+    world = World("10/s burst 20")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 1, 0))
+    one_report(world, stream, (b"d", 0, 1, 0), domain=b"")
+    assert world.master.totals["api"].accepted == 2
+
+
+def test_a_value_that_is_not_utf_8_is_counted_and_never_assigned():
+    world = World("1/min burst 1")
+    stream = world.service.open(lambda: None)
+    actions = one_report(world, stream, (b"\xff\xfe", 0, 1, 0), (b"c", 0, 1, 0))
+    assert list(actions) == [bucket_id(b"c")]
+    assert [control.identifier for control in world.controls] == [b"\xff\xfe", b"c"]
+    assert world.service.counters.unassignable == 1
+
+
+def test_malformed_messages_and_reports_are_counted_and_the_others_are_read():
+    world = World("10/s burst 20")
+    stream = world.service.open(lambda: None)
+    good = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
+    for data in (b"\xff", good + b"\x12\x02\x18\x01" + good[5:], b"\x12\x01\xff", b""):
+        list(world.service.receive(stream, data, now=world.now, moment=world.time))
+    assert world.service.counters.malformed == 3
+    assert world.master.totals["api"].accepted == 2
+
+
+def test_an_idle_bucket_is_abandoned():
+    world = World("10/s burst 20")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 1, 0))
+    world.time = 5.0
+    assert one_report(world, stream, (b"c", 5, 0, 0)) == {bucket_id(b"c"): ("abandon", {})}
+    assert world.service.buckets == 0
+    assert not stream.claims
+
+
+def test_an_idle_bucket_of_a_held_client_stays():
+    world = World("1/min burst 1")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 1, 0))
+    for world.time in (5.0, 10.0):
+        assert one_report(world, stream, (b"c", 5, 0, 0)) == {}
+    assert world.service.buckets == 1
+
+
+def test_buckets_without_reports_are_forgotten():
+    world = World("10/s burst 20")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 1, 0))
+    assert world.service.due() == 16.0
+    world.time = 16.0
+    world.turn()
+    assert world.service.buckets == 0
+    assert world.service.due() == float("inf")
+
+
+def test_the_share_of_a_lost_stream_is_reserved_until_its_assignment_ends():
+    world = World("100/s burst 10")
+    one, two = world.service.open(lambda: None), world.service.open(lambda: None)
+    for stream in (one, two):
+        one_report(world, stream, (b"c", 0, 1, 0))
+    world.service.close(one)
+    world.time = 5.0
+    ((_, numbers),) = one_report(world, two, (b"c", 5, 400, 0)).values()
+    assert numbers["fill"] == 50_000
+    world.time = 10.5
+    ((_, numbers),) = one_report(world, two, (b"c", 5, 400, 0)).values()
+    assert numbers["fill"] == 100_000
+
+
+def test_rules_that_a_reload_changes_apply_from_the_next_report():
+    world = World("1/min burst 1")
+    stream = world.service.open(lambda: None)
+    assert [kind for kind, _ in one_report(world, stream, (b"c", 0, 1, 0)).values()] == ["deny"]
+    world.master = Master([Domain("api", mode="off")])
+    world.service.set_master(world.master)
+    world.time = 5.0
+    assert one_report(world, stream, (b"c", 5, 0, 3)) == {bucket_id(b"c"): ("allow", {"ttl": 10})}
+
+
+def test_streams_and_buckets_are_limited():
+    world = World("10/s burst 20", limits=QuotaLimits(streams=2, stream_buckets=2, buckets=3))
+    one, two = world.service.open(lambda: None), world.service.open(lambda: None)
+    assert world.service.open(lambda: None) is None
+    identifiers = (b"a", b"b", b"c")
+    assert len(one_report(world, one, *[(name, 0, 1, 0) for name in identifiers])) == 2
+    assert len(one_report(world, two, *[(name, 0, 1, 0) for name in identifiers])) == 1
+    assert world.master.totals["api"].accepted == 6
+    assert (world.service.counters.untracked, world.service.counters.streams_refused) == (3, 1)
+    world.service.close(one)
+    assert world.service.open(lambda: None) is not None
+
+
+def test_an_envoy_that_does_not_read_keeps_one_action_of_each_bucket_waiting():
+    world = World("1000/s burst 10")
+    stream = world.service.open(lambda: None)
+    for world.time in range(0, 100, 5):
+        data = encode_report(b"api", [(bucket_id(b"%d" % number), 5, world.time + 1, 0) for number in range(300)])
+        list(world.service.receive(stream, data, now=world.now, moment=float(world.time)))
+    assert len(stream.pending) == 300
+    assert [len(decode_actions(stream.take())) for _ in range(3)] == [256, 44, 0]
+
+
+def test_a_message_is_processed_in_steps():
+    world = World("10/s burst 20")
+    stream = world.service.open(lambda: None)
+    data = encode_report(b"api", [(bucket_id(b"%d" % number), 0, 1, 0) for number in range(200)])
+    counts = [world.service.buckets for _ in world.service.receive(stream, data, now=world.now, moment=0.0)]
+    assert counts == [64, 128, 192]
+
+
+def test_what_gatekeepers_on_the_bus_use_is_left_to_them():
+    world = World("100/s burst 10")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 1, 0))
+    for number in range(300):
+        now = world.now + number / 60
+        world.master.account(Accounting("api", Status.ACCEPTED, b"c", now, now), now)
+    world.time = 5.0
+    ((_, numbers),) = one_report(world, stream, (b"c", 5, 500, 0)).values()
+    assert numbers["fill"] == 40_000
+    world.time = 10.0
+    ((_, numbers),) = one_report(world, stream, (b"c", 5, 200, 0)).values()
+    assert numbers["fill"] == 100_000
+
+
+def test_a_clock_that_is_set_back_extends_no_hold():
+    world = World("1/min burst 1")
+    stream = world.service.open(lambda: None)
+    one_report(world, stream, (b"c", 0, 1, 0))
+    world.time = 5.0
+    world.master.forget(now=world.now)  # as a link does ten times a second
+    envoys.START -= 3600
+    try:
+        assert one_report(world, stream, (b"c", 5, 0, 3)) == {}
+        assert world.service._ends[0][0] == 60.0
+    finally:
+        envoys.START += 3600
+
+
+@pytest.mark.parametrize(
+    ("bucket", "identifier"),
+    [
+        (((b"identifier", b"192.0.2.1"),), b"192.0.2.1"),
+        (((b"name", b"a"),), b"name=a"),
+        (((b"identifier", b"a"), (b"route", b"b;c")), b"identifier=a;route=b;c"),
+        (((b"identifier", b"x" * 256),), b"sha256:" + hashlib.sha256(b"x" * 256).hexdigest().encode()),
+    ],
+)
+def test_the_identifier_of_a_bucket(bucket, identifier):
+    assert identifier_of(bucket) == identifier

@@ -1,9 +1,12 @@
 """The quota service of a master: it shares the link, so that Envoys and gatekeepers on the bus have one history."""
 
+from msgspec.structs import asdict
+
 from headgate.config import Address
 from headgate.config.tree import Bus
 from headgate.limit import Master
 from headgate.link import MasterLink
+from headgate.observe.master_state import QuotaState
 from headgate.runtime.bus_protection import require_quota_protection
 
 
@@ -32,6 +35,14 @@ class Quotas:
     async def close(self) -> None:
         """End all streams."""
         await self._server.close()
+
+    def state(self) -> QuotaState:
+        """Return the sizes of the tables."""
+        return QuotaState(str(self.address), self._service.streams, self._service.buckets)
+
+    def counters(self) -> dict[str, int]:
+        """Return the counters by the names of their metrics."""
+        return {f"quota_{name}": count for name, count in asdict(self._service.counters).items()}
 
     def set_master(self, master: Master) -> None:
         """Serve for another master."""

@@ -130,12 +130,16 @@ class MasterServer(Server):
         snapshots = self._snapshots.counters
         counters = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
         counters |= state.counters | self._store.counters()
-        return replace(state, store=self._store.state, snapshot_saved=round(snapshots.saved_at, 3), counters=counters)
+        state = replace(state, store=self._store.state, snapshot_saved=round(snapshots.saved_at, 3), counters=counters)
+        if self._quotas is None:
+            return state
+        return replace(state, quotas=self._quotas.state(), counters=counters | self._quotas.counters())
 
     def _further_counts(self) -> dict[str, object]:
         snapshots = self._snapshots.counters
         counts = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
-        return {"store": self._store.state, **self._store.counters(), **counts}
+        quotas = {} if self._quotas is None else self._quotas.counters()
+        return {"store": self._store.state, **self._store.counters(), **quotas, **counts}
 
     def _new_master(self, tree: Configuration) -> Master:
         settings = tree.master

@@ -1,0 +1,119 @@
+"""The gRPC server with a real client of gRPC, and a model of the rest of a master."""
+
+import asyncio
+import socket
+
+import grpc.aio
+import pytest
+
+from headgate.config import Address
+from headgate.errors import ConfigurationError
+from headgate.rlqs.server import QuotaServer
+from headgate.rlqs.service import QuotaLimits
+from tests.unit.rlqs.envoys import World, bucket_id, decode_actions, encode_report
+
+METHOD = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"
+FIRST = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
+PATIENCE = 10.0
+
+
+def served(test, *rules, limits=None):
+    """Run a test with a world that is served, and a channel to it."""
+
+    async def run():
+        world = World(*rules, limits=limits)
+        server = QuotaServer(world.service, Address("127.0.0.1", 0), clock=lambda: world.now)
+        await server.start()
+        try:
+            async with asyncio.timeout(PATIENCE), grpc.aio.insecure_channel(str(server.address)) as channel:
+                await test(world, server, channel.stream_stream(METHOD))
+        finally:
+            await server.close()
+
+    asyncio.run(run())
+
+
+def test_reports_are_answered_and_controls_pushed():
+    async def test(world, server, connect):
+        call = connect()
+        await call.write(FIRST)
+        ((_, kind, _),) = decode_actions(await call.read())
+        assert kind == "tokens"
+        server.on_control("api", b"c", world.now + 100.0)
+        assert decode_actions(await call.read()) == [(bucket_id(b"c"), "deny", {"ttl": 100})]
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        assert world.service.streams == 0
+
+    served(test, "10/s burst 20")
+
+
+def test_a_hold_is_lifted_when_it_ends():
+    async def test(world, server, connect):
+        call = connect()
+        await call.write(FIRST)
+        await call.read()
+        server.on_control("api", b"c", world.now + 1.0)
+        kinds = [decode_actions(await call.read())[0][1] for _ in range(2)]
+        assert kinds == ["deny", "tokens"]
+
+    served(test, "10/s burst 20")
+
+
+def test_a_malformed_message_ends_no_stream():
+    async def test(world, server, connect):
+        call = connect()
+        await call.write(b"\xff\xff")
+        await call.write(FIRST)
+        assert decode_actions(await call.read())
+        assert world.service.counters.malformed == 1
+
+    served(test, "10/s burst 20")
+
+
+def test_a_stream_beyond_the_limit_is_refused():
+    async def test(world, server, connect):
+        calls = [connect(), connect()]
+        await calls[0].write(FIRST)
+        await calls[0].read()
+        assert await calls[1].code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert world.service.streams == 1
+
+    served(test, "10/s burst 20", limits=QuotaLimits(streams=1))
+
+
+def test_a_message_that_is_too_large_ends_its_stream_only():
+    async def test(world, server, connect):
+        calls = [connect(), connect()]
+        await calls[0].write(bytes(17 * 1024 * 1024))
+        assert await calls[0].code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await calls[1].write(FIRST)
+        assert decode_actions(await calls[1].read())
+
+    served(test, "10/s burst 20")
+
+
+def test_the_loop_goes_on_while_a_large_message_is_processed():
+    async def test(world, server, connect):
+        call = connect()
+        await call.write(encode_report(b"api", [(bucket_id(b"%d" % number), 0, 1, 0) for number in range(2_000)]))
+        seen = set()
+        while world.service.buckets < 2_000:
+            seen.add(world.service.buckets)
+            await asyncio.sleep(0)
+        assert len(seen) > 20
+
+    served(test, "10/s burst 20")
+
+
+def test_an_address_that_is_taken():
+    async def run(port):
+        server = QuotaServer(World().service, Address("127.0.0.1", port))
+        with pytest.raises(ConfigurationError, match=f"cannot listen at 127.0.0.1:{port}"):
+            await server.start()
+        await server.close()
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        asyncio.run(run(taken.getsockname()[1]))
