@@ -103,6 +103,19 @@ def test_file_of_a_killed_process_is_replaced(tmp_path):
     unix.close()
 
 
+def test_file_that_its_process_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
+    class Spy(socket.socket):
+        def connect_ex(self, address):
+            (tmp_path / "s").unlink()
+            return super().connect_ex(address)
+
+    leave_stale(tmp_path / "s")
+    monkeypatch.setattr("headgate.origin.sidecar.unix_socket.socket.socket", Spy)
+    unix = listen(tmp_path / "s")
+    connect(tmp_path / "s")
+    unix.close()
+
+
 def test_socket_at_which_a_process_listens_is_an_error(tmp_path):
     unix = listen(tmp_path / "s")
     assert refused(tmp_path / "s") == (
