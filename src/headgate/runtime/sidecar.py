@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from headgate.config import Configuration
+from headgate.config import Configuration, DomainSection
 from headgate.config.tree import Sidecar, as_tuple
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper
@@ -171,7 +171,7 @@ class SidecarServer(Server):
         restart = [f"sidecar.{name}" for name in _RESTART_KEYS if getattr(new, name) != getattr(old, name)]
         kept = replace(new, **{name: getattr(old, name) for name in _RESTART_KEYS})
         tree = replace(tree, sidecar=kept)
-        if (kept, tree.domain) != (old, self._tree.domain):
+        if (kept, read_sections(tree)) != (old, read_sections(self._tree)):
             await self._replace(tree)
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
         self.log(f"headgate: {file} read again{rest}")
@@ -262,10 +262,15 @@ def read_keys(tree: Configuration) -> Sequence[ClientKeys | None]:
     return keys_of_masters(keys, len(settings.masters))
 
 
+def read_sections(tree: Configuration) -> list[DomainSection]:
+    """Return the sections of the file for the domains of a sidecar."""
+    return [section for section in tree.domain if section.name in tree.sidecar.domains]
+
+
 def read_domains(tree: Configuration) -> tuple[Domain, ...]:
     """Return the domains of a sidecar, with the rules that the file has for them."""
-    sections = {section.name: section for section in tree.domain}
-    return tuple(sections[name].domain() if name in sections else Domain(name) for name in tree.sidecar.domains)
+    known = {section.name: section.domain() for section in read_sections(tree)}
+    return tuple(known.get(name) or Domain(name) for name in tree.sidecar.domains)
 
 
 def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str], None]) -> Composition:
@@ -283,10 +288,9 @@ def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str
         spacing=spacing(domains),
         max_hold=settings.max_hold,
     )
-    sections = [section for section in tree.domain if section.name in settings.domains]
     plane = _data_plane(_key(settings))(
         gatekeeper=gatekeeper,
-        rejections=new_rejections(sections, domains, status=settings.rejection_status),
+        rejections=new_rejections(read_sections(tree), domains, status=settings.rejection_status),
         settings=settings,
         domains=settings.domains,
         log=log,

@@ -143,12 +143,21 @@ class TestReload:
         messages = run(reading(text("max_delay = 1"), text("max_delay = 2", domain='["api", "new"]')), steps)
         assert messages[-1] == "headgate: headgate.toml read again"
 
-    def test_unchanged_file_leaves_the_data_plane_alone(self, planes):
+    def test_change_that_does_not_concern_the_sidecar_leaves_the_data_plane_alone(self, planes):
         async def steps(lifecycle):
             await reload(lifecycle)
             assert [plane.events for plane in planes] == [["start"]]
 
-        run(reading(text()), steps)
+        other = text(sections='[[domain]]\nname = "other"\nrules = ["1/s"]')
+        run(reading(text(), other), steps)
+
+    def test_another_rule_replaces_the_data_plane(self, planes):
+        async def steps(lifecycle):
+            await reload(lifecycle)
+            assert [plane.gatekeeper.spacing for plane in planes] == [{"api": 1.0}, {"api": 0.5}]
+
+        rules = ('[[domain]]\nname = "api"\nrules = ["1/s"]', '[[domain]]\nname = "api"\nrules = ["2/s"]')
+        run(reading(*(text(sections=sections) for sections in rules)), steps)
 
     def test_keys_that_need_a_restart_are_named_and_stay(self, planes):
         async def steps(lifecycle):
