@@ -175,7 +175,9 @@ class ServerOptions:
             socket=str(Path(socket).absolute()) if socket else "",
             map=(map_ or settings.map or _MAP) if self.server == "haproxy" else "",
             rlqs=Address.parse(self.rlqs) if self.rlqs is not None else None,
-            identify=flags.get("identify"),
+            # HAProxy cannot ask the sidecar how to identify clients.
+            identify=settings.identify if self.server == "haproxy" else flags.get("identify"),
+            ipv6_prefix=settings.ipv6_prefix,
             rejection_status=self._rejection_status(flags, settings),
             max_delay=settings.max_delay,
         )

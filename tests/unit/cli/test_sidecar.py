@@ -13,6 +13,7 @@ domain = "api"
 haproxy = "/run/haproxy.sock"
 map = "/etc/haproxy/some.map"
 rejection_status = 429
+ipv6_prefix = 56
 identify = "header:X-Api-Key"
 """
 SITE = ("--listen", "127.0.0.1:8080", "--origin", "http://127.0.0.1:8000")
@@ -164,12 +165,14 @@ def test_rejections_of_envoy_have_429_unless_a_flag_says_otherwise(site):
 
 
 def test_file_gives_what_no_flag_does_except_the_identification(site, tmp_path):
-    """The sidecar identifies by its own configuration, unless that of the server names a method."""
+    """The sidecar identifies unless the configuration of the server does, as that of HAProxy always does."""
     path = tmp_path / "some.toml"
     path.write_text(FILE.replace("/etc/haproxy", str(tmp_path)))
     found = site("haproxy", "--config", str(path))
     assert (found.domain, found.socket, found.map) == ("api", "/run/haproxy.sock", str(tmp_path / "some.map"))
-    assert (found.rejection_status, found.identify) == (429, None)
+    assert (found.rejection_status, found.identify) == (429, "header:X-Api-Key")
+    assert found.ipv6_prefix == 56
+    assert site("nginx-lua", "--config", str(path)).identify is None
     found = site("haproxy", "--config", str(path), "--map", str(tmp_path / "other.map"), "--socket", "/s")
     assert (found.socket, found.map) == ("/s", str(tmp_path / "other.map"))
 

@@ -36,6 +36,8 @@ class Site:
     """Where the rate limit quota service is; None for servers without one."""
     identify: str | None = None
     """How the server itself identifies clients; None leaves that to the sidecar."""
+    ipv6_prefix: int = 64
+    """Bits of an IPv6 address that form an identifier."""
     rejection_status: int = 503
     """The status of rejections."""
     max_delay: float = 5.0

@@ -1,0 +1,101 @@
+"""Writes a configuration of HAProxy, which rejects requests by a map that a sidecar fills.
+
+The file is made from the template `haproxy.cfg`. Texts of the site are written in single quotes, in which HAProxy
+replaces nothing; what it could still read as something else, in a path or in the name of a header, is refused.
+"""
+
+import re
+import shlex
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from headgate.config.section import check_socket_path
+from headgate.errors import ConfigurationError
+from headgate.origin.response import PROBLEM, Rejections
+from headgate.origin.sidecar.haproxy_accounting import ACCOUNTING_SUFFIX
+from headgate.origin.sidecar.haproxy_map import check_map_name
+from headgate.origin.sidecar.rejection_template import rejection_template
+from headgate.origin.sidecar.site import Site, naming
+
+_TEMPLATE: Final = Path(__file__).with_name("haproxy.cfg")
+_LUA: Final = Path(__file__).with_name("haproxy.lua")
+_PATH: Final = re.compile(r"[A-Za-z0-9._/+=:@~-]+")
+_HEADER: Final = re.compile(r"[a-z0-9_.-]+")
+_MARK: Final = b"\1"
+_SECONDS: Final = b"%[var(txn.headgate_seconds)]"
+
+
+def configuration(site: Site) -> str:
+    """Return the text of a file for ``haproxy -f FILE``.
+
+    Raises `ConfigurationError`, which names the flag, for a text that HAProxy's syntax cannot express.
+    """
+    with naming("--map"):
+        check_map_name(site.map)
+    with naming("--socket"):
+        check_socket_path(site.socket + ACCOUNTING_SUFFIX)
+        if not _PATH.fullmatch(site.socket):
+            raise ConfigurationError(
+                f"invalid path {site.socket!r}; HAProxy needs one of letters, digits and the characters ._/+=:@~-"
+            )
+    domain, socket, map_ = shlex.quote(site.domain), shlex.quote(site.socket), shlex.quote(site.map)
+    return Template(_TEMPLATE.read_text("utf-8")).substitute(
+        command=f"headgate sidecar --master HOST:PORT --domain {domain} --haproxy {socket} --map {map_}",
+        socket=site.socket,
+        accounting=f"unix@{site.socket}{ACCOUNTING_SUFFIX}",
+        lua=quoted(str(_LUA)),
+        listen=site.listen,
+        origin=site.origin_address,
+        identify="\n".join(f"    http-request {rule}" for rule in _identify(site)),
+        map=site.map,
+        problem=_return(site, PROBLEM),
+        text=_return(site, None),
+    )
+
+
+def quoted(text: str) -> str:
+    """Write a text as one word of a configuration; a line feed is written as an escape sequence."""
+    return "'" + text.replace("'", "'\\''").replace("\n", "'\"\\n\"'") + "'"
+
+
+def _identify(site: Site) -> list[str]:
+    """Return the rules that set `txn.headgate_id` to what `headgate.origin.identify` returns."""
+    prefix = site.ipv6_prefix
+    rules = [f"set-var(txn.headgate_id) src,ipmask(32,{prefix})"]
+    if prefix < 128:
+        rules.append(
+            f'set-var-fmt(txn.headgate_id) "%[src,ipmask(32,{prefix})]/{prefix}" if {{ var(txn.headgate_id) -m sub : }}'
+        )
+    name = site.header
+    if name is None:
+        return rules
+    if not _HEADER.fullmatch(name):
+        raise ConfigurationError(
+            f"--identify: HAProxy cannot read a header named {name!r}; expected letters, digits, '-', '_' and '.'"
+        )
+    single = f"{{ req.fhdr_cnt({name}) eq 1 }}"
+    return [
+        *rules,
+        f"set-var(txn.headgate_id) req.fhdr({name}) if {single} {{ req.fhdr({name}) -m len gt 0 }}",
+        (
+            f'set-var-fmt(txn.headgate_id) "sha256:%[req.fhdr({name}),sha2(256),hex,lower]"'
+            f" if {single} {{ req.fhdr({name}) -m len gt 255 }}"
+        ),
+    ]
+
+
+def _return(site: Site, accept: bytes | None) -> str:
+    """Write a rejection as the arguments of `http-request return`."""
+    rejection = rejection_template(Rejections(status=site.rejection_status), site.domain, accept, mark=_MARK)
+    fields = dict(rejection.fields)
+    media_type = fields.pop(b"content-type").decode()
+    words = ["status", str(rejection.status), "content-type", quoted(media_type), "lf-string", _format(rejection.body)]
+    for name, value in fields.items():
+        words += ["hdr", name.decode(), _format(value)]
+    return " ".join(words)
+
+
+def _format(text: bytes) -> str:
+    """Write a text as a log-format string with the seconds in place of the mark."""
+    return quoted(text.replace(b"%", b"%%").replace(_MARK, _SECONDS).decode())

@@ -1,0 +1,134 @@
+"""HAProxy as a process with a generated configuration, and the data plane of its sidecar in this process."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from headgate.config import Address
+from headgate.limit.messages import to_milliseconds
+from headgate.origin.sidecar.haproxy import HAProxy
+from headgate.origin.sidecar.haproxy_conf import configuration
+from headgate.origin.sidecar.haproxy_map import encode_key
+from headgate.origin.sidecar.site import Site
+from tests.e2e.data_plane_setup import PlaneThread
+from tests.e2e.programs import PATIENCE, Answer
+from tests.servers import find_program, free_port, wait_for
+
+
+class Plane(PlaneThread):
+    """The data plane of one HAProxy."""
+
+    def __init__(self, running: "HAProxyProcess", **settings: Any) -> None:
+        super().__init__(HAProxy, **{"haproxy": running.site.socket, "map": running.site.map} | settings)
+        self._running = running
+
+    def hold_in_map(self, identifier: bytes, seconds: float) -> float:
+        """Hold an identifier, and wait until the map has the hold; return the release time."""
+        release = self.hold(identifier, seconds)
+        key, end = encode_key(identifier), to_milliseconds(release)
+        self.until(lambda: self._running.entries().get(key) == end, f"entry of {identifier!r}")
+        return release
+
+
+class HAProxyProcess:
+    """A running HAProxy with a generated configuration, in which texts may be replaced by others."""
+
+    def __init__(self, folder: Path, site: Site, replacements: Mapping[str, str]) -> None:
+        self.site = site
+        self.port = site.listen.port
+        self.map = Path(site.map)
+        self.file = folder / "haproxy.cfg"
+        self.log = folder / "haproxy.log"
+        text = configuration(site)
+        for old, new in replacements.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        self.file.write_text(text)
+        self.map.touch()
+        self._old: list[subprocess.Popen[bytes]] = []
+        self.process = self._start()
+
+    def _start(self, *words: str) -> "subprocess.Popen[bytes]":
+        program = find_program("haproxy") or "haproxy"
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [program, "-db", "-f", str(self.file), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_for(self.port, process)
+        return process
+
+    def reload(self) -> "subprocess.Popen[bytes]":
+        """Start another process, which asks this one to finish; return the old one."""
+        old = self.process
+        self._old.append(old)
+        self.process = self._start("-sf", str(old.pid))
+        return old
+
+    def restart(self, number: int = signal.SIGTERM) -> None:
+        """Stop it by a signal and start it again."""
+        self.process.send_signal(number)
+        self.process.wait(PATIENCE)
+        self.process = self._start()
+
+    def stop(self) -> None:
+        """Kill all processes."""
+        for process in [*self._old, self.process]:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
+            process.kill()
+            process.wait(PATIENCE)
+
+    def ask(self, command: str) -> str:
+        """Send a command to its runtime socket; return the answer."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE)
+            connection.connect(self.site.socket)
+            connection.sendall(command.encode() + b"\n")
+            answer = b""
+            while data := connection.recv(65_536):
+                answer += data
+        return answer.decode()
+
+    def entries(self) -> dict[str, int]:
+        """Return what its map has: the end of each hold in milliseconds by key."""
+        lines = self.ask(f"show map {self.map}").splitlines()
+        return {line.split()[1]: int(line.split()[2]) for line in lines if line}
+
+    def get(self, path: str = "/", method: str = "GET", host: str = "127.0.0.1", **fields: str) -> Answer:
+        """Ask it on a connection of its own; return the response with its body read."""
+        connection = http.client.HTTPConnection(host, self.port, timeout=PATIENCE)
+        try:
+            connection.request(method, path, headers={name.replace("_", "-"): value for name, value in fields.items()})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def output(self) -> str:
+        """Return what it has written to stderr."""
+        return self.log.read_text(errors="replace")
+
+
+@contextmanager
+def haproxy(
+    folder: Path, origin: str, *, replacements: Mapping[str, str] | None = None, **site: Any
+) -> Iterator[HAProxyProcess]:
+    """Run HAProxy in front of an origin; `site` has more of its `Site`."""
+    values = {
+        "listen": Address("127.0.0.1", free_port()),
+        "origin": origin,
+        "domain": "api",
+        "socket": str(folder / "admin.sock"),
+        "map": str(folder / "headgate.map"),
+    }
+    running = HAProxyProcess(folder, Site(**values | site), replacements or {})
+    try:
+        yield running
+    finally:
+        running.stop()

@@ -1,0 +1,360 @@
+"""The real HAProxy as a gatekeeper: in a whole system, and with its data plane in this process."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from headgate.limit.messages import to_milliseconds
+from headgate.origin.identify import parse_identify
+from headgate.origin.request_info import RequestInfo
+from headgate.origin.sidecar.haproxy_map import encode_key
+from headgate.release import Status
+from tests.e2e import haproxy_setup, programs
+from tests.e2e.haproxy_setup import HAProxyProcess, Plane
+from tests.servers import find_program, free_port
+
+pytestmark = pytest.mark.needs("haproxy")
+
+HOSTILE = [
+    b"a b",
+    b"a;b",
+    b"a;clear map 0",
+    b"a\nclear map 0",
+    b"a\r\nb",
+    b"'\"\\",
+    b"#0x1",
+    b"@1 x",
+    b"<<",
+    b"%41",
+    b"%[src]",
+    b"\xff\xfe\x80",
+    b"\0",
+    b"x" * 255,
+    b"\xff" * 255,
+]
+"""Identifiers that a control may have; those without control characters can also be values of a header."""
+
+
+class System:
+    """An origin, a master, HAProxy and a sidecar, as an operator starts them."""
+
+    def __init__(self, stack: ExitStack, folder: Path, rule: str) -> None:
+        self.folder = folder
+        self.origin = stack.enter_context(programs.origin())
+        self.master = stack.enter_context(
+            programs.headgate(folder, "master", "--listen", "127.0.0.1:0", "--domain", f"api={rule}")
+        )
+        self.haproxy = stack.enter_context(haproxy_setup.haproxy(folder, self.origin.url))
+        self.sidecar = stack.enter_context(self.run_sidecar())
+
+    @contextmanager
+    def run_sidecar(self) -> Iterator[programs.Program]:
+        """Run a sidecar; comes back when it is ready."""
+        site, master = self.haproxy.site, self.master.ready["address"].removeprefix("tcp://")
+        options = ("--master", master, "--domain", "api", "--haproxy", site.socket, "--map", site.map)
+        with programs.headgate(self.folder, "sidecar", *options, "--admin", "127.0.0.1:0") as running:
+            assert running.ready["address"] == site.socket
+            yield running
+
+    def statuses(self, count: int) -> Counter[int]:
+        """Send so many requests one after another; count the statuses."""
+        return Counter(self.haproxy.get().status for _ in range(count))
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What ends with the test."""
+    with ExitStack() as open_things:
+        yield open_things
+
+
+@pytest.fixture
+def running(stack: ExitStack, tmp_path: Path) -> HAProxyProcess:
+    """HAProxy in front of an origin, without a sidecar."""
+    return stack.enter_context(haproxy_setup.haproxy(tmp_path, stack.enter_context(programs.origin()).url))
+
+
+@pytest.fixture
+def plane(stack: ExitStack, running: HAProxyProcess) -> Plane:
+    """The data plane of that HAProxy."""
+    return stack.enter_context(Plane(running))
+
+
+def test_a_burst_is_rejected_by_the_rule_of_the_master(stack: ExitStack, tmp_path: Path) -> None:
+    system = System(stack, tmp_path, "1/min burst 5")
+    assert system.statuses(5) == {200: 5}
+    system.sidecar.until(lambda: system.haproxy.get().status == 503, "rejection")
+    accepted = len(system.origin.seen)
+    assert {system.haproxy.get().status for _ in range(10)} == {503}
+    system.sidecar.until(lambda: system.sidecar.totals("api")[2] >= 11, "accounting of rejections")
+    assert system.sidecar.totals("api")[0] == accepted == len(system.origin.seen)
+
+
+def test_without_master_and_sidecar_all_requests_pass_and_holds_stay_in_force(stack: ExitStack, tmp_path: Path) -> None:
+    system = System(stack, tmp_path, "1/min burst 2")
+    system.sidecar.until(lambda: system.haproxy.get().status == 503, "rejection")
+    entries = system.haproxy.entries()
+    system.master.end(signal.SIGKILL)
+    assert system.statuses(10) == {503: 10}
+    system.sidecar.end(signal.SIGKILL)
+    assert system.statuses(10) == {503: 10}
+    assert system.haproxy.entries() == entries
+    assert {system.haproxy.get(host="127.0.0.1").status for _ in range(3)} == {503}
+    system.haproxy.ask(f"clear map {system.haproxy.map}")
+    assert system.statuses(20) == {200: 20}
+
+
+def test_accounting_resumes_when_a_killed_sidecar_is_started_again(stack: ExitStack, tmp_path: Path) -> None:
+    system = System(stack, tmp_path, "1/min burst 1000")
+    system.sidecar.end(signal.SIGKILL)
+    assert system.statuses(10) == {200: 10}
+    with system.run_sidecar() as again:
+        again.until(lambda: system.haproxy.get().status == 200 and again.totals("api")[0] > 0, "accounting")
+
+
+def test_requests_are_accounted_for_while_the_origin_processes_them(stack: ExitStack, tmp_path: Path) -> None:
+    silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, url))
+    plane = stack.enter_context(Plane(running))
+    client = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+    client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    plane.until(lambda: plane.verdicts, "verdict")
+    (verdict,) = plane.verdicts
+    assert (verdict.domain, verdict.status, verdict.identifier) == ("api", Status.ACCEPTED, b"127.0.0.1")
+    assert abs(verdict.received - time.time()) < 60
+
+
+def test_a_hold_ends_on_time_and_not_early_without_the_sidecar(running: HAProxyProcess) -> None:
+    with Plane(running) as plane:
+        release = plane.hold_in_map(b"127.0.0.1", 0.7)
+        assert running.get().status == 503
+    while running.get().status == 503:
+        assert time.time() < release + programs.PATIENCE
+    assert time.time() >= release
+
+
+def test_a_hold_that_is_extended_ends_at_the_later_time(running: HAProxyProcess, plane: Plane) -> None:
+    plane.hold_in_map(b"127.0.0.1", 30)
+    plane.hold_in_map(b"127.0.0.1", 60)
+    assert len(running.entries()) == 1
+    assert int(running.get().headers["Retry-After"]) > 30
+
+
+def test_holds_that_have_ended_are_removed_from_the_map(running: HAProxyProcess, plane: Plane) -> None:
+    plane.hold_in_map(b"stays", 60)
+    for number in range(200):
+        plane.hold(b"%d" % number, 0.05)
+    plane.until(lambda: list(running.entries()) == ["stays"], "removal of the others")
+    assert plane.plane.details()["entries"] == 1
+
+
+@pytest.mark.parametrize("count", [100, 3_000])
+def test_many_holds_are_extended(running: HAProxyProcess, plane: Plane, count: int) -> None:
+    for seconds in (60, 120):
+        ends = {f"c{number}": plane.hold(b"c%d" % number, seconds) for number in range(count)}
+        expected = {name: to_milliseconds(end) for name, end in ends.items()}
+        plane.until(lambda expected=expected: running.entries() == expected, "entries")
+    assert plane.plane.unready() == ""
+
+
+@pytest.mark.parametrize("change", ["reload", "restart", "kill", "clear map"])
+def test_the_holds_are_there_again_after_a_change_of_haproxy(
+    running: HAProxyProcess, plane: Plane, change: str
+) -> None:
+    plane.hold_in_map(b"127.0.0.1", 60)
+    plane.hold_in_map(b"other", 60)
+    entries = running.entries()
+    if change == "reload":
+        running.get()  # leaves a connection to the sidecar open for half a second
+        assert running.reload().wait(programs.PATIENCE) == 0
+    elif change == "clear map":
+        running.ask(f"clear map {running.map}")
+    else:
+        running.restart(signal.SIGKILL if change == "kill" else signal.SIGTERM)
+    plane.until(lambda: running.entries() == entries, "entries")
+    assert running.get().status == 503
+    plane.until(lambda: plane.plane.unready() == "", "readiness")
+    plane.hold_in_map(b"third", 60)
+
+
+def test_a_haproxy_that_does_not_run_or_does_not_answer_is_reported_once(running: HAProxyProcess, plane: Plane) -> None:
+    running.process.send_signal(signal.SIGSTOP)
+    plane.until(lambda: "no answer for 2 s" in plane.plane.unready(), "reason")
+    plane.hold(b"127.0.0.1", 60)
+    running.process.send_signal(signal.SIGCONT)
+    plane.until(lambda: running.get().status == 503, "hold")
+    plane.until(lambda: plane.plane.unready() == "", "readiness")
+    running.process.kill()
+    plane.until(lambda: "Connection refused" in plane.plane.unready(), "reason")
+    count = len(plane.messages)
+    plane.until(lambda: plane.plane.counters()["errors"] > 5, "further attempts")
+    assert len(plane.messages) == count
+
+
+def test_a_map_that_haproxy_does_not_have_is_reported(running: HAProxyProcess) -> None:
+    with Plane(running, map="/nonexistent.map") as plane:
+        assert "HAProxy does not have the map '/nonexistent.map'" in plane.plane.unready()
+
+
+@pytest.mark.parametrize("identifier", HOSTILE)
+def test_no_identifier_of_a_control_changes_the_meaning_of_a_command(
+    running: HAProxyProcess, plane: Plane, identifier: bytes
+) -> None:
+    plane.hold_in_map(b"other", 60)
+    plane.hold_in_map(identifier, 60)
+    plane.hold_in_map(identifier, 90)
+    assert sorted(running.entries()) == sorted(["other", encode_key(identifier)])
+    assert plane.plane.counters()["errors"] == 0
+
+
+VALUES = [
+    *(value for value in HOSTILE if not set(value) & set(b"\0\r\n")),
+    b"",
+    b"  padded\t",
+    b"x" * 256,
+    b"\xff" * 300,
+    bytes(range(0x21, 0x7F)),
+    bytes(range(0x80, 0x100)),
+]
+
+
+def test_a_header_identifies_as_at_the_gate(stack: ExitStack, tmp_path: Path) -> None:
+    origin = stack.enter_context(programs.origin())
+    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, identify="header:X-Api-Key"))
+    plane = stack.enter_context(Plane(running))
+    lists = [[], *([value] for value in VALUES), [b"a", b"b"], [b"a", b""]]
+    expected = [identify("header:X-Api-Key", fields) for fields in lists]
+    for number, fields in enumerate(lists):
+        assert send(running, fields) == 200
+        # One after another: the threads of HAProxy report independently.
+        plane.until(lambda number=number: len(plane.verdicts) > number, "verdict")
+    assert [verdict.identifier for verdict in plane.verdicts] == expected
+    for fields in lists[1:]:
+        plane.hold_in_map(identify("header:X-Api-Key", fields), 60)
+        assert send(running, fields) == 503
+
+
+def identify(method: str, fields: list[bytes], peer: str = "127.0.0.1") -> bytes:
+    """Return the identifier of a request as the gate does."""
+    lines = [(b"x-api-key", value.strip(b" \t")) for value in fields]
+    return parse_identify(method)(request(peer, lines))
+
+
+def request(peer: str, lines: list[tuple[bytes, bytes]] | None = None) -> RequestInfo:
+    """Return the head of a request as the gate has it."""
+    return RequestInfo(method=b"GET", path=b"/", host=b"a", fields=lines or [], peer=peer)
+
+
+def send(running: HAProxyProcess, values: list[bytes]) -> int:
+    """Send a request with these values of X-Api-Key; return the status."""
+    with socket.create_connection(("127.0.0.1", running.port)) as connection:
+        connection.settimeout(programs.PATIENCE)
+        lines = b"".join(b"X-Api-Key: " + value + b"\r\n" for value in values)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + lines + b"\r\n")
+        answer = b""
+        while data := connection.recv(65_536):
+            answer += data
+    return int(answer.split()[1])
+
+
+PEERS = ["192.0.2.7", "2001:db8:1:2:3:4:5:6", "2001:db8::", "::1", "fe80::1:0:0:1", "1:0:0:2:3::", "::ffff:192.0.2.9"]
+
+
+@pytest.mark.parametrize("ipv6_prefix", [64, 56, 128])
+def test_an_address_identifies_as_at_the_gate(stack: ExitStack, tmp_path: Path, ipv6_prefix: int) -> None:
+    first = "    # The identifier: as a gate"
+    chosen = {first: f"    http-request set-src req.fhdr(x-address)\n{first}"}
+    origin = stack.enter_context(programs.origin())
+    running = stack.enter_context(
+        haproxy_setup.haproxy(tmp_path, origin.url, replacements=chosen, ipv6_prefix=ipv6_prefix)
+    )
+    plane = stack.enter_context(Plane(running))
+    for number, peer in enumerate(PEERS):
+        assert running.get(X_Address=peer).status == 200
+        plane.until(lambda number=number: len(plane.verdicts) > number, "verdict")
+    method = parse_identify("client-address", ipv6_prefix=ipv6_prefix)
+    assert [verdict.identifier for verdict in plane.verdicts] == [method(request(peer)) for peer in PEERS]
+
+
+def test_ipv4_clients_of_an_ipv6_listener_are_identified_by_ipv4(stack: ExitStack, tmp_path: Path) -> None:
+    origin, port = stack.enter_context(programs.origin()), free_port()
+    both = {"    bind 127.0.0.1": f"    bind :::{port} v4v6\n    bind 127.0.0.1"}
+    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, replacements=both))
+    plane = stack.enter_context(Plane(running))
+    running.port = port
+    assert running.get().status == 200
+    plane.until(lambda: plane.verdicts, "verdict")
+    assert plane.verdicts[0].identifier == b"127.0.0.1"
+
+
+@pytest.mark.parametrize("status", [503, 429])
+def test_a_rejection_says_when_to_come_back(stack: ExitStack, tmp_path: Path, status: int) -> None:
+    origin, domain = stack.enter_context(programs.origin()), "a%b\"c'$HOME %[src] \\n#ü"
+    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, domain=domain, rejection_status=status))
+    plane = stack.enter_context(Plane(running, domain=domain))
+    release = plane.hold(b"127.0.0.1", 60, domain)
+    plane.until(running.entries, "entry")
+    text, problem, head = running.get(), running.get(Accept="application/json"), running.get(method="HEAD")
+    for answer in (text, problem, head):
+        seconds = answer.headers["Retry-After"]
+        assert 0 < int(seconds) <= 60
+        assert int(seconds) + time.time() >= release
+        assert answer.status == status
+        assert answer.headers["RateLimit"].endswith(f";r=0;t={seconds}")
+        assert answer.headers["Cache-Control"] == "no-store"
+    assert text.body.decode().startswith(f"Too many requests. Requests for {domain!r} come faster")
+    assert text.body.endswith(b" s.\n")
+    assert problem.headers["Content-Type"] == "application/problem+json"
+    content = json.loads(problem.body)
+    assert content["status"] == status
+    assert repr(domain) in content["detail"]
+    assert head.body == b""
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("*/*", "text/plain; charset=utf-8"),
+        ("text/html, application/json;q=0.5", "text/plain; charset=utf-8"),
+        ("application/json, text/plain, */*", "text/plain; charset=utf-8"),
+        ("application/json", "application/problem+json"),
+        ("application/json, */*;q=0.5", "application/problem+json"),
+        ("application/problem+json", "application/problem+json"),
+    ],
+)
+def test_a_client_that_prefers_json_gets_a_problem_document(
+    running: HAProxyProcess, plane: Plane, accept: str, media_type: str
+) -> None:
+    plane.hold_in_map(b"127.0.0.1", 60)
+    assert running.get(Accept=accept).headers["Content-Type"] == media_type
+
+
+@pytest.mark.parametrize("identify", [(), ("--identify", "header:X-Api-Key")], ids=["address", "header"])
+def test_the_printed_configuration_passes_the_check_of_haproxy(tmp_path: Path, identify: tuple[str, ...]) -> None:
+    site = ["--listen", f"127.0.0.1:{free_port()}", "--origin", "http://127.0.0.1:1", "--domain", 'a"b $x {} \\;ü%']
+    paths = ["--socket", "admin.sock", "--map", "new.map"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "headgate", "sidecar", "--print-conf", "haproxy", *site, *paths, *identify],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert printed.stderr == "headgate: created new.map, an empty map\n"
+    (tmp_path / "haproxy.cfg").write_text(printed.stdout)
+    program = find_program("haproxy") or "haproxy"
+    checked = subprocess.run(
+        [program, "-c", "-f", "haproxy.cfg"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "WARNING" not in checked.stderr
