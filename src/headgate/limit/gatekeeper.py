@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush, nlargest
 
+from msgspec.structs import replace
+
 from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.clock import TOLERANCE, SteadyClock
 from headgate.limit.domain import Domain
@@ -210,9 +212,13 @@ class Gatekeeper:
     def report(self, accounting: Accounting, *, now: float) -> None:
         """Count and send a verdict that another program has decided by the holds of this gatekeeper, such as nginx.
 
-        Its domain must be one of those that the operator has named: totals are kept for each. The program limits how
-        many requests it delays. Never raises, waits or locks.
+        Its domain must be one of those that the operator has named: totals are kept for each. If it was received after
+        `now`, it counts as received at `now`. The program limits how many requests it delays. Never raises, waits or
+        locks.
         """
+        ahead = accounting.received - now
+        if ahead > 0.0:
+            accounting = replace(accounting, received=now, release=accounting.release - ahead)
         totals = self.totals[accounting.domain]
         if accounting.status is _ACCEPTED:
             totals.accepted += 1

@@ -250,6 +250,13 @@ def test_control_returned_for_a_report_is_obeyed():
     assert gatekeeper.held("api", b"alice", now=100.0) == 103.0
 
 
+def test_reported_time_in_the_future_counts_as_now():
+    messages = []
+    gatekeeper = Gatekeeper(lambda accounting, now: messages.append(accounting))
+    gatekeeper.report(Accounting("api", Status.DELAYED, b"alice", 1e12, 1e12 + 2.0), now=100.0)
+    assert messages == [Accounting("api", Status.DELAYED, b"alice", 100.0, 102.0)]
+
+
 def test_report_without_a_master_only_counts():
     gatekeeper = Gatekeeper()
     gatekeeper.report(Accounting("api", Status.REJECTED, b"alice", 100.0, 101.0), now=100.0)
