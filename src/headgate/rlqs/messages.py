@@ -6,6 +6,7 @@ is not UTF-8. This module opens no socket and knows no rules.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from headgate.errors import WireError
@@ -21,6 +22,7 @@ _MAX_FIELD: Final = 2**29 - 1
 _MAX_INTEGER: Final = 2**64 - 1
 _MAX_PAIRS: Final = 16
 """Keys of a bucket that are read."""
+_CACHED_STRATEGIES: Final = 256
 _MAX_USAGES: Final = 262_144
 """Buckets in a message."""
 
@@ -29,8 +31,7 @@ class Usage(NamedTuple):
     """What one Envoy reports of one bucket: the requests since its last report."""
 
     bucket_id: bytes
-    """The message BucketId as received, to be sent back with an assignment."""
-    bucket: Bucket
+    """The message BucketId as received, to be sent back with an assignment; see `decode_bucket`."""
     elapsed: float
     """Seconds since the last report, which Envoy rounds down to whole ones; 0.0 in the first."""
     allowed: int
@@ -61,7 +62,7 @@ def decode_reports(data: bytes) -> Reports:
 
 
 def decode_usage(data: bytes) -> Usage:
-    """Decode the report of one bucket. Raises `WireError` if it is malformed, or names no bucket."""
+    """Decode the report of one bucket. Raises `WireError` if it is malformed."""
     bucket_id, elapsed, allowed, denied = b"", 0.0, 0, 0
     for field, value in _fields(data):
         if isinstance(value, bytes):
@@ -73,10 +74,11 @@ def decode_usage(data: bytes) -> Usage:
             allowed = value
         elif field == 4:
             denied = value
-    return Usage(bucket_id, _decode_bucket(bucket_id), elapsed, allowed, denied)
+    return Usage(bucket_id, elapsed, allowed, denied)
 
 
-def _decode_bucket(data: bytes) -> Bucket:
+def decode_bucket(data: bytes) -> Bucket:
+    """Decode a message BucketId. Raises `WireError` if it is malformed, or names no bucket."""
     pairs: dict[bytes, bytes] = {}
     for field, entry in _fields(data):
         if field == 1 and isinstance(entry, bytes):
@@ -111,12 +113,16 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a message: their number, and an integer or the bytes. Raises `WireError`."""
     at, end = 0, len(data)
     while at < end:
-        tag, at = _read_varint(data, at)
+        # Nearly all integers have one byte; a call for each would take half of the time.
+        tag = data[at]
+        at += 1
+        if tag >= 0x80:
+            tag, at = _read_varint(data, at - 1)
         field, kind = tag >> 3, tag & 7
         if not 0 < field <= _MAX_FIELD:
             raise WireError(f"invalid number of a field: {field}")
         if kind == _BYTES:
-            size, at = _read_varint(data, at)
+            size, at = (data[at], at + 1) if at < end and data[at] < 0x80 else _read_varint(data, at)
             if size > end - at:
                 raise WireError(f"a field of {size} bytes, {end - at} left")
             yield field, data[at : at + size]
@@ -158,8 +164,13 @@ def token_bucket(bucket_id: bytes, seconds: int, *, tokens: int, fill: int, inte
 
     All are whole numbers of at least 1; `interval` is in seconds.
     """
-    bucket = _integer(1, tokens) + _bytes(2, _integer(1, fill)) + _bytes(3, _integer(1, interval))
-    return _assignment(bucket_id, seconds, _bytes(3, bucket))
+    return _assignment(bucket_id, seconds, _token_bucket(tokens, fill, interval))
+
+
+@lru_cache(_CACHED_STRATEGIES)
+def _token_bucket(tokens: int, fill: int, interval: int) -> bytes:
+    """Encode a strategy; most clients have the same, the whole rule, as they use one Envoy."""
+    return _bytes(3, _integer(1, tokens) + _bytes(2, _integer(1, fill)) + _bytes(3, _integer(1, interval)))
 
 
 def abandon(bucket_id: bytes) -> bytes:

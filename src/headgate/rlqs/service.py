@@ -134,6 +134,7 @@ class QuotaStream:
         self.domain = ""
         self.is_open = True
         self.claims: dict[tuple[str, Bucket], _Claim] = {}
+        self.known: dict[tuple[str, bytes], _Claim] = {}  # by BucketId, to decode each once
         self.pending: dict[Bucket, bytes] = {}
         self._wake = wake
 
@@ -207,20 +208,24 @@ class QuotaService:
             stream.domain = domain_of(reports.domain)
         for index, one in enumerate(reports.usages, start=1):
             try:
-                usage = messages.decode_usage(one)
+                self._process(stream, messages.decode_usage(one), now, moment)
             except WireError:
                 self.counters.malformed += 1
-                continue
-            self._process(stream, usage, now, moment)
             if index % _USAGES_PER_STEP == 0:
                 yield
 
     def _process(self, stream: QuotaStream, usage: Usage, now: float, moment: float) -> None:
         self.counters.reports += 1
-        domain, identifier = stream.domain, identifier_of(usage.bucket)
-        claim = stream.claims.get((domain, usage.bucket)) or self._add(stream, domain, identifier, usage.bucket)
-        if claim is not None:  # before the requests are recorded: a hold may follow
-            claim.bucket_id = usage.bucket_id if is_text(usage.bucket) else b""
+        domain = stream.domain
+        claim = stream.known.get((domain, usage.bucket_id))
+        if claim is None:
+            bucket = messages.decode_bucket(usage.bucket_id)
+            identifier = identifier_of(bucket)
+            claim = stream.claims.get((domain, bucket)) or self._add(stream, domain, identifier, bucket)
+            if claim is not None:
+                self._name(claim, usage.bucket_id)
+        else:
+            identifier = claim.group.identifier
         # An Envoy that has connected again reports what it has had since its last tick.
         elapsed, since = 0.0, min(usage.elapsed, TIME_TO_LIVE)
         if claim is not None and claim.reported >= 0.0:
@@ -249,8 +254,16 @@ class QuotaService:
         stream.claims[domain, bucket] = claim
         return claim
 
+    def _name(self, claim: _Claim, bucket_id: bytes) -> None:
+        """Store the BucketId to which assignments are sent. With several keys, it may differ between reports."""
+        if is_text(claim.bucket):
+            claim.stream.known.pop((claim.group.domain, claim.bucket_id), None)
+            claim.stream.known[claim.group.domain, bucket_id] = claim
+            claim.bucket_id = bucket_id
+
     def _remove(self, claim: _Claim) -> None:
         group = claim.group
+        claim.stream.known.pop((group.domain, claim.bucket_id), None)
         del self._claims[claim], group.claims[claim], claim.stream.claims[group.domain, claim.bucket]
         if not group.claims:
             self._master.stop_counting(group.domain, group.identifier)

@@ -15,13 +15,15 @@ def test_a_report_of_envoy():
     reports = messages.decode_reports(REPORT)
     assert reports.domain == b"api"
     usages = [messages.decode_usage(one) for one in reports.usages]
-    assert [usage.bucket for usage in usages] == [((b"identifier", value),) for value in (b"a2", b"a1", b"\xff\xfe")]
+    assert [messages.decode_bucket(usage.bucket_id) for usage in usages] == [
+        ((b"identifier", value),) for value in (b"a2", b"a1", b"\xff\xfe")
+    ]
     assert [(usage.elapsed, usage.allowed, usage.denied) for usage in usages] == [(4.0, 0, 0)] * 3
 
 
 def test_the_first_report_of_a_bucket():
     (usage,) = map(messages.decode_usage, messages.decode_reports(FIRST).usages)
-    assert usage == (bytes.fromhex("0a100a0a6964656e7469666965721202") + b"a1", ((b"identifier", b"a1"),), 0.0, 1, 0)
+    assert usage == (bytes.fromhex("0a100a0a6964656e7469666965721202") + b"a1", 0.0, 1, 0)
 
 
 def test_unknown_fields_are_skipped():
@@ -48,9 +50,11 @@ def test_a_malformed_message(data):
         messages.decode_reports(data)
 
 
-def test_a_report_without_a_bucket():
+def test_a_bucket_without_keys_and_one_with_too_many():
     with pytest.raises(WireError, match="1 to 16 keys, got 0"):
-        messages.decode_usage(b"\x18\x01")
+        messages.decode_bucket(b"")
+    with pytest.raises(WireError, match="1 to 16 keys, got 17"):
+        messages.decode_bucket(b"".join(b"\x0a\x03\x0a\x01%c" % key for key in range(40)))
 
 
 def test_actions():

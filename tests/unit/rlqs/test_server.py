@@ -73,10 +73,10 @@ def test_a_malformed_message_ends_no_stream():
 
 def test_a_stream_beyond_the_limit_is_refused():
     async def test(world, server, connect):
-        calls = [connect(), connect()]
-        await calls[0].write(FIRST)
-        await calls[0].read()
-        assert await calls[1].code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        first = connect()
+        await first.write(FIRST)
+        await first.read()
+        assert await connect().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert world.service.streams == 1
 
     served(test, "10/s burst 20", limits=QuotaLimits(streams=1))

@@ -1,0 +1,139 @@
+"""Laws of the quota service: shares, the codec, and any sequence of reports."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import WireError
+from headgate.limit.shares import deal, fair_shares, is_stable, next_want
+from headgate.rlqs import messages
+from headgate.rlqs.service import MIN_HOLD, TIME_TO_LIVE
+from tests.unit.rlqs.envoys import World, bucket_id, decode_actions, encode_report
+
+rates = st.floats(0.0, 1e6)
+wants = st.lists(rates, min_size=1, max_size=8)
+
+
+@given(total=rates, wants=wants)
+def test_shares_are_max_min_fair(total, wants):
+    shares = fair_shares(total, wants)
+    assert sum(shares) == pytest.approx(total)
+    extra = max(0.0, total - sum(wants)) / len(wants)
+    unmet = [share for share, want in zip(shares, wants, strict=True) if share < want * (1 - 1e-9) - 1e-9]
+    # Who gets less than it wants gets as much as anyone who does.
+    assert all(share == pytest.approx(max(shares)) for share in unmet)
+    assert all(share <= want + extra + 1e-6 * total for share, want in zip(shares, wants, strict=True))
+
+
+@given(total=rates, wants=wants, data=st.data())
+def test_a_share_does_not_depend_on_the_order(total, wants, data):
+    order = data.draw(st.permutations(range(len(wants))))
+    shares, permuted = fair_shares(total, wants), fair_shares(total, [wants[index] for index in order])
+    assert permuted == pytest.approx([shares[index] for index in order])
+
+
+@given(offered=rates, want=rates, share=rates, rate=st.floats(1e-6, 1e6))
+def test_a_want_covers_what_is_offered(offered, want, share, rate):
+    assert next_want(offered, want=want, share=share, rate=rate) >= max(1.05 * offered, 0.02 * rate)
+
+
+@given(shares=wants, change=st.floats(-0.029, 0.029))
+def test_small_changes_keep_shares(shares, change):
+    assert is_stable(shares, [share * (1 + change) for share in shares])
+
+
+@given(tokens=st.integers(0, 10_000), shares=wants)
+def test_tokens_are_dealt_whole_and_in_proportion(tokens, shares):
+    dealt = deal(tokens, shares)
+    assert sum(dealt) == (tokens if sum(shares) > 0 else 0)
+    exact = [tokens * share / sum(shares) for share in shares] if sum(shares) > 0 else [0.0] * len(shares)
+    assert all(abs(part - share) < 1 + 1e-6 for part, share in zip(dealt, exact, strict=True))
+
+
+@given(data=st.binary(max_size=200))
+def test_only_documented_errors_of_the_codec(data):
+    for decode in (messages.decode_reports, messages.decode_usage, messages.decode_bucket):
+        try:
+            decode(data)
+        except WireError:
+            continue
+
+
+@given(
+    data=st.binary(max_size=120),
+    usages=st.lists(st.tuples(st.binary(max_size=40), *[st.integers(0, 2**63)] * 3), max_size=4),
+)
+def test_any_bytes_on_a_stream(data, usages):
+    world = World("10/s burst 20")
+    stream = world.service.open(lambda: None)
+    good = encode_report(b"api", [(bucket_id(identifier), *numbers) for identifier, *numbers in usages])
+    for message in (data, good + data, good):
+        for _ in world.service.receive(stream, message, now=world.now, moment=world.time):
+            pass
+    while message := stream.take():
+        decode_actions(message)
+
+
+@given(
+    identifiers=st.lists(st.binary(max_size=300), min_size=1, max_size=3),
+    seconds=st.integers(0, 10_000),
+    allowed=st.integers(0, 2**64 - 1),
+    denied=st.integers(0, 2**64 - 1),
+)
+def test_reports_survive_encoding(identifiers, seconds, allowed, denied):
+    data = encode_report(b"api", [(bucket_id(one), seconds, allowed, denied) for one in identifiers])
+    reports = messages.decode_reports(data)
+    usages = [messages.decode_usage(one) for one in reports.usages]
+    assert reports.domain == b"api"
+    assert [messages.decode_bucket(usage.bucket_id) for usage in usages] == [
+        ((b"identifier", one),) for one in identifiers
+    ]
+    assert all(usage[1:] == (float(seconds), allowed, denied) for usage in usages)
+
+
+@given(
+    rule=st.sampled_from(["500/s burst 50", "10/s burst 20", "1/s burst 5", "6/min burst 3", "10/h burst 4"]),
+    algorithm=st.sampled_from(["log", "gcra", "smockron"]),
+    steps=st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.sampled_from(["report", "close", "wait", "turn"]),
+            st.floats(0.0, 6.0),
+            st.integers(0, 3_000),
+            st.integers(0, 3_000),
+        ),
+        max_size=40,
+    ),
+)
+def test_shares_never_exceed_the_rule_and_holds_are_denied(rule, algorithm, steps):
+    world = World(rule, algorithm=algorithm)
+    service, streams = world.service, {}
+    rate = world.master.domains["api"].rules[0].count * 1_000 / world.master.domains["api"].rules[0].period_ms
+    for number, action, pause, allowed, denied in steps:
+        world.time += pause
+        if action == "report":
+            stream = streams.get(number) or streams.setdefault(number, service.open(lambda: None))
+            data = encode_report(b"api", [(bucket_id(b"c"), 0, allowed, denied)])
+            list(service.receive(stream, data, now=world.now, moment=world.time))
+        elif action == "close" and number in streams:
+            service.close(streams.pop(number))
+        elif action == "turn":
+            world.turn()
+        live = [claim.assignment for claim in service._claims if claim.assignment.expires > world.time]
+        # Each Envoy keeps 2 % if nothing is left; shares that differ by 3 % stay.
+        assert sum(one.share for one in live if one.kind == "tokens") <= rate * 1.05
+        for group in service._groups.values():
+            assert all(claim.group is group for claim in group.claims)
+            if group.held_until >= world.time + MIN_HOLD:
+                denied_claims = [c for c in group.claims if c.stream.is_open]
+                assert all(c.assignment.kind == "deny" for c in denied_claims)
+        for stream in streams.values():
+            while message := stream.take():
+                assert all(numbers["ttl"] >= 1 for _, kind, numbers in decode_actions(message) if kind != "abandon")
+    # Whatever happened, everything ends soon after the last report.
+    for number in list(streams):
+        service.close(streams.pop(number))
+    world.time += 2 * TIME_TO_LIVE
+    service.turn(now=world.now, moment=world.time)
+    assert service.buckets == service.streams == 0
+    assert not service._groups
