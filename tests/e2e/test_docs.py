@@ -40,7 +40,7 @@ SERVERS = (
     "waitress-serve ",
     "python -m http.server",
 )
-SILENT_SERVERS = ("nginx ", "haproxy ", "envoy -c ")
+SILENT_SERVERS = ("nginx ", "haproxy -f ", "envoy -c ")
 """Servers of which no line says that they are ready; they are when they listen."""
 FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
 LANGUAGES = {"sh", "text", "toml", "python", "json", "nginx", "http"}

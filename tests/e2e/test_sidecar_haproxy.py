@@ -1,6 +1,7 @@
 """The real HAProxy as a gatekeeper: in a whole system, and with its data plane in this process."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -295,6 +297,35 @@ def test_ipv4_clients_of_an_ipv6_listener_are_identified_by_ipv4(stack: ExitStac
     assert running.get().status == 200
     plane.until(lambda: plane.verdicts, "verdict")
     assert plane.verdicts[0].identifier == b"127.0.0.1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root directory")
+def test_a_haproxy_with_another_root_directory_and_user_reports_requests(stack: ExitStack, tmp_path: Path) -> None:
+    origin, jail = stack.enter_context(programs.origin()), tmp_path / "jail"
+    jail.mkdir(mode=0o755)
+    socket = str(jail / "admin.sock")
+    chosen = {
+        "global\n": f"global\n    chroot {jail}\n    user nobody\n    group nogroup\n",
+        f"unix@{socket}": "unix@/admin.sock",
+    }
+    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, replacements=chosen, socket=socket))
+    plane = stack.enter_context(Plane(running))
+    assert running.get().status == 200
+    plane.until(lambda: plane.verdicts, "verdict")
+    plane.hold_in_map(b"127.0.0.1", 60)
+    assert running.get().status == 503
+
+
+def test_a_stopped_sidecar_delays_no_request_and_reports_go_on_afterwards(stack: ExitStack, tmp_path: Path) -> None:
+    system = System(stack, tmp_path, "1/min burst 100000")
+    with ThreadPoolExecutor(8) as pool:
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            system.sidecar.process.send_signal(number)
+            statuses = Counter(pool.map(lambda _: system.haproxy.get().status, range(1_000)))
+            assert statuses == {200: 1_000}
+    accepted = system.sidecar.totals("api")[0]
+    system.sidecar.until(lambda: system.statuses(1) and system.sidecar.totals("api")[0] > accepted, "accounting")
+    assert "alert" not in system.haproxy.output().lower()
 
 
 @pytest.mark.parametrize("status", [503, 429])

@@ -29,10 +29,12 @@ _CHECK_INTERVAL: Final = 0.25
 """Seconds between two checks whether HAProxy is still the process that has received the holds."""
 _TIMEOUT: Final = 2.0
 """Seconds for one exchange with the runtime socket."""
-_IDLE_PART: Final = 3.0
-"""The sidecar waits this many times as long as HAProxy was busy with a change, so that requests come first."""
+_IDLE_PART: Final = 1.0
+"""The sidecar waits this many times as long as HAProxy took for a change, so that requests come first."""
 _MAX_CHANGES: Final = 32
 """Entries changed or removed one by one: for each HAProxy searches the whole map, so replacing it costs less."""
+_MAX_CONNECTIONS: Final = 4
+"""Connections to the runtime socket at once; HAProxy permits 10 by default (`stats maxconn`)."""
 _MAX_PENDING: Final = 10_000
 """Holds that wait for HAProxy; with more, the whole map is replaced."""
 _MAX_ANSWER: Final = 1 << 20
@@ -183,8 +185,7 @@ class HAProxy:
         self._pending.clear()
         self._is_incomplete = False
         ends = {name: end async for name, end in self._holds()}
-        for command in self._commands.add(ends.items(), version):
-            check_done(await self._ask(command))
+        await self._execute(self._commands.add(ends.items(), version))
         check_done(await self._ask(self._commands.commit(version)))
         self._entries, self._version = MapEntries(ends), version
         self._counters.synchronizations += 1
@@ -201,20 +202,17 @@ class HAProxy:
 
     async def _change(self) -> None:
         """Write the holds that are new or were extended, and remove those that have ended."""
-        now = to_milliseconds(self._clock())
-        pending, self._pending = self._pending, {}
-        known = self._entries.ends
+        now, known = to_milliseconds(self._clock()), self._entries.ends
+        pending = {name: end for name, end in self._pending.items() if end > now}
+        self._pending = {}
         extended = [(name, end) for name, end in pending.items() if name in known]
-        if len(extended) > _MAX_CHANGES:
-            await self._replace()
-            return
         for name, end in extended:
             self._entries.put(name, end)
         ended = self._entries.remove_ended(now, _MAX_CHANGES + 1)
         if len(extended) + len(ended) > _MAX_CHANGES:
             await self._replace()
             return
-        new = [(name, end) for name, end in pending.items() if name not in known and name and end > now]
+        new = [(name, end) for name, end in pending.items() if name not in known]
         added = new[: MAX_ENTRIES - len(known)]
         self._counters.left_out += len(new) - len(added)
         for name, end in added:
@@ -224,8 +222,11 @@ class HAProxy:
         self._counters.holds_sent += len(added) + len(extended)
 
     async def _execute(self, commands: Iterable[str]) -> None:
-        for command in commands:
-            check_done(await self._ask(command))
+        """Execute commands in any order, some at once: a busy HAProxy takes milliseconds for each."""
+        left = iter(commands)
+        while group := list(islice(left, _MAX_CONNECTIONS)):
+            for answer in await asyncio.gather(*map(self._ask, group)):
+                check_done(answer)
 
     async def _ask(self, command: str) -> str:
         """Send a command to the runtime socket; return its answer. Raises `OSError` and `WireError`."""
