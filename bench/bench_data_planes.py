@@ -111,7 +111,7 @@ class Side:
     """A server with its sidecar, if it has one."""
 
     port: int
-    server: Node
+    server: ServerNode
     sidecar: Node | None = None
     master: LocalMaster | None = None
 
@@ -244,8 +244,10 @@ def check(side: Side, result: Result, arrived: int, counted: list[int]) -> None:
         verify("the server without limits rejects nothing", right=result.refused == 0)
         return
     accepted, rejected = counted
-    verify(f"the master has counted what the origin received: {accepted}, {arrived}", right=accepted == arrived)
-    # wrk does not count the requests under way when it ends.
+    # wrk closes its connections at the end, and does not count the requests that are then under way: some are accepted,
+    # but not forwarded.
+    extra = accepted - arrived
+    verify(f"the master has counted what the origin received: {extra} more", right=0 <= extra <= CONNECTIONS)
     over = accepted + rejected - result.requests
     verify(f"the master has counted every request: {over} more", right=0 <= over <= CONNECTIONS)
     expected = result.requests / HELD_SHARE
@@ -311,7 +313,7 @@ def _delay_row(plane: Plane, folder: Path, origin: str) -> Row:
 
 def worker_connections(side: Side) -> list[http.client.HTTPConnection]:
     """Return one connection to each worker of the server."""
-    waiting, found = set(side.server.children()), []
+    waiting, found = set(side.server.workers()), []
     deadline = time.monotonic() + PATIENCE
     while waiting:
         verify(f"connections reach the workers {waiting}", right=time.monotonic() < deadline)

@@ -111,6 +111,11 @@ class ServerNode(TimedNode):
         super().kill(number)
         psutil.wait_procs(family[1:], PATIENCE)
 
+    def workers(self) -> list[int]:
+        """Return the ids of the processes that serve requests; nginx has others, for a cache."""
+        others = ("nginx: cache manager process", "nginx: cache loader process")
+        return [pid for pid in self.children() if not " ".join(psutil.Process(pid).cmdline()).startswith(others)]
+
     def reload(self) -> None:
         """Have it read its configuration again, and wait until its old workers have ended."""
         before = set(self.children())
