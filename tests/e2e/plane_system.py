@@ -74,6 +74,7 @@ PLANES = {
     for plane in (
         Plane("nginx-lua", "nginx", "lua.sock"),
         Plane("auth-request", "nginx", "auth.sock", sidecar_decides=True),
+        Plane("haproxy", "haproxy", "haproxy.sock", has_map=True, reload_empties=True),
     )
 }
 
