@@ -7,6 +7,7 @@ import pytest
 
 from tests.e2e.fault_cases import Times
 from tests.e2e.plane_faults import FAULTS, all_cases, check, run_fault
+from tests.e2e.plane_system import PLANES, REJECTED, running_plane
 
 TIMES = Times(before=0.5, during=1.0, after=1.0)
 LONG = Times(before=0.5, during=10.0, after=2.0)
@@ -33,3 +34,18 @@ def cases(times, always=frozenset()):
 )
 def test_no_request_fails_and_holds_stay_in_force(tmp_path, times, plane, fault):
     check(run_fault(plane, FAULTS[fault], tmp_path, times))
+
+
+@pytest.mark.parametrize("name", ["nginx-lua", "haproxy"])
+@pytest.mark.needs("nginx", "haproxy")
+def test_holds_outlast_a_sidecar_that_is_replaced_without_a_master(name):
+    """The new sidecar knows no hold, and leaves those that the server has."""
+    with running_plane(PLANES[name]) as system:
+        held = [f"held{number}" for number in range(20)]
+        system.hold(held)
+        system.nodes["master"].kill()
+        system.sidecar.restart()
+        assert {system.get(client).status for client in held} == {REJECTED}
+        system.nodes["master"].start()
+        system.wait_until_limited()
+        assert {system.get(client).status for client in held} == {REJECTED}

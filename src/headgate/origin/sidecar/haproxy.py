@@ -38,6 +38,8 @@ _MAX_CONNECTIONS: Final = 4
 _MAX_PENDING: Final = 10_000
 """Holds that wait for HAProxy; with more, the whole map is replaced."""
 _MAX_ANSWER: Final = 1 << 20
+_MAX_MAP_SIZE: Final = 1 << 27
+"""Bytes of the answer with all entries of a map."""
 _LATEST: Final = 4e9
 """Seconds since 1970; a hold without an end is written as one until then, the year 2096."""
 
@@ -88,6 +90,8 @@ class HAProxy:
         self._pending: dict[bytes, int] = {}
         self._is_incomplete = False
         """Whether pending holds were dropped since all holds were read from the gatekeeper."""
+        self._has_adopted = False
+        """Whether the entries that the map had at first have been read."""
         self._entries = MapEntries()
         self._version = 0
         """The version of the map that has the holds; 0 if none is known to have them."""
@@ -181,6 +185,8 @@ class HAProxy:
 
     async def _replace(self) -> None:
         """Replace all entries of the map by the holds in force; HAProxy uses the old ones until all new are there."""
+        if not self._has_adopted:
+            await self._adopt()
         version = self._commands.read_version(await self._ask(self._commands.prepare()))
         self._pending.clear()
         self._is_incomplete = False
@@ -189,6 +195,14 @@ class HAProxy:
         check_done(await self._ask(self._commands.commit(version)))
         self._entries, self._version = MapEntries(ends), version
         self._counters.synchronizations += 1
+
+    async def _adopt(self) -> None:
+        """Read the holds that another sidecar has written, such as one that was killed: they stay in force."""
+        answer, now = await self._ask(self._commands.entries(), _MAX_MAP_SIZE), self._clock()
+        for identifier, end in self._commands.read_entries(answer):
+            if end > now * 1_000.0:
+                self._gatekeeper.obey(DelayUntil(self._domain, identifier, end / 1_000.0), now=now)
+        self._has_adopted = True
 
     async def _holds(self) -> AsyncIterator[tuple[bytes, int]]:
         """Yield the holds in force, and let other tasks run in between."""
@@ -228,7 +242,7 @@ class HAProxy:
             for answer in await asyncio.gather(*map(self._ask, group)):
                 check_done(answer)
 
-    async def _ask(self, command: str) -> str:
+    async def _ask(self, command: str, most: int = _MAX_ANSWER) -> str:
         """Send a command to the runtime socket; return its answer. Raises `OSError` and `WireError`."""
         writer: asyncio.StreamWriter | None = None
         try:
@@ -240,8 +254,8 @@ class HAProxy:
                 # HAProxy closes the connection at the end of its answer.
                 while data := await reader.read(_MAX_ANSWER):
                     answer += data
-                    if len(answer) > _MAX_ANSWER:
-                        raise WireError(f"the answer of HAProxy has more than {_MAX_ANSWER} bytes")
+                    if len(answer) > most:
+                        raise WireError(f"the answer of HAProxy has more than {most} bytes")
         except TimeoutError:
             raise WireError(f"no answer for {_TIMEOUT:g} s") from None
         finally:

@@ -20,6 +20,7 @@ MAX_COMMAND_SIZE: Final = 8_000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._/+=:@~-]+")
 _VERSION: Final = re.compile(r"New version created: ([0-9]+)")
+_ENTRY: Final = re.compile(r"^0x[0-9a-f]+ (\S+) ([0-9]{1,15})$", re.MULTILINE)
 _LATEST: Final = 4_000_000_000_000
 """Milliseconds since 1970; a hold without an end is written as one until then, the year 2096."""
 
@@ -100,6 +101,15 @@ class MapCommands:
         if found is None:
             raise self._unknown()
         return MapState(int(found[1]), int(found[2]))
+
+    def entries(self) -> str:
+        """Return the command that asks for all entries of the map."""
+        return f"show map {self._name}\n"
+
+    def read_entries(self, answer: str) -> Iterator[tuple[bytes, int]]:
+        """Yield the identifiers and ends in the answer to `entries`; other lines are ignored."""
+        for found in _ENTRY.finditer(answer):
+            yield unquote_to_bytes(found[1]), int(found[2])
 
     def prepare(self) -> str:
         """Return the command that begins a new version of the map."""
