@@ -68,7 +68,6 @@ def test_rejection_has_its_time_policies_and_reason(system, tmp_path):
 
 
 def test_nginx_and_the_sidecar_keep_their_connection(system):
-    """A proxy_set_header in the location of the check would drop an inherited Connection, and end each one."""
     running = system("1000000/s burst 1000", workers="worker_processes 1;")
     assert running.nginx.statuses(100) == {200: 100}
     running.sidecar.until(lambda: running.counters()["requests"] == 100, "requests")
@@ -134,6 +133,14 @@ def test_rejected_head_has_no_body(system):
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"Retry-After: " in head
     assert body == b""
+
+
+def test_an_internal_redirect_is_not_counted_again(system):
+    running = system("1000000/s burst 1000", server="location /twice { try_files /none /once; }\n")
+    assert running.nginx.statuses(5, "/twice") == {200: 5}
+    assert running.seen == ["GET /once"] * 5
+    running.sidecar.until(lambda: running.sidecar.totals("api")[0] >= 5, "accounting")
+    assert running.counters()["requests"] == 5
 
 
 def test_http_1_0_is_limited(system):

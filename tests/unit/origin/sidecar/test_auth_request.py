@@ -15,13 +15,18 @@ from headgate.origin.sidecar import auth_request
 from headgate.origin.sidecar.auth_request import AuthRequest
 from headgate.origin.sidecar.auth_request_connections import MAX_HEAD_SIZE
 
-START = b"GET /check/api HTTP/1.1\r\nHost: headgate.invalid\r\n"
+START = b"GET /check/api HTTP/1.1\r\nHost: headgate-sidecar.invalid\r\n"
 ACCEPTED = b"HTTP/1.1 204 No Content\r\n\r\n"
 FAILED = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 
 def head(address=b"192.0.2.1", *fields, target=b"/check/api"):
-    lines = [b"GET " + target + b" HTTP/1.1", b"Host: headgate.invalid", b"X-Headgate-Address: " + address, *fields]
+    lines = [
+        b"GET " + target + b" HTTP/1.1",
+        b"Host: headgate-sidecar.invalid",
+        b"X-Headgate-Address: " + address,
+        *fields,
+    ]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
@@ -114,6 +119,12 @@ def test_accepted_requests_share_a_connection(tmp_path):
     assert plane.plane.counters()["connections"] == 1
     assert plane.plane.counters()["requests"] == 5
     assert [(verdict.domain, verdict.identifier) for verdict in plane.verdicts] == [("api", b"192.0.2.1")] * 5
+
+
+def test_connection_stays_open_where_nginx_asks_to_close_it(tmp_path):
+    """nginx sends `close` where a proxy_set_header drops an inherited empty value; it need not close then."""
+    plane = Plane(tmp_path)
+    assert asked(plane, *[head(b"192.0.2.1", b"Connection: close")] * 3) == [ACCEPTED] * 3
 
 
 def test_rejection_has_the_fields_and_the_body(tmp_path):
