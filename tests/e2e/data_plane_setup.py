@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from headgate.config.tree import Sidecar
@@ -17,11 +17,18 @@ from tests.e2e.programs import PATIENCE
 class PlaneThread:
     """A data plane in an event loop of its own thread; remembers the verdicts that it receives."""
 
-    def __init__(self, new: NewDataPlane, *, clock: Callable[[], float] = time.time, **settings: Any) -> None:
+    def __init__(
+        self,
+        new: NewDataPlane,
+        *,
+        clock: Callable[[], float] = time.time,
+        spacing: Mapping[str, float] | None = None,
+        **settings: Any,
+    ) -> None:
         options: dict[str, Any] = {"domain": "api", "max_hold": 3_600.0} | settings
         self.settings = Sidecar(**options)
         self.verdicts: list[Accounting] = []
-        self.gatekeeper = Gatekeeper(self._account, max_hold=self.settings.max_hold)
+        self.gatekeeper = Gatekeeper(self._account, max_hold=self.settings.max_hold, spacing=spacing)
         self.messages: list[str] = []
         self.plane = new(
             gatekeeper=self.gatekeeper,

@@ -28,21 +28,31 @@ class Plane(PlaneThread):
     def __init__(self, socket: Path, *, clock: Callable[[], float] = time.time, **settings: Any) -> None:
         super().__init__(NginxLua, clock=clock, nginx_lua=str(socket), **settings)
 
-    def until_connected(self, workers: int = 2) -> None:
-        """Wait until so many workers are connected, and all holds were sent."""
-        self.until(lambda: self.plane.details()["workers"] == workers, f"{workers} workers")
-        time.sleep(0.05)
+    def until_connected(self, workers: int = 2, instances: int = 1) -> None:
+        """Wait until so many workers are connected."""
+        expected = {"workers": workers, "instances": instances}
+        self.until(lambda: self.plane.details() == expected, f"{workers} workers")
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process exists and has not ended."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in {"Z", "X"}
 
 
 class Nginx:
     """A running nginx with a generated configuration."""
 
-    def __init__(self, folder: Path, site: Site, replacements: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, site: Site, replacements: Mapping[str, str], user: str | None) -> None:
         self.site = site
         self.port = site.listen.port
         self.file = folder / f"nginx-{self.port}.conf"
         self.log = folder / f"nginx-{self.port}.log"
         self._folder = folder
+        self._user = user
         self.write(replacements)
         self.process = self._start()
 
@@ -64,7 +74,9 @@ class Nginx:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         with self.log.open("ab") as log:
-            process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, user=self._user
+            )
         wait_for(self.port, process)
         return process
 
@@ -84,12 +96,14 @@ class Nginx:
         self.process = self._start()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Stop it by a signal; its workers are killed with it."""
+        """Stop it by a signal; after SIGKILL its workers would live on, so they are killed too."""
         with suppress(ProcessLookupError, FileNotFoundError):
             workers = self.workers() if number == signal.SIGKILL else []
             self.process.send_signal(number)
             for worker in workers:
                 os.kill(worker, signal.SIGKILL)
+            while any(is_running(worker) for worker in workers):  # they listen until then
+                time.sleep(0.005)
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -112,9 +126,16 @@ class Nginx:
 
 @contextmanager
 def nginx(
-    folder: Path, socket: Path, origin: str, *, workers: int = 2, identify: str | None = None, **replacements: str
+    folder: Path,
+    socket: Path,
+    origin: str,
+    *,
+    workers: int = 2,
+    identify: str | None = None,
+    user: str | None = None,
+    **replacements: str,
 ) -> Iterator[Nginx]:
-    """Run nginx with a generated configuration; `server` and `http` are more directives."""
+    """Run nginx with a generated configuration; `server` has more directives, and other texts are replaced."""
     site = Site(
         listen=Address("127.0.0.1", free_port()),
         origin=origin,
@@ -125,9 +146,7 @@ def nginx(
     changes = {"worker_processes auto;": f"worker_processes {workers};"}
     if "server" in replacements:
         changes["        client_max_body_size 0;"] = replacements.pop("server")
-    if "http" in replacements:
-        changes["    server_tokens off;"] = replacements.pop("http")
-    running = Nginx(folder, site, changes | replacements)
+    running = Nginx(folder, site, changes | replacements, user)
     try:
         yield running
     finally:

@@ -1,20 +1,35 @@
 """The real nginx with Lua as a gatekeeper: in a whole system, and with its data plane in this process."""
 
+import os
+import pwd
+import random
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headgate.limit import DelayUntil
+from headgate.release import Status
 from tests.e2e import nginx_lua_setup, programs
-from tests.e2e.nginx_lua_setup import Nginx
+from tests.e2e.nginx_lua_setup import REAL_IP, Nginx, Plane
 from tests.servers import free_port
 
 pytestmark = pytest.mark.needs("nginx-lua")
+
+CLIENT = "192.0.2.7"
+EMPTY = "location = /empty { empty_gif; }"
+"""A location that answers without an origin."""
 
 
 class System:
@@ -29,7 +44,9 @@ class System:
         self.options = ("--master", self.master.ready["address"].removeprefix("tcp://"), "--domain", "api", *options)
         self.socket = folder / "headgate.sock"
         self.sidecar = stack.enter_context(self.run_sidecar())
-        self.nginx = stack.enter_context(nginx_lua_setup.nginx(folder, self.socket, self.origin.url))
+        self.nginx = stack.enter_context(
+            nginx_lua_setup.nginx(folder, self.socket, self.origin.url, server=REAL_IP + EMPTY)
+        )
         self.sidecar.until(lambda: self.workers() == 2, "connections of both workers")
 
     @contextmanager
@@ -48,7 +65,7 @@ class System:
 
     def statuses(self, count: int) -> Counter[int]:
         """Send so many requests one after another; count the statuses."""
-        return Counter(self.nginx.get().status for _ in range(count))
+        return Counter(self.nginx.get("/empty").status for _ in range(count))
 
 
 @pytest.fixture
@@ -60,7 +77,7 @@ def stack() -> Iterator[ExitStack]:
 
 def test_a_burst_is_rejected_by_the_rule_of_the_master(stack: ExitStack, tmp_path: Path) -> None:
     system = System(stack, tmp_path, "1/min burst 5")
-    assert system.statuses(5) == {200: 5}
+    assert [system.nginx.get().status for _ in range(5)] == [200] * 5
     system.sidecar.until(lambda: system.nginx.get().status == 503, "rejection")
     accepted, _, _ = system.sidecar.totals("api")
     answers = [system.nginx.get() for _ in range(10)]
@@ -77,6 +94,266 @@ def test_concurrent_requests_are_delayed_by_the_rule_of_the_master(stack: ExitSt
         assert Counter(pool.map(lambda _: system.nginx.get().status, range(24))) == {200: 24}
     system.sidecar.until(lambda: sum(system.sidecar.totals("api")) == 24, "accounting of all requests")
     assert system.sidecar.totals("api")[1] > 0
+
+
+def test_a_killed_sidecar_stops_no_request_and_another_one_resumes_the_accounting(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    system = System(stack, tmp_path, "1/min burst 5")
+    system.sidecar.until(lambda: system.nginx.get().status == 503, "rejection")
+    system.sidecar.end(signal.SIGKILL)
+    assert system.statuses(20) == {503: 20}, "the hold stays in force"
+    assert {system.nginx.get("/empty", X_Address=CLIENT).status for _ in range(20)} == {200}
+    system.sidecar = stack.enter_context(system.run_sidecar())
+    system.sidecar.until(lambda: system.workers() == 2, "connections of both workers")
+    assert system.statuses(20) == {503: 20}
+    system.sidecar.until(lambda: system.sidecar.totals("api") == (20, 0, 40), "accounting, that of the pause included")
+
+
+def test_a_suspended_sidecar_stops_no_request(stack: ExitStack, tmp_path: Path) -> None:
+    system = System(stack, tmp_path, "1000/s burst 1000")
+    system.sidecar.process.send_signal(signal.SIGSTOP)
+    assert system.statuses(200) == {200: 200}
+    system.sidecar.process.send_signal(signal.SIGCONT)
+    system.sidecar.until(lambda: sum(system.sidecar.totals("api")) == 200, "accounting of all requests")
+
+
+def test_a_killed_master_stops_no_request(stack: ExitStack, tmp_path: Path) -> None:
+    system = System(stack, tmp_path, "1/min burst 5")
+    system.sidecar.until(lambda: system.nginx.get().status == 503, "rejection")
+    system.master.end(signal.SIGKILL)
+    assert system.statuses(20) == {503: 20}
+    assert {system.nginx.get("/empty", X_Address=CLIENT).status for _ in range(20)} == {200}
+
+
+# -- with the data plane in this process ---------------------------------------------------------------------------
+
+
+@contextmanager
+def connected(
+    folder: Path, *, workers: int = 2, server: str = "", options: dict[str, str] | None = None, **settings: Any
+) -> Iterator[tuple[Plane, Nginx]]:
+    """Run a data plane with these settings, and an nginx whose workers are connected to it."""
+    socket = folder / "headgate.sock"
+    with (
+        Plane(socket, **settings) as plane,
+        nginx_lua_setup.nginx(
+            folder, socket, "http://127.0.0.1:1", workers=workers, server=REAL_IP + EMPTY + server, **(options or {})
+        ) as nginx,
+    ):
+        plane.until_connected(workers)
+        yield plane, nginx
+
+
+def hold_until_effective(plane: Plane, nginx: Nginx, identifier: str, seconds: float) -> float:
+    """Hold an address, and wait until it is rejected; returns the release."""
+    release = plane.hold(identifier.encode(), seconds)
+    plane.until(lambda: nginx.get("/empty", X_Address=identifier).status == 503, "rejection")
+    return release
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+def test_a_hold_is_in_force_in_every_worker_until_its_time(tmp_path: Path, workers: int) -> None:
+    with connected(tmp_path, workers=workers, max_delay=0.0) as (plane, nginx):
+        release = hold_until_effective(plane, nginx, CLIENT, 1.0)
+        # A connection of its own for each request: they are spread over the workers.
+        statuses = [nginx.get("/empty", X_Address=CLIENT).status for _ in range(8 * workers)]
+        assert set(statuses) == {503} or time.time() > release
+        assert nginx.get("/empty", X_Address="192.0.2.8").status == 200
+        plane.until(lambda: nginx.get("/empty", X_Address=CLIENT).status == 200, "end of the hold")
+        assert time.time() >= release
+
+
+def test_a_delayed_request_is_released_at_its_time_and_not_earlier(tmp_path: Path) -> None:
+    with connected(tmp_path, workers=1) as (plane, nginx):
+        delays = 0
+        while delays < 10:
+            before = len(plane.verdicts)
+            release = plane.hold(b"192.0.2.7", 0.1 + random.random() / 100)
+            assert nginx.get("/empty", X_Address=CLIENT).status == 200
+            answered = time.time()
+            plane.until(lambda so_far=before: len(plane.verdicts) > so_far, "verdict")
+            if plane.verdicts[-1].status is Status.DELAYED:
+                delays += 1
+                assert answered >= plane.verdicts[-1].release
+                assert release - 1e-6 <= plane.verdicts[-1].release <= release + 0.0011
+
+
+def test_a_client_that_leaves_frees_its_slot(tmp_path: Path) -> None:
+    with connected(tmp_path, workers=1, max_delayed=2, max_delay=60.0) as (plane, nginx):
+        plane.hold(b"192.0.2.7", 59.0)
+
+        def ask() -> socket.socket:
+            before = len(plane.verdicts)
+            client = socket.create_connection(("127.0.0.1", nginx.port))
+            client.sendall(b"GET /empty HTTP/1.1\r\nHost: nginx\r\nX-Address: 192.0.2.7\r\n\r\n")
+            plane.until(lambda: len(plane.verdicts) > before, "verdict")
+            return client
+
+        plane.until(lambda: ask().close() or Status.DELAYED in plane.statuses(), "hold")
+        waiting: list[socket.socket] = []
+
+        def is_full() -> bool:
+            waiting.append(ask())
+            return plane.statuses()[-1] is Status.REJECTED
+
+        plane.until(is_full, "rejection for want of a slot")
+        for client in waiting:
+            client.close()
+        plane.until(lambda: ask().close() or plane.statuses()[-1] is Status.DELAYED, "free slot")
+
+
+def test_delayed_requests_are_spaced_out_whichever_worker_they_meet(tmp_path: Path) -> None:
+    with connected(tmp_path, spacing={"api": 0.05}) as (plane, nginx):
+        hold = plane.hold(b"192.0.2.7", 1.0)
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(lambda _: nginx.get("/empty", X_Address=CLIENT).status, range(24))) == {200}
+        plane.until(lambda: len(plane.verdicts) == 24, "verdicts")
+        releases = sorted(verdict.release for verdict in plane.verdicts if verdict.status is Status.DELAYED)
+        assert len(releases) >= 8
+        assert releases[0] == pytest.approx(hold, abs=0.0011)
+        steps = [later - earlier for earlier, later in pairwise(releases)]
+        assert min(steps) >= 0.049
+        assert len([step for step in steps if step > 0.051]) <= 1, "steps are longer only where the hold had ended"
+
+
+def test_a_hold_beyond_the_longest_is_shortened(tmp_path: Path) -> None:
+    with connected(tmp_path, max_hold=10.0) as (plane, nginx):
+        now = time.time()
+        plane.run(lambda: plane.plane.hold(DelayUntil("api", b"192.0.2.7", now + 100_000.0), now=now))
+        answer = plane.until(
+            lambda: (found := nginx.get("/empty", X_Address=CLIENT)).status == 503 and found, "rejection"
+        )
+        assert int(answer.headers["Retry-After"]) == 10
+
+
+@pytest.mark.parametrize("change", ["reload", "restart", "kill"])
+def test_holds_are_in_force_again_after_a_change_of_nginx(tmp_path: Path, change: str) -> None:
+    with connected(tmp_path) as (plane, nginx):
+        hold_until_effective(plane, nginx, CLIENT, 300.0)
+        workers = set(nginx.workers())
+        if change == "reload":
+            nginx.reload()
+            statuses = [nginx.get("/empty", X_Address=CLIENT).status for _ in range(100)]
+            assert set(statuses) == {503}, "a reload keeps the dictionary"
+        else:
+            nginx.restart(signal.SIGKILL if change == "kill" else signal.SIGTERM)
+        plane.until(lambda: nginx.get("/empty", X_Address=CLIENT).status == 503, "rejection")
+        plane.until(lambda: len(nginx.workers()) == 2 and not workers & set(nginx.workers()), "new workers")
+        plane.until_connected()
+        hold_until_effective(plane, nginx, "192.0.2.8", 300.0)
+
+
+def test_holds_that_a_crashed_worker_had_not_read_are_in_force(tmp_path: Path) -> None:
+    with connected(tmp_path) as (plane, nginx):
+        hold_until_effective(plane, nginx, CLIENT, 300.0)
+        for number in range(3):  # one of them receives the holds
+            worker = nginx.workers()[0]
+            os.kill(worker, signal.SIGSTOP)
+            release = plane.hold(b"192.0.2.%d" % (10 + number), 300.0)
+            os.kill(worker, signal.SIGKILL)
+            plane.until(lambda gone=worker: gone not in nginx.workers() and len(nginx.workers()) == 2, "another worker")
+            plane.until_connected()
+            plane.until(lambda of=number: nginx.get("/empty", X_Address=f"192.0.2.{10 + of}").status == 503, "hold")
+            assert release > time.time()
+        assert nginx.get("/empty", X_Address=CLIENT).status == 503
+
+
+def test_settings_and_holds_stay_when_nginx_is_reloaded_without_a_sidecar(tmp_path: Path) -> None:
+    with connected(tmp_path, rejection_status=429, identify="header:X-Api-Key") as (plane, nginx):
+        plane.hold(b"key", 300.0)
+        plane.until(lambda: nginx.get("/empty", X_Api_Key="key").status == 429, "rejection")
+        plane.run(plane.plane.close)
+        workers = set(nginx.workers())
+        nginx.reload()
+        plane.until(lambda: nginx.workers() and not workers & set(nginx.workers()), "new workers")
+        assert nginx.get("/empty", X_Api_Key="key").status == 429
+        assert nginx.get("/empty", X_Api_Key="other").status == 200
+
+
+def test_two_nginx_share_a_sidecar(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with (
+        connected(tmp_path) as (plane, nginx),
+        nginx_lua_setup.nginx(
+            tmp_path / "other", tmp_path / "headgate.sock", "http://127.0.0.1:1", server=REAL_IP + EMPTY
+        ) as other,
+    ):
+        plane.until_connected(4, 2)
+        release = hold_until_effective(plane, nginx, CLIENT, 300.0)
+        plane.until(lambda: other.get("/empty", X_Address=CLIENT).status == 503, "rejection by the other one")
+        assert release > time.time()
+
+
+def test_a_full_dictionary_drops_holds_and_counts_them(tmp_path: Path) -> None:
+    small = {"lua_shared_dict headgate 64m;": "lua_shared_dict headgate 64k;"}
+    with connected(tmp_path, options=small) as (plane, nginx):
+        for number in range(5_000):
+            plane.hold(b"client-%d" % number, 300.0)
+        plane.until(lambda: plane.plane.counters()["worker_evicted"] > 0, "evictions")
+        hold_until_effective(plane, nginx, CLIENT, 300.0)
+        plane.until_connected()
+        assert nginx.get("/empty", X_Address="192.0.2.8").status == 200
+        assert "error" not in nginx.output()
+
+
+def test_an_internal_redirect_is_not_another_request(tmp_path: Path) -> None:
+    redirects = """
+        error_page 502 /empty;
+        location = /named { access_by_lua_block { return } try_files /none @named; }
+        location @named { empty_gif; }
+    """
+    with connected(tmp_path, workers=1, server=redirects) as (plane, nginx):
+        paths = {"192.0.2.1": "/", "192.0.2.2": "/empty", "192.0.2.3": "/named"}
+        # The status of / is that of the origin, which is not running; its content is that of /empty.
+        assert [nginx.get(path, X_Address=address).status for address, path in paths.items()] == [502, 200, 200]
+        nginx.get("/empty", X_Address=CLIENT)
+        plane.until(lambda: plane.verdicts and plane.verdicts[-1].identifier == CLIENT.encode(), "last verdict")
+        assert [verdict.identifier.decode() for verdict in plane.verdicts] == [*paths, CLIENT]
+
+
+def test_holds_are_sent_again_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    ahead = [1_000.0]
+    with connected(tmp_path, clock=lambda: time.time() + ahead[0]) as (plane, nginx):
+        plane.hold(b"192.0.2.7", 500.0)
+        answer = plane.until(
+            lambda: (found := nginx.get("/empty", X_Address=CLIENT)).status == 503 and found, "rejection"
+        )
+        assert 1_490 < int(answer.headers["Retry-After"]) <= 1_500
+        ahead[0] = 0.0
+        plane.until(
+            lambda: int(nginx.get("/empty", X_Address=CLIENT).headers["Retry-After"]) <= 501, "hold of the new time"
+        )
+        plane.until_connected()
+
+
+def test_nginx_works_as_an_ordinary_user_and_as_root_with_other_workers() -> None:
+    if os.geteuid():
+        pytest.skip("only root can start nginx as another user")
+    for user in (None, "nobody"):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            folder.chmod(0o777 if user else 0o755)
+            with connected(folder, options={"user": user} if user else {}) as (plane, nginx):
+                owners = {Path(f"/proc/{worker}").stat().st_uid for worker in nginx.workers()}
+                assert owners == {pwd.getpwnam("nobody").pw_uid}
+                hold_until_effective(plane, nginx, CLIENT, 300.0)
+                assert nginx.get("/", "POST", b"x" * 1_000_000).status == 502  # the origin is not running
+
+
+@pytest.mark.parametrize("own", [{"identify": "header:X-Api-Key"}, {}])
+def test_the_method_of_the_configuration_has_the_last_word(tmp_path: Path, own: dict[str, str]) -> None:
+    with connected(tmp_path, identify="header:X-Other-Key", options=own) as (plane, nginx):
+        nginx.get("/empty", X_Api_Key="own", X_Other_Key="other")
+        plane.until(lambda: plane.verdicts, "verdict")
+        assert plane.verdicts[0].identifier == (b"own" if own else b"other")
+
+
+def test_an_error_in_the_module_rejects_no_request(tmp_path: Path) -> None:
+    broken = """location = /broken { access_by_lua_block { require("headgate").limit(nil) } empty_gif; }"""
+    with connected(tmp_path, server=broken) as (_, nginx):
+        assert nginx.get("/broken").status == 200
+        assert "headgate: " in nginx.output()
 
 
 @pytest.mark.parametrize("identify", [(), ("--identify", "header:X-Api-Key")], ids=["address", "header"])

@@ -227,7 +227,7 @@ def test_a_rejection_has_the_text_and_the_fields_that_the_gate_writes(by_address
     fields = {"X_Address": "192.0.2.99"} | ({} if accept is None else {"Accept": accept})
     answer = plane.until(lambda: (found := nginx.get("/empty", **fields)).status == 503 and found, "rejection")
     seconds = int(answer.headers["Retry-After"])
-    assert seconds in {99, 100}
+    assert seconds in {99, 100, 101}  # nginx reads its clock in whole milliseconds, rounded down
     rejected = Accounting("api", Status.REJECTED, b"192.0.2.99", release - seconds, release)
     expected = Rejections()(rejected, now=release - seconds, accept=accept.encode() if accept else None)
     assert answer.body == expected.body

@@ -24,13 +24,15 @@ local holds -- the dictionary: release times in seconds since 1970, by domain an
 
 ---------------------------------------------------------------------------------------------------------------------
 -- An internal redirect, such as those of `error_page` and `try_files`, is not another request. Requests that were
--- decided on are known by the address of nginx's structure and the time at which they started.
+-- decided on are known by the address of nginx's structure, which later requests may have too, the connection, and
+-- their number in it.
 
 local remembered, remembered_count = {}, 0
 
 local function is_decided()
-    local address, started = tonumber(ffi.cast("uintptr_t", get_request())), ngx.req.start_time()
-    if remembered[address] == started then
+    local address = tonumber(ffi.cast("uintptr_t", get_request()))
+    local name = ngx.var.connection .. " " .. ngx.var.connection_requests
+    if remembered[address] == name then
         return ngx.req.is_internal()
     end
     if not remembered[address] then
@@ -39,7 +41,7 @@ local function is_decided()
         end
         remembered_count = remembered_count + 1
     end
-    remembered[address] = started
+    remembered[address] = name
     return false
 end
 
