@@ -13,7 +13,12 @@ from tests.servers import find_program, free_port, started
 
 BURST = 6
 KEY = "a key, with 'quotes' and ; of 300 bytes " + "x" * 260
-SERVERS = {"nginx-lua": ("nginx", "-p", ".", "-c"), "auth-request": ("nginx", "-p", ".", "-c")}
+SERVERS = {
+    "nginx-lua": ("nginx", "-p", ".", "-c"),
+    "auth-request": ("nginx", "-p", ".", "-c"),
+    "haproxy": ("haproxy", "-f"),
+}
+"""The command of each server; a dot stands for its folder."""
 
 
 class System:
@@ -36,6 +41,7 @@ class System:
             home = folder / server
             home.mkdir()
             flags = ("--domain", "api", "--identify", identify)
+            flags += ("--map", str(home / "map")) if server == "haproxy" else ()
             sidecar = headgate(home, "sidecar", "--master", bus, f"--{server}", home / "s", *flags, *admin)
             self.gatekeepers.append(stack.enter_context(sidecar))
             self.ports.append(self.start(stack, home, server, command, flags))
@@ -71,7 +77,7 @@ class System:
         return domain["accepted"] + domain["rejected"]
 
 
-@pytest.mark.needs("nginx-lua")
+@pytest.mark.needs("nginx-lua", "haproxy")
 @pytest.mark.parametrize(
     ("host", "identify", "shown"),
     [

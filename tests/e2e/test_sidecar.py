@@ -46,6 +46,16 @@ def test_sidecar_without_a_running_master_is_ready_and_sigterm_ends_it(server, t
     assert not path.exists()
 
 
+def test_sidecar_without_a_running_haproxy_is_ready_and_says_what_is_missing(tmp_path):
+    path = tmp_path / "s"
+    with sidecar(tmp_path, "--haproxy", path, "--map", "m", "--admin", "127.0.0.1:0") as running:
+        assert running.ready["address"] == str(path)
+        running.wait_for(f"^headgate: HAProxy at {path} does not have the holds: No such file or directory$")
+        assert running.admin("/livez") == "alive\n"
+        assert running.end() == 0
+    assert [file for file in tmp_path.iterdir() if file.is_socket()] == []
+
+
 def test_socket_mode(server, tmp_path):
     with sidecar(tmp_path, server, tmp_path / "s", "--socket-mode", "0640") as running:
         assert running.ready

@@ -11,7 +11,7 @@ from headgate.cli.config import CONFIG, check_flags, config_options, configurati
 from headgate.cli.params import ADDRESS
 from headgate.config import Address
 from headgate.config.tree import Sidecar
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import reason_of
 
 if TYPE_CHECKING:
     from headgate.config import Configuration
@@ -198,11 +198,7 @@ def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:
 
 def write_configuration(server: str, site: "Site") -> str:
     """Return the configuration of a server. Raises `ConfigurationError` for a value that it cannot have."""
-    try:
-        writer = importlib.import_module(_WRITERS[server])
-    except ModuleNotFoundError:
-        raise ConfigurationError(f"--print-conf {server} is not available in this version") from None
-    return str(writer.configuration(site))
+    return str(importlib.import_module(_WRITERS[server]).configuration(site))
 
 
 def _create_map(path: Path) -> None:

@@ -1,10 +1,9 @@
 """A sidecar: a gatekeeper beside nginx or HAProxy, linked to masters elsewhere, that passes holds to its server."""
 
 import asyncio
-import importlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -37,8 +36,8 @@ from headgate.runtime.master_reports import MasterReports
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
 
-_DATA_PLANES: Final = {"nginx_lua": "NginxLua", "auth_request": "AuthRequest", "haproxy": "HAProxy"}
-"""The class of each data plane by the key of its socket, which is also the name of its module."""
+_SERVERS: Final = ("nginx_lua", "auth_request", "haproxy")
+"""The keys of the sockets, one for each kind of server."""
 _RESTART_KEYS: Final = ("master", "curve_key", "curve_server", "accounting", "admin")
 """Keys of [sidecar] that only a restart can change."""
 
@@ -221,7 +220,7 @@ class SidecarServer(Server):
 
 def _key(settings: Sidecar) -> str:
     """Return the key of the socket that is set; empty if none is."""
-    return next((key for key in _DATA_PLANES if getattr(settings, key)), "")
+    return next((key for key in _SERVERS if getattr(settings, key)), "")
 
 
 def server_name(settings: Sidecar) -> str:
@@ -300,8 +299,14 @@ def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str
 
 def _data_plane(key: str) -> NewDataPlane:
     """Import the data plane for the key of its socket: a process needs only one."""
-    try:
-        module = importlib.import_module(f"headgate.origin.sidecar.{key}")
-    except ModuleNotFoundError:
-        raise ConfigurationError(f"sidecar.{key} is not available in this version of headgate") from None
-    return cast(NewDataPlane, getattr(module, _DATA_PLANES[key]))
+    if key == "nginx_lua":
+        from headgate.origin.sidecar.nginx_lua import NginxLua
+
+        return NginxLua
+    if key == "auth_request":
+        from headgate.origin.sidecar.auth_request import AuthRequest
+
+        return AuthRequest
+    from headgate.origin.sidecar.haproxy import HAProxy
+
+    return HAProxy

@@ -198,9 +198,11 @@ def test_map_that_cannot_be_created_is_a_warning(headgate, tmp_path, monkeypatch
     )
 
 
-@pytest.mark.parametrize("server", ["envoy"])
-def test_whole_configuration_is_printed_with_marks(headgate, server):
-    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api")
+@pytest.mark.parametrize("server", ["nginx-lua", "auth-request", "haproxy", "envoy"])
+def test_whole_configuration_is_printed_with_marks(headgate, tmp_path, server):
+    (tmp_path / "map").touch()
+    flags = ("--map", str(tmp_path / "map")) if server == "haproxy" else ()
+    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api", *flags)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count(b"headgate: begin") == ran.out.count(b"headgate: end") > 0
 

@@ -299,7 +299,7 @@ def test_verdicts_of_the_data_plane_go_to_the_link(planes):
     run(reading(text()), steps)
 
 
-@pytest.mark.parametrize("server", ['nginx_lua = "/s"', 'auth_request = "/s"'])
+@pytest.mark.parametrize("server", ['nginx_lua = "/s"', 'auth_request = "/s"', 'haproxy = "/s"\nmap = "m"'])
 def test_each_data_plane_is_built_and_its_counters_are_described(monkeypatch, server):
     monkeypatch.setattr(module, "_data_plane", NEW_DATA_PLANE)
     tree = parse(f'[sidecar]\nmaster = "a:1"\ndomain = "api"\n{server}\n')
