@@ -29,19 +29,28 @@ _MAX_PAUSE: Final = 5.0
 
 
 class QuotaServer:
-    """Serves `service` at `address`, without TLS. `clock` returns seconds since 1970.
+    """Serves `service` at `address`, without TLS. `log` is called with errors; `clock` returns seconds since 1970.
 
     Raises `MissingExtra` without grpcio.
     """
 
-    def __init__(self, service: QuotaService, address: Address, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        service: QuotaService,
+        address: Address,
+        *,
+        log: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.address = address
         """Where it listens; `start` replaces port 0 by the port that the system chose."""
         self._service = service
+        self._log = log
         self._clock = clock
         self._grpc = _import_grpc()
         self._server: Any = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._turn_at = 0.0
         self._stopping = asyncio.Event()
 
     async def start(self) -> None:
@@ -88,9 +97,13 @@ class QuotaServer:
                 for _ in self._service.receive(stream, data, now=self._clock(), moment=time.monotonic()):
                     await asyncio.sleep(0)
                 self._schedule()
+        except Exception as error:
+            self._log(f"internal error in the quota service: {type(error).__name__}: {error}")
+            raise  # ends the stream; the Envoy opens another
         finally:
-            sending.cancel()
             self._service.close(stream)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
     async def _send(self, stream: QuotaStream, filled: asyncio.Event, context: Any) -> None:
         """Send what waits, as fast as the Envoy reads."""
@@ -103,13 +116,13 @@ class QuotaServer:
     def _schedule(self) -> None:
         """Run a turn when the service has something to do."""
         moment = time.monotonic()
-        pause = min(_MAX_PAUSE, max(0.0, self._service.due() - moment))
-        loop = asyncio.get_running_loop()
+        turn_at = min(moment + _MAX_PAUSE, self._service.due())
         if self._timer is not None:
-            if self._timer.when() <= loop.time() + pause:
+            if self._turn_at <= turn_at:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(pause, self._turn)
+        self._turn_at = turn_at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, turn_at - moment), self._turn)
 
     def _turn(self) -> None:
         self._timer = None

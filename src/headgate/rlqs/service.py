@@ -95,9 +95,20 @@ class _Assignment(msgspec.Struct):
 class _Claim:
     """A bucket of one stream: one of those that share the allowance of an identifier."""
 
-    __slots__ = ("admits_since", "assignment", "bucket", "bucket_id", "group", "idle", "reported", "stream", "want")
+    __slots__ = (
+        "admits_since",
+        "assignment",
+        "bucket",
+        "bucket_id",
+        "group",
+        "idle",
+        "is_new",
+        "reported",
+        "stream",
+        "want",
+    )
 
-    def __init__(self, stream: "QuotaStream", group: "_Group", bucket: Bucket) -> None:
+    def __init__(self, stream: "QuotaStream", group: "_Group", bucket: Bucket, moment: float) -> None:
         self.stream = stream
         self.group = group
         self.bucket = bucket
@@ -105,8 +116,9 @@ class _Claim:
         self.assignment = _Assignment()
         self.want = NEVER
         self.idle = 0.0
-        self.reported = -1.0  # never
-        self.admits_since = 0.0
+        self.is_new = True
+        self.reported = moment
+        self.admits_since = moment
         """When the requests of the next report began to be admitted."""
 
 
@@ -221,14 +233,14 @@ class QuotaService:
         if claim is None:
             bucket = messages.decode_bucket(usage.bucket_id)
             identifier = identifier_of(bucket)
-            claim = stream.claims.get((domain, bucket)) or self._add(stream, domain, identifier, bucket)
+            claim = stream.claims.get((domain, bucket)) or self._add(stream, domain, bucket, moment)
             if claim is not None:
                 self._name(claim, usage.bucket_id)
         else:
             identifier = claim.group.identifier
         # An Envoy that has connected again reports what it has had since its last tick.
         elapsed, since = 0.0, min(usage.elapsed, TIME_TO_LIVE)
-        if claim is not None and claim.reported >= 0.0:
+        if claim is not None and not claim.is_new:
             elapsed, since = moment - claim.reported, moment - claim.admits_since
         if usage.allowed or usage.denied:
             self._account(domain, identifier, usage, since, now)
@@ -237,19 +249,20 @@ class QuotaService:
             return
         del self._claims[claim]
         self._claims[claim] = None
+        claim.is_new = False
         claim.reported = claim.admits_since = moment
         self.counters.unassignable += not claim.bucket_id
         claim.idle = 0.0 if usage.allowed or usage.denied else claim.idle + elapsed
         self._assign(claim, usage, elapsed, now, moment)
 
-    def _add(self, stream: QuotaStream, domain: str, identifier: bytes, bucket: Bucket) -> _Claim | None:
-        limits = self._limits
+    def _add(self, stream: QuotaStream, domain: str, bucket: Bucket, moment: float) -> _Claim | None:
+        limits, identifier = self._limits, identifier_of(bucket)
         if len(stream.claims) >= limits.stream_buckets or len(self._claims) >= limits.buckets:
             return None
         group = self._groups.get((domain, identifier))
         if group is None:
             group = self._groups[domain, identifier] = _Group(domain, identifier)
-        claim = _Claim(stream, group, bucket)
+        claim = _Claim(stream, group, bucket, moment)
         group.claims[claim] = self._claims[claim] = None
         stream.claims[domain, bucket] = claim
         return claim

@@ -1,5 +1,7 @@
 """The quota service of a master: it shares the link, so that Envoys and gatekeepers on the bus have one history."""
 
+from collections.abc import Callable
+
 from msgspec.structs import asdict
 
 from headgate.config import Address
@@ -11,16 +13,19 @@ from headgate.runtime.bus_protection import require_quota_protection
 
 
 class Quotas:
-    """The quota service that `settings` describe. Raises `ConfigurationError` if it would be open to others."""
+    """The quota service that `settings` describe. `log` is called with errors.
 
-    def __init__(self, link: MasterLink, settings: Bus) -> None:
+    Raises `ConfigurationError` if it would be open to others, and `MissingExtra`.
+    """
+
+    def __init__(self, link: MasterLink, settings: Bus, log: Callable[[str], None]) -> None:
         # Here, because grpc takes a quarter of a second to import, and may be missing.
         from headgate.rlqs.server import QuotaServer
         from headgate.rlqs.service import QuotaService
 
         require_quota_protection(settings)
         self._service = QuotaService(link.master, link.publish)
-        self._server = QuotaServer(self._service, Address.parse(settings.rlqs))
+        self._server = QuotaServer(self._service, Address.parse(settings.rlqs), log=log)
         link.follow(self._server.on_control)
 
     @property

@@ -77,7 +77,7 @@ class MasterServer(Server):
         self._admin = admin_url(bound)
         link.start(loop)
         if settings.rlqs:
-            self._quotas = Quotas(link, settings)
+            self._quotas = Quotas(link, settings, self._log)
             self.closing.push_async_callback(self._quotas.close)
             await self._quotas.start()
         snapshots.start(lambda: link.master)
