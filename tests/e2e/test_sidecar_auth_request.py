@@ -23,8 +23,8 @@ RULE = "1/h burst 3"
 def passing(tmp_path_factory):
     """A system that limits nothing, for tests of what passes."""
     with ExitStack() as stack:
-        location = "location /private { deny all; }\n"
-        yield System(stack, tmp_path_factory.mktemp("passing"), "1000000/s burst 1000", server=location)
+        more = "recursive_error_pages on; location /private { deny all; }\n"
+        yield System(stack, tmp_path_factory.mktemp("passing"), "1000000/s burst 1000", server=more)
 
 
 @pytest.fixture
