@@ -5,6 +5,7 @@ for each of its buckets, so an Envoy that does not read takes no further memory.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
@@ -131,6 +132,8 @@ class QuotaServer:
 
 
 def _import_grpc() -> Any:
+    # Its core writes lines of its own to stderr, also for what is reported as an error here.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         import grpc.aio
     except ImportError:
