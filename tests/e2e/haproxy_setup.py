@@ -39,7 +39,7 @@ class Plane(PlaneThread):
 class HAProxyProcess:
     """A running HAProxy with a generated configuration, in which texts may be replaced by others."""
 
-    def __init__(self, folder: Path, site: Site, replacements: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, site: Site, replacements: Mapping[str, str], mode: str = "-db") -> None:
         self.site = site
         self.port = site.listen.port
         self.map = Path(site.map)
@@ -51,6 +51,7 @@ class HAProxyProcess:
             text = text.replace(old, new)
         self.file.write_text(text)
         self.map.touch()
+        self._mode = mode
         self._old: list[subprocess.Popen[bytes]] = []
         self.process = self._start()
 
@@ -58,7 +59,7 @@ class HAProxyProcess:
         program = find_program("haproxy") or "haproxy"
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [program, "-db", "-f", str(self.file), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [program, self._mode, "-f", str(self.file), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         wait_for(self.port, process)
         return process
@@ -69,6 +70,10 @@ class HAProxyProcess:
         self._old.append(old)
         self.process = self._start("-sf", str(old.pid))
         return old
+
+    def reload_worker(self) -> None:
+        """Have the master process, which has to be one (`-W`), replace its worker."""
+        self.process.send_signal(signal.SIGUSR2)
 
     def restart(self, number: int = signal.SIGTERM) -> None:
         """Stop it by a signal and start it again."""
@@ -81,7 +86,8 @@ class HAProxyProcess:
         for process in [*self._old, self.process]:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGCONT)
-            process.kill()
+            # A master process stops its workers.
+            process.send_signal(signal.SIGTERM if self._mode == "-W" else signal.SIGKILL)
             process.wait(PATIENCE)
 
     def ask(self, command: str) -> str:
@@ -117,9 +123,9 @@ class HAProxyProcess:
 
 @contextmanager
 def haproxy(
-    folder: Path, origin: str, *, replacements: Mapping[str, str] | None = None, **site: Any
+    folder: Path, origin: str, *, replacements: Mapping[str, str] | None = None, mode: str = "-db", **site: Any
 ) -> Iterator[HAProxyProcess]:
-    """Run HAProxy in front of an origin; `site` has more of its `Site`."""
+    """Run HAProxy in front of an origin; `site` has more of its `Site`, `mode` is `-W` for a master process."""
     values = {
         "listen": Address("127.0.0.1", free_port()),
         "origin": origin,
@@ -127,7 +133,7 @@ def haproxy(
         "socket": str(folder / "admin.sock"),
         "map": str(folder / "headgate.map"),
     }
-    running = HAProxyProcess(folder, Site(**values | site), replacements or {})
+    running = HAProxyProcess(folder, Site(**values | site), replacements or {}, mode)
     try:
         yield running
     finally:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate.limit import DelayUntil
 from headgate.limit.messages import to_milliseconds
 from headgate.origin.identify import parse_identify
 from headgate.origin.request_info import RequestInfo
+from headgate.origin.sidecar import haproxy as haproxy_plane
 from headgate.origin.sidecar.haproxy_map import encode_key
 from headgate.release import Status
 from tests.e2e import haproxy_setup, programs
@@ -187,6 +190,54 @@ def test_the_holds_are_there_again_after_a_change_of_haproxy(
     assert running.get().status == 503
     plane.until(lambda: plane.plane.unready() == "", "readiness")
     plane.hold_in_map(b"third", 60)
+
+
+def test_the_holds_are_there_again_after_a_master_process_has_replaced_its_worker(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    """As systemd reloads HAProxy on Debian."""
+    origin = stack.enter_context(programs.origin())
+    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, mode="-W"))
+    plane = stack.enter_context(Plane(running))
+    plane.hold_in_map(b"127.0.0.1", 60)
+    worker, count = running.ask("show info"), plane.plane.counters()["synchronizations"]
+    plane.until(lambda: "Loading success" in running.output(), "master process that handles signals")
+    running.reload_worker()
+    plane.until(lambda: plane.plane.counters()["synchronizations"] > count, "replacement of the map")
+    assert re.findall(r"^Pid: .*", running.ask("show info"), re.M) != re.findall(r"^Pid: .*", worker, re.M)
+    assert running.get().status == 503
+
+
+def test_all_holds_are_written_if_more_wait_than_are_stored(
+    running: HAProxyProcess, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(haproxy_plane, "_MAX_PENDING", 10)
+    plane.run(lambda: [hold_now(plane, b"%d" % number) for number in range(95)])
+    plane.until(lambda: len(running.entries()) == 95, "entries")
+
+
+def hold_now(plane: Plane, identifier: bytes) -> None:
+    """Hold an identifier, in the event loop of the data plane."""
+    control = DelayUntil("api", identifier, time.time() + 60)
+    plane.gatekeeper.obey(control, now=time.time())
+    plane.plane.hold(control, now=time.time())
+
+
+def test_a_full_map_leaves_holds_out(running: HAProxyProcess, plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(haproxy_plane, "MAX_ENTRIES", 20)
+    for number in range(30):
+        plane.hold(b"%d" % number, 60)
+    plane.until(lambda: plane.plane.counters()["left_out"] == 10, "holds left out")
+    running.restart()
+    plane.until(lambda: plane.plane.counters()["left_out"] == 20, "holds left out again")
+    plane.until(lambda: len(running.entries()) == 20, "entries")
+
+
+def test_requests_that_could_not_be_reported_are_counted(running: HAProxyProcess) -> None:
+    for _ in range(5):
+        running.get()
+    with Plane(running) as plane:
+        plane.until(lambda: running.get() and plane.plane.counters()["haproxy_dropped"] >= 5, "dropped requests")
 
 
 def test_a_haproxy_that_does_not_run_or_does_not_answer_is_reported_once(running: HAProxyProcess, plane: Plane) -> None:
@@ -370,9 +421,15 @@ def test_a_client_that_prefers_json_gets_a_problem_document(
     assert running.get(Accept=accept).headers["Content-Type"] == media_type
 
 
-@pytest.mark.parametrize("identify", [(), ("--identify", "header:X-Api-Key")], ids=["address", "header"])
-def test_the_printed_configuration_passes_the_check_of_haproxy(tmp_path: Path, identify: tuple[str, ...]) -> None:
-    site = ["--listen", f"127.0.0.1:{free_port()}", "--origin", "http://127.0.0.1:1", "--domain", 'a"b $x {} \\;ü%']
+@pytest.mark.parametrize(
+    ("listen", "identify"),
+    [("127.0.0.1", ()), ("[::1]", ("--identify", "header:X-Api-Key")), ("*", ("--rejection-status", "429"))],
+    ids=["IPv4", "IPv6", "all"],
+)
+def test_the_printed_configuration_passes_the_check_of_haproxy(
+    tmp_path: Path, listen: str, identify: tuple[str, ...]
+) -> None:
+    site = ["--listen", f"{listen}:{free_port()}", "--origin", "http://[::1]:1", "--domain", 'a"b $x {} \\;ü%']
     paths = ["--socket", "admin.sock", "--map", "new.map"]
     printed = subprocess.run(
         [sys.executable, "-m", "headgate", "sidecar", "--print-conf", "haproxy", *site, *paths, *identify],

@@ -93,5 +93,8 @@ core.register_action("headgate", { "http-req" }, function(txn, address)
         report = new_reporter(address)
         reporters[address] = report
     end
-    report(txn:get_var("txn.headgate_line"))
+    local line = txn:get_var("txn.headgate_line")
+    if line then  -- it is missing if HAProxy may not use more memory for variables
+        report(line)
+    end
 end, 1)

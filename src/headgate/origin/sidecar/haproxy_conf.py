@@ -31,6 +31,8 @@ def configuration(site: Site) -> str:
 
     Raises `ConfigurationError`, which names the flag, for a text that HAProxy's syntax cannot express.
     """
+    if not site.listen.port:
+        raise ConfigurationError("--listen: HAProxy needs a port, got 0; expected one such as 127.0.0.1:8080")
     with naming("--map"):
         check_map_name(site.map)
     with naming("--socket"):

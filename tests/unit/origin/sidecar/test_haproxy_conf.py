@@ -1,0 +1,58 @@
+"""The configuration that is written for HAProxy; `tests/e2e/test_sidecar_haproxy.py` runs it."""
+
+import pytest
+
+from headgate.config import Address
+from headgate.errors import ConfigurationError
+from headgate.origin.sidecar.haproxy_conf import configuration, quoted
+from headgate.origin.sidecar.site import Site
+
+VALUES = {
+    "listen": Address("127.0.0.1", 8080),
+    "origin": "http://127.0.0.1:8000",
+    "domain": "api",
+    "socket": "/run/haproxy/admin.sock",
+    "map": "/etc/haproxy/headgate.map",
+}
+
+
+def write(**values):
+    return configuration(Site(**VALUES | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"socket": "/run/a b"}, "--socket: invalid path '/run/a b'"),
+        ({"socket": "/run/a$HOME"}, "--socket: invalid path"),
+        ({"socket": "/" + "a" * 100}, "--socket: "),
+        ({"map": "a b"}, "--map: invalid map 'a b'"),
+        ({"map": ""}, "--map: invalid map ''"),
+        ({"identify": "header:x'y"}, '--identify: HAProxy cannot read a header named "x\'y"'),
+        ({"identify": "header:a|b"}, "--identify: HAProxy cannot read a header named 'a|b'"),
+        ({"listen": Address("127.0.0.1", 0)}, "--listen: HAProxy needs a port, got 0"),
+    ],
+)
+def test_a_value_that_haproxy_would_read_as_something_else_is_refused(values, error):
+    with pytest.raises(ConfigurationError) as raised:
+        write(**values)
+    assert str(raised.value).startswith(error)
+
+
+def test_a_text_in_single_quotes_is_not_changed():
+    assert quoted("a $HOME \\n %") == "'a $HOME \\n %'"
+    assert quoted("it's\n") == "'it'\\''s'\"\\n\"''"
+
+
+def test_no_line_of_the_configuration_begins_with_a_text_of_the_site():
+    lines = write(domain="x' global \"a\\").splitlines()
+    assert len(lines) == len(write().splitlines())
+
+
+def test_the_prefix_of_ipv6_addresses_is_that_of_the_site():
+    assert "%[src,ipmask(32,56)]/56" in write(ipv6_prefix=56)
+    assert "/128" not in write(ipv6_prefix=128)
+
+
+def test_the_status_is_that_of_the_site():
+    assert write(rejection_status=429).count("return status 429 ") == 2
