@@ -88,12 +88,14 @@ def test_a_burst_is_rejected_by_the_rule_of_the_master(stack: ExitStack, tmp_pat
     assert system.sidecar.totals("api")[0] == accepted == len(system.origin.seen)
 
 
-def test_concurrent_requests_are_delayed_by_the_rule_of_the_master(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "20/s burst 2")
-    with ThreadPoolExecutor(8) as pool:
-        assert Counter(pool.map(lambda _: system.nginx.get().status, range(24))) == {200: 24}
-    system.sidecar.until(lambda: sum(system.sidecar.totals("api")) == 24, "accounting of all requests")
-    assert system.sidecar.totals("api")[1] > 0
+def test_requests_are_delayed_by_the_rule_of_the_master(stack: ExitStack, tmp_path: Path) -> None:
+    system = System(stack, tmp_path, "2/s burst 1")
+
+    def is_delayed() -> bool:
+        assert system.nginx.get("/empty").status == 200
+        return system.sidecar.totals("api")[1] > 0
+
+    system.sidecar.until(is_delayed, "delay")
 
 
 def test_a_killed_sidecar_stops_no_request_and_another_one_resumes_the_accounting(
@@ -319,7 +321,7 @@ def test_holds_are_sent_again_when_the_clock_is_set_back(tmp_path: Path) -> None
         answer = plane.until(
             lambda: (found := nginx.get("/empty", X_Address=CLIENT)).status == 503 and found, "rejection"
         )
-        assert 1_490 < int(answer.headers["Retry-After"]) <= 1_500
+        assert 1_490 < int(answer.headers["Retry-After"]) <= 1_501
         ahead[0] = 0.0
         plane.until(
             lambda: int(nginx.get("/empty", X_Address=CLIENT).headers["Retry-After"]) <= 501, "hold of the new time"
