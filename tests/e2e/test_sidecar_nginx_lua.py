@@ -3,6 +3,7 @@
 import os
 import pwd
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -118,6 +119,41 @@ def test_a_suspended_sidecar_stops_no_request(stack: ExitStack, tmp_path: Path) 
     assert system.statuses(200) == {200: 200}
     system.sidecar.process.send_signal(signal.SIGCONT)
     system.sidecar.until(lambda: sum(system.sidecar.totals("api")) == 200, "accounting of all requests")
+
+
+@pytest.mark.deep
+@pytest.mark.needs("wrk")
+def test_a_suspended_sidecar_costs_no_request_and_little_memory_under_load(stack: ExitStack, tmp_path: Path) -> None:
+    system = System(stack, tmp_path, "1000000/s burst 1000000")
+    url = f"http://127.0.0.1:{system.nginx.port}/empty"
+
+    def load(seconds: int) -> int:
+        command = ["wrk", "-t1", "-c16", f"-d{seconds}", url]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert "Non-2xx" not in printed
+        assert "Socket errors" not in printed
+        return int(re.search(r"(\d+) requests in", printed)[1])  # type: ignore[index]  # wrk always prints it
+
+    load(2)
+    before = [resident_memory(worker) for worker in system.nginx.workers()]
+    system.sidecar.process.send_signal(signal.SIGSTOP)
+    assert load(10) > 20_000, "more than the queues of two workers can hold"
+    after = [resident_memory(worker) for worker in system.nginx.workers()]
+    assert max(after) < max(before) + 10_000_000
+    system.sidecar.process.send_signal(signal.SIGCONT)
+    system.sidecar.until(lambda: system.workers() == 2, "connections of both workers")
+    counters = system.sidecar.state()["counters"]
+    system.sidecar.until(lambda: system.sidecar.state()["counters"]["sidecar_worker_dropped"] > 0, "dropped verdicts")
+    assert counters["sidecar_malformed"] == 0
+    accepted, _, _ = system.sidecar.totals("api")
+    system.statuses(50)
+    system.sidecar.until(lambda: system.sidecar.totals("api")[0] >= accepted + 50, "accounting")
+
+
+def resident_memory(process: int) -> int:
+    """Return the resident memory of a process in bytes, without what it shares with others."""
+    fields = Path(f"/proc/{process}/statm").read_text().split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGESIZE")
 
 
 def test_a_killed_master_stops_no_request(stack: ExitStack, tmp_path: Path) -> None:

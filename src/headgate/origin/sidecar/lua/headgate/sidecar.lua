@@ -195,7 +195,7 @@ local function run(premature, last_failure)
         failure = failure or "closed"
     end
     if failure ~= last_failure and not ngx.worker.exiting() then -- logged once, not at each attempt
-        ngx.log(ngx.WARN, "headgate: no connection to the sidecar at ", socket_path, ": ", failure)
+        ngx.log(ngx.ERR, "headgate: no connection to the sidecar at ", socket_path, ": ", failure)
     end
     ngx.timer.at(RECONNECT_DELAY, run, failure)
 end
