@@ -1,8 +1,8 @@
 """Envoy with the quota service of a master: processor time per request, against the same Envoy without it.
 
-The two configurations differ only in the lines that `headgate sidecar --print-conf envoy` marks. wrk sends heads such as
-browsers do, all different, over 32 kept connections, with a thousand identifiers; the rule permits all of them. Whether
-the master has been told of every request is verified once the last report must have arrived.
+The two configurations differ only in the lines that `headgate sidecar --print-conf envoy` marks. wrk sends heads such
+as browsers do, all different, over 32 kept connections, with a thousand identifiers; the rule permits all of them. The
+master must have counted every request once the last reports have arrived.
 """
 
 import json
@@ -74,9 +74,7 @@ def sides(folder: Path, origin: str) -> Iterator[tuple[list[Side], Callable[[], 
     found = []
     for name, identify in (("plain", None), ("address", "client-address"), ("header", "header:x-client")):
         listen = Address("127.0.0.1", servers.free_port())
-        site = Site(
-            listen=listen, origin=origin, domain=DOMAIN, identify=identify, rlqs=Address("127.0.0.1", quota)
-        )
+        site = Site(listen=listen, origin=origin, domain=DOMAIN, identify=identify, rlqs=Address("127.0.0.1", quota))
         text = configuration(site)
         if name == "plain":
             text = MARKED.sub("", text)

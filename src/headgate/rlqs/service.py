@@ -10,6 +10,7 @@ How Envoy behaves, and why the law of shares is as it is: docs/decisions/0076-en
 
 import heapq
 import math
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
@@ -36,6 +37,7 @@ _STALE: Final = 16.0
 _IDLE_TIME: Final = 4.0
 """Seconds; a bucket without a request for so long is abandoned. A request for a new one is reported at once, one for an
 old one with the next report."""
+_IPV4_NETWORK: Final = re.compile(rb"[0-9]{1,3}(?:\.[0-9]{1,3}){3}/32")
 _REPORT_INTERVAL: Final = 5.0
 _MEASURED_TIME: Final = 2.0
 """Seconds that the first measured load of a bucket covers at least."""
@@ -442,9 +444,13 @@ class QuotaService:
 
 
 def identifier_of(bucket: Bucket) -> bytes:
-    """Return the identifier of a bucket: the value of its key `identifier`, or all of its pairs."""
+    """Return the identifier of a bucket: the value of its key `identifier`, or all of its pairs.
+
+    Envoy writes addresses as networks; `192.0.2.1/32` is the identifier `192.0.2.1`, as at other gatekeepers.
+    """
     if len(bucket) == 1 and bucket[0][0] == b"identifier":
-        return short_identifier(bucket[0][1])
+        value = bucket[0][1]
+        return value[:-3] if _IPV4_NETWORK.fullmatch(value) else short_identifier(value)
     return short_identifier(b";".join(b"%s=%s" % pair for pair in bucket))
 
 

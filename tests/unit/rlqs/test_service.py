@@ -277,6 +277,10 @@ def test_a_clock_that_is_set_back_extends_no_hold():
     ("bucket", "identifier"),
     [
         (((b"identifier", b"192.0.2.1"),), b"192.0.2.1"),
+        (((b"identifier", b"192.0.2.1/32"),), b"192.0.2.1"),
+        (((b"identifier", b"192.0.2.0/24"),), b"192.0.2.0/24"),
+        (((b"identifier", b"key/32"),), b"key/32"),
+        (((b"identifier", b"2001:db8::/64"),), b"2001:db8::/64"),
         (((b"name", b"a"),), b"name=a"),
         (((b"identifier", b"a"), (b"route", b"b;c")), b"identifier=a;route=b;c"),
         (((b"identifier", b"x" * 256),), b"sha256:" + hashlib.sha256(b"x" * 256).hexdigest().encode()),

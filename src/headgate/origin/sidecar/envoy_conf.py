@@ -22,9 +22,11 @@ DEFAULT_RLQS: Final = Address("127.0.0.1", 10_006)
 _TEMPLATE: Final = Path(__file__).with_name("envoy.yaml")
 
 _HEADER_MATCHER: Final = Template("""\
-                  # A client is the value of a header. Requests without it are identified by the address, and so are
-                  # those whose value has more than 255 bytes, other characters than ASCII, or a comma: Envoy joins
-                  # the values of a repeated header by commas.
+                # A client is the value of a header. The address identifies requests without it, and those whose value
+                # has more than 255 bytes, other characters than ASCII, or a comma: Envoy joins the values of a repeated
+                # header by commas.
+                matcher_list:
+                  matchers:
                   - predicate:
                       single_predicate:
                         input: &header
