@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 import psutil
 
+from bench import envoy_load
 from bench.bench_gateway import BODY, LASTING, ORIGIN, received
 from bench.browser_load import CONNECTIONS, Result, load, write_script
 from bench.measure import Absent, Row, verify
@@ -268,6 +269,8 @@ def run(rounds: int) -> list[Row]:
         for program in dict.fromkeys(plane.program for plane in PLANES.values()):
             if servers.find_program(program) is not None:
                 rows += _costs(program, folder, origin.port, script, rounds)
+        if servers.find_program("envoy") is not None:
+            rows += envoy_load.rows(folder, origin.url, rounds)
         installed = [plane for plane in PLANES.values() if servers.find_program(plane.program) is not None]
         return rows + [_delay_row(plane, folder, origin.url) for plane in installed]
 
