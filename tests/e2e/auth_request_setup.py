@@ -1,7 +1,6 @@
 """nginx without Lua in front of an origin, with a sidecar and a master, all of them as an operator starts them."""
 
 import hashlib
-import http.client
 import os
 import signal
 import socket
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 
 from headgate.observe.state import identifier_digest
 from tests.e2e import programs
-from tests.e2e.programs import PATIENCE, Answer
+from tests.e2e.programs import PATIENCE, Answer, request
 from tests.servers import find_program, free_port, wait_for
 
 
@@ -139,14 +138,7 @@ class Nginx:
 
     def get(self, path: str = "/", method: str = "GET", body: Any = None, **fields: str) -> Answer:
         """Ask on a connection of its own; return the response with its body read."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
-        try:
-            names = {name.replace("_", "-"): value for name, value in fields.items()}
-            connection.request(method, path, body, names, encode_chunked=names.get("Transfer-Encoding") == "chunked")
-            response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read())
-        finally:
-            connection.close()
+        return request(self.port, path, method, host=self.host, body=body, **fields)
 
     def statuses(self, number: int, path: str = "/", **fields: str) -> Counter[int]:
         """Send so many requests one after another; count the statuses of their responses."""

@@ -1,6 +1,5 @@
 """HAProxy as a process with a generated configuration, and the data plane of its sidecar in this process."""
 
-import http.client
 import os
 import signal
 import socket
@@ -17,7 +16,7 @@ from headgate.origin.sidecar.haproxy_conf import configuration
 from headgate.origin.sidecar.haproxy_map import encode_key
 from headgate.origin.sidecar.site import Site
 from tests.e2e.data_plane_setup import PlaneThread
-from tests.e2e.programs import PATIENCE, Answer
+from tests.e2e.programs import PATIENCE, Answer, request
 from tests.servers import find_program, free_port, wait_for
 
 
@@ -108,13 +107,7 @@ class HAProxyProcess:
 
     def get(self, path: str = "/", method: str = "GET", host: str = "127.0.0.1", **fields: str) -> Answer:
         """Ask it on a connection of its own; return the response with its body read."""
-        connection = http.client.HTTPConnection(host, self.port, timeout=PATIENCE)
-        try:
-            connection.request(method, path, headers={name.replace("_", "-"): value for name, value in fields.items()})
-            response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read())
-        finally:
-            connection.close()
+        return request(self.port, path, method, host=host, **fields)
 
     def output(self) -> str:
         """Return what it has written to stderr."""

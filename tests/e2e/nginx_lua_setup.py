@@ -1,6 +1,5 @@
 """nginx with Lua as a process, and the data plane of its sidecar in this process."""
 
-import http.client
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from headgate.origin.sidecar.nginx_lua import NginxLua
 from headgate.origin.sidecar.nginx_lua_conf import configuration
 from headgate.origin.sidecar.site import Site
 from tests.e2e.data_plane_setup import PlaneThread
-from tests.e2e.programs import PATIENCE, Answer
+from tests.e2e.programs import PATIENCE, Answer, request
 from tests.servers import find_program, free_port, wait_for
 
 REAL_IP = "set_real_ip_from 127.0.0.1; real_ip_header X-Address;"
@@ -111,13 +110,7 @@ class Nginx:
 
     def get(self, path: str = "/", method: str = "GET", body: Any = None, **fields: str) -> Answer:
         """Ask nginx on a connection of its own; return the response with its body read."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in fields.items()})
-            response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read())
-        finally:
-            connection.close()
+        return request(self.port, path, method, body=body, **fields)
 
     def output(self) -> str:
         """Return what it has written to stderr."""

@@ -34,6 +34,23 @@ class Answer(NamedTuple):
         return self.headers.get(name)
 
 
+def request(
+    port: int, path: str = "/", method: str = "GET", *, host: str = "127.0.0.1", body: Any = None, **fields: str
+) -> Answer:
+    """Send a request on a connection of its own; return the response with its body read.
+
+    An underscore in the name of a field stands for a hyphen.
+    """
+    names = {name.replace("_", "-"): value for name, value in fields.items()}
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
+    try:
+        connection.request(method, path, body, names, encode_chunked=names.get("Transfer-Encoding") == "chunked")
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read())
+    finally:
+        connection.close()
+
+
 class Program:
     """A running `headgate`."""
 
@@ -82,13 +99,7 @@ class Program:
 
     def get(self, path: str = "/", method: str = "GET", body: Any = None, **fields: str) -> Answer:
         """Ask the gate, on a connection of its own; return the response with its body read."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in fields.items()})
-            response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read())
-        finally:
-            connection.close()
+        return request(self.port, path, method, body=body, **fields)
 
     def statuses(self, count: int, path: str = "/", **fields: str) -> list[int]:
         """Ask so many times, one after another; return the statuses."""

@@ -1,6 +1,5 @@
 """A gate, nginx and HAProxy with one master share one limit for each client: their identifiers are the same bytes."""
 
-import http.client
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -8,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from headgate.config import Address
-from tests.e2e.programs import PATIENCE, headgate, origin
+from tests.e2e.programs import headgate, origin, request
 from tests.servers import find_program, free_port, started
 
 BURST = 6
@@ -65,12 +64,7 @@ class System:
         return port
 
     def get(self, port):
-        connection = http.client.HTTPConnection(self.host, port, timeout=PATIENCE)
-        try:
-            connection.request("GET", "/", headers={"X-Api-Key": KEY})
-            return connection.getresponse().status
-        finally:
-            connection.close()
+        return request(port, host=self.host, X_Api_Key=KEY).status
 
     def accounted(self):
         (domain,) = self.master.state()["domains"]
