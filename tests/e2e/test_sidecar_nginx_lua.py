@@ -104,6 +104,8 @@ def test_a_killed_sidecar_stops_no_request_and_another_one_resumes_the_accountin
 ) -> None:
     system = System(stack, tmp_path, "1/min burst 5")
     system.sidecar.until(lambda: system.nginx.get().status == 503, "rejection")
+    # What the killed one has not received yet is accounted for by the next one.
+    system.sidecar.until(lambda: system.sidecar.totals("api") == (len(system.origin.seen), 0, 1), "accounting")
     system.sidecar.end(signal.SIGKILL)
     assert system.statuses(20) == {503: 20}, "the hold stays in force"
     assert {system.nginx.get("/empty", X_Address=CLIENT).status for _ in range(20)} == {200}
