@@ -5,10 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import WireError
+from headgate.limit import Rule
+from headgate.limit.history import ALGORITHMS, new_history
 from headgate.limit.shares import deal, fair_shares, is_stable, next_want
+from headgate.release import ASAP
 from headgate.rlqs import messages
 from headgate.rlqs.service import MIN_HOLD, TIME_TO_LIVE
-from tests.unit.rlqs.envoys import World, bucket_id, decode_actions, encode_report
+from tests.unit.rlqs.envoys import START, World, bucket_id, decode_actions, encode_report
 
 rates = st.floats(0.0, 1e6)
 wants = st.lists(rates, min_size=1, max_size=8)
@@ -137,3 +140,52 @@ def test_shares_never_exceed_the_rule_and_holds_are_denied(rule, algorithm, step
     service.turn(now=world.now, moment=world.time)
     assert service.buckets == service.streams == 0
     assert not service._groups
+
+
+RULES = st.lists(
+    st.sampled_from(["10/s burst 20", "1/s burst 5", "6/min burst 3", "60/min burst 1", "1000/h burst 50"]),
+    min_size=1,
+    max_size=2,
+    unique=True,
+)
+
+
+@given(
+    texts=RULES,
+    name=st.sampled_from(["log", "gcra", "smockron"]),
+    gaps=st.lists(st.sampled_from([0.0, 0.001, 0.05, 0.1, 1.0, 7.0, 60.0]), max_size=60),
+)
+def test_what_is_available_is_what_can_still_be_recorded(texts, name, gaps):
+    rules = tuple(map(Rule.parse, texts))
+    algorithm, history, now, release = ALGORITHMS[name](rules), new_history(), START, ASAP
+    for gap in gaps:  # a gatekeeper that obeys at once
+        now += gap
+        if release <= now:
+            release = max(release, algorithm.record(history, now, now))
+    available = min(algorithm.available(history, now))
+    if release > now:
+        assert available < 1 + 1e-6
+        return
+    recorded = 0
+    while release <= now:
+        release = max(release, algorithm.record(history, now, now))
+        recorded += 1
+    # After a window without requests, the last request has no effect; the original lets one more through.
+    assert int(available + 1e-6) <= recorded <= int(available + 1e-6) + 1
+
+
+@given(
+    texts=RULES,
+    name=st.sampled_from(["log", "gcra", "smockron"]),
+    reports=st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(1, 500)), min_size=1, max_size=20),
+)
+def test_reports_never_hold_longer_than_an_interval(texts, name, reports):
+    rules = tuple(map(Rule.parse, texts))
+    algorithm, history, now = ALGORITHMS[name](rules), new_history(), START
+    for pause, count in reports:
+        start, now = now, now + pause
+        release = algorithm.replay_many(history, count, start, now)
+        assert release <= now + max(rule.interval for rule in rules) + 1e-3
+        assert len(history) in algorithm.sizes
+        available = algorithm.available(history, now)
+        assert all(left <= rule.burst for left, rule in zip(available, rules, strict=True))

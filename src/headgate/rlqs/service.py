@@ -343,12 +343,13 @@ class QuotaService:
         What gatekeepers on the bus have had is theirs: they decide on each request with the whole history.
         """
         self._count_others(group, moment)
-        reserved = sum(
-            one.assignment.share
-            for one in group.claims
-            if one.assignment.expires > moment and not (one.stream.is_open and moment - one.reported < TIME_TO_LIVE)
-        )
-        claims = [one for one in group.claims if one.stream.is_open and moment - one.reported < TIME_TO_LIVE]
+        claims: list[_Claim] = []
+        reserved = 0.0
+        for one in group.claims:
+            if one.stream.is_open and moment - one.reported < TIME_TO_LIVE:
+                claims.append(one)
+            elif one.assignment.expires > moment:
+                reserved += one.assignment.share
         total = max(allowed.rate - reserved - group.others, _LEAST_PART * allowed.rate)
         old = [one.assignment.share for one in claims]
         shares = fair_shares(total, [min(one.want, allowed.rate) for one in claims])

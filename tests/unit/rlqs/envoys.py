@@ -101,8 +101,15 @@ class World:
     def __init__(self, *rules: str, limits: QuotaLimits | None = None, **domain: Any) -> None:
         self.time = 0.0
         self.controls: list[DelayUntil] = []
-        self.master = Master([Domain("api", tuple(map(Rule.parse, rules)), **{"algorithm": "gcra", **domain})])
-        self.service = QuotaService(self.master, self.publish, limits=limits)
+        self.is_serving = True
+        self._domain = Domain("api", tuple(map(Rule.parse, rules)), **{"algorithm": "gcra", **domain})
+        self._limits = limits
+        self.restart()
+
+    def restart(self) -> None:
+        """Start a master without a history, and its service."""
+        self.master = Master([self._domain])
+        self.service = QuotaService(self.master, self.publish, limits=self._limits)
 
     @property
     def now(self) -> float:
@@ -130,10 +137,6 @@ class Envoy:
         self.stream = world.service.open(lambda: None)
         self.next_report = world.time + (phase or INTERVAL)
 
-    def connect(self) -> None:
-        """Open another stream, of another service perhaps."""
-        self.stream = self.world.service.open(lambda: None)
-
     def disconnect(self) -> None:
         """Lose the stream."""
         assert self.stream is not None
@@ -152,9 +155,11 @@ class Envoy:
         return bucket.admit(self.world.time)
 
     def tick(self) -> None:
-        """Report if it is time, and apply what has arrived."""
+        """Report if it is time, and apply what has arrived. A stream that was lost is opened again before a report."""
         if self.world.time >= self.next_report - 1e-9:
             self.next_report += INTERVAL
+            if self.stream is None and self.world.is_serving:
+                self.stream = self.world.service.open(lambda: None)
             if self.buckets:
                 self.report(list(self.buckets))
         self.read()

@@ -19,7 +19,8 @@ def drive(world: World, envoys: Sequence[Envoy], loads: Sequence[Load], until: f
     admitted = [[0] * (int(until) + 1) for _ in envoys]
     due = [world.time] * len(envoys)
     while world.time < until:
-        world.turn()
+        if world.is_serving:
+            world.turn()
         for index, (envoy, load) in enumerate(zip(envoys, loads, strict=True)):
             envoy.tick()
             rate = load(world.time)
@@ -99,3 +100,67 @@ def test_envoys_admit_together_what_one_gatekeeper_would(algorithm, rules, rates
     expected = one_gatekeeper(rules, algorithm, sum(rates), seconds)
     # An Envoy admits the first request for each bucket.
     assert 0.85 * expected - 1 <= admitted <= 1.05 * expected + len(rates)
+
+
+def test_the_rule_holds_again_after_the_master_was_killed():
+    world = World(*FAST)
+    envoys = [Envoy(world, 1.0), Envoy(world, 3.5)]
+    loads = [steady(600), steady(200)]
+    drive(world, envoys, loads, 20.0)
+    world.is_serving = False
+    for envoy in envoys:
+        envoy.disconnect()
+    down = drive(world, envoys, loads, 35.0)
+    # The assignments live on for ten seconds after the last report, and then all requests pass.
+    assert [one[32:35] for one in down] == [[600] * 3, [200] * 3]
+    world.is_serving = True
+    world.restart()
+    larger, smaller = drive(world, envoys, loads, 60.0)
+    assert all(440 <= sum(second) <= 520 for second in zip(larger[41:60], smaller[41:60], strict=True))
+
+
+class Gatekeeper:
+    """A gatekeeper on the bus of a world, which obeys each control at once."""
+
+    def __init__(self, world: World, rate: float) -> None:
+        self.world = world
+        self.rate = rate
+        self.admitted: list[float] = []
+        self._due = world.time
+
+    def tick(self) -> None:
+        """Decide on the requests that are due."""
+        world = self.world
+        while self._due <= world.time:
+            release = max((one.release for one in world.controls), default=ASAP)
+            status = Status.ACCEPTED if release <= world.now else Status.REJECTED
+            if status is Status.ACCEPTED:
+                self.admitted.append(world.time)
+            control = world.master.account(Accounting("api", status, b"c1", world.now, world.now), world.now)
+            if control is not None:
+                world.publish(control)
+            world.controls[:-1] = []
+            self._due += 1 / self.rate
+
+
+@pytest.mark.parametrize(
+    ("rule", "at_envoy", "on_bus", "algorithm"),
+    [
+        ("500/s burst 50", 600, 300, "gcra"),
+        ("500/s burst 50", 300, 800, "gcra"),
+        ("10/s burst 20", 30, 5, "gcra"),
+        ("10/s burst 20", 30, 30, "gcra"),
+        ("1/s burst 5", 3, 3, "gcra"),
+        ("6/min burst 3", 2, 2, "gcra"),
+        ("6/min burst 3", 2, 2, "log"),
+    ],
+)
+def test_an_envoy_leaves_what_a_gatekeeper_uses(rule, at_envoy, on_bus, algorithm):
+    world = World(rule, algorithm=algorithm)
+    envoy, gatekeeper = Envoy(world, 1.0), Gatekeeper(world, on_bus)
+    tick = envoy.tick
+    envoy.tick = lambda: (gatekeeper.tick(), tick())
+    (admitted,) = drive(world, [envoy], [steady(at_envoy)], 100.0)
+    together = sum(admitted[20:100]) + sum(20 <= at < 100 for at in gatekeeper.admitted)
+    rate = 1 / world.master.domains["api"].rules[0].interval
+    assert 0.93 * 80 * rate <= together <= 1.03 * 80 * rate + 2
