@@ -168,6 +168,8 @@ def test_status_429(system):
     answer = running.until_rejected(Accept="application/json")
     assert (answer.status, json.loads(answer.body)["status"]) == (429, 429)
     assert running.nginx.statuses(10) == {429: 10}
+    running.sidecar.end(signal.SIGKILL)
+    assert running.nginx.statuses(10) == {429: 10}
 
 
 def test_delayed_requests_pass_at_the_rate_of_the_rule(system):

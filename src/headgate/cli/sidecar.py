@@ -49,6 +49,13 @@ _SOCKETS: Final = {
 }
 """The socket in a generated configuration, unless one is given."""
 _MAP: Final = "/etc/haproxy/headgate.map"
+_WRITTEN: Final = {
+    "nginx-lua": {"domain", "identify"},
+    "auth-request": {"domain", "identify", "max_delay"},
+    "haproxy": {"domain", "identify", "map", "rejection_status"},
+    "envoy": {"domain", "identify", "rejection_status"},
+}
+"""The keys of [sidecar] that are part of a generated configuration; all others are for the sidecar."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +199,8 @@ def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:
     server.check(options)
     site = server.site(options)
     click.echo(write_configuration(server.server, site), nl=False)
+    for key in options.sidecar.keys() - _WRITTEN[server.server]:
+        click.echo(f"headgate: warning: --{key.replace('_', '-')} changes nothing in this configuration", err=True)
     if site.map:
         _create_map(Path(site.map))
 

@@ -69,7 +69,8 @@ def origin_address(url: str) -> Address:
         port = parts.port
     except ValueError:
         parts, port = urlsplit(""), None
-    more = parts.path not in {"", "/"} or parts.query or parts.username
+    # urlsplit drops tabs and line feeds without an error.
+    more = parts.path not in {"", "/"} or any(one in "?#@ " or not one.isprintable() for one in url)
     if parts.scheme != "http" or not parts.hostname or not is_host(parts.hostname) or more:
         raise ConfigurationError(f"invalid origin {url!r}; expected http://HOST:PORT, such as 'http://127.0.0.1:8000'")
     return Address(parts.hostname, port or 80)

@@ -209,3 +209,20 @@ def test_whole_configuration_is_printed_with_marks(headgate, tmp_path, server):
 
 def test_default_of_rlqs_is_that_of_the_help(headgate):
     assert f"[default: {DEFAULT_RLQS}]" in " ".join(headgate("sidecar", "--help").out.decode().split())
+
+
+@pytest.mark.parametrize(
+    ("server", "flag"),
+    [
+        ("nginx-lua", "--max-delay 1"),
+        ("auth-request", "--rejection-status 429"),
+        ("haproxy", "--socket-mode 0600"),
+        ("envoy", "--master a:1"),
+    ],
+)
+def test_flag_without_effect_on_a_configuration_is_a_warning(headgate, tmp_path, server, flag):
+    (tmp_path / "map").touch()
+    flags = ("--map", str(tmp_path / "map")) if server == "haproxy" else ()
+    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api", *flags, *flag.split())
+    assert ran.code == 0
+    assert ran.err == f"headgate: warning: {flag.split()[0]} changes nothing in this configuration\n"

@@ -56,6 +56,12 @@ def test_url_of_an_origin_has_a_host_and_a_port(url, address):
         "http://u@app",
         "http://app:x",
         "http://a..b",
+        "http://a#b:80",
+        "http://:password@a",
+        "http://a?",
+        "http://a\tb",
+        "http://a\n",
+        "http://a b",
     ],
 )
 def test_invalid_url_of_an_origin_is_quoted_in_the_error(url):

@@ -2,10 +2,10 @@
 
 nginx sends a head without a body, on a connection that both keep open. `GET /check/DOMAIN` asks about a request of the
 client `X-Headgate-Address`, and `?identify=METHOD` says how to identify it. The answers are 204 for an accepted
-request; 403 for a rejected one, with the fields of the response and its body in `X-Headgate-Body`; and for a delayed
-one a redirection, upon which nginx asks with `GET /delay?NUMBER` and is answered with 204 at the release. So a short
-timeout detects a sidecar that has stopped, although delayed requests wait for longer. To anything else the answer is
-503, for which nginx accepts the request.
+request; 403 for a rejected one, with the fields of the response, and with its status and body in `X-Headgate-Status`
+and `X-Headgate-Body`; and for a delayed one a redirection, upon which nginx asks with `GET /delay?NUMBER` and is
+answered with 204 at the release. So a short timeout detects a sidecar that has stopped, although delayed requests wait
+for longer. To anything else the answer is 503, for which nginx accepts the request.
 
 A 403 that nginx may store is stored until the hold ends, and is used only while the sidecar does not answer.
 """
@@ -262,7 +262,10 @@ def _rejection(response: Response, storable: bytes) -> bytes:
     if sum(map(len, fields.values())) + len(body) > _MAX_REJECTION_SIZE:
         fields.pop(b"ratelimit-policy", None)
     lines = b"".join(b"%b: %b\r\n" % field for field in fields.items())
-    return b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nX-Headgate-Body: %b\r\n%b%b\r\n" % (body, lines, storable)
+    return (
+        b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nX-Headgate-Status: %d\r\nX-Headgate-Body: %b\r\n%b%b\r\n"
+        % (response.status, body, lines, storable)
+    )
 
 
 def _field(name: bytes) -> Callable[[_Request], bytes | None]:

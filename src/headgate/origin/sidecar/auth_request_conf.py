@@ -44,15 +44,13 @@ def configuration(site: Site) -> str:
     """Return the text of a file for ``nginx -p FOLDER -c FILE``.
 
     If the site does not say how clients are identified, the sidecar decides. Raises `ConfigurationError`, which names
-    the flag, for a port 0 and for a header that nginx does not pass on.
+    the flag, for a header that nginx does not pass on.
     """
     header = site.header
     if header is not None and not _HEADER.fullmatch(header):
         raise ConfigurationError(
             f"--identify: nginx ignores the header {header!r}; expected a name of letters, digits and hyphens"
         )
-    if not site.listen.port:
-        raise ConfigurationError("--listen: nginx needs a port, got 0; expected one such as 127.0.0.1:8080")
     texts = {
         "socket": _quoted(f"unix:{site.socket}"),
         "listen": site.listen,
@@ -62,7 +60,6 @@ def configuration(site: Site) -> str:
         "key_map": "" if header is None else _NginxTemplate(_KEY_MAP).substitute(name=header.replace("-", "_")),
         "failures": _FAILURES,
         "delay_timeout": f"{math.ceil((site.max_delay + _DELAY_MARGIN) * 1_000)}ms",
-        "status": site.rejection_status,
     }
     parts = {
         place: _NginxTemplate(path.read_text("utf-8")).substitute(texts)

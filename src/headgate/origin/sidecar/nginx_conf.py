@@ -11,6 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from headgate.errors import ConfigurationError
 from headgate.origin.sidecar.site import Site
 
 _TEMPLATE: Final = Path(__file__).with_name("nginx.conf")
@@ -24,8 +25,10 @@ def nginx_configuration(site: Site, kind: str, parts: Mapping[str, str]) -> str:
     """Return the text of a file for nginx.
 
     `parts` has the lines at the places `main`, `http`, `server`, `location` and `more` (other locations) of the
-    template. `kind` is the flag of the sidecar, without the hyphens.
+    template. `kind` is the flag of the sidecar, without the hyphens. Raises `ConfigurationError` for a port 0.
     """
+    if not site.listen.port:
+        raise ConfigurationError("--listen: nginx needs a port, got 0; expected one such as 127.0.0.1:8080")
     domain, socket = shlex.quote(site.domain), shlex.quote(site.socket)
     command = f"headgate sidecar --master HOST:PORT --domain {domain} --{kind} {socket}"
     places = dict.fromkeys(("main", "http", "server", "location", "more"), "") | dict(parts)

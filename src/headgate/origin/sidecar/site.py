@@ -14,7 +14,8 @@ from headgate.config.section import check_socket_path, origin_address
 from headgate.errors import ConfigurationError
 from headgate.origin.identify import Header, parse_identify
 
-_HOST = re.compile(r"[A-Za-z0-9._:%*-]+")
+_HOST = re.compile(r"[A-Za-z0-9_:-]([A-Za-z0-9._:-]*[A-Za-z0-9_:-])?\.?")
+_EVERY_ADDRESS = "*"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -47,7 +48,8 @@ class Site:
         with naming("--origin"):
             _check_host(self.origin_address.host)
         with naming("--listen"):
-            _check_host(self.listen.host)
+            if self.listen.host != _EVERY_ADDRESS:
+                _check_host(self.listen.host)
         if self.rlqs is not None:
             with naming("--rlqs"):
                 _check_host(self.rlqs.host)

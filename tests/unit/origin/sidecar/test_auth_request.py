@@ -135,6 +135,7 @@ def test_rejection_has_the_fields_and_the_body(tmp_path):
     detail = b"Requests for 'api' come faster than its rule allows; this one would be accepted in 100 s."
     assert fields_of(answer) == {
         b"Content-Length": b"0",
+        b"X-Headgate-Status": b"503",
         b"X-Headgate-Body": b"Too many requests. " + detail,
         b"retry-after": b"100",
         b"ratelimit": b'"api";r=0;t=100',

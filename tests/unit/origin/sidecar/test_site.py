@@ -39,6 +39,9 @@ def test_domain_with_any_printable_character_is_accepted(domain):
     [
         ({"origin": ""}, "--origin: invalid origin ''; expected http://HOST:PORT, such as 'http://127.0.0.1:8000'"),
         ({"origin": "http://a;b"}, "--origin: invalid host 'a;b'; expected a name or an address"),
+        ({"origin": "http://*:80"}, "--origin: invalid host '*'"),
+        ({"origin": "http://[::1%lo]"}, "--origin: invalid host '::1%lo'"),
+        ({"origin": "http://%2e"}, "--origin: invalid host '%2e'"),
         ({"origin": "http://a/path"}, "--origin: invalid origin"),
         ({"listen": Address("a;b", 80)}, "--listen: invalid host 'a;b'"),
         ({"rlqs": Address("a{b", 80)}, "--rlqs: invalid host 'a{b'"),
