@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -72,7 +73,12 @@ class HAProxyProcess:
 
     def reload_worker(self) -> None:
         """Have the master process, which has to be one (`-W`), replace its worker."""
-        self.process.send_signal(signal.SIGUSR2)
+        deadline = time.monotonic() + PATIENCE
+        while "Reloading HAProxy" not in self.output():
+            assert time.monotonic() < deadline, self.output()
+            # A master process that has just started loses a signal.
+            self.process.send_signal(signal.SIGUSR2)
+            time.sleep(0.1)
 
     def restart(self, number: int = signal.SIGTERM) -> None:
         """Stop it by a signal and start it again."""
