@@ -25,13 +25,13 @@ def system(tmp_path):
 def test_a_killed_sidecar_leaves_its_rejections_and_no_flood_of_errors(system):
     """Holds stay in force until their time, at most a second less; everything else passes."""
     running = system(
-        "1/4s burst 1", "--identify", "header:X-Client", "--max-delay", "0.5", workers="worker_processes 1;"
+        "1/6s burst 1", "--identify", "header:X-Client", "--max-delay", "0.5", workers="worker_processes 1;"
     )
     running.until_rejected(X_Client="held")
     release = running.held("held")
     running.sidecar.end(signal.SIGKILL)
     before = time.monotonic()
-    assert running.nginx.statuses(300, X_Client="other") == {200: 300}
+    assert running.nginx.statuses(60, X_Client="other") == {200: 60}
     statuses = []
     while (now := time.time()) < release + 1:
         answer = running.nginx.get(X_Client="held")
@@ -42,7 +42,7 @@ def test_a_killed_sidecar_leaves_its_rejections_and_no_flood_of_errors(system):
             assert answer.headers["RateLimit"] is None
             assert answer.body == b"Too many requests.\n"
         else:
-            assert now > release - 1.1
+            assert time.time() > release - 1
     assert set(statuses) == {200, 503}
     assert running.nginx.statuses(10) == {200: 10}
     # Each second one request tries the sidecar, and nginx writes a line.
