@@ -15,6 +15,10 @@ _LEAST_TIME: Final = 0.1
 """Seconds; a token bucket holds at least what the rate permits in this time, as requests never come evenly."""
 
 
+_ROUNDING_ERROR: Final = 1e-6
+"""Of a number of requests, computed from instants since 1970."""
+
+
 class Allowance(NamedTuple):
     """What all gatekeepers of an identifier together may admit."""
 
@@ -34,5 +38,5 @@ def allowance(rules: Sequence[Rule], available: Sequence[float], hold: float) ->
     rates = [1 / rule.interval for rule in rules]
     rate = min(own + max(0.0, left - least) / _HORIZON for own, left in zip(rates, available, strict=True))
     burst = min(rule.burst for rule in rules)
-    tokens = max(1, int(least), min(burst, int(rate * _LEAST_TIME)))
+    tokens = max(1, int(least + _ROUNDING_ERROR), min(burst, int(rate * _LEAST_TIME)))
     return Allowance(rate, min(burst, tokens), burst, hold)
