@@ -288,17 +288,19 @@ class NginxLua:
                 self._instances = {name: known for name, known in self._instances.items() if known is not instance}
 
     def on_record(self, connection: _Connection, record: Record) -> None:
-        """Handle a record of a worker. Raises `WireError` for an invalid one."""
+        """Handle a record of a worker; the first is its `hello`. Raises `WireError` for an invalid one."""
         status = _STATUSES.get(record.kind)
-        if status is not None:
+        if connection.instance is None:
+            self._greet(connection, record)
+        elif status is not None:
             self._account(status, record)
         elif record.kind == b"status":
             self.totals.worker_dropped += record.first
             self.totals.worker_evicted += record.second
-        elif record.kind == b"hello" and connection.instance is None:
-            self._greet(connection, record)
 
     def _greet(self, connection: _Connection, hello: Record) -> None:
+        if hello.kind != b"hello":
+            raise WireError(f"record {hello.kind!r} before a hello")
         if hello.first != VERSION:
             if not self._has_logged_version:
                 self._has_logged_version = True

@@ -1,0 +1,72 @@
+"""The configuration of nginx with Lua. Whether nginx accepts it is the matter of an end-to-end test."""
+
+import pytest
+
+from headgate.config import Address
+from headgate.origin.sidecar.nginx_conf import is_reachable
+from headgate.origin.sidecar.nginx_lua_conf import LUA_MODULE, configuration, lua_string
+from headgate.origin.sidecar.site import Site
+
+
+def site(**changes):
+    return Site(
+        **{
+            "listen": Address("127.0.0.1", 8080),
+            "origin": "http://127.0.0.1:8000",
+            "domain": "api",
+            "socket": "/run/headgate.sock",
+        }
+        | changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("api", '"api"'),
+        ('a"b\\c', '"a\\034b\\092c"'),
+        ("}#$'\n", '"\\125\\035\\036\\039\\010"'),
+        ("ü", '"\\195\\188"'),
+        ("\udcff1", '"\\2551"'),
+    ],
+)
+def test_a_text_cannot_end_its_string(text, written):
+    assert lua_string(text) == written
+
+
+def test_addresses_are_written():
+    text = configuration(site(listen=Address("::1", 8080), origin="http://origin.example"))
+    assert "listen [::1]:8080 default_server;" in text
+    assert "server origin.example:80;" in text
+
+
+def test_a_method_is_written_only_if_it_is_given():
+    assert "identify" not in configuration(site())
+    assert 'identify = "client-address"' in configuration(site(identify="client-address"))
+    assert 'identify = "header:x-api-key"' in configuration(site(identify="header:X-Api-Key"))
+
+
+def test_modules_are_loaded_from_the_folder_that_has_them(tmp_path):
+    nothing, only_lua, both = (tmp_path / name for name in ("nothing", "lua", "both"))
+    for folder, names in ((nothing, ()), (only_lua, (LUA_MODULE,)), (both, ("ndk_http_module.so", LUA_MODULE))):
+        folder.mkdir()
+        for name in names:
+            (folder / name).touch()
+    text = configuration(site(), (nothing, both, only_lua))
+    assert f"load_module {both}/ndk_http_module.so;\nload_module {both}/{LUA_MODULE};\n" in text
+    assert "ndk" not in configuration(site(), (only_lua,))
+    assert "\nload_module" not in configuration(site(), (nothing,))
+
+
+def test_workers_stay_root_only_if_others_cannot_reach_the_socket(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    assert not is_reachable(closed / "headgate.sock")
+    assert "user root;" in configuration(site(socket=str(closed / "headgate.sock")))
+    assert is_reachable(tmp_path.__class__("/tmp/headgate.sock"))
+    assert "user root;" not in configuration(site(socket="/tmp/headgate.sock"))
+
+
+def test_the_command_of_the_sidecar_is_shown():
+    text = configuration(site(domain="two words"))
+    assert "headgate sidecar --master HOST:PORT --domain 'two words' --nginx-lua /run/headgate.sock" in text
