@@ -195,8 +195,8 @@ class PlaneSystem:
 
     @property
     def socket(self) -> str:
-        """The path of the unix socket of the plane."""
-        return str(self.folder / self.plane.socket)
+        """The path of the unix socket at which the sidecar listens."""
+        return str(self.folder / self.plane.socket) + (".accounting" if self.plane.has_map else "")
 
     def describe(self) -> str:
         """Return what the nodes have said, for a failing test."""

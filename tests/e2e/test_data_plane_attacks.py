@@ -21,6 +21,10 @@ GARBAGE = [
     b"\n" * 100_000,
     b"A" * 5_000_000,
     b"999999999999999999999999 1 1 1\n",
+    b"accepted 1 0 9 default\0x\n" * 10_000,
+    b"1 1 x\n" * 10_000,
+    b"99999999999999 99999999999999 y\n" * 1_000,
+    b"dropped 99999999999999999999\n" * 100,
     b"-1 -1 -1 -1\n" * 1_000,
     b"GET / HTTP/1.1\r\nHost: x\r\nX-Client: " + b"a" * 1_000_000 + b"\r\n\r\n",
     b"GET /" + b"%" * 100_000 + b" HTTP/1.1\r\n\r\n",
@@ -51,7 +55,7 @@ def connected(path):
     return peer
 
 
-@planes("nginx-lua", "auth-request")
+@planes("nginx-lua", "auth-request", "haproxy")
 def test_hostile_peers_end_nothing_and_fill_nothing(plane):
     """The socket may have mode 0666: any process of the machine connects to it."""
     with running_plane(plane) as system, ExitStack() as peers:
@@ -67,7 +71,8 @@ def test_hostile_peers_end_nothing_and_fill_nothing(plane):
         assert "Traceback" not in system.nodes["sidecar"].said()
 
 
-@planes("nginx-lua", "auth-request")
+@planes("nginx-lua", "auth-request", "haproxy")
+@pytest.mark.deep
 def test_peers_that_never_read_do_not_fill_the_memory(plane):
     with running_plane(plane) as system, ExitStack() as peers:
         before = memory(system.nodes["sidecar"])
@@ -81,7 +86,8 @@ def test_peers_that_never_read_do_not_fill_the_memory(plane):
         assert memory(system.nodes["sidecar"]) < before + 64 * MEBIBYTE
 
 
-@planes("nginx-lua", "auth-request")
+@planes("nginx-lua", "auth-request", "haproxy")
+@pytest.mark.deep
 def test_a_sidecar_without_descriptors_lets_requests_pass_and_recovers(plane):
     with running_plane(plane) as system:
         sidecar = system.nodes["sidecar"]
@@ -96,7 +102,7 @@ def test_a_sidecar_without_descriptors_lets_requests_pass_and_recovers(plane):
         assert "Traceback" not in sidecar.said()
 
 
-@planes("nginx-lua", "auth-request")
+@planes("nginx-lua", "auth-request", "haproxy")
 def test_a_second_sidecar_on_the_same_socket_is_refused(plane):
     with running_plane(plane) as system:
         system.hold(["first"])
