@@ -104,13 +104,13 @@ class ServerNode(TimedNode):
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """End the master process and its workers with a signal, and wait until none of them is left."""
-        family = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
-        if number == signal.SIGKILL:
-            for each in family[1:]:
-                with suppress(psutil.NoSuchProcess):
-                    each.send_signal(number)
-        super().kill(number)
-        psutil.wait_procs(family[1:], PATIENCE)
+        workers = psutil.Process(self.pid).children(recursive=True)
+        super().kill(number)  # first, because it would replace its workers
+        for worker in workers:
+            with suppress(psutil.NoSuchProcess):
+                worker.send_signal(number)
+        _, running = psutil.wait_procs(workers, PATIENCE)
+        assert running == []
 
     def workers(self) -> list[int]:
         """Return the ids of the processes that serve requests; nginx has others, for a cache."""
