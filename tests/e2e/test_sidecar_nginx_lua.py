@@ -311,6 +311,23 @@ def test_settings_and_holds_stay_when_nginx_is_reloaded_without_a_sidecar(tmp_pa
         assert nginx.get("/empty", X_Api_Key="other").status == 200
 
 
+def test_a_worker_without_a_connection_has_the_settings_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.origin.sidecar.nginx_lua.MAX_CONNECTIONS", 1)
+    socket, fields = tmp_path / "headgate.sock", REAL_IP + EMPTY + "add_header X-Worker $pid always;"
+    with (
+        nginx_lua_setup.nginx(tmp_path, socket, "http://127.0.0.1:1", workers=2, server=fields) as nginx,
+        Plane(socket, rejection_status=429, max_delay=0.0) as plane,
+    ):
+        plane.until_connected(1)
+        plane.hold(CLIENT.encode(), 3.0)
+        plane.until(lambda: nginx.get("/empty", X_Address=CLIENT).status != 200, "rejection")
+        answers = [nginx.get("/empty", X_Address=CLIENT) for _ in range(100)]
+        assert {answer.status for answer in answers} == {429}
+        assert len({answer.getheader("X-Worker") for answer in answers}) == 2
+
+
 def test_two_nginx_share_a_sidecar(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with (

@@ -114,6 +114,7 @@ local function wait(now, release, slot)
 end
 
 local function delay_or_reject(domain, key, now, release)
+    sidecar.find_settings()
     if release - now > settings.max_hold then -- the clock was set back, and the sidecar is not running
         release = now + settings.max_hold
         holds:set(key, release, settings.max_hold + 1)

@@ -89,11 +89,26 @@ function handlers.clear()
     dictionary:set(SETTINGS, known)
 end
 
--- The bytes are records. They are kept for workers that start while there is no sidecar.
-function handlers.settings(_, _, bytes)
-    dictionary:set(SETTINGS, bytes)
+local has_settings = false
+
+local function apply_settings(bytes)
+    has_settings = true
     settings.spacing, settings.rejections = {}, {}
     records.handle(bytes, setting_handlers)
+end
+
+-- The bytes are records. They are kept for workers that have no connection yet.
+function handlers.settings(_, _, bytes)
+    dictionary:set(SETTINGS, bytes)
+    apply_settings(bytes)
+end
+
+-- Use the settings that another worker has received, unless this worker has some.
+local function find_settings()
+    local bytes = not has_settings and dictionary:get(SETTINGS)
+    if bytes then
+        apply_settings(bytes)
+    end
 end
 
 function setting_handlers.delays(milliseconds, requests)
@@ -214,8 +229,10 @@ end
 -- In init_worker_by_lua: connect.
 local function start()
     wake = semaphore.new()
-    records.handle(dictionary:get(SETTINGS) or "", setting_handlers)
+    find_settings()
     ngx.timer.at(0, run)
 end
 
-return { account = account, configure = configure, settings = settings, start = start }
+return {
+    account = account, configure = configure, find_settings = find_settings, settings = settings, start = start
+}
