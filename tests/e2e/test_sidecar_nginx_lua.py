@@ -243,6 +243,37 @@ def test_a_client_that_leaves_frees_its_slot(tmp_path: Path) -> None:
         plane.until(lambda: ask().close() or plane.statuses()[-1] is Status.DELAYED, "free slot")
 
 
+@pytest.mark.needs("curl")
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+def test_a_delayed_request_keeps_its_body_and_a_client_may_leave(tmp_path: Path, version: str) -> None:
+    size = """location = /size { client_body_buffer_size 1m; content_by_lua_block {
+        ngx.req.read_body() ngx.print(#ngx.req.get_body_data())
+    } }"""
+    listen = {" default_server;": " http2 default_server;"} if "http2" in version else {}
+    body = tmp_path / "body"
+    body.write_bytes(b"x" * 200_000)
+    with connected(tmp_path, workers=1, max_delayed=1, server=size, options=listen) as (plane, nginx):
+        command = ["curl", "-s", version, "-H", "X-Address: 192.0.2.7", f"http://127.0.0.1:{nginx.port}/size"]
+
+        def post() -> str:
+            plane.hold(b"192.0.2.7", 0.5)
+            command_with_body = [*command, "--data-binary", f"@{body}"]
+            assert subprocess.run(command_with_body, capture_output=True, check=True).stdout == b"200000"
+            plane.until(lambda: plane.verdicts, "verdict")
+            return plane.verdicts[-1].status.name
+
+        plane.until(lambda: post() == "DELAYED", "delay")
+        plane.hold(b"192.0.2.7", 4.5)
+        for _ in range(3):  # the only slot is free again each time
+            before = len(plane.verdicts)
+            client = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            plane.until(lambda so_far=before: len(plane.verdicts) > so_far, "verdict")
+            client.kill()
+            client.wait()
+            assert plane.verdicts[-1].status in {Status.DELAYED, Status.ACCEPTED}
+            time.sleep(0.05)
+
+
 def test_delayed_requests_are_spaced_out_whichever_worker_they_meet(tmp_path: Path) -> None:
     with connected(tmp_path, spacing={"api": 0.05}) as (plane, nginx):
         hold = plane.hold(b"192.0.2.7", 1.0)

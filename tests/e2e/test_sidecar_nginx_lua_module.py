@@ -25,6 +25,7 @@ pytestmark = pytest.mark.needs("nginx-lua")
 
 # Locations that call functions of the module, and one that answers without an origin.
 FUNCTIONS = """
+    keepalive_requests 1000000;
     location = /prefers { content_by_lua_block {
         ngx.print(tostring(require("headgate.reject").prefers_problem(ngx.var.http_accept)))
     } }
@@ -244,3 +245,17 @@ def test_the_body_of_a_rejected_request_is_not_taken_for_the_next_request(by_add
     body = b"GET /records HTTP/1.1\r\nHost: x\r\n\r\n" * 100
     assert by_address.connection.ask("/empty", fields, body)[0] == 503
     assert by_address.connection.ask("/empty", [])[0] == 200
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b'";drop', b"a b\tc", b"\x01\x7f\xff\xfe", b"\\n\\0${x}%00", b"k" * 255, b"k" * 256, "\u00fc".encode()],
+    ids=["quote", "space", "not UTF-8", "escapes", "longest", "digest", "UTF-8"],
+)
+def test_a_hold_of_any_bytes_is_in_force(by_header: Site, value: bytes) -> None:
+    plane, fields = by_header.plane, [(b"X-Api-Key", value)]
+    identifier = by_header.identifier(fields)
+    plane.hold(identifier, 100.0)
+    plane.until(lambda: by_header.connection.ask("/empty", fields)[0] == 503, "rejection")
+    assert by_header.connection.ask("/empty", [(b"X-Api-Key", value[:-1] + b"z")])[0] == 200
+    assert by_header.connection.ask("/empty", [])[0] == 200
