@@ -88,7 +88,7 @@ class QuotaServer:
     async def _serve(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Serve one stream."""
         filled = asyncio.Event()
-        stream = self._service.open(filled.set)
+        stream = self._service.open(filled.set, peer=_host(context.peer()))
         if stream is None:
             await context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
             return
@@ -129,6 +129,11 @@ class QuotaServer:
         self._timer = None
         self._service.turn(now=self._clock(), moment=time.monotonic())
         self._schedule()
+
+
+def _host(peer: str) -> str:
+    """Return the address of a peer without its port, from the form ipv4:192.0.2.1:50000."""
+    return peer.rpartition(":")[0]
 
 
 def _import_grpc() -> Any:

@@ -144,9 +144,12 @@ class _Group:
 class QuotaStream:
     """One stream of an Envoy; `QuotaService.open` makes it. `wake` is called when `take` has something to send."""
 
-    def __init__(self, wake: _Wake) -> None:
+    def __init__(self, wake: _Wake, peer: str) -> None:
+        self.peer = peer
         self.domain = ""
         self.is_open = True
+        self.is_replaced = False
+        """Whether the Envoy has probably opened another stream, after this one was lost."""
         self.claims: dict[tuple[str, Bucket], _Claim] = {}
         self.known: dict[tuple[str, bytes], _Claim] = {}  # by BucketId, to decode each once
         self.pending: dict[Bucket, bytes] = {}
@@ -176,6 +179,7 @@ class QuotaService:
         self._publish = publish
         self._limits = QuotaLimits() if limits is None else limits
         self._streams: set[QuotaStream] = set()
+        self._lost: dict[str, dict[QuotaStream, None]] = {}  # closed streams with claims, by their peer
         self._groups: dict[tuple[str, bytes], _Group] = {}
         self._claims: dict[_Claim, None] = {}  # in the order of their last report
         self._ends: list[tuple[float, int, _Group]] = []
@@ -195,21 +199,29 @@ class QuotaService:
         """Serve for another master; its rules apply from the next report of each bucket."""
         self._master = master
 
-    def open(self, wake: _Wake) -> QuotaStream | None:
-        """Return a new stream, which has to be closed; None if too many are open."""
+    def open(self, wake: _Wake, *, peer: str) -> QuotaStream | None:
+        """Return a new stream, which has to be closed; None if too many are open.
+
+        It replaces a lost stream of the same `peer`, the address of an Envoy, if there is one.
+        """
         if len(self._streams) >= self._limits.streams:
             self.counters.streams_refused += 1
             return None
         self.counters.streams += 1
-        stream = QuotaStream(wake)
+        stream = QuotaStream(wake, peer)
         self._streams.add(stream)
+        lost = next((one for one in self._lost.get(peer, ()) if not one.is_replaced), None)
+        if lost is not None:
+            lost.is_replaced = True
         return stream
 
     def close(self, stream: QuotaStream) -> None:
-        """Forget a stream. Its shares stay reserved until its assignments end."""
+        """Forget a stream. Its shares stay reserved until its assignments end, or another stream replaces it."""
         stream.is_open = False
         stream.pending.clear()
         self._streams.discard(stream)
+        if stream.claims:
+            self._lost.setdefault(stream.peer, {})[stream] = None
 
     def receive(self, stream: QuotaStream, data: bytes, *, now: float, moment: float) -> Iterator[None]:
         """Process a message in steps, so that an event loop is not blocked: iterate until the end."""
@@ -280,6 +292,11 @@ class QuotaService:
         group = claim.group
         claim.stream.known.pop((group.domain, claim.bucket_id), None)
         del self._claims[claim], group.claims[claim], claim.stream.claims[group.domain, claim.bucket]
+        if not (claim.stream.claims or claim.stream.is_open):
+            lost = self._lost[claim.stream.peer]
+            del lost[claim.stream]
+            if not lost:
+                del self._lost[claim.stream.peer]
         if not group.claims:
             self._master.stop_counting(group.domain, group.identifier)
             del self._groups[group.domain, group.identifier]
@@ -348,7 +365,7 @@ class QuotaService:
         for one in group.claims:
             if one.stream.is_open and moment - one.reported < TIME_TO_LIVE:
                 claims.append(one)
-            elif one.assignment.expires > moment:
+            elif one.assignment.expires > moment and not one.stream.is_replaced:
                 reserved += one.assignment.share
         total = max(allowed.rate - reserved - group.others, _LEAST_PART * allowed.rate)
         old = [one.assignment.share for one in claims]

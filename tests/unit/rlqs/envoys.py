@@ -11,7 +11,7 @@ from typing import Any, Final
 from headgate.limit import DelayUntil, Domain, Master, Rule
 from headgate.release import NEVER
 from headgate.rlqs import messages
-from headgate.rlqs.service import QuotaLimits, QuotaService
+from headgate.rlqs.service import QuotaLimits, QuotaService, QuotaStream
 
 START = 1_700_000_000.0
 """The wall-clock time at the start of a world; tests may set it back."""
@@ -121,6 +121,10 @@ class World:
         self.controls.append(control)
         self.service.on_control(control.domain, control.identifier, control.release, now=self.now, moment=self.time)
 
+    def open(self, peer: str = "ipv4:192.0.2.1") -> QuotaStream | None:
+        """Open a stream from an address."""
+        return self.service.open(lambda: None, peer=peer)
+
     def turn(self) -> None:
         """Let the service do what is due."""
         if self.service.due() <= self.time:
@@ -130,11 +134,12 @@ class World:
 class Envoy:
     """An Envoy whose reports are sent `phase` seconds after multiples of five."""
 
-    def __init__(self, world: World, phase: float = 0.0, domain: bytes = b"api") -> None:
+    def __init__(self, world: World, phase: float = 0.0, domain: bytes = b"api", peer: str = "ipv4:127.0.0.1") -> None:
         self.world = world
+        self.peer = peer
         self.domain = domain
         self.buckets: dict[bytes, _Bucket] = {}
-        self.stream = world.service.open(lambda: None)
+        self.stream = world.open(peer)
         self.next_report = world.time + (phase or INTERVAL)
 
     def disconnect(self) -> None:
@@ -159,7 +164,7 @@ class Envoy:
         if self.world.time >= self.next_report - 1e-9:
             self.next_report += INTERVAL
             if self.stream is None and self.world.is_serving:
-                self.stream = self.world.service.open(lambda: None)
+                self.stream = self.world.open(self.peer)
             if self.buckets:
                 self.report(list(self.buckets))
         self.read()

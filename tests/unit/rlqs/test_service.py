@@ -11,7 +11,7 @@ from tests.unit.rlqs.envoys import Envoy, World, bucket_id, decode_actions, enco
 
 def test_the_first_request_is_assigned_a_token_bucket():
     world = World("10/s burst 20")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     assert (
         list(
             world.service.receive(
@@ -62,7 +62,7 @@ def one_report(world, stream, *usages, domain=b"api"):
 
 def test_requests_are_counted_and_a_control_is_published():
     world = World("1/min burst 5")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
     world.time = 5.0
     actions = one_report(world, stream, (b"c", 5, 4, 7))
@@ -75,7 +75,7 @@ def test_requests_are_counted_and_a_control_is_published():
 
 def test_a_hold_is_not_assigned_again_by_later_reports_and_lifted_when_it_ends():
     world = World("1/min burst 5")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 5, 0))
     for world.time in (5.0, 10.0, 55.0):
         assert one_report(world, stream, (b"c", 5, 0, 3)) == {}
@@ -89,7 +89,7 @@ def test_a_hold_is_not_assigned_again_by_later_reports_and_lifted_when_it_ends()
 @pytest.mark.parametrize(("seconds", "denied"), [(0.9, False), (1.2, True)])
 def test_a_hold_of_another_gatekeeper_reaches_envoys_unless_it_is_short(seconds, denied):
     world = World("10/s burst 20")
-    streams = [world.service.open(lambda: None) for _ in range(2)]
+    streams = [world.open() for _ in range(2)]
     for stream in streams:
         one_report(world, stream, (b"c", 0, 1, 0))
     streams[0].take()
@@ -101,7 +101,7 @@ def test_a_hold_of_another_gatekeeper_reaches_envoys_unless_it_is_short(seconds,
 
 def test_a_hold_that_grows_is_sent_once_per_second_of_its_time_to_live():
     world = World("10/s burst 20")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
     sent = 0
     for step in range(200):
@@ -114,7 +114,7 @@ def test_a_hold_that_grows_is_sent_once_per_second_of_its_time_to_live():
 @pytest.mark.parametrize("options", [{"mode": "shadow"}, {"mode": "off"}, {"exempt": ("c",)}])
 def test_what_is_not_limited_is_admitted(options):
     world = World("1/min burst 1", **options)
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     admitted = {bucket_id(b"c"): ("allow", {"ttl": 10})}
     assert one_report(world, stream, (b"c", 0, 1, 0)) == admitted
     world.time = 5.0
@@ -125,7 +125,7 @@ def test_what_is_not_limited_is_admitted(options):
 
 def test_a_domain_without_rules_and_an_unknown_domain_are_admitted():
     world = World()
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     assert one_report(world, stream, (b"c", 0, 1, 0)) == {bucket_id(b"c"): ("allow", {"ttl": 10})}
     assert one_report(world, stream, (b"c", 0, 1, 2), domain=b"other") == {bucket_id(b"c"): ("allow", {"ttl": 10})}
     assert world.master.unknown == 3
@@ -134,7 +134,7 @@ def test_a_domain_without_rules_and_an_unknown_domain_are_admitted():
 
 def test_a_message_without_a_domain_belongs_to_that_of_the_previous_one():
     world = World("10/s burst 20")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
     one_report(world, stream, (b"d", 0, 1, 0), domain=b"")
     assert world.master.totals["api"].accepted == 2
@@ -142,7 +142,7 @@ def test_a_message_without_a_domain_belongs_to_that_of_the_previous_one():
 
 def test_a_value_that_is_not_utf_8_is_counted_and_never_assigned():
     world = World("1/min burst 1")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     actions = one_report(world, stream, (b"\xff\xfe", 0, 1, 0), (b"c", 0, 1, 0))
     assert list(actions) == [bucket_id(b"c")]
     assert [control.identifier for control in world.controls] == [b"\xff\xfe", b"c"]
@@ -151,7 +151,7 @@ def test_a_value_that_is_not_utf_8_is_counted_and_never_assigned():
 
 def test_malformed_messages_and_reports_are_counted_and_the_others_are_read():
     world = World("10/s burst 20")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     good = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
     for data in (b"\xff", good + b"\x12\x02\x18\x01" + good[5:], b"\x12\x01\xff", b""):
         list(world.service.receive(stream, data, now=world.now, moment=world.time))
@@ -161,7 +161,7 @@ def test_malformed_messages_and_reports_are_counted_and_the_others_are_read():
 
 def test_an_idle_bucket_is_abandoned():
     world = World("10/s burst 20")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
     world.time = 5.0
     assert one_report(world, stream, (b"c", 5, 0, 0)) == {bucket_id(b"c"): ("abandon", {})}
@@ -171,7 +171,7 @@ def test_an_idle_bucket_is_abandoned():
 
 def test_an_idle_bucket_of_a_held_client_stays():
     world = World("1/min burst 1")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
     for world.time in (5.0, 10.0):
         assert one_report(world, stream, (b"c", 5, 0, 0)) == {}
@@ -180,7 +180,7 @@ def test_an_idle_bucket_of_a_held_client_stays():
 
 def test_buckets_without_reports_are_forgotten():
     world = World("10/s burst 20")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
     assert world.service.due() == 16.0
     world.time = 16.0
@@ -191,7 +191,10 @@ def test_buckets_without_reports_are_forgotten():
 
 def test_the_share_of_a_lost_stream_is_reserved_until_its_assignment_ends():
     world = World("100/s burst 10")
-    one, two = world.service.open(lambda: None), world.service.open(lambda: None)
+    one, two = (
+        world.open(),
+        world.open(),
+    )
     for stream in (one, two):
         one_report(world, stream, (b"c", 0, 1, 0))
     world.service.close(one)
@@ -203,9 +206,28 @@ def test_the_share_of_a_lost_stream_is_reserved_until_its_assignment_ends():
     assert numbers["fill"] == 100_000
 
 
+def test_a_stream_replaces_a_lost_one_of_the_same_address():
+    world = World("100/s burst 10")
+    one, other = world.open(), world.open("ipv4:192.0.2.2")
+    for stream in (one, other):
+        one_report(world, stream, (b"c", 0, 1, 0))
+    world.service.close(one)
+    other.take()
+    third = world.open("ipv4:192.0.2.3")
+    ((_, numbers),) = one_report(world, third, (b"c", 0, 1, 0)).values()
+    assert numbers["fill"] == 25_000
+    again = world.open()
+    ((_, numbers),) = one_report(world, again, (b"c", 0, 1, 0)).values()
+    assert numbers["fill"] == pytest.approx(33_333)
+    world.time = 16.0
+    for _ in range(2):
+        world.turn()
+    assert not world.service._lost
+
+
 def test_rules_that_a_reload_changes_apply_from_the_next_report():
     world = World("1/min burst 1")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     assert [kind for kind, _ in one_report(world, stream, (b"c", 0, 1, 0)).values()] == ["deny"]
     world.master = Master([Domain("api", mode="off")])
     world.service.set_master(world.master)
@@ -215,20 +237,23 @@ def test_rules_that_a_reload_changes_apply_from_the_next_report():
 
 def test_streams_and_buckets_are_limited():
     world = World("10/s burst 20", limits=QuotaLimits(streams=2, stream_buckets=2, buckets=3))
-    one, two = world.service.open(lambda: None), world.service.open(lambda: None)
-    assert world.service.open(lambda: None) is None
+    one, two = (
+        world.open(),
+        world.open(),
+    )
+    assert world.open() is None
     identifiers = (b"a", b"b", b"c")
     assert len(one_report(world, one, *[(name, 0, 1, 0) for name in identifiers])) == 2
     assert len(one_report(world, two, *[(name, 0, 1, 0) for name in identifiers])) == 1
     assert world.master.totals["api"].accepted == 6
     assert (world.service.counters.untracked, world.service.counters.streams_refused) == (3, 1)
     world.service.close(one)
-    assert world.service.open(lambda: None) is not None
+    assert world.open() is not None
 
 
 def test_an_envoy_that_does_not_read_keeps_one_action_of_each_bucket_waiting():
     world = World("1000/s burst 10")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     for world.time in range(0, 100, 5):
         data = encode_report(b"api", [(bucket_id(b"%d" % number), 5, world.time + 1, 0) for number in range(300)])
         list(world.service.receive(stream, data, now=world.now, moment=float(world.time)))
@@ -238,7 +263,7 @@ def test_an_envoy_that_does_not_read_keeps_one_action_of_each_bucket_waiting():
 
 def test_a_message_is_processed_in_steps():
     world = World("10/s burst 20")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     data = encode_report(b"api", [(bucket_id(b"%d" % number), 0, 1, 0) for number in range(200)])
     counts = [world.service.buckets for _ in world.service.receive(stream, data, now=world.now, moment=0.0)]
     assert counts == [64, 128, 192]
@@ -246,7 +271,7 @@ def test_a_message_is_processed_in_steps():
 
 def test_what_gatekeepers_on_the_bus_use_is_left_to_them():
     world = World("100/s burst 10")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
     for number in range(300):
         now = world.now + number / 60
@@ -261,7 +286,7 @@ def test_what_gatekeepers_on_the_bus_use_is_left_to_them():
 
 def test_a_clock_that_is_set_back_extends_no_hold():
     world = World("1/min burst 1")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
     world.time = 5.0
     world.master.forget(now=world.now)  # as a link does ten times a second
