@@ -87,11 +87,13 @@ def test_requests_to_all_servers_use_up_one_burst(tmp_path, host, identify, show
         for number in range(BURST):
             assert system.get(system.ports[number % len(system.ports)]) == 200
             system.master.until(lambda: system.accounted() == number + 1, "accounting")  # noqa: B023  # called at once
+        for one in system.gatekeepers:
+            one.until(lambda: one.state()["domains"][0]["held"], "hold")  # noqa: B023  # called at once
         for port in system.ports:
             system.master.until(lambda: system.get(port) == 503, "rejection")  # noqa: B023  # called at once
         held = [one.state()["domains"][0]["held"] for one in system.gatekeepers]
         assert [len(identifiers) for identifiers in held] == [1] * len(held)
         (identifier,) = {identifiers[0]["identifier"] for identifiers in held}
         assert identifier.startswith(shown)
-        # A request that arrives before the control may be accepted.
+        # A request may be accepted while a hold is on the way from a sidecar to its server.
         assert BURST <= len(system.origin.seen) <= BURST + len(system.ports)
