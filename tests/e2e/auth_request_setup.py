@@ -1,18 +1,20 @@
 """nginx without Lua in front of an origin, with a sidecar and a master, all of them as an operator starts them."""
 
 import hashlib
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+
+import psutil
 
 from headgate.observe.state import identifier_digest
 from tests.e2e import programs
@@ -127,14 +129,30 @@ class Nginx:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_for(self.port, self.process, host=self.host)
 
+    def workers(self) -> set[int]:
+        """Return the process ids of its workers, also of those that are about to end; others keep its cache."""
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(self.process.pid).children()
+            return {child.pid for child in children if "worker process" in " ".join(child.cmdline())}
+        return set()
+
+    def reload(self) -> None:
+        """Have it read its configuration again; comes back when its old workers have ended."""
+        before, deadline = self.workers(), time.monotonic() + PATIENCE
+        self.process.send_signal(signal.SIGHUP)
+        while before & self.workers() or not self.workers():
+            assert time.monotonic() < deadline, "the old workers do not end"
+            time.sleep(0.01)
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop it and its workers."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        workers = path.read_text().split() if number == signal.SIGKILL else []
+        children = psutil.Process(self.process.pid).children()
         self.process.send_signal(number)
-        for worker in workers:
-            os.kill(int(worker), number)
         self.process.wait(PATIENCE)
+        for child in children if number == signal.SIGKILL else ():
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, PATIENCE)
 
     def get(self, path: str = "/", method: str = "GET", body: Any = None, **fields: str) -> Answer:
         """Ask on a connection of its own; return the response with its body read."""

@@ -1,6 +1,7 @@
 """nginx without Lua while its sidecar, the master or nginx itself is killed, stopped or restarted."""
 
 import math
+import shutil
 import signal
 import time
 from contextlib import ExitStack
@@ -85,7 +86,7 @@ def test_holds_outlast_a_master(system):
 def test_reload_and_restart_of_nginx_keep_holds_even_without_a_sidecar(system):
     running = system(RULE)
     running.until_rejected()
-    running.nginx.process.send_signal(signal.SIGHUP)
+    running.nginx.reload()
     assert running.nginx.statuses(20) == {503: 20}
     running.nginx.stop(signal.SIGKILL)
     running.nginx.start()
@@ -94,3 +95,19 @@ def test_reload_and_restart_of_nginx_keep_holds_even_without_a_sidecar(system):
     running.nginx.stop(signal.SIGKILL)
     running.nginx.start()
     assert running.nginx.statuses(5) == {503: 5}
+
+
+def test_a_folder_that_cannot_be_written_leaves_rejections_complete(system):
+    """As on a full disk: nginx would close the connection of a client whose rejection it cannot store."""
+    running = system("1/h burst 1", "--identify", "header:X-Client")
+    running.nginx.get(X_Client="first")
+    shutil.rmtree(running.folder / "headgate-holds")
+    for client in ("second", "third"):
+        assert running.nginx.get(X_Client=client).status == 200
+        running.sidecar.until(lambda: running.held(client), "hold")  # noqa: B023  # called at once
+        answer = running.nginx.get(X_Client=client)
+        assert answer.status == 503
+        assert int(answer.headers["Retry-After"]) > 3_000
+        assert answer.headers["RateLimit"] is not None
+        assert running.nginx.statuses(5, X_Client=client) == {503: 5}
+    assert any("[crit]" in line for line in running.nginx.errors())

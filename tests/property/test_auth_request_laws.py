@@ -15,7 +15,7 @@ PIECES = st.sampled_from(
     [
         b"GET ",
         b"/check/api",
-        b"/delay?1",
+        b"/headgate-delay?1",
         b"?identify=header:x",
         b"?identify=",
         b" HTTP/1.1",
@@ -34,7 +34,7 @@ ANYTHING = st.lists(st.one_of(PIECES, st.binary(max_size=20)), max_size=12).map(
 HEAD = st.builds(
     b"GET /%b HTTP/1.1\r\nX-Headgate-Address: %b\r\n%b\r\n\r\n".__mod__,
     st.tuples(
-        st.sampled_from([b"check/api", b"check/api?identify=header:x", b"delay?1"]),
+        st.sampled_from([b"check/api", b"check/api?identify=header:x", b"headgate-delay?1", b"headgate-store?1"]),
         st.sampled_from([b"192.0.2.1", b"192.0.2.9", b"192.0.2.2", b"::1", b"\xff"]),
         ANYTHING,
     ),

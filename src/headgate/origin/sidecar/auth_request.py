@@ -3,11 +3,12 @@
 nginx sends a head without a body, on a connection that both keep open. `GET /check/DOMAIN` asks about a request of the
 client `X-Headgate-Address`, and `?identify=METHOD` says how to identify it. The answers are 204 for an accepted
 request; 403 for a rejected one, with the fields of the response, and with its status and body in `X-Headgate-Status`
-and `X-Headgate-Body`; and for a delayed one a redirection, upon which nginx asks with `GET /delay?NUMBER` and is
-answered with 204 at the release. So a short timeout detects a sidecar that has stopped, although delayed requests wait
-for longer. To anything else the answer is 503, for which nginx accepts the request.
+and `X-Headgate-Body`; and for a delayed one a redirection, upon which nginx asks with `GET /headgate-delay?NUMBER` and
+is answered with 204 at the release. So a short timeout detects a sidecar that has stopped, although delayed requests
+wait for longer. To anything else the answer is 503, for which nginx accepts the request.
 
-A 403 that nginx may store is stored until the hold ends, and is used only while the sidecar does not answer.
+A rejection that nginx should remember is a redirection too, upon which it asks with `GET /headgate-store?NUMBER` and
+stores the answer until the hold ends. It is used only while the sidecar does not answer.
 """
 
 import asyncio
@@ -42,6 +43,8 @@ _MAX_TARGET_SIZE: Final = 2_048
 _MAX_CACHED_TARGETS: Final = 256
 _MAX_STORED: Final = 16_384
 """Answers whose storage in nginx is remembered, so that it does not write a file for each rejection."""
+_MAX_REJECTED: Final = 1_024
+"""Rejections that are kept, since nginx asks for them again, more than once if it cannot store them."""
 _MAX_REJECTION_SIZE: Final = 3_584
 """Bytes of the fields of a rejection; nginx accepts heads of 8 KiB, of which a stored one has a half to itself."""
 _LONGEST_HOLD: Final = 31 * 86_400.0
@@ -50,8 +53,11 @@ _ACCEPTED: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
 _FAILED: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 _DELAYED: Final = b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /headgate-delay?%d\r\nContent-Length: 0\r\n\r\n"
 
+_TO_STORE: Final = b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /headgate-store?%d\r\nContent-Length: 0\r\n\r\n"
+
 _CHECK: Final = re.compile(r"/check/([^/?]++)(?:\?identify=([^?]++))?+")
-_DELAY: Final = re.compile(rb"/delay\?([0-9]{1,15})")
+_DELAY: Final = re.compile(rb"/headgate-delay\?([0-9]{1,15})")
+_STORE: Final = re.compile(rb"/headgate-store\?([0-9]{1,15})")
 _FIELDS_SENT: Final = frozenset({b"retry-after", b"ratelimit", b"ratelimit-policy"})
 
 _Request = tuple[str, bytes]
@@ -100,6 +106,7 @@ class AuthRequest:
         self._table = ConnectionTable(MAX_CONNECTIONS + settings.max_delayed)
         self._checks = lru_cache(_MAX_CACHED_TARGETS)(self._parse_check)
         self._delays: dict[int, _DelayedRequest] = {}
+        self._rejected: dict[int, bytes] = {}
         self._numbers = count(1)
         self._stored: dict[tuple[bytes, str, bytes], int] = {}
         self._requests = self._malformed = self._disconnected = 0
@@ -173,8 +180,10 @@ class AuthRequest:
             return _ACCEPTED
         if accounting.status is Status.DELAYED:
             return self._delay(accounting)
-        storable = self._store(target, address, accounting, now) if check.is_storable else b""
-        return _rejection(self._rejections(accounting, now=now, accept=_accept(request)), storable)
+        response = self._rejections(accounting, now=now, accept=_accept(request))
+        fields = self._store(target, address, accounting, now) if check.is_storable else b""
+        rejection = _rejection(response, fields)
+        return self._redirect_to_store(rejection) if fields else rejection
 
     def _parse_check(self, target: bytes) -> _Check | None:
         """Parse the target of a check; return None for another target, domain or method."""
@@ -201,7 +210,10 @@ class AuthRequest:
             self._log(f"nginx asks about the domain {domain!r:.300}, which is not limited; add it with --domain")
 
     def _answer_other(self, head: bytes, target: bytes, connection: Connection) -> bytes | None:
-        """Answer the second request about a delayed one, or a request that is malformed."""
+        """Answer the second request about a delayed or a rejected one, or a request that is malformed."""
+        match = _STORE.fullmatch(target)
+        if match is not None:
+            return self._rejected.get(int(match[1]), _FAILED)
         match = _DELAY.fullmatch(target)
         if match is None or not head.startswith(b"GET "):
             self._malformed += 1
@@ -234,6 +246,14 @@ class AuthRequest:
         """Free the slot of a delayed request whose client has disconnected."""
         self._disconnected += 1
         self._delays.pop(number).delay.cancel()
+
+    def _redirect_to_store(self, rejection: bytes) -> bytes:
+        """Keep a rejection, for which nginx will ask again; return the redirection."""
+        number = next(self._numbers)
+        if len(self._rejected) >= _MAX_REJECTED:
+            del self._rejected[next(iter(self._rejected))]
+        self._rejected[number] = rejection
+        return _TO_STORE % number
 
     def _store(self, target: bytes, address: str, accounting: Accounting, now: float) -> bytes:
         """Return the fields by which nginx stores a rejection, empty if it has stored it for about as long.

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import time
 from contextlib import asynccontextmanager, suppress
 
@@ -17,6 +18,7 @@ from headgate.origin.sidecar.auth_request_connections import MAX_HEAD_SIZE
 
 START = b"GET /check/api HTTP/1.1\r\nHost: headgate-sidecar.invalid\r\n"
 ACCEPTED = b"HTTP/1.1 204 No Content\r\n\r\n"
+STORE = re.compile(rb"^HTTP/1.1 200 OK\r\nX-Accel-Redirect: (/headgate-store\?[0-9]+)\r\n")
 FAILED = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -69,7 +71,11 @@ class Plane:
         """Send a head; return the answer."""
         reader, writer = connection or await self.connect()
         writer.write(head() if data is None else data)
-        return await reader.readuntil(b"\r\n\r\n")
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if STORE.search(answer):  # nginx asks for the rejection itself, and stores it
+            writer.write(b"GET %b HTTP/1.1\r\n\r\n" % STORE.search(answer)[1])
+            answer = await reader.readuntil(b"\r\n\r\n")
+        return answer
 
 
 @asynccontextmanager
@@ -245,8 +251,8 @@ def test_unknown_domain_is_accepted_and_reported_once(tmp_path):
         b"POST/check/api HTTP/1.1\r\nX-Headgate-Address: 192.0.2.1\r\n\r\n",
         b"XXX /check/api HTTP/1.1\r\nX-Headgate-Address: 192.0.2.1\r\n\r\n",
         b"GET /check/api HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /delay?-1 HTTP/1.1\r\n\r\n",
-        b"GET /delay?9999999999999999 HTTP/1.1\r\n\r\n",
+        b"GET /headgate-delay?-1 HTTP/1.1\r\n\r\n",
+        b"GET /headgate-delay?9999999999999999 HTTP/1.1\r\n\r\n",
     ],
 )
 def test_malformed_requests_are_counted_and_nginx_accepts_them(tmp_path, data):
@@ -272,7 +278,7 @@ def test_delayed_request_is_redirected_and_accepted_at_its_release(tmp_path):
         assert answer.startswith(b"HTTP/1.1 200 ")
         uri = fields_of(answer)[b"X-Accel-Redirect"]
         assert uri.startswith(b"/headgate-delay?")
-        delay = head(target=uri.replace(b"/headgate-delay", b"/delay"))
+        delay = head(target=uri)
         assert plane.plane.details()["delayed"] == 1
         assert await plane.ask(delay) == ACCEPTED
         assert time.time() >= release
@@ -290,7 +296,7 @@ def test_client_that_leaves_frees_its_slot(tmp_path):
         plane.hold(0.9)
         uri = fields_of(await plane.ask())[b"X-Accel-Redirect"]
         _, writer = await plane.connect()
-        writer.write(head(target=uri.replace(b"/headgate-delay", b"/delay")))
+        writer.write(head(target=uri))
         await until(lambda: plane.plane.counters()["requests"] == 2)
         assert plane.gatekeeper.delayed == 1
         writer.close()
@@ -307,7 +313,7 @@ def test_delay_has_one_connection(tmp_path):
     async def check(plane):
         plane.hold(0.3)
         uri = fields_of(await plane.ask())[b"X-Accel-Redirect"]
-        delay = head(target=uri.replace(b"/headgate-delay", b"/delay"))
+        delay = head(target=uri)
         first = asyncio.create_task(plane.ask(delay))
         await asyncio.sleep(0.05)
         assert await plane.ask(delay) == FAILED
@@ -324,7 +330,7 @@ def test_close_accepts_delayed_requests_and_removes_the_socket(tmp_path):
         assert plane.plane.unready() == ""
         plane.hold(0.9)
         uri = fields_of(await plane.ask())[b"X-Accel-Redirect"]
-        delayed = asyncio.create_task(plane.ask(head(target=uri.replace(b"/headgate-delay", b"/delay"))))
+        delayed = asyncio.create_task(plane.ask(head(target=uri)))
         await asyncio.sleep(0.05)
         await plane.plane.close()
         assert await delayed == ACCEPTED
@@ -401,6 +407,21 @@ def test_what_is_stored_is_remembered_within_a_bound(tmp_path, monkeypatch):
         plane.hold(100, address)
     asked(plane, *map(head, addresses))
     assert len(plane.plane._stored) <= 3
+
+
+def test_rejections_to_be_stored_are_kept_within_a_bound(tmp_path, monkeypatch):
+    """nginx asks twice if it cannot store one; the one that is asked for last is always there."""
+    monkeypatch.setattr(auth_request, "_MAX_REJECTED", 3)
+    plane = Plane(tmp_path)
+    addresses = [b"192.0.2.%d" % number for number in range(20)]
+    for address in addresses:
+        plane.hold(100, address)
+    stored = [b"GET /headgate-store?%d HTTP/1.1\r\n\r\n" % number for number in range(1, 21)]
+    answers = asked(plane, *map(head, addresses), *stored)
+    assert all(b"X-Accel-Expires" in answer for answer in answers[:20])
+    answers = answers[20:]
+    assert answers[:17] == [FAILED] * 17
+    assert all(answer.startswith(b"HTTP/1.1 403 ") for answer in answers[17:])
 
 
 def test_invalid_method_is_refused(tmp_path):

@@ -36,7 +36,7 @@ def test_nginx_reaches_its_own_listener(host, own):
 def test_domain_and_socket_are_escaped():
     text = written(domain='a b$x"{;é', socket='/tmp/a "b\\$c')
     assert "http://headgate_sidecar/check/a%20b%24x%22%7B%3B%C3%A9;" in text
-    assert 'proxy_cache_key "/check/a%20b%24x%22%7B%3B%C3%A9 $remote_addr";' in text
+    assert 'proxy_set_header X-Headgate-Target "/check/a%20b%24x%22%7B%3B%C3%A9";' in text
     assert 'server "unix:/tmp/a \\"b\\\\$c" max_fails=1' in text
 
 
