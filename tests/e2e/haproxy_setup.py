@@ -62,7 +62,18 @@ class HAProxyProcess:
                 [program, self._mode, "-f", str(self.file), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         wait_for(self.port, process)
+        deadline = time.monotonic() + PATIENCE
+        # It binds its runtime socket last.
+        while not self._answers():
+            assert time.monotonic() < deadline, self.output()
+            time.sleep(0.01)
         return process
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.ask("show version"))
+        except OSError:
+            return False
 
     def reload(self) -> "subprocess.Popen[bytes]":
         """Start another process, which asks this one to finish; return the old one."""

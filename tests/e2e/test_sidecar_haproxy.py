@@ -279,7 +279,7 @@ def test_no_identifier_of_a_control_changes_the_meaning_of_a_command(
     plane.hold_in_map(identifier, 60)
     plane.hold_in_map(identifier, 90)
     assert sorted(running.entries()) == sorted(["other", encode_key(identifier)])
-    assert plane.plane.counters()["errors"] == 0
+    assert plane.plane.counters()["errors"] == 0, plane.messages
 
 
 VALUES = [

@@ -164,6 +164,7 @@ class ServerOptions:
     def site(self, options: SidecarOptions) -> "Site":
         """Return what the configuration is for; keys of [sidecar] that are not given have the values of the file."""
         from headgate.origin.sidecar.site import Site
+        from headgate.runtime.gatekeeping import new_rejections
 
         flags = dict(options.sidecar)
         map_ = flags.pop("map", "")
@@ -172,6 +173,8 @@ class ServerOptions:
         if len(settings.domains) != 1:
             raise click.UsageError(f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
         socket = self.socket or getattr(settings, self.server.replace("-", "_"), "") or _SOCKETS[self.server]
+        status = self._rejection_status(flags, settings)
+        sections = [section for section in tree.domain if section.name in settings.domains]
         assert self.listen is not None
         assert self.origin is not None
         return Site(
@@ -185,7 +188,8 @@ class ServerOptions:
             # HAProxy cannot ask the sidecar how to identify clients.
             identify=settings.identify if self.server == "haproxy" else flags.get("identify"),
             ipv6_prefix=settings.ipv6_prefix,
-            rejection_status=self._rejection_status(flags, settings),
+            rejection_status=status,
+            rejections=new_rejections(sections, [section.domain() for section in sections], status=status),
             max_delay=settings.max_delay,
         )
 

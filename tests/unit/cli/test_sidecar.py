@@ -177,6 +177,17 @@ def test_file_gives_what_no_flag_does_except_the_identification(site, tmp_path):
     assert (found.socket, found.map) == ("/s", str(tmp_path / "other.map"))
 
 
+def test_rejections_of_haproxy_name_the_policy_of_the_file(headgate, tmp_path):
+    path = tmp_path / "some.toml"
+    path.write_text(
+        FILE.replace("/etc/haproxy", str(tmp_path)) + '[[domain]]\nname = "api"\nrules = ["5/min burst 5"]\n'
+    )
+    ran = headgate("sidecar", "--print-conf", "haproxy", *SITE, "--config", str(path))
+    assert ran.code == 0, ran.err
+    assert ran.out.count(b"""hdr ratelimit-policy '"api";q=5;w=60'""") == 2
+    assert ran.out.count(b"status 429 ") == 2
+
+
 def test_map_of_haproxy_is_created_once(headgate, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "write_configuration", lambda name, site: "written\n")
     path = tmp_path / "some.map"

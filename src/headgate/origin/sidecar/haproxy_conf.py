@@ -89,7 +89,8 @@ def _identify(site: Site) -> list[str]:
 
 def _return(site: Site, accept: bytes | None) -> str:
     """Write a rejection as the arguments of `http-request return`."""
-    rejection = rejection_template(Rejections(status=site.rejection_status), site.domain, accept, mark=_MARK)
+    rejections = site.rejections or Rejections(status=site.rejection_status)
+    rejection = rejection_template(rejections, site.domain, accept, mark=_MARK)
     fields = dict(rejection.fields)
     media_type = fields.pop(b"content-type").decode()
     words = ["status", str(rejection.status), "content-type", quoted(media_type), "lf-string", _format(rejection.body)]

@@ -13,6 +13,7 @@ from headgate.config import Address
 from headgate.config.section import check_socket_path, origin_address
 from headgate.errors import ConfigurationError
 from headgate.origin.identify import Header, parse_identify
+from headgate.origin.response import Rejections
 
 _HOST = re.compile(r"[A-Za-z0-9_:-]([A-Za-z0-9._:-]*[A-Za-z0-9_:-])?\.?")
 _EVERY_ADDRESS = "*"
@@ -41,6 +42,8 @@ class Site:
     """Bits of an IPv6 address that form an identifier."""
     rejection_status: int = 503
     """The status of rejections."""
+    rejections: Rejections | None = None
+    """What writes rejections by the rules of the domain, with this status; None if the rules are not known."""
     max_delay: float = 5.0
     """Seconds that a request may be delayed."""
 
