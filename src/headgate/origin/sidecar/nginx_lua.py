@@ -257,6 +257,8 @@ class NginxLua:
         while instance.is_stale and instance.receiver is not None:
             receiver = instance.receiver
             await receiver.wait_until_writable()
+            if receiver is not instance.receiver:
+                continue
             instance.is_stale = False
             self.totals.synchronizations += 1
             for name, domain in self._domains.items():

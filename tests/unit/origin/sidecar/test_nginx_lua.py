@@ -307,6 +307,24 @@ def test_a_worker_that_reads_nothing_is_closed(run, monkeypatch):
     run(test)
 
 
+def test_another_worker_receives_the_holds_that_were_to_be_sent_to_a_slow_one(run, monkeypatch):
+    monkeypatch.setattr(nginx_lua, "MAX_BUFFERED", 10_000)
+
+    async def test(site):
+        async with site.worker() as slow, site.worker() as other:
+            for number in range(5_000):
+                site.hold(b"client %d %s" % (number, b"x" * 100))
+            await asyncio.sleep(0)
+            site.now -= 3_600
+            site.plane.tick()  # now a task waits to send all holds
+            await asyncio.sleep(0)
+            slow._writer.close()
+            found = {(await other.receive()).content for _ in range(5_000)}
+            assert len(found) == 5_000
+
+    run(test)
+
+
 def test_a_clock_that_is_set_back_sends_all_holds_by_the_new_time(run):
     async def test(site):
         async with site.worker() as worker:

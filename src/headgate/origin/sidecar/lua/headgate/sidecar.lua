@@ -203,6 +203,7 @@ local function run(premature, last_failure)
     if premature or ngx.worker.exiting() then
         return
     end
+    find_settings()
     local failure = "no such file"
     if has_socket() then
         local finished
