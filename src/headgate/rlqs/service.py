@@ -38,6 +38,8 @@ _IDLE_TIME: Final = 4.0
 """Seconds; a bucket without a request for so long is abandoned. A request for a new one is reported at once, one for an
 old one with the next report."""
 _IPV4_NETWORK: Final = re.compile(rb"[0-9]{1,3}(?:\.[0-9]{1,3}){3}/32")
+_LONGEST_HOLD: Final = 3_600.0
+"""Seconds for which a hold of a service that has ended may last."""
 _REPORT_INTERVAL: Final = 5.0
 _MEASURED_TIME: Final = 2.0
 """Seconds that the first measured load of a bucket covers at least."""
@@ -105,6 +107,7 @@ class _Claim:
         "group",
         "idle",
         "is_new",
+        "older",
         "reported",
         "stream",
         "want",
@@ -119,6 +122,8 @@ class _Claim:
         self.want = NEVER
         self.idle = 0.0
         self.is_new = True
+        self.older = 0.0
+        """Seconds for which a hold of a service that has ended was left alone."""
         self.reported = moment
         self.admits_since = moment
         """When the requests of the next report began to be admitted."""
@@ -326,6 +331,8 @@ class QuotaService:
             self._hold(group, allowed.hold, moment)
         if group.held_until > moment:
             self._deny(claim, group.held_until, moment)
+        elif self._has_older_hold(claim, usage, elapsed):
+            pass
         elif claim.idle >= _IDLE_TIME and (allowed is None or self._permits_all(allowed)):
             self.counters.abandoned += 1
             self._send(claim, messages.abandon(claim.bucket_id))
@@ -341,6 +348,15 @@ class QuotaService:
                 want = 0.0 if is_guess else min(claim.want, allowed.rate)
                 claim.want = next_want(offered, want=want, share=claim.assignment.share, rate=allowed.rate)
             self._share(group, claim, allowed, moment)
+
+    @staticmethod
+    def _has_older_hold(claim: _Claim, usage: Usage, elapsed: float) -> bool:
+        """Return whether an Envoy may apply a hold of a service that has ended: it stays until its time to live."""
+        is_older = not claim.assignment.kind and usage.elapsed > 0.0
+        if not (is_older and usage.denied and not usage.allowed):
+            return False
+        claim.older += elapsed
+        return claim.older < _LONGEST_HOLD
 
     def _permits_all(self, allowed: Allowance) -> bool:
         """Return whether each Envoy may admit a request, as it does with the first request for a new bucket."""

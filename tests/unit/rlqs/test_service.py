@@ -298,6 +298,42 @@ def test_a_clock_that_is_set_back_extends_no_hold():
         envoys.START += 3600
 
 
+def restarted(world, *envoys, rule):
+    """Connect Envoys to a new service, which knows nothing of the past."""
+    other = World(rule)
+    other.time = world.time
+    for envoy in envoys:
+        envoy.disconnect()
+        envoy.world = other
+        envoy.connect()
+    return other
+
+
+def test_a_hold_of_a_service_that_has_ended_stays_until_its_end():
+    world = World("1/30s burst 1")
+    envoy = Envoy(world)
+    assert [envoy.request(), envoy.request()] == [True, False]
+    other = restarted(world, envoy, rule="1/30s burst 1")
+    passed = []
+    for second in range(1, 50):
+        other.time = float(second)
+        envoy.tick()
+        if envoy.request():
+            passed.append(second)
+    # Envoy admits everything between the end of its assignment and the next report.
+    assert passed == [30, 31, 32, 33, 34]
+
+
+def test_an_envoy_that_denies_by_its_own_configuration_gets_an_assignment_after_an_hour():
+    world = World("1/s burst 1")
+    stream = world.service.open(lambda: None)
+    for time in range(5, 3_605, 5):
+        world.time = float(time)
+        assert one_report(world, stream, (b"c", 5, 0, 3)) == {}
+    world.time = 3_605.0
+    assert one_report(world, stream, (b"c", 5, 0, 3))[bucket_id(b"c")][0] == "tokens"
+
+
 @pytest.mark.parametrize(
     ("bucket", "identifier"),
     [
