@@ -304,8 +304,7 @@ def restarted(world, *envoys, rule):
     other.time = world.time
     for envoy in envoys:
         envoy.disconnect()
-        envoy.world = other
-        envoy.connect()
+        envoy.world, envoy.stream = other, other.open(envoy.peer)
     return other
 
 
@@ -326,7 +325,7 @@ def test_a_hold_of_a_service_that_has_ended_stays_until_its_end():
 
 def test_an_envoy_that_denies_by_its_own_configuration_gets_an_assignment_after_an_hour():
     world = World("1/s burst 1")
-    stream = world.service.open(lambda: None)
+    stream = world.open()
     for time in range(5, 3_605, 5):
         world.time = float(time)
         assert one_report(world, stream, (b"c", 5, 0, 3)) == {}
