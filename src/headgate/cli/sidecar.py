@@ -165,6 +165,7 @@ class ServerOptions:
         """Return what the configuration is for; keys of [sidecar] that are not given have the values of the file."""
         from headgate.origin.sidecar.site import Site
         from headgate.runtime.gatekeeping import new_rejections
+        from headgate.runtime.sidecar import read_domains, read_sections
 
         flags = dict(options.sidecar)
         map_ = flags.pop("map", "")
@@ -174,7 +175,6 @@ class ServerOptions:
             raise click.UsageError(f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
         socket = self.socket or getattr(settings, self.server.replace("-", "_"), "") or _SOCKETS[self.server]
         status = self._rejection_status(flags, settings)
-        sections = [section for section in tree.domain if section.name in settings.domains]
         assert self.listen is not None
         assert self.origin is not None
         return Site(
@@ -189,7 +189,7 @@ class ServerOptions:
             identify=settings.identify if self.server == "haproxy" else flags.get("identify"),
             ipv6_prefix=settings.ipv6_prefix,
             rejection_status=status,
-            rejections=new_rejections(sections, [section.domain() for section in sections], status=status),
+            rejections=new_rejections(read_sections(tree), read_domains(tree), status=status),
             max_delay=settings.max_delay,
         )
 
