@@ -122,11 +122,11 @@ def test_shares_never_exceed_the_rule_and_holds_are_denied(rule, algorithm, step
             service.close(streams.pop(number))
         elif action == "turn":
             world.turn()
-        claims = [claim for claim in service._claims if not claim.stream.is_replaced]
+        claims = [claim for claim in service._table if not claim.stream.is_replaced]
         live = [claim.assignment for claim in claims if claim.assignment.expires > world.time]
         # Each Envoy keeps 2 % if nothing is left; shares that differ by 3 % stay.
         assert sum(one.share for one in live if one.kind == "tokens") <= rate * 1.05
-        for group in service._groups.values():
+        for group in service._table.groups.values():
             assert all(claim.group is group for claim in group.claims)
             if group.held_until >= world.time + MIN_HOLD:
                 denied_claims = [c for c in group.claims if c.stream.is_open]
@@ -140,7 +140,7 @@ def test_shares_never_exceed_the_rule_and_holds_are_denied(rule, algorithm, step
     world.time += 2 * TIME_TO_LIVE
     service.turn(now=world.now, moment=world.time)
     assert service.buckets == service.streams == 0
-    assert not service._groups
+    assert not service._table.groups
 
 
 RULES = st.lists(

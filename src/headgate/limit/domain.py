@@ -5,7 +5,7 @@ any rule says it should be throttled" (smockron.txt, Definitions).
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -133,6 +133,14 @@ class Domain:
         except ValueError:
             return False
         return any(_within(network, exempt) for exempt in self._networks)
+
+
+def check_domains(domains: Iterable[object]) -> Iterator[Domain]:
+    """Yield the domains; raises `ConfigurationError` for what is not a list of them."""
+    for domain in domains if isinstance(domains, Iterable) else (None,):
+        if not isinstance(domain, Domain):
+            raise ConfigurationError(f"expected a list of Domain, such as [Domain('api', …)], got {domains!r:.80}")
+        yield domain
 
 
 def _check_name(name: object) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.allowance import Allowance
 from headgate.limit.clock import SteadyClock
-from headgate.limit.domain import MAX_NAME, Domain
+from headgate.limit.domain import MAX_NAME, Domain, check_domains
 from headgate.limit.domain_state import DomainState
 from headgate.limit.history import MAX_LATENESS, PUBLISHED, new_history
 from headgate.limit.messages import Accounting, DelayUntil, Totals
@@ -41,14 +41,6 @@ _HISTORY_OVERHEAD = 16
 
 _LATEST = 1e15
 """Seconds or milliseconds; the maximum of a number in a history that is restored."""
-
-
-def _checked(domains: Iterable[object]) -> Iterator[Domain]:
-    """Yield the domains; raises `ConfigurationError` for what is not a list of them."""
-    for domain in domains if isinstance(domains, Iterable) else (None,):
-        if not isinstance(domain, Domain):
-            raise ConfigurationError(f"expected a list of Domain, such as [Domain('api', …)], got {domains!r:.80}")
-        yield domain
 
 
 class Master:
@@ -87,7 +79,7 @@ class Master:
         self._max_identifiers = max_identifiers
         self._tables: Tables[array[float]] = Tables(max_identifiers)
         self._states: dict[str, DomainState] = {}
-        for domain in _checked(domains):
+        for domain in check_domains(domains):
             if domain.name in self.domains:
                 raise ConfigurationError(f"domain {domain.name!r} appears twice; give one domain all its rules")
             self.domains[domain.name] = domain

@@ -5,7 +5,7 @@ copies them from header fields: types generated from the protocol would refuse a
 is not UTF-8. This module opens no socket and knows no rules.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -176,11 +176,6 @@ def _token_bucket(tokens: int, fill: int, interval: int) -> bytes:
 def abandon(bucket_id: bytes) -> bytes:
     """Encode the action by which Envoy forgets a bucket."""
     return _bytes(1, _bytes(1, bucket_id) + _bytes(3, b""))
-
-
-def join_actions(actions: Iterable[bytes]) -> bytes:
-    """Return a message RateLimitQuotaResponse of actions."""
-    return b"".join(actions)
 
 
 def _assignment(bucket_id: bytes, seconds: int, strategy: bytes) -> bytes:

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from headgate.config.section import Address
 from headgate.errors import ConfigurationError, MissingExtra
-from headgate.rlqs.service import QuotaService, QuotaStream
+from headgate.rlqs.service import QuotaService
+from headgate.rlqs.table import QuotaStream
 
 _SERVICE: Final = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"
 _METHOD: Final = "StreamRateLimitQuotas"

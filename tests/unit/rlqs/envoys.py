@@ -11,7 +11,8 @@ from typing import Any, Final
 from headgate.limit import DelayUntil, Domain, Master, Rule
 from headgate.release import NEVER
 from headgate.rlqs import messages
-from headgate.rlqs.service import QuotaLimits, QuotaService, QuotaStream
+from headgate.rlqs.service import QuotaService
+from headgate.rlqs.table import QuotaLimits, QuotaStream
 
 START = 1_700_000_000.0
 """The wall-clock time at the start of a world; tests may set it back."""

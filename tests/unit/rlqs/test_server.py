@@ -9,7 +9,7 @@ import pytest
 from headgate.config import Address
 from headgate.errors import ConfigurationError
 from headgate.rlqs.server import QuotaServer
-from headgate.rlqs.service import QuotaLimits
+from headgate.rlqs.table import QuotaLimits
 from headgate.runtime.lifecycle import event_loop_factory
 from tests.unit.rlqs.envoys import World, bucket_id, decode_actions, encode_report
 

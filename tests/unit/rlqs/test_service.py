@@ -4,7 +4,7 @@ import pytest
 
 from headgate.limit import Accounting, DelayUntil, Domain, Master
 from headgate.release import Status
-from headgate.rlqs.service import QuotaLimits, identifier_of
+from headgate.rlqs.table import QuotaLimits, identifier_of
 from tests.unit.rlqs import envoys
 from tests.unit.rlqs.envoys import Envoy, World, bucket_id, decode_actions, encode_report
 
@@ -222,7 +222,7 @@ def test_a_stream_replaces_a_lost_one_of_the_same_address():
     world.time = 16.0
     for _ in range(2):
         world.turn()
-    assert not world.service._lost
+    assert not world.service._table._lost
 
 
 def test_rules_that_a_reload_changes_apply_from_the_next_report():
@@ -259,6 +259,18 @@ def test_an_envoy_that_does_not_read_keeps_one_action_of_each_bucket_waiting():
         list(world.service.receive(stream, data, now=world.now, moment=float(world.time)))
     assert len(stream.pending) == 300
     assert [len(decode_actions(stream.take())) for _ in range(3)] == [256, 44, 0]
+
+
+def test_what_waits_for_an_envoy_that_does_not_read_is_limited():
+    world = World("10/s burst 20", limits=QuotaLimits(stream_buckets=10))
+    stream = world.open()
+    for number in range(100):
+        key = bucket_id(b"%d" % number)
+        for counts in (1, 0), (0, 0):  # the second report abandons the bucket
+            data = encode_report(b"api", [(key, 0, *counts)])
+            list(world.service.receive(stream, data, now=world.now, moment=world.time))
+            world.time += 4.0
+    assert len(stream.pending) == 10
 
 
 def test_a_message_is_processed_in_steps():

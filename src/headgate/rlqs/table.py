@@ -1,0 +1,247 @@
+"""The tables of the quota service: streams of Envoys, their buckets, and which of them share a rule.
+
+This module knows neither rules nor the bytes of messages. Every table is bounded. `moment` is monotonic seconds.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from headgate.limit.messages import short_identifier
+from headgate.release import NEVER
+from headgate.rlqs.messages import Bucket, decode_bucket
+
+_STALE: Final = 16.0
+"""Seconds without a report after which a bucket is forgotten: an Envoy reports each one every five seconds."""
+_STALE_PER_TURN: Final = 1_000
+_ACTIONS_PER_MESSAGE: Final = 256
+_IPV4_NETWORK: Final = re.compile(rb"[0-9]{1,3}(?:\.[0-9]{1,3}){3}/32")
+
+
+class QuotaLimits(msgspec.Struct, frozen=True):
+    """Bounds of the tables."""
+
+    streams: int = 1_024
+    """Open streams."""
+    stream_buckets: int = 262_144
+    """Buckets of one stream."""
+    buckets: int = 1_048_576
+    """Buckets of all streams."""
+
+
+class Assignment(msgspec.Struct):
+    """What an Envoy applies to a bucket, as far as this service knows."""
+
+    kind: str = ""
+    """"allow", "deny", "tokens", or empty for nothing."""
+    share: float = 0.0
+    expires: float = 0.0
+
+
+class Claim:
+    """A bucket of one stream: one of those that share the allowance of an identifier."""
+
+    __slots__ = (
+        "admits_since",
+        "assignment",
+        "bucket",
+        "bucket_id",
+        "group",
+        "idle",
+        "is_new",
+        "older",
+        "reported",
+        "stream",
+        "want",
+    )
+
+    def __init__(self, stream: "QuotaStream", group: "Group", bucket: Bucket, moment: float) -> None:
+        self.stream = stream
+        self.group = group
+        self.bucket = bucket
+        self.bucket_id = b""
+        self.assignment = Assignment()
+        self.want = NEVER
+        self.idle = 0.0
+        self.is_new = True
+        self.older = 0.0
+        """Seconds for which a hold of a service that has ended was left alone."""
+        self.reported = moment
+        self.admits_since = moment
+        """When the requests of the next report began to be admitted."""
+
+
+class Group:
+    """All buckets of one identifier in one domain."""
+
+    __slots__ = ("claims", "counted", "domain", "held_until", "identifier", "is_scheduled", "others")
+
+    def __init__(self, domain: str, identifier: bytes) -> None:
+        self.domain = domain
+        self.identifier = identifier
+        self.claims: dict[Claim, None] = {}
+        self.held_until = -NEVER
+        self.is_scheduled = False
+        """Whether the end of the hold, or an earlier instant, is in the queue of the service."""
+        self.others = 0.0
+        """Requests per second that other gatekeepers admit."""
+        self.counted = -NEVER
+
+
+class QuotaStream:
+    """One stream of an Envoy at the address `peer`. `wake` is called when `take` has something to send.
+
+    At most `limit` actions wait.
+    """
+
+    def __init__(self, wake: Callable[[], None], peer: str, limit: int) -> None:
+        self.peer = peer
+        self.domain = ""
+        self.is_open = True
+        self.is_replaced = False
+        """Whether the Envoy has probably opened another stream, after this one was lost."""
+        self.claims: dict[tuple[str, Bucket], Claim] = {}
+        self.known: dict[tuple[str, bytes], Claim] = {}  # by BucketId, to decode each once
+        self.pending: dict[tuple[str, bytes], bytes] = {}  # actions to send, by BucketId
+        self._wake = wake
+        self._limit = limit
+
+    def put(self, domain: str, bucket_id: bytes, action: bytes) -> None:
+        """Send an action soon; it replaces one for the same bucket that waits. Beyond the limit it is dropped."""
+        self.pending.pop((domain, bucket_id), None)
+        if len(self.pending) < self._limit:
+            self.pending[domain, bucket_id] = action
+            self._wake()
+
+    def take(self) -> bytes:
+        """Return the next message to send; empty if nothing waits."""
+        buckets = list(islice(self.pending, _ACTIONS_PER_MESSAGE))
+        return b"".join(self.pending.pop(bucket) for bucket in buckets)
+
+
+class ClaimTable:
+    """Streams and their claims, within `limits`. `on_unused` is called when the last claim of a group is removed."""
+
+    def __init__(self, limits: QuotaLimits, on_unused: Callable[[Group], None]) -> None:
+        self.groups: dict[tuple[str, bytes], Group] = {}
+        """By domain and identifier."""
+        self.streams: set[QuotaStream] = set()
+        """The open streams."""
+        self._limits = limits
+        self._on_unused = on_unused
+        self._claims: dict[Claim, None] = {}  # in the order of their last report
+        self._lost: dict[str, dict[QuotaStream, None]] = {}  # closed streams with claims, by their peer
+
+    def __len__(self) -> int:
+        """The number of claims."""
+        return len(self._claims)
+
+    def __iter__(self) -> Iterator[Claim]:
+        """Yield the claims, the one that was reported first at first."""
+        return iter(self._claims)
+
+    def open(self, wake: Callable[[], None], peer: str) -> QuotaStream | None:
+        """Return a new stream, which replaces a lost one of the same peer; None if too many are open."""
+        if len(self.streams) >= self._limits.streams:
+            return None
+        stream = QuotaStream(wake, peer, self._limits.stream_buckets)
+        self.streams.add(stream)
+        lost = next((one for one in self._lost.get(peer, ()) if not one.is_replaced), None)
+        if lost is not None:
+            lost.is_replaced = True
+        return stream
+
+    def close(self, stream: QuotaStream) -> None:
+        """Forget an open stream; its claims stay until they are stale."""
+        stream.is_open = False
+        stream.pending.clear()
+        self.streams.discard(stream)
+        if stream.claims:
+            self._lost.setdefault(stream.peer, {})[stream] = None
+
+    def find(self, stream: QuotaStream, bucket_id: bytes, moment: float) -> tuple[bytes, Claim | None]:
+        """Return the identifier of a bucket, and its claim, a new one if necessary; None if the table is full.
+
+        Raises `WireError` for a malformed BucketId.
+        """
+        domain = stream.domain
+        known = stream.known.get((domain, bucket_id))
+        if known is not None:
+            return known.group.identifier, known
+        bucket = decode_bucket(bucket_id)
+        identifier = identifier_of(bucket)
+        claim = stream.claims.get((domain, bucket)) or self._add(stream, identifier, bucket, moment)
+        if claim is not None and is_text(bucket):
+            # With several keys, it may differ between reports.
+            stream.known.pop((domain, claim.bucket_id), None)
+            stream.known[domain, bucket_id] = claim
+            claim.bucket_id = bucket_id
+        return identifier, claim
+
+    def _add(self, stream: QuotaStream, identifier: bytes, bucket: Bucket, moment: float) -> Claim | None:
+        limits, domain = self._limits, stream.domain
+        if len(stream.claims) >= limits.stream_buckets or len(self._claims) >= limits.buckets:
+            return None
+        group = self.groups.get((domain, identifier))
+        if group is None:
+            group = self.groups[domain, identifier] = Group(domain, identifier)
+        claim = Claim(stream, group, bucket, moment)
+        group.claims[claim] = self._claims[claim] = None
+        stream.claims[domain, bucket] = claim
+        return claim
+
+    def on_report(self, claim: Claim, moment: float) -> None:
+        """Note that a claim has been reported."""
+        del self._claims[claim]
+        self._claims[claim] = None
+        claim.is_new = False
+        claim.reported = claim.admits_since = moment
+
+    def remove(self, claim: Claim) -> None:
+        """Forget a claim."""
+        group, stream = claim.group, claim.stream
+        stream.known.pop((group.domain, claim.bucket_id), None)
+        del self._claims[claim], group.claims[claim], stream.claims[group.domain, claim.bucket]
+        if not (stream.claims or stream.is_open):
+            del self._lost[stream.peer][stream]
+            if not self._lost[stream.peer]:
+                del self._lost[stream.peer]
+        if not group.claims:
+            del self.groups[group.domain, group.identifier]
+            self._on_unused(group)
+
+    def remove_stale(self, moment: float) -> None:
+        """Forget claims without reports, at most a limited number."""
+        for claim in list(islice(self._claims, _STALE_PER_TURN)):
+            if moment - claim.reported < _STALE:
+                break
+            self.remove(claim)
+
+    def due(self) -> float:
+        """Return the moment at which `remove_stale` has something to do."""
+        oldest = next(iter(self._claims), None)
+        return NEVER if oldest is None else oldest.reported + _STALE
+
+
+def identifier_of(bucket: Bucket) -> bytes:
+    """Return the identifier of a bucket: the value of its key `identifier`, or all of its pairs.
+
+    Envoy writes addresses as networks; `192.0.2.1/32` is the identifier `192.0.2.1`, as at other gatekeepers.
+    """
+    if len(bucket) == 1 and bucket[0][0] == b"identifier":
+        value = bucket[0][1]
+        return value[:-3] if _IPV4_NETWORK.fullmatch(value) else short_identifier(value)
+    return short_identifier(b";".join(b"%s=%s" % pair for pair in bucket))
+
+
+def is_text(bucket: Bucket) -> bool:
+    """Return whether Envoy can read an assignment to a bucket: all of its strings are UTF-8."""
+    try:
+        for key, value in bucket:
+            key.decode(), value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
