@@ -120,6 +120,17 @@ def test_check_warns_of_a_bus_without_keys(headgate, file):
     )
 
 
+def test_check_refuses_or_warns_of_a_quota_service_that_others_can_reach(headgate, file):
+    file.write_text('[master]\nrlqs = "0.0.0.0:10006"\n')
+    ran = headgate("config", "check", file)
+    assert ran.code == 2
+    assert "master.rlqs: 0.0.0.0:10006: other machines can reach this address" in ran.err
+    file.write_text('[master]\nrlqs = "0.0.0.0:10006"\ninsecure = true\n')
+    ran = headgate("config", "check", file)
+    assert ran.code == 0
+    assert ran.err.startswith("headgate: warning: 0.0.0.0:10006: other machines can reach the quota service")
+
+
 SERVE = """config demo origin listen admin rule identify max-delay response-timeout master curve-key curve-server
     accounting workers cert key"""
 MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure rlqs"

@@ -1,9 +1,11 @@
+from functools import partial
+
 import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
 from headgate.limit.history import ALGORITHMS, MAX_LATENESS
-from headgate.release import Status
+from headgate.release import ASAP, Status
 
 ONE = (Rule.parse("1/s burst 1"),)
 
@@ -394,3 +396,41 @@ def test_a_restored_hold_leaves_no_budget(algorithm):
     replayed(master, b"alice", 70.0)
     master.replay_hold("api", b"alice", 130.0, 100.0)
     assert master.account(accepted(b"alice", 130.0), 130.0).release == 190.0
+
+
+def test_requests_that_are_reported_together():
+    master = Master([Domain("api", (Rule.parse("6/min burst 3"),), "gcra", exempt=("exempt",))])
+    report = partial(master.record_many, "api", b"a", rejected=0, start=95.0, now=100.0)
+    assert report(accepted=2) == ASAP
+    assert report(accepted=2) == 110.0  # not 115: as far as the rule permits
+    assert report(accepted=1) == ASAP  # published already
+    assert master.record_many("api", b"exempt", accepted=9, rejected=1, start=95.0, now=100.0) == ASAP
+    assert master.record_many("other", b"a", accepted=3, rejected=1, start=95.0, now=100.0) == ASAP
+    assert (master.totals["api"].accepted, master.totals["api"].rejected, master.unknown) == (14, 1, 4)
+
+
+def test_an_allowance_is_what_the_rules_leave():
+    master = Master(
+        [Domain("api", (Rule.parse("6/min burst 3"),), "gcra", exempt=("exempt",)), Domain("shadow", mode="shadow")]
+    )
+    assert master.allowance("api", b"a", 100.0) == (0.1, 3, 3, 0.0)
+    master.record_many("api", b"a", accepted=3, rejected=0, start=100.0, now=100.0)
+    rate, tokens, _, hold = master.allowance("api", b"a", 100.0)
+    assert (rate, tokens, hold) == (0.1, 1, 10.0)
+    for domain, identifier in (("api", b"exempt"), ("shadow", b"a"), ("other", b"a")):
+        assert master.allowance(domain, identifier, 100.0) is None
+
+
+def test_requests_of_an_identifier_are_counted_from_the_first_question_on():
+    master = Master([Domain("api", (Rule.parse("6/min burst 3"),))])
+    record = partial(master.record, "api", identifier=b"a", timestamp=100.0, now=100.0)
+    record(Status.ACCEPTED)
+    assert master.count("api", b"a") == 0
+    for status in Status:
+        record(status)
+    assert master.count("api", b"a") == 2  # rejected ones are not
+    assert master.count("api", b"a") == 0
+    master.stop_counting("api", b"a")
+    record(Status.ACCEPTED)
+    assert master.count("api", b"a") == 0
+    assert master.count("other", b"a") == 0

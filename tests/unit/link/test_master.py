@@ -7,7 +7,7 @@ import pytest
 import zmq
 
 from headgate.errors import LinkError
-from headgate.limit import Domain, Master, Rule
+from headgate.limit import DelayUntil, Domain, Master, Rule
 from headgate.limit.messages import topic
 from headgate.link import MasterLink
 from headgate.link.batch import BATCH
@@ -55,6 +55,19 @@ def test_subscription_to_an_unknown_domain_is_noted(context, link):
         subscriber.subscribe(prefix)
     link.turn()
     assert link.master.unknown_names == {"other", "original"}
+
+
+def test_controls_are_passed_to_a_follower(context, link):
+    sender, _ = peers(context, link)
+    controls = []
+    link.follow(lambda *control: controls.append(control))
+    sender.recv()
+    sender.send_multipart(message(b"a"))
+    while not controls:
+        link.turn()
+    link.publish(DelayUntil("api", b"b", NOW + 5.0))
+    # Those sent again for a new subscription may follow in between.
+    assert (controls[0], controls[-1]) == (("api", b"a", NOW + 60.0), ("api", b"b", NOW + 5.0))
 
 
 def test_run_serves_until_stop_is_called(context, link):

@@ -68,3 +68,19 @@ def test_longest_hold_follows_from_the_rules_and_the_delay():
 
     master, _ = shared(Domain("api", (Rule.parse("1/s burst 9"), Rule.parse("1/min burst 1"))))
     assert unpack_doubles(master.functions["api"].arguments[2])[0] == 5.0 + 60.0 + 1.0
+
+
+def test_the_last_requests_of_a_report_are_shared():
+    master, sink = shared(Domain("api", (Rule.parse("10/s burst 3"),), exempt=("b",)))
+    for identifier in (b"a", b"b"):
+        master.record_many("api", identifier, accepted=50, rejected=7, start=NOW - 5.0, now=NOW)
+    assert sink.records == [("api", b"a", pytest.approx(NOW - ago), NOW) for ago in (0.3, 0.2, 0.1)]
+    assert (master.totals["api"].accepted, master.totals["api"].rejected) == (100, 14)
+
+
+def test_a_request_of_a_report_is_shared_although_it_may_be_late():
+    master, sink = shared()
+    master.record_many("api", b"a", accepted=1, rejected=0, start=NOW - 5.0, now=NOW)
+    master.record_many("api", b"a", accepted=0, rejected=5, start=NOW - 5.0, now=NOW)
+    master.record_many("other", b"a", accepted=1, rejected=0, start=NOW - 5.0, now=NOW)
+    assert sink.records == [("api", b"a", NOW - MAX_LATENESS, NOW)]
