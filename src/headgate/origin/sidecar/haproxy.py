@@ -7,8 +7,9 @@ process is found by the version of its map, and receives all holds. docs/decisio
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from heapq import heappop, heappush, heappushpop
 from itertools import islice
 from typing import Final
 
@@ -33,6 +34,8 @@ _IDLE_PART: Final = 1.0
 """The sidecar waits this many times as long as HAProxy took for a change, so that requests come first."""
 _MAX_CHANGES: Final = 32
 """Entries changed or removed one by one: for each HAProxy searches the whole map, so replacing it costs less."""
+_SPARE_PART: Final = 10
+"""The part of a full map, one of so many, that is left to new holds: each replacement of it takes time."""
 _MAX_CONNECTIONS: Final = 4
 """Connections to the runtime socket at once; HAProxy permits 10 by default (`stats maxconn`)."""
 _MAX_PENDING: Final = 10_000
@@ -54,7 +57,7 @@ class Counters(Struct):
     errors: int = 0
     """Failed exchanges with the runtime socket."""
     left_out: int = 0
-    """Holds for which the map had no space."""
+    """Holds for which the map had no space, counted each time that it was replaced."""
 
 
 class HAProxy:
@@ -190,7 +193,7 @@ class HAProxy:
         version = self._commands.read_version(await self._ask(self._commands.prepare()))
         self._pending.clear()
         self._is_incomplete = False
-        ends = {name: end async for name, end in self._holds()}
+        ends = await self._holds()
         await self._execute(self._commands.add(ends.items(), version))
         check_done(await self._ask(self._commands.commit(version)))
         self._entries, self._version = MapEntries(ends), version
@@ -204,15 +207,25 @@ class HAProxy:
                 self._gatekeeper.obey(DelayUntil(self._domain, identifier, end / 1_000.0), now=now)
         self._has_adopted = True
 
-    async def _holds(self) -> AsyncIterator[tuple[bytes, int]]:
-        """Yield the holds in force, and let other tasks run in between."""
-        left = MAX_ENTRIES
+    async def _holds(self) -> dict[bytes, int]:
+        """Return the holds in force by identifier, and let other tasks run in between.
+
+        If they are too many, it is those that end last, and a part of the map stays free for new ones.
+        """
+        latest: list[tuple[int, bytes]] = []
         for batch in self._gatekeeper.holds(self._domain, now=self._clock()):
-            for name, release in islice(batch, left):
-                yield name, _end(release)
-            self._counters.left_out += max(0, len(batch) - left)
-            left = max(0, left - len(batch))
+            for name, release in batch:
+                if len(latest) < MAX_ENTRIES:
+                    heappush(latest, (_end(release), name))
+                else:
+                    heappushpop(latest, (_end(release), name))
+                    self._counters.left_out += 1
             await asyncio.sleep(0)
+        if len(latest) == MAX_ENTRIES:
+            for _ in range(max(1, MAX_ENTRIES // _SPARE_PART)):
+                heappop(latest)
+                self._counters.left_out += 1
+        return {name: end for end, name in latest}
 
     async def _change(self) -> None:
         """Write the holds that are new or were extended, and remove those that have ended."""
@@ -226,9 +239,10 @@ class HAProxy:
         if len(extended) + len(ended) > _MAX_CHANGES:
             await self._replace()
             return
-        new = [(name, end) for name, end in pending.items() if name not in known]
-        added = new[: MAX_ENTRIES - len(known)]
-        self._counters.left_out += len(new) - len(added)
+        added = [(name, end) for name, end in pending.items() if name not in known]
+        if len(known) + len(added) > MAX_ENTRIES:
+            await self._replace()
+            return
         for name, end in added:
             self._entries.put(name, end)
         await self._execute(self._commands.add(added))
