@@ -41,10 +41,13 @@ _MEASURED_TIME: Final = 2.0
 """Seconds that the first measured load of a bucket covers at least."""
 _LEAST_PART: Final = 0.02
 """The part of the rate that Envoys have even if gatekeepers on the bus use all of it."""
+_ROUNDING: Final = 1.001
+"""Factor for the error of a sum of shares."""
 _FILL_INTERVAL: Final = 1_000
 """Seconds; constant, because Envoy takes an assignment with another interval alone for unchanged."""
 _MAX_FILL: Final = 2**32 - 1
 _USAGES_PER_STEP: Final = 64
+_LIFTED_PER_TURN: Final = 64
 
 
 class QuotaCounters(msgspec.Struct):
@@ -224,7 +227,7 @@ class QuotaService:
         total = max(allowed.rate - reserved - group.others, _LEAST_PART * allowed.rate)
         old = [one.assignment.share for one in claims]
         shares = fair_shares(total, [min(one.want, allowed.rate) for one in claims])
-        if sum(old) <= total * 1.001 and is_stable(old, shares):
+        if sum(old) <= total * _ROUNDING and is_stable(old, shares):
             shares = old
         tokens = deal(int(allowed.tokens * total / allowed.rate), shares)
         for one, share, part in zip(claims, shares, tokens, strict=True):
@@ -284,8 +287,13 @@ class QuotaService:
             claim.stream.put(claim.group.domain, claim.bucket_id, action)
 
     def turn(self, *, now: float, moment: float) -> None:
-        """Lift holds that have ended, and forget buckets without reports; call it when `due` says so."""
-        while self._ends and self._ends[0][0] <= moment:
+        """Lift holds that have ended, and forget buckets without reports; call it when `due` says so.
+
+        It does a limited part of what is due.
+        """
+        for _ in range(_LIFTED_PER_TURN):
+            if not self._ends or self._ends[0][0] > moment:
+                break
             _, _, group = heapq.heappop(self._ends)
             group.is_scheduled = False
             if group.held_until > moment:

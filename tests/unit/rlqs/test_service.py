@@ -273,6 +273,18 @@ def test_what_waits_for_an_envoy_that_does_not_read_is_limited():
     assert len(stream.pending) == 10
 
 
+def test_holds_that_end_together_are_lifted_in_steps():
+    world = World("20/min burst 1")
+    stream = world.open()
+    one_report(world, stream, *[(b"%d" % number, 0, 1, 0) for number in range(150)])
+    world.time = 3.0
+    lifted = []
+    while world.service.due() <= world.time:
+        world.turn()
+        lifted.append(len(decode_actions(stream.take())))
+    assert lifted == [64, 64, 22]
+
+
 def test_a_message_is_processed_in_steps():
     world = World("10/s burst 20")
     stream = world.open()
