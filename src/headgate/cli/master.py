@@ -96,6 +96,7 @@ def master(
     \b
     headgate master --domain 'default=10/s burst 20'
     headgate master --domain 'api=10/s;1000/h burst 50' --domain 'search=1/s' --json
+    headgate master --domain 'api=500/s burst 50' --algorithm gcra --rlqs 127.0.0.1:10006
     headgate master --domain 'default=10/s' --listen 10.0.0.5:10004 --curve-key secret.key --curve-allow allowed.keys
     """
     from headgate.runtime.master.server import run_master

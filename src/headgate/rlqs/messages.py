@@ -23,7 +23,7 @@ _MAX_INTEGER: Final = 2**64 - 1
 _MAX_PAIRS: Final = 16
 """Keys of a bucket that are read."""
 _CACHED_STRATEGIES: Final = 256
-_MAX_USAGES: Final = 262_144
+_MAX_USAGES: Final = 65_536
 """Buckets in a message."""
 
 

@@ -26,10 +26,10 @@ class QuotaLimits(msgspec.Struct, frozen=True):
 
     streams: int = 1_024
     """Open streams."""
-    stream_buckets: int = 262_144
+    stream_buckets: int = 65_536
     """Buckets of one stream."""
-    buckets: int = 1_048_576
-    """Buckets of all streams."""
+    buckets: int = 262_144
+    """Buckets of all streams; one takes about 1.5 kB."""
 
 
 class Assignment(msgspec.Struct):
