@@ -17,12 +17,16 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
+from tests.e2e.envoy_setup import FIRST
 from tests.e2e.fault_load import GateClient
 from tests.servers import ROOT
 
 ADMITTED = 200
 REJECTED = 429
 
+_LATE = 0.05
+"""Seconds: half of what the rule of 500/s burst 50 makes up for."""
+_MAX_LATE_PART = 0.01
 _PATIENCE = 60.0
 
 
@@ -62,6 +66,8 @@ class Sample(NamedTuple):
     """The index of its stream."""
     status: int
     """0 if there was no response."""
+    delay: float
+    """Seconds from the instant at which it was due to its response."""
     error: str = ""
 
 
@@ -92,6 +98,11 @@ class Outcome:
     def failures(self) -> list[Sample]:
         """Return the requests that were neither admitted nor rejected."""
         return [sample for sample in self._samples if sample.status not in {ADMITTED, REJECTED}]
+
+    @property
+    def is_on_time(self) -> bool:
+        """Whether the load was as planned: a machine that stalls makes bursts of it, which a rule refuses."""
+        return sum(sample.delay > _LATE for sample in self._samples) <= _MAX_LATE_PART * len(self._samples)
 
     def describe(self) -> str:
         """Return the admitted requests of each second by Envoy, for a failing test and for a person."""
@@ -130,7 +141,7 @@ class RunningLoad:
 def running_load(plan: Plan, folder: Path) -> Iterator[RunningLoad]:
     """Send load from a process of its own until `finish`, at most until the end of the block."""
     output = folder / f"load-{time.monotonic_ns()}.jsonl"
-    command = [sys.executable, "-m", "tests.e2e.envoy_load", msgspec.json.encode(plan).decode()]
+    command = [*FIRST, sys.executable, "-m", "tests.e2e.envoy_load", msgspec.json.encode(plan).decode()]
     with output.open("wb") as written:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written, cwd=ROOT)
     try:
@@ -166,16 +177,16 @@ class Sender:
         for count in range(round((stream.end - stream.begin) * stream.rate)):
             due = stream.begin + count / stream.rate
             await asyncio.sleep(began + due - time.monotonic())
-            requests.create_task(self._request(number, stream.request, due))
+            requests.create_task(self._request(number, stream.request, began, due))
 
-    async def _request(self, number: int, request: bytes, due: float) -> None:
+    async def _request(self, number: int, request: bytes, began: float, due: float) -> None:
         status, error = 0, ""
         try:
             async with asyncio.timeout(self._plan.timeout):
                 status = await self._clients[number].send(request)
         except OSError as problem:  # TimeoutError is one
             error = f"{type(problem).__name__}: {problem}"
-        self.samples.append(Sample(due, number, status, error))
+        self.samples.append(Sample(due, number, status, time.monotonic() - began - due, error))
 
 
 async def main(plan: Plan) -> None:
