@@ -437,6 +437,33 @@ def test_the_method_of_the_configuration_has_the_last_word(tmp_path: Path, own: 
         assert plane.verdicts[0].identifier == (b"own" if own else b"other")
 
 
+@pytest.mark.parametrize(
+    "data",
+    [b"?" * 100, b"hold 1 2 99999999 ", b"settings 0 0 22 rejection 503 0 3 api\n\n", b"hold 9999999999999999 0 0 \n"],
+    ids=["no record", "too long", "rejection without a form", "hold without a key"],
+)
+def test_a_sidecar_that_sends_wrong_records_harms_nothing(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "headgate.sock"
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as stack:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(programs.PATIENCE)
+        nginx = stack.enter_context(
+            nginx_lua_setup.nginx(tmp_path, path, "http://127.0.0.1:1", workers=1, server=REAL_IP + EMPTY)
+        )
+        for _ in range(2):  # the worker closes the connection, and connects again
+            connection, _address = listener.accept()
+            with connection:
+                connection.settimeout(programs.PATIENCE)
+                assert connection.recv(1_000).startswith(b"hello 1 0 ")
+                connection.sendall(data)
+                assert nginx.get("/empty", X_Address=CLIENT).status == 200
+                if data.startswith(b"hold 9"):
+                    break
+                received = [connection.recv(1_000) for _ in range(4)]  # nothing, or a status each second
+                assert b"" in received, "the connection is still open"
+
+
 def test_an_error_in_the_module_rejects_no_request(tmp_path: Path) -> None:
     broken = """location = /broken { access_by_lua_block { require("headgate").limit(nil) } empty_gif; }"""
     with connected(tmp_path, server=broken) as (_, nginx):

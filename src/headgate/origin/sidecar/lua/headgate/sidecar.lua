@@ -143,16 +143,24 @@ local function instance()
     return dictionary:get(INSTANCE) or "unknown"
 end
 
+-- Handle what the sidecar sends; returns what has ended it.
 local function receive(sock, connection)
     local rest = ""
-    repeat
+    while true do
         local data, failure = sock:receiveany(MAX_RECEIVED)
         if data then
             connection.is_greeted = true
             rest, failure = records.handle(rest .. data, handlers)
         end
-        connection.failure = connection.failure or failure
-    until failure
+        if failure then
+            return failure
+        end
+    end
+end
+
+local function run_receiver(sock, connection)
+    local _, failure = pcall(receive, sock, connection)
+    connection.failure = connection.failure or failure
     wake:post(1)
 end
 
@@ -183,7 +191,7 @@ local function serve()
     end
     local connection = {}
     sock:send(records.encode("hello", VERSION, ngx.worker.id() or 0, instance()))
-    local receiver = ngx.thread.spawn(receive, sock, connection)
+    local receiver = ngx.thread.spawn(run_receiver, sock, connection)
     send(sock, connection)
     ngx.thread.kill(receiver)
     sock:close()
