@@ -9,7 +9,7 @@ local ngx = ngx
 local format = string.format
 
 local VERSION = 1
-local BATCH_DELAY = 0.002 -- seconds that the first verdict of a batch waits for more
+local BATCH_DELAY = 0.005 -- seconds that the first verdict of a batch waits for more
 local RECONNECT_DELAY = 0.5
 local TIMEOUT = 4000 -- milliseconds; the sidecar sends a record every second
 local MAX_QUEUED = 10000 -- verdicts
