@@ -53,7 +53,7 @@ FIELDS: Final = (
     f'"X-Client: " .. (number % {HELD_SHARE} == 0 and "held" .. number / {HELD_SHARE} % {HELD} '
     f'or "client" .. number % {CLIENTS}) .. "\\r\\n"'
 )
-TARGETS: Final = {"nginx-lua": 1.6, "auth-request": 3.0, "haproxy": 2.0}
+TARGETS: Final = {"nginx-lua": 1.6, "auth-request": 3.0, "haproxy": 2.5}
 PATIENCE: Final = 20.0
 REJECTED: Final = 429
 HOLD: Final = 3_600.0
