@@ -38,7 +38,7 @@ HEAD = (
 
 def all_names() -> list[str]:
     """Return the names of the cases whose programs are installed: the data plane, a colon, and the fault."""
-    return [f"{plane.name}: {fault}" for plane, fault in all_cases() if servers.find_program(plane.program)]
+    return [f"{plane.name}: {fault}" for plane, fault in all_cases() if servers.is_present(plane.needed)]
 
 
 def measure(names: Iterable[str], times: Times) -> Iterator[PlaneOutcome]:

@@ -271,13 +271,13 @@ def run(rounds: int) -> list[Row]:
                 rows += _costs(program, folder, origin.port, script, rounds)
         if servers.find_program("envoy") is not None:
             rows += envoy_load.rows(folder, origin.url, rounds)
-        installed = [plane for plane in PLANES.values() if servers.find_program(plane.program) is not None]
+        installed = [plane for plane in PLANES.values() if servers.is_present(plane.needed)]
         return rows + [_delay_row(plane, folder, origin.url) for plane in installed]
 
 
 def _costs(program: str, folder: Path, origin: int, script: Path, rounds: int) -> list[Row]:
     """Measure the data planes of one program and the program without limits in turns, each first in some rounds."""
-    planes = [plane for plane in PLANES.values() if plane.program == program]
+    planes = [plane for plane in PLANES.values() if plane.program == program and servers.is_present(plane.needed)]
     url = f"http://127.0.0.1:{origin}"
     with ExitStack() as running:
         sides = {"plain": running.enter_context(plain_server(planes[0], folder / f"plain-{program}", url))}

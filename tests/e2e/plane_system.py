@@ -61,6 +61,11 @@ class Plane:
     reload_empties: bool = False
     """Whether a reload of the server empties its table of holds, as a restart does."""
 
+    @property
+    def needed(self) -> str:
+        """What must be installed, by its name in `@pytest.mark.needs`."""
+        return "nginx-lua" if self.name == "nginx-lua" else self.program
+
     def server_command(self, folder: Path, settings: Path) -> list[str]:
         """Return the command that runs the server in the foreground."""
         program = servers.find_program(self.program) or self.program

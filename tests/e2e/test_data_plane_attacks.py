@@ -37,7 +37,7 @@ def planes(*names):
     return pytest.mark.parametrize(
         "plane",
         [
-            pytest.param(PLANES[name], marks=pytest.mark.needs(PLANES[name].program), id=name)
+            pytest.param(PLANES[name], marks=pytest.mark.needs("nginx", PLANES[name].needed), id=name)
             for name in names
             if name in PLANES
         ],

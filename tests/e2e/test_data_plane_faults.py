@@ -24,7 +24,7 @@ ALWAYS = {
 def cases(times, always=frozenset()):
     for plane, name in all_cases():
         deep = [] if (plane.name, name) in always else [pytest.mark.deep]
-        marks = [pytest.mark.needs(plane.program), *deep]
+        marks = [pytest.mark.needs("nginx", plane.needed), *deep]
         yield pytest.param(times, plane, name, marks=marks, id=f"{plane.name}, {name}, {times.during:g} s")
 
 
@@ -37,7 +37,7 @@ def test_no_request_fails_and_holds_stay_in_force(tmp_path, times, plane, fault)
 
 
 @pytest.mark.parametrize("name", ["nginx-lua", "haproxy"])
-@pytest.mark.needs("nginx", "haproxy")
+@pytest.mark.needs("nginx-lua", "haproxy")
 def test_holds_outlast_a_sidecar_that_is_replaced_without_a_master(name):
     """The new sidecar knows no hold, and leaves those that the server has."""
     with running_plane(PLANES[name]) as system:
