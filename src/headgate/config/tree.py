@@ -299,8 +299,8 @@ class Sidecar(ConfigSection, frozen=True):
     map: Annotated[str, Format("NAME")] = ""
     """Map of HAProxy that receives the holds, named as in its configuration, such as /etc/haproxy/headgate.map."""
     identify: Annotated[str, Format("METHOD")] = "client-address"
-    """How a request is attributed to a client, if the configuration of the server does not say it: client-address or
-    header:NAME. If the header is missing or repeated, the address is used."""
+    """How a request is attributed to a client, if the configuration of the server does not say it, as that of HAProxy
+    does: client-address or header:NAME. If the header is missing or repeated, the address is used."""
     ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64
     """Bits of an IPv6 address that form an identifier; 64 is one household or site."""
     max_delay: SecondsOrZero = 5.0

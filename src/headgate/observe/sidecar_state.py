@@ -15,7 +15,7 @@ _HELP = {
     **GATEKEEPER_HELP,
     "sidecar_connections": "Connections of the server.",
     "sidecar_disconnected": "auth_request: delayed requests whose client disconnected.",
-    "sidecar_dropped_connections": "auth_request: connections closed: too many, or a malformed or late request.",
+    "sidecar_dropped_connections": "auth_request, HAProxy: connections closed: too many, malformed or late.",
     "sidecar_errors": "HAProxy: exchanges with its runtime socket that failed.",
     "sidecar_haproxy_dropped": "HAProxy: requests not reported: the sidecar was not running, or too slow.",
     "sidecar_holds_sent": "Holds sent to the server one by one.",

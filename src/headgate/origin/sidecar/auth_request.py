@@ -117,10 +117,7 @@ class AuthRequest:
         """Listen at the socket."""
         path, mode = self._settings.auth_request, self._settings.mode
         self._socket = UnixSocket(path, mode=mode, flag="--auth-request")
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: Connection(self._table, self._answer), sock=self._socket.socket
-        )
+        self._server = await self._socket.serve(lambda: Connection(self._table, self._answer))
 
     def hold(self, control: DelayUntil, *, now: float) -> None:
         """Do nothing: nginx asks the gatekeeper, which has the hold."""

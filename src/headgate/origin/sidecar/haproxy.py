@@ -104,11 +104,13 @@ class HAProxy:
         """Listen for reports, and begin to write holds."""
         path = self._settings.haproxy + ACCOUNTING_SUFFIX
         self._socket = UnixSocket(path, mode=self._settings.mode, flag="--haproxy")
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._reader, sock=self._socket.socket)
+        self._server = await self._socket.serve(self._reader)
+        method = self._settings.identify
+        if method != "client-address":
+            self._log(f"HAProxy identifies clients by its own configuration; print it with --identify {method}")
         # HAProxy usually runs already: then it has the holds when the sidecar is ready.
         await self._step()
-        self._task = loop.create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def hold(self, control: DelayUntil, *, now: float) -> None:  # noqa: ARG002  # HAProxy has a clock of its own
         """Write a hold into the map within milliseconds."""

@@ -21,7 +21,7 @@ from headgate.release import Status
 ACCOUNTING_SUFFIX: Final = ".accounting"
 """What follows the path of the runtime socket of HAProxy in the path of this socket."""
 MAX_CONNECTIONS: Final = 1_024
-"""Connections of HAProxy: one for each of its threads. A further one is refused."""
+"""Connections of HAProxy: one for each of its threads. A further one replaces that which has been idle for longest."""
 MAX_LINE_SIZE: Final = 4_096
 """Bytes of a line; a connection with a longer one is closed."""
 
@@ -34,8 +34,8 @@ class AccountingCounters(Struct):
 
     connections: int = 0
     """Connections of HAProxy; it opens one when requests come, and closes it half a second after the last."""
-    refused: int = 0
-    """Connections beyond the maximum."""
+    dropped_connections: int = 0
+    """Connections closed because there were too many."""
     malformed: int = 0
     """Lines that are malformed or too long."""
     haproxy_dropped: int = 0
@@ -48,8 +48,8 @@ class AccountingReader:
     def __init__(self, domain: str, report: Callable[[Accounting, float], None], clock: Callable[[], float]) -> None:
         self.counters = AccountingCounters()
         """Totals since the start."""
-        self.connections: set[asyncio.Transport] = set()
-        """The open connections."""
+        self.connections: dict[asyncio.Transport, None] = {}
+        """The open connections; the one that has been idle for longest is the first."""
         self._domain = domain
         self._report = report
         self._clock = clock
@@ -97,13 +97,16 @@ class _Connection(asyncio.Protocol):
         # Not checked: the transports of uvloop are of no class of asyncio.
         self._transport = transport = cast(asyncio.Transport, transport)
         if len(self._reader.connections) >= MAX_CONNECTIONS:
-            self._reader.counters.refused += 1
-            transport.abort()
-            return
+            self._reader.counters.dropped_connections += 1
+            idle = next(iter(self._reader.connections))
+            del self._reader.connections[idle]
+            idle.abort()
         self._reader.counters.connections += 1
-        self._reader.connections.add(transport)
+        self._reader.connections[transport] = None
 
     def data_received(self, data: bytes) -> None:
+        if self._reader.connections.pop(self._transport, 0) is None:  # open, and now the one that was active last
+            self._reader.connections[self._transport] = None
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._reader.read(lines)
         if len(self._rest) > MAX_LINE_SIZE:
@@ -112,4 +115,4 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self._reader.connections.discard(self._transport)
+        self._reader.connections.pop(self._transport, None)

@@ -204,7 +204,7 @@ class NginxLua:
         """Listen. Raises `ConfigurationError` for a socket that is not available."""
         loop = asyncio.get_running_loop()
         self._listener = UnixSocket(self._settings.nginx_lua, mode=self._settings.mode, flag="--nginx-lua")
-        self._server = await loop.create_unix_server(lambda: _Connection(self), sock=self._listener.socket)
+        self._server = await self._listener.serve(lambda: _Connection(self))
         self._ticks = loop.create_task(self._tick_forever())
 
     async def close(self) -> None:

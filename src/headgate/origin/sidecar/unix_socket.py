@@ -4,10 +4,12 @@ A server that was killed leaves its file behind, and a bind then fails. Only a s
 removed: no process listens on it.
 """
 
+import asyncio
 import errno
 import os
 import socket
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -45,7 +47,7 @@ class UnixSocket:
         try:
             check_socket_path(path)
             self.socket = _listen(path, mode)
-            """The listening socket, which does not block; an event loop may close it."""
+            """The listening socket, which does not block."""
             self._file = _identify(os.lstat(path))
         except ConfigurationError as error:
             raise ConfigurationError(f"{flag}: {error}") from None
@@ -54,6 +56,12 @@ class UnixSocket:
                 f"{flag}: cannot listen at {path!r} ({reason_of(error)}); name a path in a directory that exists and "
                 "that this user may write"
             ) from None
+
+    async def serve(self, new_protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
+        """Accept connections in the running event loop."""
+        loop = asyncio.get_running_loop()
+        # It listens again, with another backlog if none is given; a connection beyond that fails at once.
+        return await loop.create_unix_server(new_protocol, sock=self.socket, backlog=_BACKLOG)
 
     def close(self) -> None:
         """Close the socket, and remove its file unless another program has replaced it. Can be called twice."""

@@ -100,14 +100,15 @@ def test_requests_that_haproxy_dropped_are_counted():
     assert connection.reader.counters.haproxy_dropped == 7
 
 
-def test_connections_are_limited_and_closed(monkeypatch):
+def test_idle_connection_is_replaced_where_there_are_too_many(monkeypatch):
     monkeypatch.setattr(haproxy_accounting, "MAX_CONNECTIONS", 2)
     first = Connection()
-    second, third = Connection(first.reader), Connection(first.reader)
-    assert third.transport.aborted
-    assert (first.reader.counters.connections, first.reader.counters.refused) == (2, 1)
-    first.protocol.connection_lost(None)
-    fourth = Connection(first.reader)
+    second = Connection(first.reader)
+    first.receive(b"1 0 a\n")
+    third = Connection(first.reader)
+    assert [one.transport.aborted for one in (first, second, third)] == [False, True, False]
+    second.protocol.connection_lost(None)
+    counters = first.reader.counters
+    assert (counters.connections, counters.dropped_connections) == (3, 1)
     first.reader.close()
-    assert second.transport.aborted
-    assert fourth.transport.aborted
+    assert third.transport.aborted

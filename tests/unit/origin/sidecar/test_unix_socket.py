@@ -1,6 +1,8 @@
+import asyncio
 import os
 import socket
 import stat
+from contextlib import ExitStack
 
 import pytest
 
@@ -185,3 +187,18 @@ def test_directory_that_does_not_exist_is_an_error(tmp_path):
 @pytest.mark.parametrize("path", ["", "\0abstract"])
 def test_path_that_is_not_one_is_an_error(path):
     assert refused(path).startswith(f"--nginx-lua: invalid path {path!r} of a unix socket")
+
+
+def test_many_connections_wait_while_the_event_loop_is_busy(tmp_path):
+    async def serve():
+        unix = listen(tmp_path / "s")
+        server = await unix.serve(asyncio.Protocol)
+        with ExitStack() as stack:
+            for _ in range(500):
+                client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(str(tmp_path / "s"))
+        server.close()
+        unix.close()
+
+    asyncio.run(serve())
