@@ -48,6 +48,8 @@ _MAX_REJECTED: Final = 1_024
 _MAX_REJECTION_SIZE: Final = 3_584
 """Bytes of the fields of a rejection; nginx accepts heads of 8 KiB, of which a stored one has a half to itself."""
 _LONGEST_HOLD: Final = 31 * 86_400.0
+_SHORTEST_STORED: Final = 1.0
+"""Seconds."""
 
 _ACCEPTED: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
 _FAILED: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
@@ -255,12 +257,13 @@ class AuthRequest:
     def _store(self, target: bytes, address: str, accounting: Accounting, now: float) -> bytes:
         """Return the fields by which nginx stores a rejection, empty if it has stored it for about as long.
 
-        nginx counts whole seconds, and uses an answer during the last of them: it never lasts longer than the hold.
+        nginx counts whole seconds, and uses an answer during the last of them: it never ends before the hold. A hold of
+        less than a second is not worth a file.
         """
         release = min(accounting.release, now + _LONGEST_HOLD)
-        last = math.floor(release) - 1
+        last = math.ceil(release) - 1
         key = target, address, accounting.identifier
-        if last < now or last <= self._stored.get(key, 0):
+        if release - now < _SHORTEST_STORED or last <= self._stored.get(key, 0):
             return b""
         if len(self._stored) >= _MAX_STORED:
             self._stored.clear()

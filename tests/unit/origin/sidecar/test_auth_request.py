@@ -146,7 +146,7 @@ def test_rejection_has_the_fields_and_the_body(tmp_path):
         b"retry-after": b"100",
         b"ratelimit": b'"api";r=0;t=100',
         b"ratelimit-policy": b'"api";q=3;w=10800',
-        b"X-Accel-Expires": b"@1099",
+        b"X-Accel-Expires": b"@1100",
         b"X-Headgate-Release": b"Thu, 01 Jan 1970 00:18:21 GMT",
         b"X-Headgate-Kept": b"Too many requests.",
     }
@@ -349,7 +349,7 @@ class Clock:
         return self.now
 
 
-def test_storing_ends_before_the_hold_and_is_not_repeated(tmp_path):
+def test_storing_ends_with_the_last_second_of_the_hold_and_is_not_repeated(tmp_path):
     """nginx uses an answer during the whole of the second in which it expires."""
     clock = Clock()
     plane = Plane(tmp_path, clock=clock)
@@ -360,15 +360,15 @@ def test_storing_ends_before_the_hold_and_is_not_repeated(tmp_path):
             return fields_of(answer).get(b"X-Accel-Expires")
 
         plane.hold(10)  # until 1010.5
-        assert await last() == b"@1009"
+        assert await last() == b"@1010"
         assert await last() is None
         clock.now = 1001.0
         plane.hold(10.4)  # until 1011.4
-        assert await last() == b"@1010"
+        assert await last() == b"@1011"
         plane.hold(10.5, b"2001:db8::/64")
         assert [await last(b"2001:db8::1"), await last(b"2001:db8::2"), await last(b"2001:db8::2")] == [
-            b"@1010",
-            b"@1010",  # another key of nginx's cache
+            b"@1011",
+            b"@1011",  # another key of nginx's cache
             None,
         ]
         plane.hold(math.inf, b"192.0.2.9")
@@ -380,7 +380,7 @@ def test_storing_ends_before_the_hold_and_is_not_repeated(tmp_path):
 def test_a_hold_of_less_than_a_second_is_not_stored(tmp_path):
     plane = Plane(tmp_path, clock=lambda: 1000.5)
     plane.gatekeeper.max_delay = 0.0
-    plane.hold(1.4)
+    plane.hold(0.9)
     (answer,) = asked(plane, head())
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert b"X-Accel-Expires" not in answer
