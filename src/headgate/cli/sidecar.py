@@ -51,7 +51,7 @@ _SOCKETS: Final = {
 _MAP: Final = "/etc/haproxy/headgate.map"
 _WRITTEN: Final = {
     "nginx-lua": {"domain", "identify"},
-    "auth-request": {"domain", "identify", "max_delay"},
+    "auth-request": {"domain", "identify"},
     "haproxy": {"domain", "identify", "map", "rejection_status"},
     "envoy": {"domain", "identify", "rejection_status"},
 }
@@ -190,7 +190,6 @@ class ServerOptions:
             ipv6_prefix=settings.ipv6_prefix,
             rejection_status=status,
             rejections=new_rejections(read_sections(tree), read_domains(tree), status=status),
-            max_delay=settings.max_delay,
         )
 
     def _rejection_status(self, flags: dict[str, Any], settings: Sidecar) -> int:

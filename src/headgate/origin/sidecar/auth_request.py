@@ -4,8 +4,9 @@ nginx sends a head without a body, on a connection that both keep open. `GET /ch
 client `X-Headgate-Address`, and `?identify=METHOD` says how to identify it. The answers are 204 for an accepted
 request; 403 for a rejected one, with the fields of the response, and with its status and body in `X-Headgate-Status`
 and `X-Headgate-Body`; and for a delayed one a redirection, upon which nginx asks with `GET /headgate-delay?NUMBER` and
-is answered with 204 at the release. So a short timeout detects a sidecar that has stopped, although delayed requests
-wait for longer. To anything else the answer is 503, for which nginx accepts the request.
+is answered with 204 at the release, or after some seconds with the same redirection. So short timeouts detect a sidecar
+that has stopped, although delayed requests wait for longer. To anything else the answer is 503, for which nginx accepts
+the request.
 
 A rejection that nginx should remember is a redirection too, upon which it asks with `GET /headgate-store?NUMBER` and
 stores the answer until the hold ends. It is used only while the sidecar does not answer.
@@ -47,6 +48,10 @@ _MAX_REJECTED: Final = 1_024
 """Rejections that are kept, since nginx asks for them again, more than once if it cannot store them."""
 _MAX_REJECTION_SIZE: Final = 3_584
 """Bytes of the fields of a rejection; nginx accepts heads of 8 KiB, of which a stored one has a half to itself."""
+_DELAY_PART: Final = 5.0
+"""Seconds until nginx, whose timeout is a second longer, is asked to wait again."""
+_MAX_DELAY: Final = 40.0
+"""Seconds; nginx follows at most ten redirections of one request."""
 _LONGEST_HOLD: Final = 31 * 86_400.0
 _SHORTEST_STORED: Final = 1.0
 """Seconds."""
@@ -82,10 +87,15 @@ class _DelayedRequest:
     delay: Delay
     connection: Connection | None = None
     """The connection on which nginx waits."""
+    timer: asyncio.TimerHandle | None = None
+    """Redirects nginx again."""
 
 
 class AuthRequest:
-    """Answers nginx at a unix socket; see `DataPlane`. Raises `ConfigurationError` for an invalid `identify`."""
+    """Answers nginx at a unix socket; see `DataPlane`.
+
+    Raises `ConfigurationError` for an invalid `identify`, and for a `max_delay` for which nginx cannot wait.
+    """
 
     def __init__(
         self,
@@ -97,6 +107,11 @@ class AuthRequest:
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if settings.max_delay > _MAX_DELAY:
+            raise ConfigurationError(
+                f"sidecar.max_delay: nginx without Lua delays requests by at most {_MAX_DELAY:g} s, "
+                f"got {settings.max_delay:g}"
+            )
         self._gatekeeper = gatekeeper
         self._rejections = rejections
         self._settings = settings
@@ -226,6 +241,7 @@ class AuthRequest:
             return _FAILED
         delayed.connection = connection
         connection.on_lost = lambda: self._cancel(number)
+        delayed.timer = asyncio.get_running_loop().call_later(_DELAY_PART, self._redirect_again, number)
         return None
 
     def _delay(self, accounting: Accounting) -> bytes:
@@ -237,14 +253,30 @@ class AuthRequest:
 
     def _release(self, number: int) -> None:
         """Accept a delayed request; if nginx has not asked about it again yet, it will find that out when it does."""
-        connection = self._delays.pop(number).connection
+        connection = self._stop_waiting(self._delays.pop(number))
         if connection is not None:
             connection.send(_ACCEPTED)
+
+    @staticmethod
+    def _stop_waiting(delayed: _DelayedRequest) -> Connection | None:
+        """Return the connection on which nginx waits; it is to be answered now."""
+        if delayed.timer is not None:
+            delayed.timer.cancel()
+        connection, delayed.connection, delayed.timer = delayed.connection, None, None
+        return connection
+
+    def _redirect_again(self, number: int) -> None:
+        """Have nginx ask again about a delayed request, before its timeout."""
+        connection = self._stop_waiting(self._delays[number])
+        assert connection is not None
+        connection.send(_DELAYED % number)
 
     def _cancel(self, number: int) -> None:
         """Free the slot of a delayed request whose client has disconnected."""
         self._disconnected += 1
-        self._delays.pop(number).delay.cancel()
+        delayed = self._delays.pop(number)
+        self._stop_waiting(delayed)
+        delayed.delay.cancel()
 
     def _redirect_to_store(self, rejection: bytes) -> bytes:
         """Keep a rejection, for which nginx will ask again; return the redirection."""

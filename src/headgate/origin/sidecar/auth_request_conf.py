@@ -4,7 +4,6 @@ What limits it is made from the templates `auth_request_http.conf` and `auth_req
 for a text of the site: "$" begins a variable of nginx.
 """
 
-import math
 import re
 from pathlib import Path
 from string import Template
@@ -19,11 +18,8 @@ from headgate.origin.sidecar.site import Site
 _HTTP: Final = Path(__file__).with_name("auth_request_http.conf")
 _SERVER: Final = Path(__file__).with_name("auth_request_server.conf")
 
-_FAILURES: Final = "400 404 405 408 413 414 429 500 501 502 503 504"
+_FAILURES: Final = "400 405 408 413 414 429 500 501 502 503 504"
 """Statuses that a sidecar that works does not answer with: the request is accepted."""
-
-_DELAY_MARGIN: Final = 1.0
-"""Seconds that nginx waits for the answer to a delayed request beyond its delay."""
 
 _HEADER: Final = re.compile(r"[a-z0-9-]+")
 
@@ -59,7 +55,6 @@ def configuration(site: Site) -> str:
         "key": "" if header is None else " $headgate_key",
         "key_map": "" if header is None else _NginxTemplate(_KEY_MAP).substitute(name=header.replace("-", "_")),
         "failures": _FAILURES,
-        "delay_timeout": f"{math.ceil((site.max_delay + _DELAY_MARGIN) * 1_000)}ms",
     }
     parts = {
         place: _NginxTemplate(path.read_text("utf-8")).substitute(texts)

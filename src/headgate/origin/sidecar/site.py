@@ -44,8 +44,6 @@ class Site:
     """The status of rejections."""
     rejections: Rejections | None = None
     """What writes rejections by the rules of the domain, with this status; None if the rules are not known."""
-    max_delay: float = 5.0
-    """Seconds that a request may be delayed."""
 
     def __post_init__(self) -> None:
         with naming("--origin"):

@@ -289,6 +289,31 @@ def test_delayed_request_is_redirected_and_accepted_at_its_release(tmp_path):
     assert [verdict.status.value for verdict in plane.verdicts] == ["DELAYED"]
 
 
+def test_delay_that_is_longer_than_the_timeout_of_nginx_is_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(auth_request, "_DELAY_PART", 0.1)
+    plane = Plane(tmp_path)
+
+    async def check(plane):
+        plane.hold(0.35)
+        release = plane.gatekeeper.held("api", b"192.0.2.1", now=time.time())
+        answer = redirection = await plane.ask()
+        asked = 0
+        while answer == redirection:
+            answer = await plane.ask(head(target=fields_of(answer)[b"X-Accel-Redirect"]))
+            asked += 1
+        assert answer == ACCEPTED
+        assert time.time() >= release
+        assert 2 <= asked <= 4
+
+    run(check, plane)
+    assert [verdict.status.value for verdict in plane.verdicts] == ["DELAYED"]
+
+
+def test_longest_delay_is_limited(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"sidecar.max_delay: nginx without Lua .* at most 40 s, got 40.5"):
+        Plane(tmp_path, max_delay=40.5)
+
+
 def test_client_that_leaves_frees_its_slot(tmp_path):
     plane = Plane(tmp_path)
 

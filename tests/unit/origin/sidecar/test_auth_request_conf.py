@@ -66,8 +66,3 @@ def test_header_that_nginx_does_not_pass_on_is_refused(name):
 def test_port_0_is_refused():
     with pytest.raises(ConfigurationError, match="--listen: nginx needs a port, got 0"):
         written(listen=Address("127.0.0.1", 0))
-
-
-def test_longest_delay():
-    text = written(max_delay=0.0015)
-    assert "proxy_read_timeout 1002ms;" in text
