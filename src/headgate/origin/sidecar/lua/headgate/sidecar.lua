@@ -62,6 +62,18 @@ local function take_queue()
     return taken
 end
 
+-- Put back what a connection that was closed has not sent.
+local function put_back(taken)
+    if #taken + queued > MAX_QUEUED then
+        dropped = dropped + #taken
+        return
+    end
+    for index = 1, queued do
+        taken[#taken + 1] = queue[index]
+    end
+    queue, queued = taken, #taken
+end
+
 ---------------------------------------------------------------------------------------------------------------------
 -- Records from the sidecar
 
@@ -175,7 +187,11 @@ local function send(sock, connection)
         end
         ngx.sleep(BATCH_DELAY)
         if connection.is_greeted then
-            local _, failure = sock:send(take_queue())
+            local taken = take_queue()
+            local _, failure = sock:send(taken)
+            if failure and failure ~= "timeout" then -- after a timeout, a part of it may still be read
+                put_back(taken)
+            end
             connection.failure = connection.failure or failure
         end
     end
