@@ -84,9 +84,10 @@ def test_no_token_bucket_is_a_fallback() -> None:
     assert not [line for line in settings if "token_bucket" in line or "no_assignment" in line]
 
 
-def test_the_marks_enclose_the_filters_and_the_cluster_of_the_service() -> None:
+def test_the_marks_enclose_both_filters_and_the_cluster_of_the_service() -> None:
     text = configuration(site(identify="header:x"))
     blocks = re.findall(r"# headgate: begin(.+?)# headgate: end", text, re.DOTALL)
-    assert ["rate_limit_quota" in block for block in blocks] == [True, False]
-    assert ["- name: headgate\n" in block for block in blocks] == [False, True]
+    assert ["set_filter_state" in block for block in blocks] == [True, False, False]
+    assert ["rate_limit_quota" in block for block in blocks] == [False, True, False]
+    assert ["- name: headgate\n" in block for block in blocks] == [False, False, True]
     assert not [block for block in blocks if "name: origin" in block]
