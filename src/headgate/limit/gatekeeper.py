@@ -31,6 +31,9 @@ MAX_HOLD = 31 * 86_400.0
 _SLACK = 1.0
 """Seconds that a hold may exceed its rule: timestamps on the wire are rounded, and clocks differ."""
 
+_ROUNDING = 0.002
+"""Seconds that a hold may exceed the maximum: releases on the wire are rounded up to milliseconds."""
+
 Account = Callable[[Accounting, float], DelayUntil | None]
 """The receiver of accounting: the `account` of an embedded master, or of a link, which returns None."""
 
@@ -312,7 +315,7 @@ class Gatekeeper:
 
     def _shorten(self, release: float, now: float) -> float:
         """Return the end of a hold, at most `max_hold` from `now`; an endless hold is not shortened."""
-        if not self._max_hold < release - now < NEVER:
+        if not self._max_hold + _ROUNDING < release - now < NEVER:
             return release
         self.shortened += 1
         return now + self._max_hold

@@ -247,6 +247,13 @@ class TestLongestHold:
         assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + 4.0
         assert gatekeeper.shortened == 1
 
+    def test_hold_of_the_maximum_is_not_shortened_where_its_release_was_rounded_up(self):
+        gatekeeper = Gatekeeper(max_hold=4.0)
+        gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.001), now=NOW)
+        assert gatekeeper.shortened == 0
+        gatekeeper.obey(DelayUntil("api", b"bob", NOW + 4.01), now=NOW)
+        assert gatekeeper.shortened == 1
+
     def test_control_to_an_idle_gatekeeper_is_not_shortened(self):
         """Its latest instant is that of its last request."""
         gatekeeper = Gatekeeper(max_hold=4.0)
