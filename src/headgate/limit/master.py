@@ -204,12 +204,12 @@ class Master:
         return self._publish(state, history, release) if release > max(now, history[PUBLISHED]) else ASAP
 
     def record_many(
-        self, domain: str, identifier: bytes, *, accepted: int, rejected: int, start: float, now: float
+        self, domain: str, identifier: bytes, *, accepted: int, rejected: int, start: float, now: float, owed: int = 0
     ) -> float:
         """Record requests that a gatekeeper reports together; return the release time as `record` does.
 
-        They came evenly from `start` to `now`, and count as far as the rule permits. Both times are instants of
-        `clock`.
+        They came evenly from `start` to `now`, and count as far as the rule permits. If `owed` is 1, the first
+        counts as in `record`, also if others have had requests since. Both times are instants of `clock`.
         """
         state = self._states.get(domain)
         if state is None:
@@ -223,7 +223,9 @@ class Master:
             return ASAP
         known = histories.get(identifier)
         history = new_history() if known is None else known
-        release = state.algorithm.replay_many(history, accepted, start, now)
+        release = state.algorithm.record(history, start, start) if owed else ASAP
+        if accepted > owed:
+            release = state.algorithm.replay_many(history, accepted - owed, start, now)
         if known is None:
             self._tables.add(histories, identifier, history, now)
         return self._publish(state, history, release) if release > max(now, history[PUBLISHED]) else ASAP

@@ -138,16 +138,20 @@ class QuotaService:
         if claim is not None and not claim.is_new:
             elapsed, since = moment - claim.reported, moment - claim.admits_since
         if usage.allowed or usage.denied:
-            self._account(stream.domain, identifier, usage, since, now)
+            is_owed = claim is not None and claim.assignment.is_single
+            self._account(stream.domain, identifier, usage, since, now, is_owed=is_owed)
         if claim is None:
             self.counters.untracked += 1
             return
         self._table.on_report(claim, moment)
+        claim.assignment.is_single = False
         self.counters.unassignable += not claim.bucket_id
         claim.idle = 0.0 if usage.allowed or usage.denied else claim.idle + elapsed
         self._assign(claim, usage, elapsed, now, moment)
 
-    def _account(self, domain: str, identifier: bytes, usage: Usage, since: float, now: float) -> None:
+    def _account(
+        self, domain: str, identifier: bytes, usage: Usage, since: float, now: float, *, is_owed: bool
+    ) -> None:
         """Record the requests of a report, which came within the last `since` seconds."""
         master = self._master
         instant = master.clock.read(now)
@@ -158,6 +162,7 @@ class QuotaService:
             rejected=usage.denied,
             start=instant - since,
             now=instant,
+            owed=is_owed,
         )
         if release > instant:
             self._publish(DelayUntil(domain, identifier, release - master.clock.behind))
@@ -224,12 +229,14 @@ class QuotaService:
                 claims.append(one)
             elif one.assignment.expires > moment and not one.stream.is_replaced:
                 reserved += one.assignment.share
-        total = max(allowed.rate - reserved - group.others, _LEAST_PART * allowed.rate)
+        left = max(0.0, allowed.rate - reserved)
+        total = max(left - group.others, _LEAST_PART * allowed.rate)
         old = [one.assignment.share for one in claims]
         shares = fair_shares(total, [min(one.want, allowed.rate) for one in claims])
         if sum(old) <= total * _ROUNDING and is_stable(old, shares):
             shares = old
-        tokens = deal(int(allowed.tokens * total / allowed.rate), shares)
+        # The tokens are what the history permits, so that what the others have had is missing already.
+        tokens = deal(int(allowed.tokens * left / allowed.rate), shares)
         for one, share, part in zip(claims, shares, tokens, strict=True):
             if one is reporter or share != one.assignment.share:
                 self._give(one, share, part, moment)
@@ -243,7 +250,8 @@ class QuotaService:
             claim.assignment = Assignment("deny", share, moment + TIME_TO_LIVE)
             self._send(claim, messages.deny_all(claim.bucket_id, TIME_TO_LIVE))
             return
-        claim.assignment = Assignment("tokens", share, moment + TIME_TO_LIVE)
+        is_single = tokens == 1 and share * _REPORT_INTERVAL < 1.0
+        claim.assignment = Assignment("tokens", share, moment + TIME_TO_LIVE, is_single)
         fill = min(_MAX_FILL, max(1, round(share * _FILL_INTERVAL)))
         action = messages.token_bucket(
             claim.bucket_id, TIME_TO_LIVE, tokens=max(1, tokens), fill=fill, interval=_FILL_INTERVAL
@@ -278,7 +286,7 @@ class QuotaService:
         if old.kind == "deny" and old.expires >= until:
             return
         seconds = math.ceil(until - moment)
-        claim.assignment = Assignment("deny", old.share, moment + seconds)
+        claim.assignment = Assignment("deny", old.share, moment + seconds, old.is_single)
         self._send(claim, messages.deny_all(claim.bucket_id, seconds))
 
     def _send(self, claim: Claim, action: bytes) -> None:

@@ -39,6 +39,9 @@ class Assignment(msgspec.Struct):
     """"allow", "deny", "tokens", or empty for nothing."""
     share: float = 0.0
     expires: float = 0.0
+    is_single: bool = False
+    """Whether one token has been assigned that no report mentions yet. Its request counts in full, also if a gatekeeper
+    on the bus has admitted one meanwhile."""
 
 
 class Claim:

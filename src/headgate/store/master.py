@@ -49,10 +49,12 @@ class SharedMaster(Master):
         return release
 
     def record_many(
-        self, domain: str, identifier: bytes, *, accepted: int, rejected: int, start: float, now: float
+        self, domain: str, identifier: bytes, *, accepted: int, rejected: int, start: float, now: float, owed: int = 0
     ) -> float:
         """Record the requests of a report, as `Master.record_many`, and share as many of the last as a burst has."""
-        release = super().record_many(domain, identifier, accepted=accepted, rejected=rejected, start=start, now=now)
+        release = super().record_many(
+            domain, identifier, accepted=accepted, rejected=rejected, start=start, now=now, owed=owed
+        )
         functions = self.functions.get(domain)
         if functions is not None and accepted and not (functions.selective and functions.domain.exempts(identifier)):
             behind = self.clock.behind
