@@ -52,6 +52,7 @@ class PlaneThread:
 
     def __exit__(self, *_: object) -> None:
         self.run(self.plane.close)
+        self.run(asyncio.sleep, 0.02)  # the loop closes the sockets of aborted connections in its next turns
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -107,10 +107,10 @@ def test_a_burst_is_rejected_by_the_rule_of_the_master(stack: ExitStack, tmp_pat
 def test_without_master_and_sidecar_all_requests_pass_and_holds_stay_in_force(stack: ExitStack, tmp_path: Path) -> None:
     system = System(stack, tmp_path, "1/min burst 2")
     system.sidecar.until(lambda: system.haproxy.get().status == 503, "rejection")
-    entries = system.haproxy.entries()
     system.master.end(signal.SIGKILL)
     assert system.statuses(10) == {503: 10}
     system.sidecar.end(signal.SIGKILL)
+    entries = system.haproxy.entries()
     assert system.statuses(10) == {503: 10}
     assert system.haproxy.entries() == entries
     assert {system.haproxy.get(host="127.0.0.1").status for _ in range(3)} == {503}

@@ -143,9 +143,9 @@ class HAProxy:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        self._reader.close()
         if self._server is not None:
             self._server.close()
+        self._reader.close()
         if self._socket is not None:
             self._socket.close()
 

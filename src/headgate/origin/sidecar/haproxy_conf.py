@@ -76,14 +76,13 @@ def _identify(site: Site) -> list[str]:
         raise ConfigurationError(
             f"--identify: HAProxy cannot read a header named {name!r}; expected letters, digits, '-', '_' and '.'"
         )
-    single = f"{{ req.fhdr_cnt({name}) eq 1 }}"
+    # A variable, because each look-up of a header scans all of them.
+    field = "var(txn.headgate_field)"
     return [
         *rules,
-        f"set-var(txn.headgate_id) req.fhdr({name}) if {single} {{ req.fhdr({name}) -m len gt 0 }}",
-        (
-            f'set-var-fmt(txn.headgate_id) "sha256:%[req.fhdr({name}),sha2(256),hex,lower]"'
-            f" if {single} {{ req.fhdr({name}) -m len gt 255 }}"
-        ),
+        f"set-var(txn.headgate_field) req.fhdr({name}) if {{ req.fhdr_cnt({name}) eq 1 }}",
+        f"set-var(txn.headgate_id) {field} if {{ {field} -m len gt 0 }}",
+        f'set-var-fmt(txn.headgate_id) "sha256:%[{field},sha2(256),hex,lower]" if {{ {field} -m len gt 255 }}',
     ]
 
 
