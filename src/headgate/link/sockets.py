@@ -6,6 +6,7 @@ This module does not know messages. Accounting uses the configured port, 10004 b
 
 import ipaddress
 import os
+import random
 import re
 import socket as plain
 from collections.abc import Iterable
@@ -71,8 +72,10 @@ NOBLOCK: Final = int(zmq.NOBLOCK)
 POLLIN: Final = int(zmq.POLLIN)
 SNDMORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
 
-_PORT_TRIES = 512
-"""After thousands of connections have ended, nearly half of all ports are in use for a minute."""
+_PORT_TRIES = 256
+_OTHER_PORTS = range(10_000, 32_767)
+"""Ports of which systems take none for outgoing connections. After thousands of connections have ended, every second
+port that the system chooses from is in use for a minute."""
 
 _OPTIONS: tuple[tuple[int, int], ...] = (
     (zmq.LINGER, 0),  # closing never waits for a peer
@@ -197,9 +200,14 @@ def _is_loopback(numeric: str) -> bool:
 
 
 def _bind_anywhere(accounting: Socket, control: Socket, host: str) -> Endpoints:
-    """Bind to a port that the system chooses, and to the next one."""
-    for _ in range(_PORT_TRIES):
-        first = _bind(accounting, f"tcp://{host}:0")
+    """Bind to a port that the system chooses, or else to one by chance, and to the next one."""
+    for chosen in [0] * _PORT_TRIES + random.choices(_OTHER_PORTS, k=_PORT_TRIES):
+        try:
+            first = _bind(accounting, f"tcp://{host}:{chosen}")
+        except LinkError:
+            if chosen:  # it is in use
+                continue
+            raise
         port = int(first.rpartition(":")[2])
         with suppress(LinkError):
             return Endpoints(first, _bind(control, f"tcp://{host}:{port + 1}"))

@@ -5,6 +5,7 @@ import pytest
 import zmq
 
 from headgate.errors import ConfigurationError, LinkError
+from headgate.link import sockets
 from headgate.link.curve import ServerKeys, new_key_pair
 from headgate.link.sockets import bind_pair, connect_pair, endpoints, file_descriptor, has_message, open_socket
 
@@ -25,6 +26,22 @@ def test_queues_and_frames_are_bounded(context):
 def test_the_system_chooses_two_consecutive_ports(pair_of):
     accounting, control = bind_pair(*pair_of(), "tcp://127.0.0.1:0")
     assert int(control.rpartition(":")[2]) == int(accounting.rpartition(":")[2]) + 1
+
+
+def test_two_consecutive_ports_are_found_where_the_next_one_is_always_in_use(pair_of, monkeypatch):
+    """As after thousands of outgoing connections, to which the system gives every second port."""
+    bind = sockets._bind
+
+    def bind_no_other(one, endpoint):
+        port = int(endpoint.rpartition(":")[2])
+        if port >= 32_768:
+            raise LinkError("in use")
+        return bind(one, endpoint)
+
+    monkeypatch.setattr(sockets, "_bind", bind_no_other)
+    accounting, control = bind_pair(*pair_of(), "tcp://127.0.0.1:0")
+    assert int(control.rpartition(":")[2]) == int(accounting.rpartition(":")[2]) + 1
+    assert 10_000 <= int(accounting.rpartition(":")[2]) < 32_767
 
 
 def test_a_host_name_is_bound_by_its_address(pair_of):
