@@ -1,0 +1,1 @@
+"""The lab: the real cores in simulated time."""

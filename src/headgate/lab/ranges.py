@@ -1,0 +1,256 @@
+"""Allowed ranges of what a run measures: the statistics of a series, and whether a value is within its range.
+
+A series has a time and a value for each sample; the time is the begin of the interval that the sample describes. All
+samples of a series describe intervals of one length. NaN is the value of an interval in which nothing was measured,
+such as the latency without a request; every statistic leaves such samples out. A window has the samples whose time is
+at least `from` and before `until`. A window without a sample has the statistic NaN, which is outside every range: an
+expectation never holds because nothing was measured.
+
+This module knows neither scenarios nor worlds.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, get_args
+
+from headgate.errors import ConfigurationError
+
+Statistic = Literal["value", "mean", "max", "min", "mode", "p99", "settling_time", "overshoot", "ripple"]
+"""What is compared with the range: "value" is that of a metric, the others are those of a series."""
+
+OfSeeds = Literal["each", "mean"]
+"""Whether the value of each seed must be within the range, or the mean of the values of all seeds."""
+
+METRIC: Final = "value"
+"""The only statistic of a metric."""
+
+
+def window(
+    times: Sequence[float], values: Sequence[float], start: float = -math.inf, end: float = math.inf
+) -> tuple[list[float], list[float]]:
+    """Return the times and values of the samples with `start` <= time < `end` that were measured (not NaN)."""
+    chosen = [
+        (time, value)
+        for time, value in zip(times, values, strict=True)
+        if start <= time < end and not math.isnan(value)
+    ]
+    return [time for time, _ in chosen], [value for _, value in chosen]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean; NaN without a value."""
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the smallest of the values that at least `share` of them do not exceed (nearest rank); NaN without one.
+
+    `quantile(values, 0.99)` of 100 values is the second largest, of fewer than 100 the largest.
+    """
+    if not values:
+        return math.nan
+    # 0.07 * 100 is 7.000000000000001: the error of a product must not choose the next rank.
+    rank = math.ceil(share * len(values) - 1e-9)
+    return sorted(values)[max(rank, 1) - 1]
+
+
+def mode(values: Sequence[float], resolution: float = 1.0) -> float:
+    """Return the multiple of `resolution` to which most values are rounded; the lowest of several; NaN without a value.
+
+    A value halfway between two multiples is rounded up.
+    """
+    if not values:
+        return math.nan
+    counts = Counter(math.floor(value / resolution + 0.5) for value in values)
+    most = max(counts.values())
+    return min(step for step, count in counts.items() if count == most) * resolution
+
+
+def settling_time(times: Sequence[float], values: Sequence[float], target: float, tolerance: float) -> float:
+    """Return the seconds from the first sample to the first of those that end in the band, and stay in it.
+
+    The band is `target` - `tolerance` to `target` + `tolerance`, both included. 0 if all samples are in the band;
+    infinity if the last one is not; NaN without a sample.
+    """
+    if not values:
+        return math.nan
+    settled = math.inf
+    for time, value in zip(reversed(times), reversed(values), strict=True):
+        if abs(value - target) > tolerance:
+            break
+        settled = time - times[0]
+    return settled
+
+
+def overshoot(values: Sequence[float], target: float) -> float:
+    """Return by how much the maximum exceeds `target`, as a share of `target`: 0.1 is 10 %, 0 if it does not.
+
+    NaN without a value. `target` is positive.
+    """
+    return max(0.0, max(values) / target - 1.0) if values else math.nan
+
+
+def ripple(values: Sequence[float]) -> float:
+    """Return the standard deviation (of all values, not an estimate of a population's) as a share of the mean.
+
+    A sine of amplitude a around m has a ripple of 0.707 a/m; counts of a Poisson process with the mean n have
+    1/sqrt(n). 0 if all values are equal; infinity if they are not and their mean is 0; NaN without a value.
+    """
+    if not values:
+        return math.nan
+    middle = mean(values)
+    deviation = math.sqrt(mean([(value - middle) ** 2 for value in values]))
+    if deviation == 0.0:
+        return 0.0
+    return deviation / abs(middle) if middle else math.inf
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One allowed range: a signal, a statistic of it, and at least one bound. Raises `ConfigurationError`."""
+
+    signal: str
+    """The name of a series, or with the statistic "value" of a metric."""
+    statistic: Statistic = METRIC
+    start: float = -math.inf
+    """Seconds; samples before it do not count. The key `from` of a scenario file."""
+    end: float = math.inf
+    """Seconds; samples from it on do not count. The key `until` of a scenario file."""
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    target: float | None = None
+    """What the signal should settle at, or not exceed."""
+    tolerance: float | None = None
+    """How far from the target a settled signal may be, in the unit of the signal."""
+    resolution: float = 1.0
+    """The width of the classes of a mode, in the unit of the signal."""
+    of_seeds: OfSeeds = "each"
+
+    def __post_init__(self) -> None:
+        self._check_choice("statistic", self.statistic, get_args(Statistic))
+        self._check_choice("of_seeds", self.of_seeds, get_args(OfSeeds))
+        for name in ("start", "end", "at_least", "at_most", "target", "tolerance", "resolution"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value != value):
+                raise self._error(f"{_KEYS.get(name, name)} must be a number, got {value!r}")
+        if math.isinf(self.at_least) and math.isinf(self.at_most):
+            raise self._error("has no range; set at_least or at_most, or both")
+        if self.at_least > self.at_most:
+            raise self._error(f"at_least {self.at_least:g} is above at_most {self.at_most:g}")
+        if self.start >= self.end:
+            raise self._error(f"from {self.start:g} must be before until {self.end:g}")
+        if self.resolution <= 0:
+            raise self._error(f"resolution must be positive, got {self.resolution:g}")
+        self._check_target()
+
+    @classmethod
+    def parse(cls, table: Mapping[str, object]) -> "Expectation":
+        """Convert a table `[[expect]]`, of which unknown keys are an error of the caller's."""
+        named: dict[str, object] = {_FIELDS.get(key, key): value for key, value in table.items()}
+        if not isinstance(named.get("signal"), str):
+            raise ConfigurationError(f"signal must be a name, got {named.get('signal')!r}")
+        return cls(**named)  # type: ignore[arg-type]  # checked in `__post_init__`
+
+    def contains(self, value: float) -> bool:
+        """Return whether the value is within the range, both bounds included; NaN is not."""
+        return self.at_least <= value <= self.at_most
+
+    def measure(
+        self,
+        metrics: Mapping[str, float | list[float]],
+        times: Sequence[float],
+        series: Mapping[str, Sequence[float]],
+    ) -> float:
+        """Return the value of one run: of its metric, or of the statistic of its series.
+
+        Raises `ConfigurationError` for a signal that the run does not have.
+        """
+        if self.statistic == METRIC:
+            value = metrics.get(self.signal)
+            if not isinstance(value, int | float):
+                names = [name for name, number in metrics.items() if isinstance(number, int | float)]
+                raise self._error(f"is not a metric of this scenario; it has {', '.join(sorted(names)) or 'none'}")
+            return float(value)
+        if self.signal not in series:
+            raise self._error(f"is not a signal of this scenario; it has {', '.join(sorted(series)) or 'none'}")
+        inside, values = window(times, series[self.signal], self.start, self.end)
+        if self.statistic == "mode":
+            return mode(values, self.resolution)
+        if self.statistic == "settling_time":
+            return settling_time(inside, values, _given(self.target), _given(self.tolerance))
+        if self.statistic == "overshoot":
+            return overshoot(values, _given(self.target))
+        return _OF_VALUES[self.statistic](values)
+
+    def __str__(self) -> str:
+        times = "" if math.isinf(self.start) else f" from {self.start:g} s"
+        times += "" if math.isinf(self.end) else f" until {self.end:g} s"
+        return f"{self.signal}{times}" if self.statistic == METRIC else f"{self.statistic} of {self.signal}{times}"
+
+    @property
+    def range(self) -> str:
+        """The range in words."""
+        low = "" if math.isinf(self.at_least) else f"at least {self.at_least:g}"
+        high = "" if math.isinf(self.at_most) else f"at most {self.at_most:g}"
+        return " and ".join(bound for bound in (low, high) if bound)
+
+    def _check_choice(self, key: str, value: object, choices: Sequence[str]) -> None:
+        if value not in choices:
+            raise self._error(f"unknown {key} {value!r}; expected one of {', '.join(choices)}")
+
+    def _check_target(self) -> None:
+        needed = {"settling_time": ("target", "tolerance"), "overshoot": ("target",)}.get(self.statistic, ())
+        for key in ("target", "tolerance"):
+            if (getattr(self, key) is not None) != (key in needed):
+                state = f"needs a {key}" if key in needed else f"has no use for a {key}"
+                raise self._error(f"the statistic {self.statistic} {state}")
+        if self.statistic == "overshoot" and _given(self.target) <= 0:
+            raise self._error(f"the target of an overshoot must be positive, got {self.target:g}")
+        if self.tolerance is not None and self.tolerance < 0:
+            raise self._error(f"tolerance must not be negative, got {self.tolerance:g}")
+
+    def _error(self, sentence: str) -> ConfigurationError:
+        return ConfigurationError(f"expectation of {self.signal!r}: {sentence}")
+
+
+class Finding(NamedTuple):
+    """The values of an expectation in all seeds, and whether it holds."""
+
+    expectation: Expectation
+    values: tuple[float, ...]
+    """One for each seed; with `of_seeds = "mean"` only their mean."""
+    within: bool
+
+    def __str__(self) -> str:
+        outside = [value for value in self.values if not self.expectation.contains(value)]
+        shown = outside or self.values
+        low, high = min(shown), max(shown)
+        value = f"{low:.4g}" if low == high or len(shown) == 1 else f"{low:.4g} to {high:.4g}"
+        seeds = f" in {len(outside)} of {len(self.values)} seeds" if outside and len(self.values) > 1 else ""
+        return f"{self.expectation} is {value}{seeds}; expected {self.expectation.range}"
+
+
+def judge(expectation: Expectation, values: Sequence[float]) -> Finding:
+    """Compare what each seed has measured with the range; without a seed, the expectation does not hold."""
+    judged = (mean(values),) if expectation.of_seeds == "mean" else tuple(values)
+    return Finding(expectation, judged, bool(judged) and all(map(expectation.contains, judged)))
+
+
+def _given(value: float | None) -> float:
+    assert value is not None  # checked with the statistic
+    return value
+
+
+_KEYS = {"start": "from", "end": "until"}
+_FIELDS = {key: name for name, key in _KEYS.items()}
+_OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": mean,
+    "max": lambda values: max(values, default=math.nan),
+    "min": lambda values: min(values, default=math.nan),
+    "p99": lambda values: quantile(values, 0.99),
+    "ripple": ripple,
+}
+KEYS = ("signal", "statistic", "from", "until", "at_least", "at_most", "target", "tolerance", "resolution", "of_seeds")
+"""The keys of a table `[[expect]]`."""
