@@ -11,31 +11,18 @@ import msgspec
 
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import Address, Format
+from headgate.config.toml_reader import convert_document
 from headgate.config.tree import Bus, Configuration, Router, Sidecar, as_tuple
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain
 
-_LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")
-_TYPE_NAMES = {
-    "`int`": "a whole number",
-    "`float`": "a number",
-    "`str`": "a text",
-    "`bool`": "true or false",
-    "`array`": "a list",
-    "`object`": "a table",
-    "`str | array`": "a text or a list",
-}
-_MISSING = re.compile(r"object missing required field `([^`]*)`")
 _PATH = re.compile(r"/[^\x00-\x20?#\x7f-\U0010ffff]*")
 _BUS = re.compile(r"tcp://(?P<address>.+)|ipc://.+")
 
 
 def convert(document: Any) -> Configuration:
     """Convert parsed TOML to a tree; raises `ConfigurationError` for a missing key or a value of the wrong type."""
-    try:
-        return msgspec.convert(document, Configuration)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(_explain(str(error), document)) from None
+    return convert_document(document, Configuration)
 
 
 def check(tree: Configuration) -> None:
@@ -191,45 +178,3 @@ def _check_master(text: str) -> None:
     _check_bus(text)
     if not Address.parse(text).port:
         raise ConfigurationError(f"invalid master {text!r}: port 0 is for listeners; expected the port of a master")
-
-
-def _explain(message: str, document: Any) -> str:
-    """Rewrite a message of msgspec about a document: the path first, then the names of TOML's types, then the value."""
-    match = _LOCATION.search(message)
-    path = match["path"] if match else ""
-    reason = message[: match.start()] if match else message
-    for name, words in _TYPE_NAMES.items():
-        reason = reason.replace(name, words)
-    reason = _MISSING.sub(r"the key '\1' is missing", reason[:1].lower() + reason[1:])
-    if reason == "expected a list, got a table":
-        reason += f"; write [[{path}]] for each, in place of [{path}]"
-    if ">=" in reason or "<=" in reason:
-        reason += f", got {_value_at(document, path)!r}"
-    choices = _choices(Configuration, path)
-    if choices:
-        reason = f"expected one of {', '.join(choices)}, got {reason.removeprefix('invalid enum value ')}"
-    return f"{path or 'the file'}: {reason}"
-
-
-def _value_at(document: Any, path: str) -> Any:
-    """Return the value of the document at a path such as domain[0].name."""
-    for name in _steps(path):
-        document = document[int(name.strip("[]"))] if name.startswith("[") else document[name]
-    return document
-
-
-def _steps(path: str) -> list[str]:
-    """Split a path into names and indexes: domain[0].name into domain, [0] and name."""
-    return re.findall(r"[^.\[\]]+|\[[^\]]*\]", path)
-
-
-def _choices(kind: Any, path: str) -> list[str]:
-    """Return the values allowed for the key at `path`; empty unless the key is an enumeration."""
-    for name in _steps(path):
-        if name.startswith("["):
-            kind = get_args(kind)[0] if get_args(kind) else None
-        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            kind = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}.get(name)
-        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    values = get_args(kind)
-    return [str(value) for value in values] if values and all(isinstance(v, (str, int)) for v in values) else []

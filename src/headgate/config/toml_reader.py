@@ -1,0 +1,122 @@
+"""Reading TOML into structs of msgspec, with errors that name the path of the key, the value and what is expected.
+
+The tree of `headgate.toml` and the scenarios of the lab are read with these functions.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import msgspec
+
+from headgate.errors import ConfigurationError, reason_of
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+_TYPE_NAMES = {
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`str`": "a text",
+    "`bool`": "true or false",
+    "`array`": "a list",
+    "`object`": "a table",
+    "`str | array`": "a text or a list",
+}
+_MISSING = re.compile(r"object missing required field `([^`]*)`")
+
+
+def read_text(path: str | Path, *, advice: str) -> str:
+    """Read a file of UTF-8 text; raises `ConfigurationError` with the path, the reason and the `advice`."""
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {reason_of(error)}; {advice}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; TOML files are UTF-8") from None
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """Parse the text of a TOML file that errors call `name`."""
+    try:
+        # Editors on Windows put a byte order mark before the text; TOML 1.1 allows one.
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{name}: not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{name}: not TOML: nested too deeply") from None
+
+
+def convert_document(document: Any, kind: type[T]) -> T:
+    """Convert parsed TOML to `kind`; raises `ConfigurationError` for a missing key or a value of the wrong type."""
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(_explain(str(error), document, kind)) from None
+
+
+def unknown_keys(value: object, kind: Any, path: str = "") -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each key that `kind` lacks: its path, its name, and the keys that its table can have."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if isinstance(value, dict):
+            fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+            for key, member in value.items():
+                where = f"{path}.{key}" if path else key
+                if key in fields:
+                    yield from unknown_keys(member, fields[key], where)
+                else:
+                    yield where, key, list(fields)
+    elif get_origin(kind) is tuple and isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from unknown_keys(member, get_args(kind)[0], f"{path}[{index}]")
+
+
+def nearest_key(key: str, valid: list[str]) -> str:
+    """Return the nearest valid key as a question; all keys if none is near."""
+    near = difflib.get_close_matches(key.lower().replace("-", "_"), valid, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(valid)}"
+
+
+def _explain(message: str, document: Any, kind: Any) -> str:
+    """Rewrite a message of msgspec about a document: the path first, then the names of TOML's types, then the value."""
+    match = _LOCATION.search(message)
+    path = match["path"] if match else ""
+    reason = message[: match.start()] if match else message
+    for name, words in _TYPE_NAMES.items():
+        reason = reason.replace(name, words)
+    reason = _MISSING.sub(r"the key '\1' is missing", reason[:1].lower() + reason[1:])
+    if reason == "expected a list, got a table":
+        reason += f"; write [[{path}]] for each, in place of [{path}]"
+    if ">=" in reason or "<=" in reason:
+        reason += f", got {_value_at(document, path)!r}"
+    choices = _choices(kind, path)
+    if choices:
+        reason = f"expected one of {', '.join(choices)}, got {reason.removeprefix('invalid enum value ')}"
+    return f"{path or 'the file'}: {reason}"
+
+
+def _value_at(document: Any, path: str) -> Any:
+    """Return the value of the document at a path such as domain[0].name."""
+    for name in _steps(path):
+        document = document[int(name.strip("[]"))] if name.startswith("[") else document[name]
+    return document
+
+
+def _steps(path: str) -> list[str]:
+    """Split a path into names and indexes: domain[0].name into domain, [0] and name."""
+    return re.findall(r"[^.\[\]]+|\[[^\]]*\]", path)
+
+
+def _choices(kind: Any, path: str) -> list[str]:
+    """Return the values allowed for the key at `path`; empty unless the key is an enumeration."""
+    for name in _steps(path):
+        if name.startswith("["):
+            kind = get_args(kind)[0] if get_args(kind) else None
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            kind = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}.get(name)
+        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    values = get_args(kind)
+    return [str(value) for value in values] if values and all(isinstance(v, (str, int)) for v in values) else []

@@ -1,0 +1,135 @@
+"""The values of a scenario file that every world has: description, seeds, policies, expectations; and their limits.
+
+Each world adds its own keys in a subclass, in a module of its own: `lab/ticks/settings.py` has
+`class TickScenario(Scenario, frozen=True, kw_only=True)`, `lab/events/settings.py` has `EventScenario`. A field is a
+key of the file; a tuple of structs (`class Agents(Section, frozen=True, kw_only=True)`) is a list of tables,
+`[[agents]]`. The type of a field states its limits: use the types below, so that no file makes a run endless or larger
+than memory, and so that NaN and infinity are errors. What types cannot state (sums, names that refer to each other) is
+checked by `check`, which a subclass extends. `lab/scenario_file.py` reads the files.
+"""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from headgate.errors import ConfigurationError
+
+MAX_SEEDS: Final = 100_000
+MAX_POLICIES: Final = 32
+MAX_TICKS: Final = 1_000_000
+MAX_TICK_AGENTS: Final = 100_000
+"""Agents of the discrete-time world with the real cores; more are for the kernel."""
+MAX_AGENTS: Final = 2_000_000
+MAX_AGENT_TICKS: Final = 2_000_000_000
+"""Agents times ticks of one run."""
+MAX_SIMULATED_SECONDS: Final = 10_000_000.0
+"""About four months."""
+MAX_EVENTS: Final = 100_000_000
+"""Events of one run of the event-driven world; a run that exceeds it is an error."""
+
+Seed = Annotated[int, Meta(ge=0, lt=2**63)]
+"""A seed of all chance in one run."""
+SeedCount = Annotated[int, Meta(ge=1, le=MAX_SEEDS)]
+"""N stands for the seeds 0 to N-1."""
+SeedList = Annotated[tuple[Seed, ...], Meta(min_length=1, max_length=MAX_SEEDS)]
+"""The seeds themselves."""
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+"""The name of an agent group, an origin, a policy or a signal."""
+Ticks = Annotated[int, Meta(ge=1, le=MAX_TICKS)]
+"""A number of ticks."""
+TicksOrZero = Annotated[int, Meta(ge=0, le=MAX_TICKS)]
+"""A number of ticks, zero for none."""
+AgentCount = Annotated[int, Meta(ge=0, le=MAX_AGENTS)]
+"""A number of agents."""
+Seconds = Annotated[float, Meta(ge=1e-6, le=MAX_SIMULATED_SECONDS)]
+"""A duration of more than zero."""
+SecondsOrZero = Annotated[float, Meta(ge=0.0, le=MAX_SIMULATED_SECONDS)]
+"""A duration."""
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+"""A probability or a share of something."""
+Rate = Annotated[float, Meta(ge=1e-6, le=1e9)]
+"""Requests per second (or per tick) of more than zero."""
+RateOrZero = Annotated[float, Meta(ge=0.0, le=1e9)]
+"""Requests per second (or per tick)."""
+Factor = Annotated[float, Meta(ge=1e-6, le=1e6)]
+"""A multiple of something, such as the load as a multiple of the capacity."""
+Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
+"""A finite number."""
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of a scenario file."""
+
+
+class Expectation(Section, frozen=True, kw_only=True):
+    """An allowed range, `[[expect]]`: what is measured, when, and between which values it lies."""
+
+    signal: Name
+    """A series' name, or a metric's."""
+    statistic: Literal["value", "mean", "max", "min", "mode", "p99", "settling_time", "overshoot", "ripple"] = "value"
+    """`value` is for metrics, all others for series."""
+    start: SecondsOrZero = field(default=0.0, name="from")
+    """Seconds since the start of the world."""
+    until: Seconds | None = None
+    """Seconds since the start of the world; by default its end."""
+    at_least: Number | None = None
+    at_most: Number | None = None
+    target: Number | None = None
+    """The value that the signal settles at, or is not to exceed."""
+    tolerance: Number | None = None
+    """The distance from `target` within which the signal counts as settled."""
+    of_seeds: Literal["each", "mean"] = "each"
+    """Whether the value of each seed must lie in the range, or their mean."""
+    policies: tuple[Name, ...] = ()
+    """The policies that the range is for; by default all but the `control`, which must leave it."""
+
+
+class Scenario(Section, frozen=True, kw_only=True):
+    """What every scenario file has. `name` and `folder` are set by the reader, not by the file."""
+
+    description: Annotated[str, Meta(min_length=1, max_length=1_000)]
+    """One sentence."""
+    world: Literal["ticks", "events"]
+    """Discrete time, or event-driven."""
+    seeds: SeedCount | SeedList = 100
+    """A number, N for the seeds 0 to N-1, or a list of seeds."""
+    policies: Annotated[tuple[Name, ...], Meta(max_length=MAX_POLICIES)] = ()
+    """The policies to compare: names, or `module:Class` or `file.py:Class` of your own."""
+    law: str = ""
+    """In files of a suite, in place of `policies`: the control law."""
+    control: str = ""
+    """The policy or law that must leave the ranges; it is run as well."""
+    summary: Literal["mean", "attack", "downtime"] = "mean"
+    """How the runs of all seeds become the metrics of a policy."""
+    expect: Annotated[tuple[Expectation, ...], Meta(max_length=100)] = ()
+    """The allowed ranges."""
+    name: str = ""
+    """The name of the file without `.toml`."""
+    folder: str = ""
+    """The folder of the file, where `file.py:Class` is looked for."""
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """The seeds, in the order of the runs."""
+        return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The policies that are run: `policies` or the `law`, then the `control` if it is not among them."""
+        names = self.policies or (self.law,)
+        return names if not self.control or self.control in names else (*names, self.control)
+
+    def check(self) -> None:
+        """Raise `ConfigurationError`, which begins with the key, for values that do not go together."""
+        if bool(self.policies) == bool(self.law):
+            raise ConfigurationError("policies: expected a list of policies, or in a suite a `law`; set one of the two")
+        for key, names in (("policies", self.policies), ("seeds", self.seed_list)):
+            if len(set(names)) < len(names):
+                raise ConfigurationError(f"{key}: a value is listed twice; list each once")
+        for index, expectation in enumerate(self.expect):
+            if expectation.at_least is None and expectation.at_most is None:
+                raise ConfigurationError(f"expect[{index}]: set `at_least`, `at_most` or both")
+
+
+SET_BY_READER: Final = frozenset({"name", "folder"})
+"""Fields of a scenario that are not keys of its file."""

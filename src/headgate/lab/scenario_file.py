@@ -1,0 +1,136 @@
+"""Scenario files: found by name or path, changed by `--set` and `--agents`, and read into the struct of their world.
+
+Every error is a `ConfigurationError` that names the file, the key, the value and what is expected.
+"""
+
+import importlib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headgate.config.toml_reader import convert_document, nearest_key, parse_toml, read_text, unknown_keys
+from headgate.errors import ConfigurationError
+from headgate.lab.scenario import SET_BY_READER, Scenario
+
+FOLDER: Final = Path(__file__).parent / "scenarios"
+"""The scenarios of the package; a folder in it is a suite."""
+MAX_FILE_SIZE: Final = 1_000_000
+WORLDS: Final[Mapping[str, tuple[str, str]]] = {
+    "ticks": ("headgate.lab.ticks.settings", "TickScenario"),
+    "events": ("headgate.lab.events.settings", "EventScenario"),
+}
+"""The module and the struct of each world's scenarios."""
+
+
+def names() -> list[str]:
+    """Return the names of the scenarios and suites of the package."""
+    return sorted(path.stem for path in FOLDER.iterdir() if path.suffix == ".toml" or is_suite(path))
+
+
+def is_suite(path: Path) -> bool:
+    """Return whether `path` is a folder with scenario files."""
+    return path.is_dir() and any(path.glob("*.toml"))
+
+
+def find(name: str) -> Path:
+    """Return the path of a scenario or suite: a name of the package, or a path (with `/`, or ending with `.toml`)."""
+    if "/" in name or name.endswith(".toml"):
+        return Path(name)
+    for path in (FOLDER / f"{name}.toml", FOLDER / name):
+        if name in names() and path.exists():
+            return path
+    raise ConfigurationError(
+        f"no scenario {name!r}; {nearest_key(name, names()).replace('the keys are', 'the scenarios are')}; "
+        "a file of your own is named by a path, such as ./mine.toml"
+    )
+
+
+def read_scenario(path: str | Path, changes: Iterable[str] = (), *, agents: int | None = None) -> Scenario:
+    """Read the file at `path`, with `changes` (KEY=VALUE) applied, and all agents scaled to a sum of `agents`."""
+    path = Path(path)
+    text = read_text(path, advice="name a scenario of the package or a readable TOML file")
+    if len(text) > MAX_FILE_SIZE:
+        raise ConfigurationError(f"{path}: {len(text):,} characters; a scenario has at most {MAX_FILE_SIZE:,}")
+    return parse_scenario(text, path, changes, agents=agents)
+
+
+def parse_scenario(text: str, path: Path, changes: Iterable[str] = (), *, agents: int | None = None) -> Scenario:
+    """Parse the text of the file at `path`, with `changes` applied; errors call it by its path."""
+    document = parse_toml(text, str(path))
+    for change in changes:
+        _apply(document, change)
+    try:
+        scenario = _convert(document)
+        if agents is not None:
+            scenario = _scale(scenario, agents)
+        scenario.check()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    return msgspec.structs.replace(scenario, name=path.stem, folder=str(path.parent))
+
+
+def _convert(document: dict[str, Any]) -> Scenario:
+    world = document.get("world")
+    if not isinstance(world, str) or world not in WORLDS:
+        found = "the key 'world' is missing" if world is None else f"world: unknown world {world!r}"
+        raise ConfigurationError(f"{found}; expected one of {', '.join(WORLDS)}")
+    module, kind_name = WORLDS[world]
+    kind: type[Scenario] = getattr(importlib.import_module(module), kind_name)
+    hidden = ((key, key, list(SET_BY_READER)) for key in document if key in SET_BY_READER)
+    for path, key, valid in (*hidden, *unknown_keys(document, kind)):
+        near = nearest_key(key, [one for one in valid if one not in SET_BY_READER])
+        raise ConfigurationError(f"{path}: unknown key; {near}")
+    return convert_document(document, kind)
+
+
+def _apply(document: dict[str, Any], change: str) -> None:
+    """Set one key of the document: `load=2`, `agents.heavy.interval=5` (the table of the list with this name)."""
+    key, equals, text = change.partition("=")
+    steps = key.strip().split(".")
+    if not equals or not all(steps):
+        raise ConfigurationError(f"--set {change!r}: expected KEY=VALUE, such as load=2 or agents.heavy.interval=5")
+    table: Any = document
+    for depth, step in enumerate(steps[:-1]):
+        table = _member(table, step, f"--set {change!r}", ".".join(steps[:depth]))
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"--set {change!r}: {'.'.join(steps[:-1])} is not a table, so it has no keys")
+    table[steps[-1]] = _value(text)
+
+
+def _member(table: Any, step: str, change: str, path: str) -> Any:
+    """Return what a step of a key leads to: a key of a table, or the table of a list with this name."""
+    if isinstance(table, dict):
+        return table.setdefault(step, {})
+    members = {str(one.get("name")): one for one in table if isinstance(one, dict)} if isinstance(table, list) else {}
+    if step not in members:
+        found = f"its names are {', '.join(members)}" if members else "it has no tables with names"
+        raise ConfigurationError(f"{change}: {path} has no table named {step!r}; {found}")
+    return members[step]
+
+
+def _value(text: str) -> Any:
+    """Return a value of TOML; the text itself if it is not one."""
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    return document["value"] if document.keys() == {"value"} else text
+
+
+def _scale(scenario: Scenario, total: int) -> Scenario:
+    """Scale the counts of all agents to a sum of `total`, rounding by the largest remainder."""
+    groups = getattr(scenario, "agents", ())
+    count = sum(group.count for group in groups)
+    if not count:
+        raise ConfigurationError(f"--agents {total}: this scenario has no agents whose number could be scaled")
+    shares = [group.count * total / count for group in groups]
+    counts = [math.floor(share) for share in shares]
+    by_remainder = sorted(range(len(shares)), key=lambda index: counts[index] - shares[index])
+    for index in by_remainder[: total - sum(counts)]:
+        counts[index] += 1
+    scaled = tuple(msgspec.structs.replace(group, count=new) for group, new in zip(groups, counts, strict=True))
+    return msgspec.structs.replace(scenario, agents=scaled)

@@ -1,0 +1,21 @@
+import math
+
+from headgate.lab.results import NO_SERIES, Run, Series, mean_metrics, mean_series
+
+
+def test_metrics_are_averaged_over_runs_and_lists_by_element():
+    runs = [Run("none", 0, {"a": 1.0, "trials": [1.0, 4.0]}), Run("none", 1, {"a": 2.0, "trials": [3.0, 0.0]})]
+    assert mean_metrics(runs) == {"a": 1.5, "trials": [2.0, 2.0]}
+
+
+def test_series_are_averaged_at_each_time_without_missing_values():
+    first = Series([0.0, 1.0, 2.0], {"load": [1.0, math.nan, math.nan]})
+    second = Series([0.0, 1.0, 2.0], {"load": [3.0, 5.0, math.nan]})
+    mean = mean_series([first, second])
+    assert mean.times == [0.0, 1.0, 2.0]
+    assert mean.values["load"][:2] == [2.0, 5.0]
+    assert math.isnan(mean.values["load"][2])
+
+
+def test_the_mean_of_no_series_is_empty():
+    assert mean_series([]) == NO_SERIES
