@@ -1,0 +1,328 @@
+"""The controller: the fraction of traffic advice, computed from the demand (the demand-model law).
+
+A change of advice acts slowly: each agent fetches at its own time, and obeys what it got until that is stale. So the
+load is a moving average, over one max-age, of what was published. A law that compares only load and target corrects
+again and again before its first correction has arrived, and oscillates. This law computes the demand instead: what
+arrives, before anything is rejected, divided by the fraction in force, which the origin knows because it has served it
+(`FetchLog`). The demand does not depend on what was published, so the first correction is the right one.
+
+    fraction = (target * capacity - people - other classes) / demand
+
+This file reads no clock and draws no numbers. The shell reports fetches and arrivals, and calls `update` regularly.
+"""
+
+import math
+from collections.abc import Hashable, Iterable
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from headgate.advice.demand import DemandWindow, Period, share
+from headgate.advice.fetch_log import FetchLog, InForce
+from headgate.advice.publisher import Entry
+from headgate.errors import ConfigurationError
+
+Reason = Literal[
+    "start",
+    "settled",
+    "changed",
+    "rise limited",
+    "disallowed",
+    "demand unknown",
+    "no fetch",
+    "frozen",
+    "period invalid",
+]
+"""Why a fraction is what it is; `Explanation.reason` explains each."""
+
+_MIN_VISIBLE: Final = 0.1
+"""The part of the agents that must not be disallowed, for arrivals to show the demand."""
+_HALVES_IN: Final = 1.0
+"""Max-ages in which a demand that cannot be measured is halved."""
+_FORGOTTEN_AFTER: Final = 2.0
+"""Max-ages without a fetch after which a class does not fetch advice."""
+_MAX_PERIODS: Final = 2.0
+"""A longer time between two updates, in periods, is a clock that was set or a process that was suspended."""
+_EARLY: Final = 0.999
+"""The part of a period after which it is complete: a timer may be early by a rounding error."""
+_DIGITS: Final = 4
+"""Decimal places of a published fraction."""
+_MIN_FLOOR: Final = 0.0001
+
+
+class AgentClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A class of agents with one entry in the document."""
+
+    name: str
+    """A brand name, `prefetch-proxy`, or `*`."""
+    weight: float = 1.0
+    """Its part of what people leave, relative to the other classes."""
+
+    def __post_init__(self) -> None:
+        Entry(self.name)
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise ConfigurationError(f"advice: weight of {self.name!r} must be a positive number, got {self.weight!r}")
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a `Controller`; raises `ConfigurationError` for an invalid one."""
+
+    capacity: float
+    """Requests per second that the origin can serve."""
+    classes: tuple[AgentClass, ...] = (AgentClass("*"),)
+    """The classes whose fraction is computed."""
+    target: float = 0.97
+    """The part of the capacity to fill, above 0 and at most 1."""
+    period: float = 60.0
+    """Seconds between two decisions."""
+    max_age: float = 600.0
+    """Seconds that advice stays fresh at the agents; at least 600 with agents that apply the suggested minimum."""
+    floor: float = 0.01
+    """The smallest fraction that is published; below it, `disallow` is."""
+    hysteresis: float = 0.05
+    """The relative difference up to which a published fraction stays."""
+    samples: int = 400
+    """Requests from which a demand is computed, if one max-age has as many; 400 give a standard error of 5 %."""
+    max_agents: int = 10_000
+    """Maximum agents remembered per class."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.capacity) and self.capacity >= 0):
+            raise ConfigurationError(f"advice: capacity must be a non-negative number, got {self.capacity!r}")
+        if not 0 < self.target <= 1:
+            raise ConfigurationError(f"advice: target must be above 0 and at most 1, got {self.target!r}")
+        if not _MIN_FLOOR <= self.floor <= 1:
+            raise ConfigurationError(f"advice: floor must be from {_MIN_FLOOR} to 1, got {self.floor!r}")
+        for name in ("period", "max_age", "samples", "max_agents"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ConfigurationError(f"advice: {name} must be a positive number, got {getattr(self, name)!r}")
+        if self.period > self.max_age:
+            raise ConfigurationError(f"advice: period must be at most max_age, got {self.period!r}")
+        if not 0 <= self.hysteresis < 1:
+            raise ConfigurationError(f"advice: hysteresis must be at least 0 and below 1, got {self.hysteresis!r}")
+        names = [agent_class.name for agent_class in self.classes]
+        if not names or len(set(names)) < len(names):
+            raise ConfigurationError(f"advice: classes must have at least one name, each once, got {names!r:.80}")
+
+
+class Explanation(NamedTuple):
+    """What is published for a class, and why."""
+
+    agent_class: str
+    fraction: float
+    """The published fraction; 0 if the class is disallowed."""
+    demand: float
+    """Requests per second that would arrive without advice, as estimated."""
+    arrivals: float
+    """Requests per second that arrived in the window of the estimate, before any was rejected."""
+    in_force: float
+    """The fraction in force in the last period: what arrived of the demand; without arrivals, the mean over agents."""
+    agents: int
+    """Agents with fresh advice."""
+    reason: Reason
+    """`start`: the first period has not ended. `settled`: the demand agrees with the published fraction. `changed`:
+    the fraction was changed. `rise limited`: it was raised, by less than the demand allows. `disallowed`: less than
+    the floor is available. `demand unknown`: nearly all agents are disallowed, so that their demand cannot be seen; the
+    estimate is halved every max-age. `no fetch`: the class sends requests but has fetched no advice for two max-ages;
+    the fraction stays, and the requests count as those of people. `frozen`: the caller said that the period shows
+    nothing. `period invalid`: the clock was set, or the process suspended."""
+
+
+class _State:
+    """One class: its log, the counts of the current period, and what is published for it."""
+
+    __slots__ = (
+        "anonymous", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "start", "unknown",
+        "weighted", "window",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings, fraction: float) -> None:
+        self.log = FetchLog(settings.max_agents, fraction=fraction)
+        self.window = DemandWindow(settings.samples, settings.max_age)
+        self.start = fraction
+        self.fraction = fraction
+        self.in_force = fraction
+        self.explained: Reason = "start"
+        self.fetched_at: float | None = None
+        self.discard()
+
+    def discard(self) -> None:
+        """Begin a new count of arrivals."""
+        self.arrivals = 0.0
+        """All requests of the period."""
+        self.anonymous = 0.0
+        """Those counted without an agent."""
+        self.unknown = 0.0
+        """Those of agents that are not in the log."""
+        self.weighted = 0.0
+        """Those of agents in the log, each divided by the fraction of its agent."""
+
+    def demand(self, in_force: InForce, *, since_start: float, floor: float) -> float:
+        """Return the requests that would have arrived with a fraction of 1.
+
+        `since_start` is the part of the first max-age that has passed. Until it is over, agents obey what they fetched
+        before the start; on average, as many have fetched again as of that max-age has passed.
+        """
+        fetched_before = max(0.0, 1.0 - since_start)
+        unknown = self.start if fetched_before > 0.0 else in_force.mean
+        anonymous = self.start * fetched_before + in_force.mean * (1.0 - fetched_before)
+        # Agents that are disallowed, and so send nothing, are assumed to be like the others.
+        return (
+            self.weighted / (1.0 - in_force.disallowed)
+            + self.unknown / max(unknown, floor)
+            + self.anonymous / max(anonymous, floor)
+        )
+
+
+class Controller:
+    """Computes the entries of the document for the classes of its settings.
+
+    `start` has the entries of an earlier controller with the same classes: what agents obey after a restart.
+
+    `fetched`, `arrived` and `update` may be called in any order. Memory is bounded by `max_agents` per class.
+    """
+
+    def __init__(self, settings: Settings, *, start: Iterable[Entry] = ()) -> None:
+        self._settings = settings
+        begun = {entry.user_agent: 0.0 if entry.disallow else entry.fraction for entry in start}
+        self._states = {each.name: _State(settings, begun.get(each.name, 1.0)) for each in settings.classes}
+        self._weights = {each.name: each.weight for each in settings.classes}
+        self._others = DemandWindow(settings.samples, settings.max_age)
+        self._others_count = 0.0
+        self._started = 0.0
+        self._updated: float | None = None
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries to publish, in the order of the classes."""
+        return tuple(_entry(name, state.fraction) for name, state in self._states.items())
+
+    def fetched(self, agent_class: str, agent: Hashable, *, now: float, max_age: float | None = None) -> Entry:
+        """Record that an agent fetches the advice at `now`; return the entry to serve.
+
+        `max_age` is how long the agent obeys it, if not that of the settings. Raises `KeyError` for a class that the
+        settings do not contain.
+        """
+        state = self._states[agent_class]
+        entry = _entry(agent_class, state.fraction)
+        state.fetched_at = now
+        served = 0.0 if entry.disallow else entry.fraction
+        state.log.add(agent, served, now=now, max_age=self._settings.max_age if max_age is None else max_age)
+        return entry
+
+    def arrived(self, agent_class: str | None, agent: Hashable = None, *, count: float = 1.0) -> None:
+        """Count requests, before any is rejected; a class that the settings do not contain counts as people.
+
+        Requests of an agent in the log are divided by its own fraction, so agents of any size are counted exactly;
+        those of another agent, or without one, by the mean over agents, which is exact only for agents of one size.
+        """
+        state = self._states.get(agent_class) if agent_class is not None else None
+        if state is None:
+            self._others_count += count
+            return
+        state.arrivals += count
+        if agent is None:
+            state.anonymous += count
+            return
+        fraction = state.log.fraction_of(agent)
+        if fraction is None:
+            state.unknown += count
+        else:
+            state.weighted += count / max(fraction, self._settings.floor)
+
+    def update(self, *, now: float, capacity: float | None = None, frozen: bool = False) -> tuple[Entry, ...]:
+        """Decide, if a period has ended, and return the entries to publish.
+
+        `capacity` replaces that of the settings for this decision. `frozen` discards the period, which shows no demand:
+        the origin is down, for example, and agents back off.
+        """
+        elapsed = self._settings.period if self._updated is None else now - self._updated
+        if self._updated is not None and 0.0 <= elapsed < _EARLY * self._settings.period:
+            return self.entries
+        begins, self._updated = self._updated is None, now
+        valid = 0.0 <= elapsed <= _MAX_PERIODS * self._settings.period
+        others, self._others_count = self._others_count, 0.0
+        self._started = now if begins else min(self._started, now)
+        if begins or frozen or not valid:
+            self._skip("start" if begins else "frozen" if frozen else "period invalid", now=now)
+            return self.entries
+        self._others.add(Period(elapsed, others, others))
+        for state in self._states.values():
+            self._measure(state, elapsed, now=now)
+        self._decide(self._settings.capacity if capacity is None else capacity, elapsed)
+        return self.entries
+
+    def explain(self) -> tuple[Explanation, ...]:
+        """Return what is published for each class, and why."""
+        return tuple(
+            Explanation(
+                name,
+                state.fraction,
+                state.window.demand,
+                state.window.arrivals,
+                state.in_force,
+                len(state.log),
+                state.explained,
+            )
+            for name, state in self._states.items()
+        )
+
+    def _skip(self, reason: Reason, *, now: float) -> None:
+        """Begin a new period without a decision."""
+        for state in self._states.values():
+            state.in_force = state.log.read(now=now).mean
+            state.explained = reason
+            state.discard()
+            if reason != "frozen":
+                state.fetched_at = now
+
+    def _measure(self, state: _State, elapsed: float, *, now: float) -> None:
+        """End the period of a class: add its arrivals and its demand to the window."""
+        in_force = state.log.read(now=now)
+        state.in_force, state.explained = in_force.mean, "settled"
+        if state.fetched_at is None or now - state.fetched_at > _FORGOTTEN_AFTER * self._settings.max_age:
+            state.window.add(Period(elapsed, state.arrivals, state.arrivals))
+            # Without requests it is only idle, and its demand is 0.
+            state.explained = "no fetch" if state.window.arrivals > 0.0 else "settled"
+        elif 1.0 - in_force.disallowed < _MIN_VISIBLE:
+            state.window.scale(0.5 ** (elapsed / (_HALVES_IN * self._settings.max_age)))
+            state.explained = "demand unknown"
+        else:
+            since_start = (now - elapsed / 2 - self._started) / self._settings.max_age
+            demand = state.demand(in_force, since_start=since_start, floor=self._settings.floor)
+            if demand > 0.0:
+                state.in_force = state.arrivals / demand
+            state.window.add(Period(elapsed, state.arrivals, demand))
+        state.discard()
+
+    def _decide(self, capacity: float, elapsed: float) -> None:
+        """Share what people leave among the classes that fetch advice, and change their fractions."""
+        controlled = {name: state for name, state in self._states.items() if state.explained != "no fetch"}
+        uncontrolled = sum(state.window.arrivals for name, state in self._states.items() if name not in controlled)
+        demands = {name: state.window.demand for name, state in controlled.items()}
+        available = self._settings.target * capacity - self._others.arrivals - uncontrolled
+        shares = share(available, demands, self._weights)
+        for name, state in controlled.items():
+            demand = demands[name]
+            # While people need everything, an idle class is not invited either.
+            satisfied = shares[name] >= demand and available > 0.0
+            self._change(state, 1.0 if satisfied else shares[name] / demand if demand else 0.0, elapsed)
+
+    def _change(self, state: _State, wanted: float, elapsed: float) -> None:
+        """Move the published fraction towards `wanted`: down at once, up from the floor to 1 in one max-age."""
+        settings, published = self._settings, state.fraction
+        if wanted < settings.floor and (published == 0.0 or wanted < published * (1.0 - settings.hysteresis)):
+            state.fraction = 0.0
+            if state.explained != "demand unknown":
+                state.explained = "disallowed"
+        elif wanted == published or (wanted < 1.0 and abs(wanted - published) <= settings.hysteresis * published):
+            return
+        else:
+            growth = settings.floor ** (-elapsed / settings.max_age)
+            limit = published * growth if published > 0.0 else settings.floor
+            state.fraction = min(wanted, limit)
+            state.explained = "changed" if wanted <= limit else "rise limited"
+
+
+def _entry(name: str, fraction: float) -> Entry:
+    return Entry(name, fraction=round(fraction, _DIGITS)) if fraction > 0.0 else Entry(name, disallow=True)

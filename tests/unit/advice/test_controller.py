@@ -1,0 +1,300 @@
+import pytest
+
+from headgate.advice import Entry
+from headgate.advice.controller import AgentClass, Controller, Settings
+from headgate.errors import ConfigurationError
+
+NOW = 1_700_000_000.0
+
+
+class Plant:
+    """Agents that send `rate` requests per second each, by the fraction that they fetched last."""
+
+    def __init__(self, controller, *, agents, rate, max_age=600.0, staggered=True):
+        self.controller, self.rate, self.max_age = controller, rate, max_age
+        self.names = [f"agent {number}" for number in range(agents)]
+        self.fraction = dict.fromkeys(self.names, 1.0)
+        self.fetch_at = {
+            name: NOW + (max_age * number / agents if staggered else 0.0) for number, name in enumerate(self.names)
+        }
+        self.now = NOW
+        self.loads = []
+        controller.update(now=NOW)
+
+    def run(self, seconds, *, known=True, tick=10.0):
+        for _ in range(int(seconds / tick)):
+            load = 0.0
+            for name in self.names:
+                if self.fetch_at[name] <= self.now:
+                    entry = self.controller.fetched("*", name, now=self.now, max_age=self.max_age)
+                    self.fraction[name] = 0.0 if entry.disallow else entry.fraction
+                    self.fetch_at[name] += self.max_age
+                sent = self.rate * self.fraction[name] * tick
+                self.controller.arrived("*", name if known else None, count=sent)
+                load += sent / tick
+            self.now += tick
+            self.loads.append(load)
+            self.controller.update(now=self.now)
+        return self.loads[-1]
+
+
+def fraction(controller):
+    (explanation,) = controller.explain()
+    return explanation.fraction
+
+
+def reason(controller):
+    (explanation,) = controller.explain()
+    return explanation.reason
+
+
+def test_everything_is_wanted_at_the_start():
+    controller = Controller(Settings(capacity=100.0))
+    assert controller.entries == (Entry("*"),)
+    assert controller.fetched("*", "agent", now=NOW) == Entry("*")
+    assert controller.update(now=NOW) == (Entry("*"),)
+    assert reason(controller) == "start"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["agents known", "agents unknown"])
+@pytest.mark.parametrize("staggered", [True, False], ids=["staggered", "at once"])
+def test_ten_times_the_capacity_settles_within_one_max_age_and_a_period(known, staggered):
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=100, rate=10.0, staggered=staggered)
+    plant.run(60, known=known)
+    assert fraction(controller) == pytest.approx(0.097)
+    # The demand agrees from the first period on, while the load still falls.
+    assert plant.run(600, known=known) == pytest.approx(97.0)
+    assert plant.run(1_800, known=known) == pytest.approx(97.0)
+    assert reason(controller) == "settled"
+
+
+def test_demand_is_known_while_agents_obey_different_fractions():
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=100, rate=10.0)
+    plant.run(300)
+    (explanation,) = controller.explain()
+    assert explanation.demand == pytest.approx(1_000.0)
+    assert 0.4 < explanation.in_force < 0.8
+    assert explanation.agents == 49
+
+
+def test_demand_counts_each_agent_by_its_own_fraction():
+    controller = Controller(Settings(capacity=10.0, max_age=60.0))
+    controller.update(now=NOW)
+    controller.fetched("*", "large", now=NOW)
+    controller.arrived("*", "large", count=5_940)
+    controller.update(now=NOW + 60)
+    controller.fetched("*", "small", now=NOW + 60)  # 0.0980
+    controller.fetched("*", "large", now=NOW + 60)
+    controller.arrived("*", "large", count=582.12)
+    controller.arrived("*", "small", count=5.88)
+    controller.update(now=NOW + 120)
+    (explanation,) = controller.explain()
+    assert explanation.demand == pytest.approx(100.0, rel=1e-3)
+
+
+def test_people_and_other_classes_reduce_what_is_available():
+    controller = Controller(Settings(capacity=100.0, classes=(AgentClass("*"),)))
+    controller.update(now=NOW)
+    controller.arrived(None, count=40 * 60)
+    controller.arrived("not configured", count=17 * 60)
+    controller.arrived("*", count=80 * 60)
+    assert controller.update(now=NOW + 60) == (Entry("*", fraction=0.5),)
+
+
+def test_classes_share_by_weight_what_people_leave():
+    classes = (AgentClass("a"), AgentClass("b", weight=3.0), AgentClass("small"))
+    controller = Controller(Settings(capacity=100.0, target=1.0, classes=classes))
+    controller.update(now=NOW)
+    for name, rate in (("a", 100), ("b", 100), ("small", 5), (None, 15)):
+        controller.arrived(name, count=rate * 60)
+    assert controller.update(now=NOW + 60) == (Entry("a", fraction=0.2), Entry("b", fraction=0.6), Entry("small"))
+
+
+def test_decision_is_made_once_a_period():
+    controller = Controller(Settings(capacity=1.0))
+    controller.update(now=NOW)
+    controller.arrived("*", count=1_000)
+    assert controller.update(now=NOW + 59) == (Entry("*"),)
+    assert controller.update(now=NOW + 59.999) != (Entry("*"),)
+
+
+def test_capacity_of_a_decision_can_be_given():
+    controller = Controller(Settings(capacity=100.0, target=1.0))
+    controller.update(now=NOW)
+    controller.arrived("*", count=6_000)
+    assert controller.update(now=NOW + 60, capacity=50.0) == (Entry("*", fraction=0.5),)
+
+
+def test_fraction_stays_within_the_hysteresis():
+    controller = Controller(Settings(capacity=100.0, target=1.0))
+    controller.update(now=NOW)
+    controller.fetched("*", "agent", now=NOW)
+    for number, (arrivals, expected) in enumerate([(104, 1.0), (106, 0.9434)], start=1):
+        controller.arrived("*", "agent", count=arrivals * 60)
+        assert controller.update(now=NOW + number * 60) == (Entry("*", fraction=expected),)
+
+
+def test_fraction_of_1_is_restored_although_it_is_within_the_hysteresis():
+    controller = Controller(Settings(capacity=100.0, target=1.0), start=[Entry("*", fraction=0.97)])
+    controller.update(now=NOW)
+    controller.arrived("*", count=97 * 60)
+    assert controller.update(now=NOW + 60) == (Entry("*"),)
+    assert reason(controller) == "changed"
+
+
+def test_rise_from_the_floor_to_1_takes_one_max_age():
+    controller = Controller(Settings(capacity=100.0), start=[Entry("*", fraction=0.01)])
+    controller.update(now=NOW)
+    rise = []
+    for number in range(1, 11):
+        controller.update(now=NOW + number * 60)
+        rise.append(fraction(controller))
+        assert reason(controller) == ("rise limited" if number < 10 else "changed")
+    assert rise[-1] == 1.0
+    assert rise[4] == pytest.approx(0.1)
+
+
+def test_class_is_disallowed_below_the_floor_and_published_again_at_the_floor():
+    settings = Settings(capacity=100.0, floor=0.1, max_age=600.0)
+    controller = Controller(settings)
+    controller.update(now=NOW)
+    controller.fetched("*", "agent", now=NOW)
+    controller.arrived("*", "agent", count=2_000 * 60)
+    assert controller.update(now=NOW + 60) == (Entry("*", disallow=True),)
+    assert reason(controller) == "disallowed"
+    assert controller.fetched("*", "agent", now=NOW + 60) == Entry("*", disallow=True)
+    published = []
+    for number in range(2, 30):
+        published += controller.update(now=NOW + number * 60)
+        controller.fetched("*", "agent", now=NOW + number * 60)
+    # The demand of 20 times the capacity is halved every ten periods, until a tenth of it fits.
+    assert published.index(Entry("*", fraction=0.1)) == pytest.approx(10, abs=1)
+
+
+def test_class_stays_disallowed_while_people_use_the_capacity():
+    controller = Controller(Settings(capacity=100.0))
+    controller.update(now=NOW)
+    for number in range(1, 50):
+        controller.arrived(None, count=98 * 60)
+        controller.arrived("*", count=0 if number > 1 else 10)
+        assert controller.update(now=NOW + number * 60) == (Entry("*", disallow=True),)
+
+
+def test_class_that_fetches_nothing_keeps_its_fraction_and_counts_as_people():
+    classes = (AgentClass("silent"), AgentClass("polite"))
+    controller = Controller(Settings(capacity=100.0, target=1.0, classes=classes))
+    controller.update(now=NOW)
+    for number in range(1, 23):
+        entry = controller.fetched("polite", "agent", now=NOW + number * 60 - 60)
+        controller.arrived("silent", "other", count=60 * 60)
+        controller.arrived("polite", "agent", count=entry.fraction * 100 * 60)
+        controller.update(now=NOW + number * 60)
+        silent, polite = controller.explain()
+        if number <= 20:
+            assert silent.reason != "no fetch"
+            kept = silent.fraction
+    assert (silent.fraction, silent.reason) == (kept, "no fetch")
+    assert polite.fraction == pytest.approx(0.4, rel=0.2)
+
+
+def test_class_without_fetches_and_without_requests_is_free_again():
+    controller = Controller(Settings(capacity=100.0), start=[Entry("*", fraction=0.1)])
+    controller.update(now=NOW)
+    for number in range(1, 60):
+        controller.update(now=NOW + number * 60)
+    assert (fraction(controller), reason(controller)) == (1.0, "settled")
+
+
+def test_agents_that_ignore_advice_leave_the_rest_to_the_others():
+    """A third of the capacity goes to agents that fetch advice and send everything."""
+    controller = Controller(Settings(capacity=100.0, target=1.0, max_age=60.0))
+    controller.update(now=NOW)
+    for number in range(60):
+        controller.fetched("*", "ignores", now=NOW + number * 60)
+        entry = controller.fetched("*", "obeys", now=NOW + number * 60)
+        controller.arrived("*", "ignores", count=30 * 60)
+        controller.arrived("*", "obeys", count=entry.fraction * 970 * 60)
+        controller.update(now=NOW + number * 60 + 60)
+    assert fraction(controller) * 970 + 30 == pytest.approx(100, rel=0.05)
+
+
+def test_frozen_period_changes_nothing():
+    controller = Controller(Settings(capacity=100.0), start=[Entry("*", fraction=0.5)])
+    controller.update(now=NOW)
+    controller.arrived("*", count=1_000_000)
+    assert controller.update(now=NOW + 60, frozen=True) == (Entry("*", fraction=0.5),)
+    assert reason(controller) == "frozen"
+    controller.arrived("*", count=97 * 60 / 2)
+    controller.update(now=NOW + 120)
+    assert controller.explain()[0].demand == pytest.approx(97)
+
+
+@pytest.mark.parametrize("step", [-3_600.0, 150.0, 86_400.0])
+def test_clock_that_is_set_changes_nothing(step):
+    controller = Controller(Settings(capacity=100.0), start=[Entry("*", fraction=0.5)])
+    controller.update(now=NOW)
+    controller.arrived("*", count=10)
+    controller.update(now=NOW + step)
+    assert (fraction(controller), reason(controller)) == (0.5, "period invalid")
+    controller.arrived("*", count=97 * 60 / 2)
+    controller.update(now=NOW + step + 60)
+    assert controller.explain()[0].demand == pytest.approx(97)
+
+
+def test_controller_that_is_restarted_in_overload_goes_on():
+    plant = Plant(Controller(Settings(capacity=100.0)), agents=100, rate=10.0)
+    plant.run(1_200)
+    restarted = Controller(Settings(capacity=100.0), start=plant.controller.entries)
+    plant.controller = restarted
+    restarted.update(now=plant.now)
+    plant.loads.clear()
+    plant.run(1_800)
+    assert min(plant.loads) >= 95
+    assert max(plant.loads) <= 99
+
+
+def test_agent_is_served_the_rounded_fraction_that_the_log_has():
+    controller = Controller(Settings(capacity=100.0, target=1.0))
+    controller.update(now=NOW)
+    controller.arrived("*", count=300 * 60)
+    controller.update(now=NOW + 60)
+    assert controller.fetched("*", "agent", now=NOW + 60).fraction == 0.3333
+    controller.arrived("*", "agent", count=0.3333 * 300 * 60)
+    controller.update(now=NOW + 120)
+    assert controller.explain()[0].in_force == pytest.approx(0.3333, abs=1e-12)
+
+
+def test_fetch_of_a_class_that_is_not_configured_is_an_error():
+    with pytest.raises(KeyError):
+        Controller(Settings(capacity=1.0)).fetched("other", "agent", now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"capacity": -1.0}, "capacity must be a non-negative number, got -1.0"),
+        ({"capacity": float("inf")}, "capacity must be"),
+        ({"target": 0.0}, "target must be above 0 and at most 1, got 0.0"),
+        ({"floor": 0.0}, "floor must be from 0.0001 to 1, got 0.0"),
+        ({"period": 0.0}, "period must be a positive number, got 0.0"),
+        ({"period": 601.0}, "period must be at most max_age, got 601.0"),
+        ({"max_age": float("nan")}, "max_age must be a positive number"),
+        ({"samples": 0}, "samples must be"),
+        ({"max_agents": 0}, "max_agents must be"),
+        ({"hysteresis": 1.0}, "hysteresis must be at least 0 and below 1, got 1.0"),
+        ({"classes": ()}, "classes must have at least one name, each once"),
+        ({"classes": (AgentClass("a"), AgentClass("a"))}, "each once, got"),
+    ],
+)
+def test_invalid_settings_are_refused(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Settings(**{"capacity": 1.0, **arguments})
+
+
+def test_invalid_class_is_refused():
+    with pytest.raises(ConfigurationError, match="weight of 'a' must be a positive number"):
+        AgentClass("a", weight=0.0)
+    with pytest.raises(ConfigurationError, match="user_agent is empty"):
+        AgentClass("")
