@@ -1,12 +1,11 @@
 """`headgate simulate`: run a scenario of the lab and compare its policies."""
 
-import importlib
-
 import click
 import msgspec
 
 from headgate.cli.output import print_json, printable, progress
 from headgate.cli.params import Parsed, whole_number
+from headgate.lab.plots import check_plot_file, plot
 from headgate.lab.results import Metric, Result
 from headgate.lab.runner import run_scenario
 from headgate.lab.scenario import MAX_AGENTS, MAX_SEEDS
@@ -27,12 +26,14 @@ _AGENTS = Parsed("integer", whole_number(1, MAX_AGENTS))
     help="Set a key of the scenario: load=2, or agents.heavy.interval=5. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--plot", "picture", metavar="FILE", help="Write a plot as SVG; needs the extra lab.")
+@click.option("--plot", "picture", metavar="FILE", help="Write a plot, .svg or .png; needs the extra lab.")
 @click.argument("name", metavar="NAME|FILE")
 def simulate(
     *, name: str, seeds: int | None, agents: int | None, changes: tuple[str, ...], as_json: bool, picture: str | None
 ) -> None:
     """Run a scenario of the lab and compare its policies."""
+    if picture:
+        check_plot_file(picture)
     scenario = read_scenario(find(name), changes, agents=agents)
     if seeds is not None:
         scenario = msgspec.structs.replace(scenario, seeds=seeds)
@@ -40,7 +41,7 @@ def simulate(
     with progress(scenario.name, total) as advance:
         result = run_scenario(scenario, record=bool(picture), advance=advance)
     if picture:
-        importlib.import_module("headgate.lab.plots").plot(result, picture)
+        plot(result, picture)
     if as_json:
         print_json({"scenario": result.scenario, "seeds": result.seeds, "policies": result.policies})
     else:

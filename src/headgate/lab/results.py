@@ -4,7 +4,7 @@ A metric is a number, or a list of numbers of a fixed length (one for each trial
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -66,6 +66,10 @@ class Result(Struct, frozen=True):
     """By policy, in the order of the scenario."""
     series: dict[str, Series] = {}
     """The mean series by policy; empty unless recorded."""
+    low: dict[str, Series] = {}
+    """As `series`: at each time and for each signal, the value that one seed in ten stays below."""
+    high: dict[str, Series] = {}
+    """As `series`: the value that one seed in ten exceeds."""
     judgements: tuple[Judgement, ...] = ()
     """One for each policy and expectation."""
 
@@ -91,19 +95,30 @@ def mean_series(series: Iterable[Series]) -> Series:
 
     A value that is NaN is left out; where all are, the mean is NaN.
     """
+    return _combine(series, _average)
+
+
+def quantile_series(series: Iterable[Series], share: float) -> Series:
+    """Return the quantile of each signal at each time, interpolated linearly; NaN is left out as for the mean."""
+    return _combine(series, lambda values: _quantile(values, share))
+
+
+def _combine(series: Iterable[Series], combine: Callable[[Sequence[float]], float]) -> Series:
     all_series = list(series)
     if not all_series:
         return NO_SERIES
     first = all_series[0]
-    return Series(
-        first.times,
-        {
-            name: [_mean_present(column) for column in zip(*(one.values[name] for one in all_series), strict=True)]
-            for name in first.values
-        },
-    )
+    values = {}
+    for name in first.values:
+        columns = zip(*(one.values[name] for one in all_series), strict=True)
+        present = ([value for value in column if not math.isnan(value)] for column in columns)
+        values[name] = [combine(column) if column else math.nan for column in present]
+    return Series(first.times, values)
 
 
-def _mean_present(values: Sequence[float]) -> float:
-    present = [value for value in values if not math.isnan(value)]
-    return _average(present) if present else math.nan
+def _quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.lab.results import Result, Run, mean_series
+from headgate.lab.results import Result, Run, mean_series, quantile_series
 from headgate.lab.scenario import MAX_TICK_AGENTS, Scenario
 from headgate.lab.summary import SUMMARIES
 
@@ -35,9 +35,12 @@ def run_scenario(
         for seed in scenario.seed_list:
             done.append(run_one(scenario, policy, seed, record=record))
             advance(1)
+    series = {policy: [run.series for run in done] for policy, done in runs.items()} if record else {}
     return Result(
         scenario=scenario.name,
         seeds=len(scenario.seed_list),
         policies=SUMMARIES[scenario.summary](scenario, runs),
-        series={policy: mean_series(run.series for run in done) for policy, done in runs.items()} if record else {},
+        series={policy: mean_series(of_policy) for policy, of_policy in series.items()},
+        low={policy: quantile_series(of_policy, 0.1) for policy, of_policy in series.items()},
+        high={policy: quantile_series(of_policy, 0.9) for policy, of_policy in series.items()},
     )

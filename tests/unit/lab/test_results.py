@@ -1,6 +1,6 @@
 import math
 
-from headgate.lab.results import NO_SERIES, Run, Series, mean_metrics, mean_series
+from headgate.lab.results import NO_SERIES, Run, Series, mean_metrics, mean_series, quantile_series
 
 
 def test_metrics_are_averaged_over_runs_and_lists_by_element():
@@ -19,3 +19,10 @@ def test_series_are_averaged_at_each_time_without_missing_values():
 
 def test_the_mean_of_no_series_is_empty():
     assert mean_series([]) == NO_SERIES
+
+
+def test_quantiles_of_series_are_interpolated_and_leave_out_missing_values():
+    series = [Series([0.0, 1.0], {"load": [value, math.nan]}) for value in (4.0, 1.0, 3.0, 2.0, 5.0)]
+    series.append(Series([0.0, 1.0], {"load": [math.nan, 7.0]}))
+    assert quantile_series(series, 0.25).values["load"] == [2.0, 7.0]
+    assert quantile_series(series, 0.1).values["load"] == [1.4, 7.0]
