@@ -12,6 +12,7 @@ This file reads no clock and draws no numbers. The shell reports fetches and arr
 """
 
 import math
+from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Final, Literal, NamedTuple
 
@@ -132,14 +133,15 @@ class _State:
     """One class: its log, the counts of the current period, and what is published for it."""
 
     __slots__ = (
-        "anonymous", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "start", "unknown",
-        "weighted", "window",
+        "anonymous", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "published", "start",
+        "unknown", "weighted", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, fraction: float) -> None:
         self.log = FetchLog(settings.max_agents, fraction=fraction)
         self.window = DemandWindow(settings.samples, settings.max_age)
         self.start = fraction
+        self.published: deque[tuple[float, float]] = deque(maxlen=math.ceil(settings.max_age / settings.period))
         self.fraction = fraction
         self.in_force = fraction
         self.explained: Reason = "start"
@@ -164,7 +166,7 @@ class _State:
         before the start; on average, as many have fetched again as of that max-age has passed.
         """
         fetched_before = max(0.0, 1.0 - since_start)
-        unknown = self.start if fetched_before > 0.0 else in_force.mean
+        unknown = self.start if fetched_before > 0.0 else self._unknown(in_force)
         anonymous = self.start * fetched_before + in_force.mean * (1.0 - fetched_before)
         # Agents that are disallowed, and so send nothing, are assumed to be like the others.
         return (
@@ -172,6 +174,12 @@ class _State:
             + self.unknown / max(unknown, floor)
             + self.anonymous / max(anonymous, floor)
         )
+
+    def _unknown(self, in_force: InForce) -> float:
+        """Return the fraction of agents that are not in the log."""
+        full_since = self.log.full_since
+        earlier = [] if full_since is None else [fraction for time, fraction in self.published if time < full_since]
+        return sum(earlier) / len(earlier) if earlier else in_force.mean
 
 
 class Controller:
@@ -249,6 +257,7 @@ class Controller:
         self._others.add(Period(elapsed, others, others))
         for state in self._states.values():
             self._measure(state, elapsed, now=now)
+            state.published.append((now, state.fraction))
         self._decide(self._settings.capacity if capacity is None else capacity, elapsed)
         return self.entries
 

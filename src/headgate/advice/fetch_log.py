@@ -2,7 +2,7 @@
 
 An agent obeys the advice that it fetched until that is stale, whatever is published meanwhile. The origin has served
 it, so it knows the fraction of each agent without asking. The log is bounded: an agent beyond the bound replaces the
-one that fetched first, which is then assumed to have the mean of the others.
+one that fetched first. What was published before the earliest fetch in a full log tells what such agents have.
 """
 
 from collections.abc import Hashable
@@ -45,6 +45,14 @@ class FetchLog:
     def __len__(self) -> int:
         """Return the number of agents whose advice was fresh when the log was last read."""
         return len(self._served)
+
+    @property
+    def full_since(self) -> float | None:
+        """The time of the earliest fetch in a full log, which has replaced agents that fetched before; else None."""
+        if len(self._served) < self._max_agents:
+            return None
+        earliest = next(iter(self._served.values()))
+        return earliest.expires - earliest.max_age
 
     def add(self, agent: Hashable, fraction: float, *, now: float, max_age: float) -> None:
         """Record that an agent was served a fraction (0 for `disallow`) that stays fresh for `max_age` seconds."""

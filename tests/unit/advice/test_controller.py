@@ -255,6 +255,17 @@ def test_controller_that_is_restarted_in_overload_goes_on():
     assert max(plant.loads) <= 99
 
 
+def test_log_for_a_tenth_of_the_agents_gives_the_same_demand():
+    controller = Controller(Settings(capacity=100.0, max_agents=10))
+    plant = Plant(controller, agents=100, rate=0.5)
+    plant.run(1_200)
+    plant.rate = 10.0
+    for _ in range(30):
+        plant.run(60)
+        assert controller.explain()[0].agents == 10
+        assert fraction(controller) == pytest.approx(0.097, rel=0.15)
+
+
 def test_agent_is_served_the_rounded_fraction_that_the_log_has():
     controller = Controller(Settings(capacity=100.0, target=1.0))
     controller.update(now=NOW)

@@ -55,6 +55,18 @@ def test_agent_beyond_the_bound_replaces_the_earliest_fetch():
     assert log.read(now=NOW + 1).mean == pytest.approx(0.4)
 
 
+def test_full_log_tells_its_earliest_fetch():
+    log = FetchLog(2)
+    log.add("a", 0.1, now=NOW, max_age=600)
+    assert log.full_since is None
+    log.add("b", 0.2, now=NOW + 1, max_age=500)
+    assert log.full_since == NOW
+    log.add("a", 0.2, now=NOW + 2, max_age=600)
+    assert log.full_since == NOW + 1
+    log.read(now=NOW + 501)
+    assert log.full_since is None
+
+
 def test_clock_that_is_set_back_adds_no_time_and_no_freshness():
     log = FetchLog(10)
     log.add("a", 1.0, now=NOW, max_age=600)
