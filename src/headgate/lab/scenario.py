@@ -27,7 +27,7 @@ MAX_SIMULATED_SECONDS: Final = 10_000_000.0
 MAX_EVENTS: Final = 100_000_000
 """Events of one run of the event-driven world; a run that exceeds it is an error."""
 
-Seed = Annotated[int, Meta(ge=0, lt=2**63)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A seed of all chance in one run."""
 SeedCount = Annotated[int, Meta(ge=1, le=MAX_SEEDS)]
 """N stands for the seeds 0 to N-1."""

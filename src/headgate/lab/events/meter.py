@@ -1,0 +1,129 @@
+"""What is measured: signals for each sample, and metrics of the time after the warm-up.
+
+Rates (`offered`, `goodput`, `refused`, `late`, `failed`) are multiples of the capacity that the station has at that
+time: a goodput of 1 is all that it can serve. Latencies are the seconds from a request's arrival at the gate to the end
+of its service, its time in the law's queue included; those of requests whose client has given up meanwhile count, too.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from headgate.lab.events.request import Answer, Request
+from headgate.lab.ranges import quantile
+from headgate.lab.results import Metric, Metrics, Series
+
+RATES: Mapping[str, Answer] = {
+    "goodput": Answer.SERVED,
+    "refused": Answer.REFUSED,
+    "late": Answer.LATE,
+    "failed": Answer.FAILED,
+}
+"""The signals and metrics that are rates, and which ends of requests they count."""
+
+
+class Counts:
+    """What has been counted in one interval."""
+
+    def __init__(self) -> None:
+        self.offered = 0
+        """Requests that reached the gate."""
+        self.answers: Counter[tuple[str, Answer]] = Counter()
+        """Ends of requests, as the clients see them, by flow."""
+        self.latencies: list[float] = []
+        self.work = 0.0
+        """The number of requests that the station could have served."""
+        self.seconds = 0.0
+        self.in_flight = 0.0
+        """The mean, multiplied by the seconds; likewise `utilisation`."""
+        self.utilisation = 0.0
+        self.maximum = 0.0
+        """The most requests in flight."""
+
+    def add(self, other: "Counts") -> None:
+        """Add what a later interval has counted."""
+        self.offered += other.offered
+        self.answers.update(other.answers)
+        self.latencies += other.latencies
+        self.work += other.work
+        self.seconds += other.seconds
+        self.in_flight += other.in_flight
+        self.utilisation += other.utilisation
+        self.maximum = max(self.maximum, other.maximum)
+
+    def number(self, answer: Answer) -> int:
+        """Return the number of requests that ended so."""
+        return sum(count for (_, end), count in self.answers.items() if end is answer)
+
+    def rates(self) -> dict[str, float]:
+        """Return the rates as multiples of the capacity."""
+        rates = {"offered": self.offered / self.work}
+        return rates | {name: self.number(answer) / self.work for name, answer in RATES.items()}
+
+
+class Meter:
+    """Collects counts; `sample` ends an interval."""
+
+    def __init__(self, flows: Iterable[str], *, warmup: float, record: bool) -> None:
+        self.current = Counts()
+        """The interval that has begun last."""
+        self._flows = list(flows)
+        self._warmup = warmup
+        self._record = record
+        self._measured = Counts()
+        self._times: list[float] = []
+        self._values: dict[str, list[float]] = {}
+
+    def ended(self, request: Request, answer: Answer) -> None:
+        """Count the end of a request."""
+        self.current.answers[request.flow, answer] += 1
+
+    def sample(self, start: float, law: Mapping[str, float]) -> None:
+        """End the interval that began at `start`; `law` has the law's signals at its end."""
+        counts, self.current = self.current, Counts()
+        if start >= self._warmup:
+            self._measured.add(counts)
+        if self._record:
+            self._times.append(start)
+            for name, value in (_signals(counts) | dict(law)).items():
+                self._values.setdefault(name, []).append(value)
+
+    def series(self) -> Series:
+        """Return the recorded signals."""
+        return Series(self._times, self._values)
+
+    def metrics(self) -> Metrics:
+        """Return the metrics of the measured time.
+
+        `success` is the share of the requests that ended with an answer in time, in total and of each flow; 0 if none
+        ended. A latency is the whole measured time if no request was served.
+        """
+        counts = self._measured
+        metrics: dict[str, Metric] = dict(counts.rates())
+        metrics["success"] = _success(counts.answers, self._flows)
+        for flow in self._flows:
+            metrics[f"success.{flow}"] = _success(counts.answers, [flow])
+            metrics[f"goodput.{flow}"] = counts.answers[flow, Answer.SERVED] / counts.work
+        for name, share in (("latency_p50", 0.5), ("latency_p99", 0.99)):
+            metrics[name] = quantile(counts.latencies, share) if counts.latencies else counts.seconds
+        metrics["in_flight"] = counts.in_flight / counts.seconds
+        metrics["max_in_flight"] = counts.maximum
+        metrics["utilisation"] = counts.utilisation / counts.seconds
+        return metrics
+
+
+def _signals(counts: Counts) -> dict[str, float]:
+    signals = counts.rates()
+    signals["capacity"] = counts.work / counts.seconds
+    signals["latency_p50"] = quantile(counts.latencies, 0.5)
+    signals["latency_p99"] = quantile(counts.latencies, 0.99)
+    signals["in_flight"] = counts.in_flight / counts.seconds
+    signals["max_in_flight"] = counts.maximum
+    signals["utilisation"] = counts.utilisation / counts.seconds
+    return signals
+
+
+def _success(answers: Mapping[tuple[str, Answer], int], flows: Iterable[str]) -> float:
+    chosen = set(flows)
+    ended = [(answer, count) for (flow, answer), count in answers.items() if flow in chosen]
+    total = sum(count for _, count in ended)
+    return sum(count for answer, count in ended if answer is Answer.SERVED) / total if total else 0.0

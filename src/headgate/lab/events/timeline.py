@@ -1,0 +1,45 @@
+"""Events in the order of simulated time."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from headgate.errors import ConfigurationError
+from headgate.lab.scenario import MAX_EVENTS
+
+
+class Timeline:
+    """Calls actions at their instants; those of one instant by rank, then in the order in which they were scheduled."""
+
+    __slots__ = ("_events", "_scheduled", "now")
+
+    def __init__(self, start: float = 0.0) -> None:
+        self.now = start
+        """Seconds; the instant of the event that happens."""
+        self._events: list[tuple[float, int, int, Callable[[Any], None], Any]] = []
+        self._scheduled = 0
+
+    @property
+    def scheduled(self) -> int:
+        """The number of events scheduled so far."""
+        return self._scheduled
+
+    def schedule(self, instant: float, action: Callable[[Any], None], argument: Any = None, *, rank: int = 0) -> None:
+        """Call `action(argument)` at `instant`, which is not before `now`."""
+        number = self._scheduled = self._scheduled + 1
+        heappush(self._events, (instant, rank, number, action, argument))
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due before `until`, and continue from there.
+
+        Raises `ConfigurationError` for more than `MAX_EVENTS`, so that no scenario runs for ever.
+        """
+        events = self._events
+        while events and events[0][0] < until:
+            self.now, _, _, action, argument = heappop(events)
+            action(argument)
+            if self._scheduled > MAX_EVENTS:
+                raise ConfigurationError(
+                    f"more than {MAX_EVENTS:,} events within {self.now:g} s; reduce the load or the number of seconds"
+                )
+        self.now = until
