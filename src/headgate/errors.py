@@ -14,6 +14,7 @@
     │   │   └── ResponseError    one response does; the others remain valid
     │   └── VersionError         a bundle of an unknown version
     ├── FetchError               an HTTP response is missing, or not acceptable
+    ├── SimulationError          a run of a simulated scenario failed
     ├── NoContact                a request was held and not sent (in a client, also an error of that library)
     └── NotInBundle              the bundle has no response for a URL (also a KeyError)
 
@@ -38,6 +39,7 @@ __all__ = [
     "ProtocolError",
     "ResponseError",
     "RuleError",
+    "SimulationError",
     "VersionError",
     "WireError",
 ]
@@ -144,6 +146,10 @@ class FetchError(HeadgateError):
 
     retry_after: str = ""
     """The Retry-After of the response that caused the error; empty without a response or the field."""
+
+
+class SimulationError(HeadgateError):
+    """A run of a simulated scenario failed; the message names the policy, the seed and the reason."""
 
 
 class NotInBundle(HeadgateError, KeyError):

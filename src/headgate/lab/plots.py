@@ -97,7 +97,9 @@ def plot(result: Result, file: str, *, title: str = "") -> None:
     panels = panels_over_time(result)
     if not panels:
         raise ConfigurationError(f"{result.scenario}: nothing was recorded that can be plotted")
-    seeds = f"mean of {result.seeds} seeds; bands: from 10 % to 90 % of the seeds" if result.seeds > 1 else "1 seed"
+    seeds = (
+        f"mean of {result.recorded} seeds; bands: from 10 % to 90 % of the seeds" if result.recorded > 1 else "1 seed"
+    )
     caption = f"{seeds}. Numbers at the lines: their means"
     content = draw(panels, title=title or result.scenario, caption=caption, suffix=_format_of(Path(file)))
     try:

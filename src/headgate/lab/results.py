@@ -1,4 +1,4 @@
-"""What runs return, and what a scenario makes of them: metrics, series over time, and judged expectations.
+"""What runs return, and what a scenario makes of them: metrics, series over time, and findings on what was expected.
 
 A metric is a number, or a list of numbers of a fixed length (one for each trial). All are finite.
 """
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
+
+from headgate.lab.ranges import Finding
 
 Metric = float | list[float]
 """A number, or a list of numbers."""
@@ -39,23 +41,6 @@ class Run(Struct, frozen=True):
     series: Series = NO_SERIES
 
 
-class Judgement(Struct, frozen=True):
-    """Whether one `[[expect]]` holds for one policy: the value of the seed that is worst."""
-
-    policy: str
-    signal: str
-    statistic: str
-    value: float
-    """Infinite for a signal that never settles; NaN if there is nothing to measure, which is never within."""
-    at_least: float
-    """Minus infinity if the range is open below."""
-    at_most: float
-    """Infinity if the range is open above."""
-    seed: int | None
-    """The seed of `value`; None for the mean over the seeds."""
-    within: bool
-
-
 class Result(Struct, frozen=True):
     """What a scenario gives: the mean over its seeds for each policy."""
 
@@ -70,8 +55,21 @@ class Result(Struct, frozen=True):
     """As `series`: at each time and for each signal, the value that one seed in ten stays below."""
     high: dict[str, Series] = {}
     """As `series`: the value that one seed in ten exceeds."""
-    judgements: tuple[Judgement, ...] = ()
-    """One for each policy and expectation."""
+    recorded: int = 0
+    """The number of seeds, the first ones, that the three series are made of."""
+    findings: dict[str, tuple[Finding, ...]] = {}
+    """By policy: whether each of its expectations holds; empty for a scenario without `[[expect]]`."""
+    control: str = ""
+    """The policy that must leave the ranges; empty for none."""
+
+    def within(self, policy: str) -> bool:
+        """Return whether all expectations of a policy hold."""
+        return all(finding.within for finding in self.findings.get(policy, ()))
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether every policy is within its ranges, and the control outside of one at least."""
+        return all(self.within(policy) != (policy == self.control) for policy in self.findings)
 
 
 def mean_metrics(runs: Sequence[Run]) -> Metrics:

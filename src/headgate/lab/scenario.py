@@ -8,11 +8,13 @@ than memory, and so that NaN and infinity are errors. What types cannot state (s
 checked by `check`, which a subclass extends. `lab/scenario_file.py` reads the files.
 """
 
+import math
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
 from headgate.errors import ConfigurationError
+from headgate.lab.ranges import METRIC, Expectation, OfSeeds, Statistic
 
 MAX_SEEDS: Final = 100_000
 MAX_POLICIES: Final = 32
@@ -61,27 +63,44 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of a scenario file."""
 
 
-class Expectation(Section, frozen=True, kw_only=True):
+class ExpectSection(Section, frozen=True, kw_only=True):
     """An allowed range, `[[expect]]`: what is measured, when, and between which values it lies."""
 
     signal: Name
     """A series' name, or a metric's."""
-    statistic: Literal["value", "mean", "max", "min", "mode", "p99", "settling_time", "overshoot", "ripple"] = "value"
+    statistic: Statistic = METRIC
     """`value` is for metrics, all others for series."""
-    start: SecondsOrZero = field(default=0.0, name="from")
-    """Seconds since the start of the world."""
+    start: SecondsOrZero | None = field(default=None, name="from")
+    """Seconds since the start of the world; samples before do not count."""
     until: Seconds | None = None
-    """Seconds since the start of the world; by default its end."""
+    """Seconds since the start of the world; samples from it on do not count."""
     at_least: Number | None = None
     at_most: Number | None = None
     target: Number | None = None
     """The value that the signal settles at, or is not to exceed."""
     tolerance: Number | None = None
     """The distance from `target` within which the signal counts as settled."""
-    of_seeds: Literal["each", "mean"] = "each"
+    resolution: Factor = 1.0
+    """The width of the classes of a mode."""
+    of_seeds: OfSeeds = "each"
     """Whether the value of each seed must lie in the range, or their mean."""
     policies: tuple[Name, ...] = ()
     """The policies that the range is for; by default all but the `control`, which must leave it."""
+
+    def expectation(self) -> Expectation:
+        """Return what is measured and compared; raises `ConfigurationError` for keys that do not go together."""
+        return Expectation(
+            signal=self.signal,
+            statistic=self.statistic,
+            start=-math.inf if self.start is None else self.start,
+            end=math.inf if self.until is None else self.until,
+            at_least=-math.inf if self.at_least is None else self.at_least,
+            at_most=math.inf if self.at_most is None else self.at_most,
+            target=self.target,
+            tolerance=self.tolerance,
+            resolution=self.resolution,
+            of_seeds=self.of_seeds,
+        )
 
 
 class Scenario(Section, frozen=True, kw_only=True):
@@ -101,7 +120,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     """The policy or law that must leave the ranges; it is run as well."""
     summary: Literal["mean", "attack", "downtime"] = "mean"
     """How the runs of all seeds become the metrics of a policy."""
-    expect: Annotated[tuple[Expectation, ...], Meta(max_length=100)] = ()
+    expect: Annotated[tuple[ExpectSection, ...], Meta(max_length=100)] = ()
     """The allowed ranges."""
     name: str = ""
     """The name of the file without `.toml`."""
@@ -119,6 +138,14 @@ class Scenario(Section, frozen=True, kw_only=True):
         names = self.policies or (self.law,)
         return names if not self.control or self.control in names else (*names, self.control)
 
+    def expectations_of(self, policy: str) -> tuple[Expectation, ...]:
+        """Return the ranges that a policy is compared with; the control with those of all other policies."""
+        return tuple(
+            section.expectation()
+            for section in self.expect
+            if not section.policies or policy in (*section.policies, self.control)
+        )
+
     def check(self) -> None:
         """Raise `ConfigurationError`, which begins with the key, for values that do not go together."""
         if bool(self.policies) == bool(self.law):
@@ -126,9 +153,13 @@ class Scenario(Section, frozen=True, kw_only=True):
         for key, names in (("policies", self.policies), ("seeds", self.seed_list)):
             if len(set(names)) < len(names):
                 raise ConfigurationError(f"{key}: a value is listed twice; list each once")
-        for index, expectation in enumerate(self.expect):
-            if expectation.at_least is None and expectation.at_most is None:
-                raise ConfigurationError(f"expect[{index}]: set `at_least`, `at_most` or both")
+        for index, section in enumerate(self.expect):
+            if missing := [name for name in section.policies if name not in self.compared]:
+                raise ConfigurationError(f"expect[{index}].policies: {missing[0]!r} is not run by this scenario")
+            try:
+                section.expectation()
+            except ConfigurationError as error:
+                raise ConfigurationError(f"expect[{index}]: {error}") from None
 
 
 SET_BY_READER: Final = frozenset({"name", "folder"})
