@@ -122,8 +122,8 @@ def test_order_of_fetches_within_an_instant_does_not_matter(order: list[int], fr
     assert [logs[0].fraction_of(agent) for agent in order] == [logs[1].fraction_of(agent) for agent in order]
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 1), st.floats(0, 300)), min_size=1, max_size=40))
-def test_mean_in_force_equals_that_of_the_whole_history(fetches: list[tuple[int, float, float]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 1), st.integers(0, 300)), min_size=1, max_size=40))
+def test_mean_in_force_equals_that_of_the_whole_history(fetches: list[tuple[int, float, int]]) -> None:
     log, held, now = FetchLog(10), {}, NOW
     integral = 0.0
     for agent, fraction, pause in fetches:

@@ -133,8 +133,8 @@ class _State:
     """One class: its log, the counts of the current period, and what is published for it."""
 
     __slots__ = (
-        "anonymous", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "published", "start",
-        "unknown", "weighted", "window",
+        "anonymous", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "published", "replaced",
+        "start", "unknown", "weighted", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, fraction: float) -> None:
@@ -142,6 +142,9 @@ class _State:
         self.window = DemandWindow(settings.samples, settings.max_age)
         self.start = fraction
         self.published: deque[tuple[float, float]] = deque(maxlen=math.ceil(settings.max_age / settings.period))
+        """The begin of each period of the latest max-age, and the fraction published in it."""
+        self.replaced: float | None = None
+        """Mean fraction, at the end of the last period, of agents that a full log has replaced."""
         self.fraction = fraction
         self.in_force = fraction
         self.explained: Reason = "start"
@@ -166,7 +169,9 @@ class _State:
         before the start; on average, as many have fetched again as of that max-age has passed.
         """
         fetched_before = max(0.0, 1.0 - since_start)
-        unknown = self.start if fetched_before > 0.0 else self._unknown(in_force)
+        unknown = self._unknown(in_force)
+        if fetched_before > 0.0:
+            unknown = self.start
         anonymous = self.start * fetched_before + in_force.mean * (1.0 - fetched_before)
         # Agents that are disallowed, and so send nothing, are assumed to be like the others.
         return (
@@ -176,10 +181,17 @@ class _State:
         )
 
     def _unknown(self, in_force: InForce) -> float:
-        """Return the fraction of agents that are not in the log."""
+        """Return the fraction of agents that are not in the log.
+
+        If it is full, they fetched before the earliest agent in it, and obey what was published then: the mean of that
+        at the begin and at the end of the period.
+        """
         full_since = self.log.full_since
-        earlier = [] if full_since is None else [fraction for time, fraction in self.published if time < full_since]
-        return sum(earlier) / len(earlier) if earlier else in_force.mean
+        earlier = [] if full_since is None else [fraction for begin, fraction in self.published if begin < full_since]
+        before, self.replaced = self.replaced, sum(earlier) / len(earlier) if earlier else None
+        if self.replaced is None:
+            return in_force.mean
+        return self.replaced if before is None else (before + self.replaced) / 2
 
 
 class Controller:
@@ -256,8 +268,8 @@ class Controller:
             return self.entries
         self._others.add(Period(elapsed, others, others))
         for state in self._states.values():
+            state.published.append((now - elapsed, state.fraction))
             self._measure(state, elapsed, now=now)
-            state.published.append((now, state.fraction))
         self._decide(self._settings.capacity if capacity is None else capacity, elapsed)
         return self.entries
 
