@@ -8,7 +8,8 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -60,10 +61,14 @@ def convert_document(document: Any, kind: type[T]) -> T:
 
 def unknown_keys(value: object, kind: Any, path: str = "") -> Iterator[tuple[str, str, list[str]]]:
     """Yield each key that `kind` lacks: its path, its name, and the keys that its table can have."""
+    kind = _member_of_union(value, kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         if isinstance(value, dict):
             fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+            tag = kind.__struct_config__.tag_field
             for key, member in value.items():
+                if key == tag:
+                    continue
                 where = f"{path}.{key}" if path else key
                 if key in fields:
                     yield from unknown_keys(member, fields[key], where)
@@ -72,6 +77,25 @@ def unknown_keys(value: object, kind: Any, path: str = "") -> Iterator[tuple[str
     elif get_origin(kind) is tuple and isinstance(value, list):
         for index, member in enumerate(value):
             yield from unknown_keys(member, get_args(kind)[0], f"{path}[{index}]")
+
+
+def _member_of_union(value: object, kind: Any) -> Any:
+    """Return `kind` without its limits; of several structs, that which the tag in `value` selects, None without one."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if get_origin(kind) not in {Union, UnionType}:
+        return kind
+    return _tagged(kind).get(value.get(_tag_field(kind))) if isinstance(value, dict) else None
+
+
+def _tagged(union: Any) -> dict[object, type[msgspec.Struct]]:
+    """Return the structs of a union by their tag."""
+    structs = [member for member in get_args(union) if isinstance(member, type) and issubclass(member, msgspec.Struct)]
+    return {struct.__struct_config__.tag: struct for struct in structs}
+
+
+def _tag_field(union: Any) -> str | None:
+    """Return the key whose value selects a struct of a union; None if there is no such key."""
+    return next((struct.__struct_config__.tag_field for struct in _tagged(union).values()), None)
 
 
 def nearest_key(key: str, valid: list[str]) -> str:
@@ -94,7 +118,8 @@ def _explain(message: str, document: Any, kind: Any) -> str:
         reason += f", got {_value_at(document, path)!r}"
     choices = _choices(kind, path)
     if choices:
-        reason = f"expected one of {', '.join(choices)}, got {reason.removeprefix('invalid enum value ')}"
+        value = reason.removeprefix("invalid enum value ").removeprefix("invalid value ")
+        reason = f"expected one of {', '.join(choices)}, got {value}"
     return f"{path or 'the file'}: {reason}"
 
 
@@ -117,6 +142,8 @@ def _choices(kind: Any, path: str) -> list[str]:
             kind = get_args(kind)[0] if get_args(kind) else None
         elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             kind = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}.get(name)
+        elif get_origin(kind) in {Union, UnionType} and name == _tag_field(kind):
+            return [str(tag) for tag in _tagged(kind)]
         kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     values = get_args(kind)
     return [str(value) for value in values] if values and all(isinstance(v, (str, int)) for v in values) else []

@@ -1,0 +1,218 @@
+"""The keys of a scenario in discrete time: groups of agents, origins, and trials of downtime.
+
+Rates and capacities are requests per second, durations are seconds.
+"""
+
+from typing import Annotated, ClassVar, Final, TypeAlias
+
+from msgspec import Meta
+
+from headgate.errors import ConfigurationError
+from headgate.lab.scenario import (
+    MAX_AGENT_TICKS,
+    AgentCount,
+    Factor,
+    Name,
+    Rate,
+    Scenario,
+    Seconds,
+    SecondsOrZero,
+    Section,
+    Share,
+    Ticks,
+    TicksOrZero,
+)
+
+MAX_DELAY: Final = 60.0
+"""Seconds; the longest network delay in one direction."""
+
+
+class AgentGroup(Section, frozen=True, kw_only=True, tag_field="kind"):
+    """Agents of one kind, `[[agents]]`."""
+
+    automated: ClassVar[bool] = True
+    """Whether programs decide when to send."""
+
+    name: Name
+    """Metrics of the group begin with it."""
+    count: AgentCount
+    """The number of agents."""
+    origins: tuple[Name, ...] = ()
+    """The origins that the agents request, each chosen with the same probability; by default the first one."""
+    obeys: bool = True
+    """Whether the agents follow the policy; otherwise they send as with `none`."""
+
+    @property
+    def offered(self) -> float:
+        """Requests per second that the agents send if all are answered at once; 0 if that is not fixed."""
+        return 0.0
+
+
+class Requesters(AgentGroup, frozen=True, kw_only=True, tag="requester"):
+    """Agents that are asked in every tick, and send if their last attempt is longer ago than their interval.
+
+    The interval is drawn anew in every tick. Also of the attempts that their policy refuses, the last one counts.
+    """
+
+    interval: Seconds
+    """The mean of the interval."""
+    jitter: SecondsOrZero = 0.0
+    """The interval is uniform in `interval` ± `jitter`."""
+    start: SecondsOrZero = 0.0
+    """The last attempt before the world begins is `interval` before an instant in the first `start` seconds."""
+
+    @property
+    def offered(self) -> float:
+        """Requests per second, if every agent always has the mean interval."""
+        return self.count / self.interval
+
+
+class Pollers(AgentGroup, frozen=True, kw_only=True, tag="poller"):
+    """Programs that send a request, wait for the response, wait for the interval, and send the next one."""
+
+    interval: Seconds
+    """Seconds from a response to the next request; also after a refusal or a failure, unless the policy says more."""
+
+    @property
+    def offered(self) -> float:
+        """Requests per second, if each is answered at once."""
+        return self.count / self.interval
+
+
+class Interactive(AgentGroup, frozen=True, kw_only=True, tag="interactive"):
+    """People who visit a page, try again if it fails, and give up after a deadline."""
+
+    automated = False
+
+    think: Seconds
+    """The mean of the seconds between two visits, which are exponentially distributed."""
+    deadline: Seconds = 30.0
+    """Seconds after the begin of a visit until its user gives up."""
+    retry: tuple[SecondsOrZero, SecondsOrZero] = (10.0, 20.0)
+    """Shortest and longest time until a user tries again after a failure; uniform between them."""
+
+    @property
+    def offered(self) -> float:
+        """Visits per second, if each is answered at once."""
+        return self.count / self.think
+
+
+Group: TypeAlias = Requesters | Pollers | Interactive
+"""A group of any kind."""
+
+
+class Origin(Section, frozen=True, kw_only=True, tag_field="kind"):
+    """A server, `[[origins]]`."""
+
+    name: Name = "site"
+    """Metrics begin with it if there are several origins."""
+    capacity: Rate
+    """Requests that it serves in a second."""
+    delay: Annotated[float, Meta(ge=0.0, le=MAX_DELAY)] = 0.0
+    """Seconds that a request takes to the origin, and the response back; rounded up to ticks."""
+
+
+class Cooling(Origin, frozen=True, kw_only=True, tag="cooling"):
+    """A server that fails while it is overloaded, and for some ticks after.
+
+    It answers 503 to the requests of a tick beyond its capacity. After a tick with more requests than that, it answers
+    503 to all requests of the next `cooling` ticks.
+    """
+
+    cooling: TicksOrZero = 5
+    """Ticks in which it answers 503 after any overload."""
+
+
+class Metered(Origin, frozen=True, kw_only=True, tag="metered"):
+    """A server that spends a part of its capacity on refusals.
+
+    If the capacity does not suffice for all requests of a tick, it serves as many as it can while it refuses the others
+    with 503. Which ones it serves is random.
+    """
+
+    refusal: Share = 0.25
+    """What a refusal costs, as a share of a request that is served."""
+
+
+class Trial(Section, frozen=True, kw_only=True):
+    """One server that is down for some time, and one agent, `[[trials]]`: see `headgate.lab.ticks.downtime`."""
+
+    downtime: Seconds
+    """Seconds that the server is down."""
+    interval: Seconds
+    """The mean of the agent's interval."""
+
+
+class TickScenario(Scenario, frozen=True, kw_only=True):
+    """A scenario in discrete time: agents and origins, or trials of downtime."""
+
+    tick: Seconds = 1.0
+    """The length of a tick."""
+    ticks: Ticks = 1
+    """The number of ticks."""
+    warmup: TicksOrZero = 0
+    """The ticks at the start that are not measured."""
+    agents: Annotated[tuple[Group, ...], Meta(max_length=100)] = ()
+    """The groups of agents."""
+    origins: Annotated[tuple[Cooling | Metered, ...], Meta(max_length=100)] = ()
+    """The servers."""
+    load: Factor | None = None
+    """The offered load as a multiple of the first origin's capacity: sets that capacity."""
+    errors: Share = 0.0
+    """The share of the requests that a server serves in vain: it answers 500."""
+    outage: SecondsOrZero = 0.0
+    """Seconds that all servers are down, from the middle of the measured time on, by which the run is longer."""
+    trials: Annotated[tuple[Trial, ...], Meta(max_length=1_000)] = ()
+    """Trials of downtime, in place of agents and origins."""
+
+    @property
+    def capacities(self) -> tuple[float, ...]:
+        """The capacities of the origins, as `load` determines them."""
+        given = [origin.capacity for origin in self.origins]
+        if self.load is not None:
+            first = self.origins[0].name
+            groups = (group for group in self.agents if not group.origins or first in group.origins)
+            given[0] = sum(group.offered / max(len(group.origins), 1) for group in groups) / self.load
+        return tuple(given)
+
+    @property
+    def outage_ticks(self) -> tuple[int, int]:
+        """The first tick of the outage, and the first one after it."""
+        start = self.warmup + (self.ticks - self.warmup) // 2
+        return start, start + round(self.outage / self.tick)
+
+    @property
+    def total_ticks(self) -> int:
+        """The ticks of a run, those of the outage included."""
+        start, end = self.outage_ticks
+        return self.ticks + end - start
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` for values that do not go together."""
+        super().check()
+        if self.trials:
+            if self.agents or self.origins:
+                raise ConfigurationError("trials: a scenario has trials, or agents and origins; remove one of the two")
+            return
+        if not self.agents or not self.origins:
+            raise ConfigurationError("expected at least one [[agents]] and one [[origins]], or [[trials]]")
+        if self.warmup >= self.ticks:
+            raise ConfigurationError(f"warmup: must be less than ticks, {self.ticks}, got {self.warmup}")
+        self._check_names()
+        if self.load is not None and not self.capacities[0]:
+            raise ConfigurationError("load: the first origin is offered no load")
+        size = sum(group.count for group in self.agents) * self.total_ticks
+        if size > MAX_AGENT_TICKS:
+            raise ConfigurationError(f"{size:,} agents times ticks are more than {MAX_AGENT_TICKS:,}; use fewer of one")
+
+    def _check_names(self) -> None:
+        for key, names in (("agents", self.agents), ("origins", self.origins)):
+            if len({one.name for one in names}) < len(names):
+                raise ConfigurationError(f"{key}: two have the same name; give each its own")
+        known = {origin.name for origin in self.origins}
+        for group in self.agents:
+            for name in group.origins:
+                if name not in known:
+                    raise ConfigurationError(
+                        f"agents.{group.name}.origins: no origin {name!r}; expected one of {', '.join(sorted(known))}"
+                    )
