@@ -13,8 +13,9 @@ from random import Random
 import click
 import msgspec
 
-from experiments.bus_simulation import Bus, permitted, randomly, simulate
+from experiments.bus_simulation import permitted, randomly, simulate
 from experiments.over_admission import BATCH_DELAY, CURVES
+from headgate.lab.events.bus import BusSettings
 from headgate.limit import Rule
 
 _TARGET = 0.6
@@ -117,7 +118,7 @@ def admitted_with_loss(loss: float) -> float:
     """
     rule, gatekeepers = Rule.parse(CURVES.rule), 4
     arrivals = randomly(CURVES.rate * gatekeepers, CURVES.seconds, gatekeepers, seed=1)
-    outcome = simulate(Bus(rule, "gcra", gatekeepers, 0.01, loss=loss), arrivals)
+    outcome = simulate(BusSettings(rule, "gcra", gatekeepers, 0.01, loss=loss), arrivals)
     return outcome.admitted(CURVES.seconds) / permitted(rule, CURVES.seconds)
 
 

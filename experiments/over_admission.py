@@ -15,8 +15,9 @@ from typing import Literal, get_args
 import click
 import msgspec
 
-from experiments.bus_simulation import Arrival, Bus, Local, evenly, permitted, randomly, simulate
+from experiments.bus_simulation import Arrival, evenly, permitted, randomly, simulate
 from experiments.excess_bounds import steady_excess
+from headgate.lab.events.bus import BusSettings, Local
 from headgate.limit import Rule
 from headgate.limit.history import AlgorithmName
 
@@ -61,7 +62,7 @@ def curves(case: Case) -> Iterator[Point]:
     rule = Rule.parse(case.rule)
     for algorithm, gatekeepers, delay in product(ALGORITHMS, GATEKEEPERS, DELAYS):
         rate = case.rate * gatekeepers
-        bus = Bus(rule, algorithm, gatekeepers, delay, batch_delay=BATCH_DELAY)
+        bus = BusSettings(rule, algorithm, gatekeepers, delay, batch_delay=BATCH_DELAY)
         loads: dict[Source, list[Arrival]] = {
             "even": evenly(rate, case.seconds, gatekeepers),
             "random": randomly(rate, case.seconds, gatekeepers, seed=1),
@@ -78,7 +79,9 @@ def published(*, gatekeepers: int = 2, max_delay: float = 0.0) -> Iterator[tuple
     rule, seconds = Rule.parse(PUBLISHED.rule), PUBLISHED.seconds
     arrivals = evenly(2 * PUBLISHED.rate, seconds, gatekeepers)
     for algorithm, local in product(ALGORITHMS, get_args(Local)):
-        buses = [Bus(rule, algorithm, gatekeepers, delay, BATCH_DELAY, max_delay, local=local) for delay in DELAYS]
+        buses = [
+            BusSettings(rule, algorithm, gatekeepers, delay, BATCH_DELAY, max_delay, local=local) for delay in DELAYS
+        ]
         admitted = [simulate(bus, arrivals).admitted(seconds) for bus in buses]
         yield algorithm, local, [100 * (count / permitted(rule, seconds) - 1) for count in admitted]
 

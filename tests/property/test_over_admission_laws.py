@@ -4,8 +4,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from experiments.bus_simulation import Arrival, Bus, most_within, simulate
+from experiments.bus_simulation import Arrival, most_within, simulate
 from experiments.excess_bounds import most_admitted
+from headgate.lab.events.bus import BusSettings
 from headgate.limit import Rule
 
 RULES = st.builds(Rule, st.sampled_from([1, 2, 10, 100]), st.just(1_000), st.sampled_from([1, 2, 3, 10, 50]))
@@ -27,7 +28,7 @@ def test_admitted_requests_are_within_the_bound(algorithm, rule, delay, pauses, 
     for pause, gatekeeper in pauses:
         time += pause * rule.interval
         arrivals.append(Arrival(time, gatekeeper))
-    bus = Bus(rule, algorithm, 4, delay, batch_delay=min(delay, 0.005) if batched else 0.0, max_delay=delays)
+    bus = BusSettings(rule, algorithm, 4, delay, batch_delay=min(delay, 0.005) if batched else 0.0, max_delay=delays)
     late = most_within(arrivals, delay)
     start = arrivals[0].time
     for number, release in enumerate(sorted(simulate(bus, arrivals).releases), start=1):
@@ -42,4 +43,4 @@ def test_a_client_within_the_rule_is_never_held_under_gcra(rule, delay, pauses):
     for pause, gatekeeper in pauses:
         time += (1 + pause) * (rule.interval + 0.001)  # timestamps are rounded up to milliseconds
         arrivals.append(Arrival(time, gatekeeper))
-    assert simulate(Bus(rule, "gcra", 4, delay), arrivals).accepted == len(arrivals)
+    assert simulate(BusSettings(rule, "gcra", 4, delay), arrivals).accepted == len(arrivals)

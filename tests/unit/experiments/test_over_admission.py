@@ -4,8 +4,9 @@ import pytest
 from click.testing import CliRunner
 
 from experiments import over_admission
-from experiments.bus_simulation import Bus, evenly, in_bursts, permitted, randomly, simulate
+from experiments.bus_simulation import evenly, in_bursts, permitted, randomly, simulate
 from experiments.over_admission import Case, Point, curves, main, plot, published
+from headgate.lab.events.bus import BusSettings
 from headgate.limit import Rule
 
 PUBLISHED = Rule.parse("500/s burst 50")
@@ -29,12 +30,12 @@ def small(monkeypatch):
 @pytest.mark.parametrize("max_delay", [0.0, 5.0])
 def test_gcra_admits_what_the_rule_permits_in_the_published_case(load, delay, batch, max_delay):
     """Two gatekeepers, 500/s burst 50, 800/s offered for 30 s, a control delay of at most 50 ms: within 2 %."""
-    outcome = simulate(Bus(PUBLISHED, "gcra", 2, delay, batch, max_delay), LOADS[load])
+    outcome = simulate(BusSettings(PUBLISHED, "gcra", 2, delay, batch, max_delay), LOADS[load])
     assert outcome.admitted(30.0) == pytest.approx(permitted(PUBLISHED, 30.0), rel=0.02)
 
 
 def test_log_admits_everything_if_its_hold_is_shorter_than_the_control_delay():
-    assert simulate(Bus(PUBLISHED, "log", 2, 0.05), LOADS["even"]).rejected == 0
+    assert simulate(BusSettings(PUBLISHED, "log", 2, 0.05), LOADS["even"]).rejected == 0
 
 
 @pytest.mark.usefixtures("small")

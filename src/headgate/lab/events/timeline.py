@@ -1,5 +1,6 @@
 """Events in the order of simulated time."""
 
+import math
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
@@ -42,4 +43,9 @@ class Timeline:
                 raise ConfigurationError(
                     f"more than {MAX_EVENTS:,} events within {self.now:g} s; reduce the load or the number of seconds"
                 )
+        self.now = until
+
+    def run_through(self, until: float) -> None:
+        """Let everything happen that is due until `until`, included."""
+        self.run(math.nextafter(until, math.inf))
         self.now = until
