@@ -14,6 +14,11 @@ POLICIES: Final[Mapping[str, str]] = {
     "none": "headgate.lab.policies:Policy",
     "draft": "headgate.lab.policies.throttle:Draft",
     "chromium": "headgate.lab.policies.throttle:Chromium",
+    "full_jitter": "headgate.lab.policies.full_jitter:FullJitter",
+    "retry_budget": "headgate.lab.policies.retry_budget:RetryBudget",
+    "sre": "headgate.lab.policies.sre:AdaptiveThrottling",
+    "advice": "headgate.lab.policies.advice:Advice",
+    "together": "headgate.lab.policies.together:Together",
 }
 """The policies of the package: their module and class."""
 
