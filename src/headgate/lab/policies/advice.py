@@ -1,8 +1,8 @@
 """Traffic advice alone: the origin publishes which fraction of automated traffic it wants, and automated agents obey.
 
 The document is what a publisher writes, each agent reads it with the parser and draws for every request. The fractions
-come from the controller, which knows the capacity and learns the load. The server stands without a gate, and people's requests
-are not affected.
+come from the controller, which knows the capacity and learns the load. The server stands without a gate, and requests
+of people are not affected.
 
 Agents and origin use a max-age of a minute, a tenth of the suggested minimum: the lab compresses time, so that a
 warm-up of ten minutes contains ten generations of advice.

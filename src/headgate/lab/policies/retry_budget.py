@@ -4,8 +4,7 @@ B. Beyer and others, "Site Reliability Engineering", chapter 21, "Deciding to Re
 to three attempts", and "a per-client retry budget. Each client keeps track of the ratio of requests that correspond to
 retries. A request will only be retried as long as this ratio is below 10%." A retry is sent almost at once, and a
 request without a retry is a failure for the program or the person, who tries again at their own pace: that is a new
-request. The book leaves the window of the ratio open; here it is that of its adaptive throttling, two
-minutes.
+request. The book leaves the window of the ratio open; here it is that of its adaptive throttling: two minutes.
 """
 
 from collections import deque
