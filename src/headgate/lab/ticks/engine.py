@@ -25,7 +25,7 @@ from headgate.lab.ticks.origins import Server
 START: Final = 2.0**30
 """The instant at which worlds begin, in seconds since 1970. Near it, the sums of short binary fractions are exact."""
 
-_TOLERANCE: Final = 1e-9
+TOLERANCE: Final = 1e-9
 """Ticks; rounding errors of sums do not make an agent wait one tick more."""
 
 
@@ -130,7 +130,7 @@ class Engine:
         """Enter an agent in the calendar, unless it is due after the last tick; return the tick, or the end."""
         if seconds >= self._ticks * self._length:  # perhaps infinite
             return self._ticks
-        due = min(tick + max(1, math.ceil(seconds / self._length - _TOLERANCE)), self._ticks)
+        due = min(tick + max(1, math.ceil(seconds / self._length - TOLERANCE)), self._ticks)
         if due < self._ticks:
             self._due[due].append(agent)
         return due

@@ -55,7 +55,8 @@ class Server(ABC):
         if self.is_down(now):
             served = 0
         else:
-            arrivals, served = self.serve(arrivals, refused)
+            served = self.count_served(len(arrivals), refused)
+            arrivals = self.choose(arrivals, served)
         answers: list[Answer] = [(agent, OK, NO_FIELDS) for agent in arrivals[:served]]
         if self._errors:
             # Draws the error of each request that is served, in their order.
@@ -64,11 +65,15 @@ class Server(ABC):
         return answers
 
     @abstractmethod
-    def serve(self, arrivals: Sequence[AgentView], refused: int) -> tuple[Sequence[AgentView], int]:
-        """Return the requests of a tick in the order of their responses, and how many of them are served.
+    def count_served(self, count: int, refused: int) -> int:
+        """Return how many of the `count` requests of a tick the server serves; a gate has refused `refused` others.
 
-        A gate has refused `refused` others. Called in each tick in which the server is up.
+        Called in each tick in which the server is up.
         """
+
+    def choose(self, arrivals: Sequence[AgentView], served: int) -> Sequence[AgentView]:  # noqa: ARG002 - for subclasses
+        """Return the requests of a tick with those that are served first: the first ones that arrived."""
+        return arrivals
 
 
 class CoolingServer(Server):
@@ -79,15 +84,14 @@ class CoolingServer(Server):
         self._cooling = settings.cooling
         self._left = 0
 
-    def serve(self, arrivals: Sequence[AgentView], refused: int) -> tuple[Sequence[AgentView], int]:  # noqa: ARG002
-        """Serve the first requests up to the capacity, unless the server cools down."""
-        count = len(arrivals)
+    def count_served(self, count: int, refused: int) -> int:  # noqa: ARG002 - refusals of a gate cost nothing here
+        """Return the capacity, or 0 if the server cools down."""
         served = 0 if self._left else min(count, math.floor(self.capacity_per_tick + _TOLERANCE))
         if count > self.capacity_per_tick:
             self._left = self._cooling
         elif self._left:
             self._left -= 1
-        return arrivals, served
+        return served
 
 
 class MeteredServer(Server):
@@ -98,22 +102,29 @@ class MeteredServer(Server):
         self.refusal_cost = settings.refusal
         self._rest = 0.0
 
-    def serve(self, arrivals: Sequence[AgentView], refused: int) -> tuple[Sequence[AgentView], int]:
-        """Serve all requests, or as many as can be served while the others are refused, chosen at random."""
-        cost, count = self.refusal_cost, len(arrivals)
+    def count_served(self, count: int, refused: int) -> int:
+        """Return the number of all requests, or of as many as can be served while the others are refused."""
+        cost = self.refusal_cost
         # What was left of a request in the last tick is used in this one.
         room = max(0.0, self._rest + self.capacity_per_tick - cost * refused)
         if count <= room + _TOLERANCE:
             self._rest = min(room - count, 1.0)
-            return arrivals, count
+            return count
         # The most for which `served`, and the cost of the others, do not exceed the room.
         served = 0
         if cost < 1.0:
             served = max(0, math.floor((room - cost * count) / (1.0 - cost) + _TOLERANCE))
         self._rest = max(0.0, min(room - served - cost * (count - served), 1.0))
+        return served
+
+    def choose(self, arrivals: Sequence[AgentView], served: int) -> Sequence[AgentView]:
+        """Return the requests with those that are served first, chosen at random unless all are."""
+        count = len(arrivals)
+        if served == count:
+            return arrivals
         chosen = list(arrivals)
         # Draws one number for each request that is served: the first steps of a Fisher-Yates shuffle.
         for place in range(served):
             other = place + int(self._draw() * (count - place))
             chosen[place], chosen[other] = chosen[other], chosen[place]
-        return chosen, served
+        return chosen
