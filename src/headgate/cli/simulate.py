@@ -1,21 +1,37 @@
-"""`headgate simulate`: run a scenario of the lab and compare its policies."""
+"""`headgate simulate`: run a scenario of the lab, or a suite of them, and compare policies."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
 
-from headgate.cli.output import print_json, printable, progress
+from headgate.cli.output import exit_with_failure, print_json, printable, progress
 from headgate.cli.params import Parsed, whole_number
+from headgate.cli.simulation_report import case_report, failures, report
+from headgate.errors import ConfigurationError
 from headgate.lab.plots import check_plot_file, plot
-from headgate.lab.results import Metric, Result
+from headgate.lab.processes import MAX_PROCESSES, available_processors
+from headgate.lab.results import Result
 from headgate.lab.runner import run_scenario
-from headgate.lab.scenario import MAX_AGENTS, MAX_SEEDS
-from headgate.lab.scenario_file import find, read_scenario
+from headgate.lab.scenario import MAX_AGENTS, MAX_SEEDS, Scenario
+from headgate.lab.scenario_file import case_files, descriptions, find, is_suite, read_scenario
 
 _SEEDS = Parsed("integer", whole_number(1, MAX_SEEDS))
 _AGENTS = Parsed("integer", whole_number(1, MAX_AGENTS))
+_PROCESSES = Parsed("integer", whole_number(1, MAX_PROCESSES))
 
 
-@click.command()
+class _Command(click.Command):
+    """Lists the scenarios of the package at the end of its help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
+        """Write the name and description of each scenario and suite."""
+        with formatter.section("Scenarios and suites"):
+            formatter.write_dl(list(descriptions().items()))
+
+
+@click.command(cls=_Command)
 @click.option("--seeds", type=_SEEDS, metavar="N", help="Run the seeds 0 to N-1 instead of those of the scenario.")
 @click.option("--agents", type=_AGENTS, metavar="N", help="Scale the numbers of all agents to a sum of N.")
 @click.option(
@@ -23,41 +39,93 @@ _AGENTS = Parsed("integer", whole_number(1, MAX_AGENTS))
     "changes",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Set a key of the scenario: load=2, or agents.heavy.interval=5. Repeatable.",
+    help="Set a key of the scenario: load=2, or agents.heavy.interval=5 in the table named heavy. Repeatable.",
 )
+@click.option("--case", metavar="NAME", help="Run only this scenario of a suite.")
+@click.option("--processes", type=_PROCESSES, metavar="N", help="Processes; by default one for each processor.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--plot", "picture", metavar="FILE", help="Write a plot, .svg or .png; needs the extra lab.")
 @click.argument("name", metavar="NAME|FILE")
 def simulate(
-    *, name: str, seeds: int | None, agents: int | None, changes: tuple[str, ...], as_json: bool, picture: str | None
+    *,
+    name: str,
+    seeds: int | None,
+    agents: int | None,
+    changes: tuple[str, ...],
+    case: str | None,
+    processes: int | None,
+    as_json: bool,
+    picture: str | None,
 ) -> None:
-    """Run a scenario of the lab and compare its policies."""
-    if picture:
-        check_plot_file(picture)
-    scenario = read_scenario(find(name), changes, agents=agents)
+    """Run a scenario of the lab, and compare its policies.
+
+    The real throttle, traffic advice, gatekeeper and master run in simulated time, among simulated agents and servers.
+    NAME is a scenario or suite of those below. FILE is a TOML file of your own, or a folder of them as a suite; its
+    name contains a / or ends in .toml. The same scenario and seeds always give the same output.
+
+    \b
+    Examples:
+      headgate simulate attack
+      headgate simulate tournament --set load=4 --seeds 3 --plot tournament.svg
+      headgate simulate attack --set 'policies=["none", "mine.py:Mine"]'
+      headgate simulate ./mine.toml --json
+
+    The exit code is 1 if a value is outside its range ([[expect]] in the file), or if the control is within all.
+    """
+    path = find(name)
+    suite = is_suite(path)
+    _check_use(suite=suite, case=case, picture=picture)
+    paths = case_files(path, case) if suite else [path]
+    scenarios = [read_scenario(one, changes, agents=agents) for one in paths]
     if seeds is not None:
-        scenario = msgspec.structs.replace(scenario, seeds=seeds)
-    total = len(scenario.compared) * len(scenario.seed_list)
-    with progress(scenario.name, total) as advance:
-        result = run_scenario(scenario, record=bool(picture), advance=advance)
+        scenarios = [msgspec.structs.replace(scenario, seeds=seeds) for scenario in scenarios]
+    results = _run(scenarios, path.stem, processes=processes or available_processors(), record=bool(picture))
     if picture:
-        plot(result, picture)
+        plot(results[0], picture)
     if as_json:
-        print_json({"scenario": result.scenario, "seeds": result.seeds, "policies": result.policies})
+        print_json(_suite_json(path.stem, results) if suite else _json(results[0]))
+        for sentence in failures(results):
+            click.echo(f"headgate: {sentence}", err=True)
     else:
-        _print_table(result)
+        lines = case_report if suite else report
+        for scenario, result in zip(scenarios, results, strict=True):
+            for line in lines(scenario, result):
+                click.echo(line)
+    if not all(result.as_expected for result in results):
+        exit_with_failure()
 
 
-def _print_table(result: Result) -> None:
-    """Print a row for each policy and a column for each metric."""
-    metrics = list(next(iter(result.policies.values())))
-    rows = [["policy", *metrics]]
-    rows += [[printable(policy), *(_cell(of[name]) for name in metrics)] for policy, of in result.policies.items()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        click.echo("  ".join(cells))
+def _check_use(*, suite: bool, case: str | None, picture: str | None) -> None:
+    if case is not None and not suite:
+        raise ConfigurationError("--case: this is one scenario, not a suite; leave --case out")
+    if picture:
+        if suite and case is None:
+            raise ConfigurationError("--plot: a suite has no plot; name one of its scenarios with --case")
+        check_plot_file(picture)
 
 
-def _cell(value: Metric) -> str:
-    return " ".join(f"{one:.4g}" for one in value) if isinstance(value, list) else f"{value:.4g}"
+def _run(scenarios: Sequence[Scenario], name: str, *, processes: int, record: bool) -> list[Result]:
+    total = sum(len(scenario.compared) * len(scenario.seed_list) for scenario in scenarios)
+    with progress(printable(name), total) as advance:
+        return [run_scenario(one, processes=processes, record=record, advance=advance) for one in scenarios]
+
+
+def _json(result: Result) -> dict[str, Any]:
+    return {"scenario": result.scenario, "seeds": result.seeds, "policies": result.policies}
+
+
+def _suite_json(name: str, results: Sequence[Result]) -> dict[str, Any]:
+    return {
+        "scenario": name,
+        "cases": [
+            {
+                "name": result.scenario,
+                "law": law,
+                "control": law == result.control,
+                "metrics": metrics,
+                "within": result.within(law),
+            }
+            for result in results
+            for law, metrics in result.policies.items()
+        ],
+    }

@@ -31,9 +31,32 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.iterdir() if path.suffix == ".toml" or is_suite(path))
 
 
+def descriptions() -> dict[str, str]:
+    """Return what each scenario and suite of the package is about, by name: scenarios first."""
+    found = {name: FOLDER / f"{name}.toml" for name in names()}
+    scenarios = {name: _description(path) for name, path in found.items() if path.exists()}
+    suites = {name: f"Suite of {len(case_files(FOLDER / name))} scenarios." for name in found if name not in scenarios}
+    return scenarios | suites
+
+
+def _description(path: Path) -> str:
+    return str(parse_toml(read_text(path, advice="reinstall headgate"), str(path))["description"])
+
+
 def is_suite(path: Path) -> bool:
     """Return whether `path` is a folder with scenario files."""
     return path.is_dir() and any(path.glob("*.toml"))
+
+
+def case_files(suite: Path, case: str | None = None) -> list[Path]:
+    """Return the files of a suite in the order of their names, or only that of one `case`."""
+    files = {path.stem: path for path in sorted(suite.glob("*.toml"))}
+    if case is None:
+        return list(files.values())
+    if case not in files:
+        near = nearest_key(case, list(files)).replace("the keys are", "the cases are")
+        raise ConfigurationError(f"{suite.stem}: no case {case!r}; {near}")
+    return [files[case]]
 
 
 def find(name: str) -> Path:
@@ -43,10 +66,8 @@ def find(name: str) -> Path:
     for path in (FOLDER / f"{name}.toml", FOLDER / name):
         if name in names() and path.exists():
             return path
-    raise ConfigurationError(
-        f"no scenario {name!r}; {nearest_key(name, names()).replace('the keys are', 'the scenarios are')}; "
-        "a file of your own is named by a path, such as ./mine.toml"
-    )
+    near = nearest_key(name, names()).replace("the keys are", "the scenarios are")
+    raise ConfigurationError(f"no scenario {name!r}; {near}; a file of your own is named by its path, such as ./a.toml")
 
 
 def read_scenario(path: str | Path, changes: Iterable[str] = (), *, agents: int | None = None) -> Scenario:

@@ -1,0 +1,110 @@
+"""The report of `headgate simulate` for a person: a table of metrics, and whether they are in their ranges."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from headgate.cli.output import format_count, printable, style
+from headgate.lab.ranges import Finding
+from headgate.lab.results import Metric, Metrics, Result
+from headgate.lab.scenario import Scenario
+
+_WIDTH: Final = 110
+"""Columns; a table that would be wider has a row for each metric instead of one for each policy."""
+_OK: Final = "ok"
+_OUTSIDE: Final = "OUTSIDE"
+
+
+def report(scenario: Scenario, result: Result) -> Iterator[str]:
+    """Yield the lines of the report: what was simulated, a table of metrics, lists, and the expected ranges."""
+    yield style(f"{result.scenario}: {printable(scenario.description)}", bold=True)
+    yield f"The mean of {format_count(result.seeds, 'seed')} for each {'law' if scenario.law else 'policy'}:"
+    yield ""
+    yield from _metric_table(result.policies)
+    for name in _lists(result.policies):
+        yield ""
+        yield f"{name}:"
+        yield from _list_table(name, result.policies)
+    if result.findings:
+        yield ""
+        yield from _findings(result)
+
+
+def _metric_table(policies: Mapping[str, Metrics]) -> Iterator[str]:
+    metrics = list(dict.fromkeys(name for of in policies.values() for name in of if not isinstance(of[name], list)))
+    rows = [["", *metrics]]
+    rows += [[printable(policy), *(_cell(of.get(name)) for name in metrics)] for policy, of in policies.items()]
+    wide = list(_aligned(rows))
+    yield from wide if len(wide[0]) <= _WIDTH else _aligned([list(column) for column in zip(*rows, strict=True)])
+
+
+def _lists(policies: Mapping[str, Metrics]) -> list[str]:
+    return list(dict.fromkeys(name for of in policies.values() for name in of if isinstance(of[name], list)))
+
+
+def _list_table(name: str, policies: Mapping[str, Metrics]) -> Iterator[str]:
+    """Yield a row for each element, numbered from 1, and a column for each policy."""
+    columns = {policy: value for policy, of in policies.items() if isinstance(value := of.get(name), list)}
+    rows = [["", *map(printable, columns)]]
+    rows += [
+        [str(number), *map(_cell, values)] for number, values in enumerate(zip(*columns.values(), strict=True), start=1)
+    ]
+    yield from _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines; the first column is aligned to the left, the others to the right."""
+    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *cells in rows:
+        numbers = (cell.rjust(width) for cell, width in zip(cells, others, strict=True))
+        yield "  ".join([name.ljust(first), *numbers]).rstrip()
+
+
+def _cell(value: Metric | None) -> str:
+    """Return a number as text: four significant digits, and whole numbers in full."""
+    if value is None or isinstance(value, list):
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _findings(result: Result) -> Iterator[str]:
+    """Yield a line for each range of each policy; the control is expected to leave one of them."""
+    width = max(map(len, result.findings))
+    for policy, findings in result.findings.items():
+        for finding in findings:
+            verdict = _verdict(finding, is_control=policy == result.control)
+            yield f"{printable(policy).ljust(width)}  {verdict}  {finding}"
+    if result.control in result.findings:
+        yield f"{printable(result.control).ljust(width)}  {_control_verdict(result)}"
+
+
+def _verdict(finding: Finding, *, is_control: bool) -> str:
+    if finding.within:
+        return _OK.ljust(len(_OUTSIDE))
+    return style(_OUTSIDE, fg="yellow" if is_control else "red")
+
+
+def _control_verdict(result: Result) -> str:
+    if result.within(result.control):
+        return "is the control and within all ranges, so they do not tell a good policy from a bad one"
+    return "is the control, which has to be outside of a range"
+
+
+def case_report(scenario: Scenario, result: Result) -> Iterator[str]:
+    """Yield the lines of one scenario of a suite: a line if all is as expected, with its ranges if not."""
+    if result.as_expected:
+        yield f"{style(_OK, fg='green')}  {result.scenario}: {printable(scenario.description)}"
+    else:
+        yield f"{style('FAILED', fg='red')}  {result.scenario}: {printable(scenario.description)}"
+    for line in _findings(result) if result.findings else ():
+        yield f"      {line}"
+
+
+def failures(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a sentence for each range that does not hold, and for each control that is within its ranges."""
+    for result in results:
+        for policy, findings in result.findings.items():
+            if policy == result.control:
+                if result.within(policy):
+                    yield f"{result.scenario}: {printable(policy)} {_control_verdict(result)}"
+            else:
+                yield from (f"{result.scenario}: {printable(policy)}: {one}" for one in findings if not one.within)
