@@ -84,7 +84,7 @@ class Meter:
             self._measured.add(counts)
         if self._record:
             self._times.append(start)
-            for name, value in (_signals(counts) | dict(law)).items():
+            for name, value in (_signals(counts, self._flows) | dict(law)).items():
                 self._values.setdefault(name, []).append(value)
 
     def series(self) -> Series:
@@ -111,8 +111,10 @@ class Meter:
         return metrics
 
 
-def _signals(counts: Counts) -> dict[str, float]:
+def _signals(counts: Counts, flows: Iterable[str]) -> dict[str, float]:
     signals = counts.rates()
+    for flow in flows:
+        signals[f"goodput.{flow}"] = counts.answers[flow, Answer.SERVED] / counts.work
     signals["capacity"] = counts.work / counts.seconds
     signals["latency_p50"] = quantile(counts.latencies, 0.5)
     signals["latency_p99"] = quantile(counts.latencies, 0.99)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from headgate.errors import ConfigurationError
+from headgate.lab.events.catalogue import make_law
 from headgate.lab.events.profile import Profile
 from headgate.lab.events.service import Service
 from headgate.lab.scenario import (
@@ -17,6 +18,7 @@ from headgate.lab.scenario import (
     Section,
     Share,
 )
+from headgate.lab.user_class import is_user_class
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 """A number of clients, or of servers."""
@@ -171,3 +173,6 @@ class EventScenario(Scenario, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"laws.{name}: this scenario does not run this law; it runs {', '.join(self.compared)}"
             )
+        for name in self.compared:
+            if not is_user_class(name):  # the folder of the file is not known yet
+                make_law(name, self.laws.get(name, {}), lambda: 0.0)

@@ -1,21 +1,13 @@
 """One run of the event-driven world."""
 
-from collections.abc import Mapping
-from typing import Any, Final
-
-import msgspec
-
 from headgate.lab.chance import Chance, Purpose
+from headgate.lab.events.catalogue import make_law
 from headgate.lab.events.clients import clients_of
 from headgate.lab.events.gate import Gate
-from headgate.lab.events.laws import FixedLimit, Law, NoLimit
 from headgate.lab.events.meter import Meter
 from headgate.lab.events.settings import EventScenario
 from headgate.lab.events.timeline import Timeline
 from headgate.lab.results import NO_SERIES, Run
-
-LAWS: Final[Mapping[str, Any]] = {"fixed": FixedLimit, "none": NoLimit}
-"""The built-in laws by name."""
 
 
 def run(scenario: EventScenario, policy: str, seed: int, *, record: bool = False) -> Run:
@@ -23,7 +15,7 @@ def run(scenario: EventScenario, policy: str, seed: int, *, record: bool = False
     chance = Chance(seed)
     timeline = Timeline()
     meter = Meter([load.name for load in scenario.loads], warmup=scenario.warmup, record=record)
-    law = make_law(scenario, policy, chance)
+    law = make_law(policy, scenario.laws.get(policy, {}), chance.stream(Purpose.GATE), folder=scenario.folder)
     gate = Gate(timeline, law, scenario.station, chance.stream(Purpose.ORIGIN), meter)
     for change in scenario.changes:
         timeline.schedule(change.at, gate.station.change, change, rank=-1)
@@ -38,11 +30,3 @@ def run(scenario: EventScenario, policy: str, seed: int, *, record: bool = False
         meter.sample(start, law.signals())
         start = end
     return Run(policy, seed, meter.metrics(), meter.series() if record else NO_SERIES)
-
-
-def make_law(scenario: EventScenario, name: str, chance: Chance) -> Law:
-    """Create a law with its settings from the scenario."""
-    kind = LAWS[name]
-    settings = msgspec.convert(scenario.laws.get(name, {}), kind.Settings)
-    law: Law = kind(settings, chance.stream(Purpose.GATE))
-    return law

@@ -1,0 +1,32 @@
+"""Laws by name: those of the package, and classes of your own."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from headgate.errors import ConfigurationError
+from headgate.lab.chance import Draw
+from headgate.lab.events.bus_law import GatekeeperLaw
+from headgate.lab.events.laws import FixedLimit, Law, NoLimit
+from headgate.lab.user_class import is_user_class, load_user_class
+
+LAWS: Final[Mapping[str, Any]] = {"none": NoLimit, "fixed": FixedLimit, "gatekeepers": GatekeeperLaw}
+"""The laws of the package."""
+
+
+def make_law(name: str, settings: Mapping[str, Any], draw: Draw, *, folder: str = "") -> Law:
+    """Create a law of the package, or `module:Class`, or `file.py:Class` relative to `folder`.
+
+    Raises `ConfigurationError` for an unknown law, and for settings that it does not have or allow.
+    """
+    if not is_user_class(name) and name not in LAWS:
+        raise ConfigurationError(
+            f"unknown law {name!r}; expected one of {', '.join(LAWS)}, or module:Class or file.py:Class"
+        )
+    kind: Any = load_user_class(name, folder) if is_user_class(name) else LAWS[name]
+    try:
+        law: Law = kind(msgspec.convert(settings, kind.Settings), draw)
+    except (msgspec.ValidationError, ConfigurationError) as error:
+        raise ConfigurationError(f"laws.{name}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    return law
