@@ -81,7 +81,7 @@ def simulate(
         scenarios = [msgspec.structs.replace(scenario, seeds=seeds) for scenario in scenarios]
     results = _run(scenarios, path.stem, processes=processes or available_processors(), record=bool(picture))
     if picture:
-        plot(results[0], picture)
+        plot(results[0], picture, scenarios[0])
     if as_json:
         print_json(_suite_json(path.stem, results) if suite else _json(results[0]))
         for sentence in failures(results):

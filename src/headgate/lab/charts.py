@@ -7,13 +7,11 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headgate.lab.results import Result
+from headgate.lab.results import NO_SERIES, Result, Series, thin
 
 __all__ = ["CAPACITY", "Level", "Line", "Panel", "Shade", "format_value", "panels_over_time"]
 
-MAX_POINTS: Final = 120
-"""Points per line. More of them cannot be seen on a slide."""
-MAX_POINTS_OF_ALL: Final = 2_400
+MAX_POINTS: Final = 2_400
 """Points of all lines: about 150 kB of SVG, with bands."""
 _UNITS: Final = ((600.0, "s", 1.0), (4 * 3600.0, "min", 60.0), (math.inf, "h", 3600.0))
 
@@ -64,75 +62,77 @@ class Panel(Struct, frozen=True):
 CAPACITY: Final = Level(1.0, "capacity")
 _OF_CAPACITY: Final = "multiple of capacity"
 _SIGNALS: Final[Mapping[str, Panel]] = {
+    "offered": Panel("Offered: requests that reach the gate", "", _OF_CAPACITY, (), (CAPACITY,)),
     "load": Panel("Load: requests that reach the server", "", _OF_CAPACITY, (), (CAPACITY,)),
     "goodput": Panel("Goodput: requests answered in time", "", _OF_CAPACITY, (), (CAPACITY,)),
+    "refused": Panel("Refused: requests that the gate refuses", "", _OF_CAPACITY, ()),
+    "late": Panel("Late: requests whose clients give up", "", _OF_CAPACITY, ()),
+    "failed": Panel("Failed: requests answered by errors", "", _OF_CAPACITY, ()),
+    "latency_p50": Panel("Latency, median", "", "s", ()),
+    "latency_p99": Panel("Latency, 99th percentile", "", "s", ()),
     "waiting": Panel("Waiting: requests in queues", "", "requests", ()),
-    "holds": Panel("Holds: agents that wait before they send", "", "agents", ()),
-    "fraction": Panel("Fraction of automated traffic that the advice permits", "", "fraction", (), y_max=1.05),
+    "queued": Panel("Queued: requests in the queue of the limit", "", "requests", ()),
+    "in_flight": Panel("In flight: requests at the server", "", "requests", ()),
+    "limit": Panel("Limit of the requests in flight", "", "requests", ()),
+    "holds": Panel("Holds: agents whose policy makes them wait", "", "agents", ()),
+    "local_refusals": Panel("Local refusals: attempts that policies refuse", "", "attempts per tick", ()),
+    "fraction": Panel("Fraction of automated traffic that is advised", "", "fraction", (), y_max=1.05),
 }
 """The signals of worlds, in the order of the panels. Others are shown under their own names, after these."""
 
 
 def panels_over_time(result: Result, *, signals: Sequence[str] = (), shades: Sequence[Shade] = ()) -> list[Panel]:
-    """Return a panel for each recorded signal that has values, with a line for each policy.
+    """Return a panel for each recorded signal, with a line for each policy, unless the signal is 0 or NaN throughout.
 
     `signals` selects some of them, in that order; `shades` are in seconds of the world.
     """
-    recorded = {name: None for series in result.series.values() for name in series.values if series.times}
-    names = list(signals) or [*_SIGNALS, *(name for name in recorded if name not in _SIGNALS)]
-    spans = [(series.times[0], series.times[-1]) for series in result.series.values() if series.times]
-    start, end = min((first for first, _ in spans), default=0.0), max((last for _, last in spans), default=0.0)
-    unit, seconds = next((name, seconds) for limit, name, seconds in _UNITS if end - start <= limit)
+    recorded = {name: None for series in result.series.values() for name in series.values if _is_shown(series, name)}
+    chosen = signals or [*_SIGNALS, *(name for name in recorded if name not in _SIGNALS)]
+    names = [name for name in chosen if name in recorded]
+    length = MAX_POINTS // max(1, len(names) * len(result.series))
+    mean, low, high = (
+        {policy: thin(series, length) for policy, series in of.items()}
+        for of in (result.series, result.low, result.high)
+    )
+    end = max((series.times[-1] for series in mean.values() if series.times), default=0.0)
+    unit, seconds = next((name, seconds) for limit, name, seconds in _UNITS if end <= limit)
     scaled = tuple(Shade(shade.start / seconds, shade.end / seconds, shade.label) for shade in shades)
-    names = [name for name in names if name in recorded]
-    points = min(MAX_POINTS, MAX_POINTS_OF_ALL // max(1, len(names) * len(result.series)))
-    panels = [
+    return [
         replace(
-            _SIGNALS.get(name) or Panel(_in_words(name), "", _in_words(name), ()),
+            _SIGNALS.get(name) or Panel(name, "", name, ()),
             x_label=f"time in {unit}",
-            lines=_lines(result, name, seconds, points),
+            lines=tuple(
+                _line(policy, name, seconds, (series, low.get(policy, NO_SERIES), high.get(policy, NO_SERIES)))
+                for policy, series in mean.items()
+                if _present(series, name)
+            ),
             shades=scaled,
         )
         for name in names
     ]
-    return [panel for panel in panels if panel.lines]
 
 
-def _in_words(name: str) -> str:
-    return name.replace("_", " ").capitalize()
+def _present(series: Series, name: str) -> list[float]:
+    return [value for value in series.values.get(name, []) if not math.isnan(value)]
 
 
-def _lines(result: Result, name: str, seconds: float, points: int) -> tuple[Line, ...]:
-    lines = []
-    for policy, series in result.series.items():
-        values = series.values.get(name, [])
-        mean = _mean_present(values)
-        if math.isnan(mean):
-            continue
-        low, high = (of[policy].values[name] if policy in of else [] for of in (result.low, result.high))
-        spread = any(below < above for below, above in zip(low, high, strict=True))
-        lines.append(
-            Line(
-                policy,
-                [time / seconds for time in bins(series.times, points)],
-                bins(values, points),
-                bins(low, points) if spread else (),
-                bins(high, points) if spread else (),
-                format_value(mean),
-            )
-        )
-    return tuple(lines)
+def _is_shown(series: Series, name: str) -> bool:
+    return any(_present(series, name))
 
 
-def bins(values: Sequence[float], count: int) -> list[float]:
-    """Return at most `count` means of neighbouring values, without those that are NaN."""
-    width = -(-len(values) // count) or 1
-    return [_mean_present(values[at : at + width]) for at in range(0, len(values), width)]
-
-
-def _mean_present(values: Sequence[float]) -> float:
-    present = [value for value in values if not math.isnan(value)]
-    return math.fsum(present) / len(present) if present else math.nan
+def _line(policy: str, name: str, seconds: float, of_policy: tuple[Series, Series, Series]) -> Line:
+    series = of_policy[0]
+    y, below, above = (one.values.get(name, []) for one in of_policy)
+    spread = any(least < most for least, most in zip(below, above, strict=True))
+    present = _present(series, name)
+    return Line(
+        policy,
+        [time / seconds for time in series.times],
+        y,
+        below if spread else (),
+        above if spread else (),
+        format_value(math.fsum(present) / len(present)),
+    )
 
 
 def format_value(value: float) -> str:

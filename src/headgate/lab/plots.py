@@ -10,11 +10,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import ConfigurationError, MissingExtra, reason_of
-from headgate.lab.charts import Line, Panel, format_value, panels_over_time
+from headgate.lab.charts import Line, Panel, Shade, format_value, panels_over_time
 from headgate.lab.results import Result
+from headgate.lab.scenario import Scenario
+from headgate.lab.ticks.settings import TickScenario
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +30,8 @@ _ROW_HEIGHT: Final = 3.4
 _MIN_HEIGHT: Final = 6.2
 _HEAD_HEIGHT: Final = 1.1
 _FONT: Final = 14.0
+_TITLE_LENGTH: Final = 78
+"""Characters of a line of the title."""
 _SMALL: Final = 12.0
 _INK: Final = "#333333"
 _FAINT: Final = "#6E6E6E"
@@ -35,6 +40,9 @@ _SHADED: Final = "#EDEDED"
 _PATH: Final = re.compile(r' d="[^"]*"')
 _DIGITS: Final = re.compile(r"(\.\d)\d+")
 _REPEATED: Final = re.compile(r"(?<=\nL)((?: -?[\d.]+)+) \nL(?= )")
+
+
+_NEAR_ZERO: Final = 0.02
 
 
 class _Style(NamedTuple):
@@ -46,7 +54,7 @@ class _Style(NamedTuple):
 _STYLES: Final[Mapping[str, _Style]] = {
     "together": _Style("#0068A8", width=3.4),
     "draft": _Style("#C24E00", width=2.4),
-    "chromium": _Style("#9A6A00", (0, (5, 1.5))),
+    "chromium": _Style("#6A51A3", (0, (5, 1.5))),
     "advice": _Style("#00805E", (0, (7, 2))),
     "none": _Style("#555555", (0, (1, 1.2))),
     "full_jitter": _Style("#B8608F", (0, (4, 1.5, 1, 1.5))),
@@ -76,6 +84,7 @@ _PARAMETERS: Final[Mapping[str, Any]] = {
     "axes.titlelocation": "left",
     "axes.titlesize": _FONT + 1,
     "axes.titlepad": 12,
+    "axes.xmargin": 0.0,
     "xtick.color": _FAINT,
     "ytick.color": _FAINT,
     "xtick.labelcolor": _INK,
@@ -92,20 +101,32 @@ def check_plot_file(file: str) -> None:
     _import_matplotlib()
 
 
-def plot(result: Result, file: str, *, title: str = "") -> None:
-    """Draw the recorded series of a result over time to an SVG or PNG file; by default under the scenario's name."""
-    panels = panels_over_time(result)
+def plot(result: Result, file: str, scenario: Scenario) -> None:
+    """Draw the recorded series of a scenario's result over time to an SVG or PNG file."""
+    panels = panels_over_time(result, shades=outage_of(scenario))
     if not panels:
-        raise ConfigurationError(f"{result.scenario}: nothing was recorded that can be plotted")
-    seeds = (
-        f"mean of {result.recorded} seeds; bands: from 10 % to 90 % of the seeds" if result.recorded > 1 else "1 seed"
-    )
-    caption = f"{seeds}. Numbers at the lines: their means"
-    content = draw(panels, title=title or result.scenario, caption=caption, suffix=_format_of(Path(file)))
+        raise ConfigurationError(f"{result.scenario}: the scenario records nothing over time, so there is no plot")
+    content = draw(panels, title=scenario.description, caption=caption_of(result), suffix=_format_of(Path(file)))
     try:
         Path(file).write_bytes(content)
     except OSError as error:
         raise ConfigurationError(f"{file}: {reason_of(error)}; name a file that can be written") from None
+
+
+def caption_of(result: Result) -> str:
+    """Return what the lines, the bands and the numbers at the lines are."""
+    if result.recorded < 2:
+        return "One seed. The numbers at the lines are their means."
+    seeds = f"Mean of {result.recorded} seeds; bands: from 10 % to 90 % of the seeds."
+    return f"{seeds} The numbers at the lines are their means."
+
+
+def outage_of(scenario: Scenario) -> list[Shade]:
+    """Return the outage of a scenario in discrete time, to be shaded."""
+    if not isinstance(scenario, TickScenario) or not scenario.outage:
+        return []
+    start, end = scenario.outage_ticks
+    return [Shade(start * scenario.tick, end * scenario.tick, "outage")]
 
 
 def _format_of(file: Path) -> str:
@@ -134,7 +155,7 @@ def draw(
         height = _HEAD_HEIGHT + rows * max(_ROW_HEIGHT, _MIN_HEIGHT / rows)
         figure = matplotlib.figure.Figure(figsize=(_WIDTH, height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.15, h_pad=0.15, hspace=0.05, wspace=0.04)
-        figure.suptitle(title, x=0.012, ha="left", fontsize=_FONT + 6)
+        figure.suptitle(fill(title.removesuffix("."), _TITLE_LENGTH), x=0.012, ha="left", fontsize=_FONT + 5)
         if caption:
             figure.supxlabel(caption, x=0.012, ha="left", fontsize=_SMALL, color=_FAINT)
         labels = [
@@ -165,7 +186,9 @@ def _draw_panel(axes: "Axes", panel: Panel) -> list[_Label]:
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=3)
+    axes.xaxis.set_major_formatter("{x:,.6g}")
     axes.yaxis.set_major_formatter("{x:,.6g}")
+    axes.locator_params(axis="x", steps=[1, 2, 3, 5, 6, 10])
     for shade in panel.shades:
         axes.axvspan(shade.start, shade.end, color=_SHADED, linewidth=0, zorder=0.5)
         small: dict[str, Any] = {"color": _FAINT, "fontsize": _SMALL, "ha": "center", "va": "bottom"}
@@ -203,7 +226,8 @@ def _set_scales(axes: "Axes", panel: Panel) -> None:
         axes.set_xticks(x, [format_value(tick) for tick in x], minor=False)
         axes.minorticks_off()
     if len(x) > 1:
-        axes.set_xlim(x[0], x[-1])
+        # Samples stand at the middle of their intervals: the first one a little after 0.
+        axes.set_xlim(0.0 if 0.0 < x[0] < _NEAR_ZERO * x[-1] else x[0], x[-1])
     values = [value for line in panel.lines for value in (*line.y, *line.high)]
     highest = max(value for value in (*values, *(level.value for level in panel.levels)) if not math.isnan(value))
     axes.set_ylim(0.0, panel.y_max or highest * 1.08 or 1.0)

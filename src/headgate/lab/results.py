@@ -88,6 +88,22 @@ def _average(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
+def thin(series: Series, length: int) -> Series:
+    """Return a series of at most `length` samples, each the mean of neighbours, without those that are NaN."""
+    width = -(-len(series.times) // length) or 1
+    values = {name: _thin(of_signal, width) for name, of_signal in series.values.items()}
+    return Series(_thin(series.times, width), values)
+
+
+def _thin(values: Sequence[float], width: int) -> list[float]:
+    return [_mean_present(values[start : start + width]) for start in range(0, len(values), width)]
+
+
+def _mean_present(values: Sequence[float]) -> float:
+    present = [value for value in values if not math.isnan(value)]
+    return _average(present) if present else math.nan
+
+
 def mean_series(series: Iterable[Series]) -> Series:
     """Return the mean of each signal at each time, over series that are sampled at the same times.
 

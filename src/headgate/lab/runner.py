@@ -17,7 +17,7 @@ import msgspec
 from headgate.errors import ConfigurationError, HeadgateError, SimulationError
 from headgate.lab.processes import map_in_order
 from headgate.lab.ranges import METRIC, Finding, judge
-from headgate.lab.results import NO_SERIES, Metrics, Result, Run, Series, mean_series, quantile_series
+from headgate.lab.results import NO_SERIES, Metrics, Result, Run, Series, mean_series, quantile_series, thin
 from headgate.lab.scenario import MAX_TICK_AGENTS, Scenario
 from headgate.lab.summary import SUMMARIES
 from headgate.lab.user_class import describe_error
@@ -28,6 +28,8 @@ KERNEL: Final = "headgate.lab.kernel.world"
 """The vectorised world of scenarios in discrete time with more than `MAX_TICK_AGENTS` agents."""
 MAX_RECORDED_SEEDS: Final = 100
 """Seeds of a policy whose series are kept until their mean is computed."""
+MAX_SAMPLES: Final = 120
+"""Samples of a recorded series: each is the mean of neighbouring ones. More cannot be seen in a plot."""
 
 
 class Task(NamedTuple):
@@ -83,7 +85,9 @@ def _run_task(scenario: Scenario, task: Task) -> _Done:
     measures_series = any(expectation.statistic != METRIC for expectation in expectations)
     run = run_one(scenario, task.policy, task.seed, record=task.record or measures_series)
     measured = tuple(one.measure(run.metrics, run.series.times, run.series.values) for one in expectations)
-    return _Done(run if task.record else msgspec.structs.replace(run, series=NO_SERIES), measured)
+    # The spread over seeds is that of what is plotted: one tick of one seed says little of either.
+    series = thin(run.series, MAX_SAMPLES) if task.record else NO_SERIES
+    return _Done(msgspec.structs.replace(run, series=series), measured)
 
 
 def run_scenario(

@@ -4,13 +4,15 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.lab import plots
 from headgate.lab.charts import CAPACITY, Line, Panel, Shade
-from headgate.lab.plots import check_plot_file, draw, plot, spread_apart
+from headgate.lab.plots import check_plot_file, draw, outage_of, plot, spread_apart
 from headgate.lab.results import Result, Series
+from headgate.lab.ticks.settings import TickScenario
 
 PANEL = Panel(
     "Load",
@@ -29,7 +31,15 @@ PANEL = Panel(
 def measured():
     times = [float(second) for second in range(30)]
     series = {policy: Series(times, {"load": [height] * 30}) for policy, height in (("none", 4.0), ("draft", 0.9))}
-    return Result("case", 2, {}, series)
+    return Result("case", 2, {}, series, recorded=2)
+
+
+@pytest.fixture
+def scenario():
+    """An outage from 10 s to 25 s."""
+    return TickScenario(
+        description="A shop in an outage.", world="ticks", policies=("none",), ticks=20, tick=1.0, outage=15.0
+    )
 
 
 def words(svg):
@@ -65,10 +75,23 @@ def test_a_logarithmic_axis_has_a_tick_at_each_value():
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("PNG", b"\x89PNG")])
-def test_the_suffix_selects_the_format(measured, tmp_path, suffix, start):
+def test_the_suffix_selects_the_format(measured, scenario, tmp_path, suffix, start):
     file = tmp_path / f"out.{suffix}"
-    plot(measured, str(file))
+    plot(measured, str(file), scenario)
     assert file.read_bytes().startswith(start)
+
+
+def test_the_plot_of_a_scenario_has_its_description_as_title_and_shades_its_outage(measured, scenario, tmp_path):
+    plot(measured, str(tmp_path / "out.svg"), scenario)
+    shown = words((tmp_path / "out.svg").read_bytes())
+    assert {"A shop in an outage", "outage", "none 4.0", "draft 0.90"} <= set(shown)
+    assert any(text.startswith("Mean of 2 seeds") for text in shown)
+    assert outage_of(scenario) == [Shade(10.0, 25.0, "outage")]
+    assert outage_of(msgspec.structs.replace(scenario, outage=0.0)) == []
+
+
+def test_a_long_title_is_wrapped():
+    assert "word " * 15 + "word" not in words(draw([PANEL], title="word " * 30))
 
 
 @pytest.mark.parametrize(("file", "found"), [("out.pdf", ".pdf"), ("out", "no suffix")])
@@ -88,14 +111,14 @@ def test_matplotlib_is_imported_only_to_draw():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_file_that_cannot_be_written_is_an_error(measured, tmp_path):
+def test_a_file_that_cannot_be_written_is_an_error(measured, scenario, tmp_path):
     with pytest.raises(ConfigurationError, match="No such file or directory"):
-        plot(measured, str(tmp_path / "missing" / "out.svg"))
+        plot(measured, str(tmp_path / "missing" / "out.svg"), scenario)
 
 
-def test_a_result_without_series_is_an_error(tmp_path):
-    with pytest.raises(ConfigurationError, match="case: nothing was recorded"):
-        plot(Result("case", 2, {}), str(tmp_path / "out.svg"))
+def test_a_result_without_series_is_an_error(scenario, tmp_path):
+    with pytest.raises(ConfigurationError, match="case: the scenario records nothing"):
+        plot(Result("case", 2, {}), str(tmp_path / "out.svg"), scenario)
 
 
 def test_built_in_policies_differ_in_colour_or_in_dashes():

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from headgate.lab.ranges import Expectation, Finding, judge
-from headgate.lab.results import NO_SERIES, Result, Run, Series, mean_metrics, mean_series, quantile_series
+from headgate.lab.results import NO_SERIES, Result, Run, Series, mean_metrics, mean_series, quantile_series, thin
 
 
 def test_metrics_are_averaged_over_runs_and_lists_by_element():
@@ -50,3 +50,13 @@ def test_a_result_is_as_expected_if_the_control_alone_leaves_its_ranges(first, c
 
 def test_a_result_without_expectations_is_as_expected():
     assert Result("name", 1, {"none": {}}, control="none").as_expected
+
+
+def test_a_thin_series_has_the_means_of_neighbours():
+    series = Series([0.0, 1.0, 2.0, 3.0, 4.0], {"load": [1.0, 3.0, math.nan, 5.0, 9.0], "none": [math.nan] * 5})
+    thinned = thin(series, 3)
+    assert thinned.times == [0.5, 2.5, 4.0]
+    assert thinned.values["load"] == [2.0, 5.0, 9.0]
+    assert all(math.isnan(value) for value in thinned.values["none"])
+    assert thin(series, 5).times == series.times
+    assert thin(NO_SERIES, 5) == NO_SERIES
