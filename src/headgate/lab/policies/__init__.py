@@ -57,6 +57,9 @@ class AgentView(Protocol):
     def is_automated(self) -> bool:
         """Whether a program decides when to send; False for people."""
 
+    def own_pause(self) -> float:
+        """Return the seconds after which the agent tries again by itself after a failure; may draw them."""
+
 
 class OriginView(Protocol):
     """What policies know about an origin."""

@@ -68,9 +68,9 @@ class Together(Advice):
         self.throttle.response_received(self._target, status, headers, now=now)
 
     def pause(self, failures: int, *, now: float) -> float | None:  # noqa: ARG002 - a `Policy`
-        """Wait for the release time instead of an attempt before it that would be refused."""
+        """Wait for the release time too, instead of an attempt before it that would be refused."""
         held = self.throttle.release_time(self._target, now=now)
-        return held - now if held > now else None
+        return max(held - now, self.agent.own_pause()) if held > now else None
 
 
 def _refusal(agent: AgentView, status: int, seconds: int) -> Answer:

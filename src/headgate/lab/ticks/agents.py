@@ -91,6 +91,10 @@ class Agent:
         if len(self.routes) > 1:
             self.origin, self.policy = self.routes[int(self.draw() * len(self.routes))]
 
+    def own_pause(self) -> float:
+        """Return the seconds after which the agent tries again after a failure, unless its policy says when."""
+        return 0.0
+
 
 class Requester(Agent):
     """Is asked in every tick, and sends if its last attempt is longer ago than its interval."""
@@ -172,6 +176,10 @@ class Poller(CalendarAgent):
         # Draws the phase.
         return self.interval * self.draw()
 
+    def own_pause(self) -> float:
+        """Return the interval."""
+        return self.interval
+
     def attempt(self, now: float) -> float | None:
         """Return None if the agent sends a request, otherwise the seconds until its next attempt."""
         self.choose_origin()
@@ -220,7 +228,7 @@ class User(CalendarAgent):
         release = self.policy.release(now=now)
         if release > now:
             self.counts.refused += 1
-            return self._tries_again(max(release - now, self._pause()), now)
+            return self._tries_again(max(release - now, self.own_pause()), now)
         return None
 
     def answered(self, status: int, headers: Headers, now: float) -> float:
@@ -238,7 +246,7 @@ class User(CalendarAgent):
         self.counts.failed += 1
         self.failures += 1
         pause = self.policy.pause(self.failures, now=now)
-        return self._tries_again(self._pause() if pause is None else pause, now)
+        return self._tries_again(self.own_pause() if pause is None else pause, now)
 
     def _tries_again(self, seconds: float, now: float) -> float:
         return seconds if now + seconds < self.deadline else self._gives_up(now)
@@ -251,7 +259,8 @@ class User(CalendarAgent):
         self.deadline = NEVER
         return left + self._thinks()
 
-    def _pause(self) -> float:
+    def own_pause(self) -> float:
+        """Return the seconds until the user tries again."""
         # Draws the pause.
         shortest, longest = self.retry
         return shortest + (longest - shortest) * self.draw()

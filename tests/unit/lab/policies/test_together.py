@@ -72,6 +72,7 @@ def test_an_agent_waits_for_its_release_instead_of_an_attempt_that_is_refused():
     agent = an_agent(origin_under(Together))
     agent.received(502, (("Retry-After", "7"),), now=NOW)
     assert agent.pause(1, now=NOW) == 7.0
+    assert agent.pause(1, now=NOW + 6) == 2.0  # not earlier than by itself
     agent.received(500, (), now=NOW + 10)
     assert agent.pause(1, now=NOW + 10) is None
 

@@ -16,6 +16,10 @@ class AgentStub:
     group: str = "heavy"
     is_automated: bool = True
 
+    def own_pause(self) -> float:
+        """Return the interval of a poller."""
+        return 2.0
+
 
 @dataclass(eq=False)
 class OriginStub:
