@@ -18,15 +18,23 @@ LAWS: Final[Mapping[str, Any]] = {"none": NoLimit, "fixed": FixedLimit, "gatekee
 def make_law(name: str, settings: Mapping[str, Any], draw: Draw, *, folder: str = "") -> Law:
     """Create a law of the package, or `module:Class`, or `file.py:Class` relative to `folder`.
 
-    Raises `ConfigurationError` for an unknown law, and for settings that it does not have or allow.
+    With the key `law` in its settings, it is that law under another name. Raises `ConfigurationError` for an unknown
+    law, and for settings that it does not have or allow.
     """
-    if not is_user_class(name) and name not in LAWS:
-        raise ConfigurationError(
-            f"unknown law {name!r}; expected one of {', '.join(LAWS)}, or module:Class or file.py:Class"
-        )
-    kind: Any = load_user_class(name, folder) if is_user_class(name) else LAWS[name]
+    settings = dict(settings)
+    kind = _find(settings.pop("law", name), folder)
     try:
         law: Law = kind(msgspec.convert(settings, kind.Settings), draw)
     except (msgspec.ValidationError, ConfigurationError) as error:
         raise ConfigurationError(f"laws.{name}: {str(error)[:1].lower()}{str(error)[1:]}") from None
     return law
+
+
+def _find(name: str, folder: str) -> Any:
+    if is_user_class(name):
+        return load_user_class(name, folder)
+    if name not in LAWS:
+        raise ConfigurationError(
+            f"unknown law {name!r}; expected one of {', '.join(LAWS)}, or module:Class or file.py:Class"
+        )
+    return LAWS[name]

@@ -17,7 +17,8 @@ from headgate.lab.events.timeline import Timeline
 class Station:
     """Serves requests in the order of their start; `finished(request, outcome)` is called at the end of each.
 
-    A refusal is work, too: it takes a server for its cost, before any request that waits.
+    A refusal is work, too: it takes a server for its cost, before any request that waits. Without servers, as many
+    refusals are served at once as the knee allows, and each of them counts as a request in flight.
     """
 
     def __init__(
@@ -30,7 +31,8 @@ class Station:
         self._service_time = settings.service.sampler(draw)
         self._refusal_time = settings.refusal_cost * settings.service.average
         self._backlog: deque[Request] = deque()
-        self._refusals = 0
+        self._refusals = 0  # that wait
+        self._refusing = 0  # that are being served
         self._slowdown = 1.0
         self._hang = 0.0
         self._servers = self._knee = math.inf
@@ -79,10 +81,11 @@ class Station:
             self._serve_waiting()
 
     def _serve_waiting(self) -> None:
-        timeline, backlog, busy = self._timeline, self._backlog, self.busy
+        timeline, backlog, busy, concurrency = self._timeline, self._backlog, self.busy, self.concurrency.value
         while busy.value < self._servers:
-            if self._refusals:
+            if self._refusals and self._refusing < concurrency:
                 self._refusals -= 1
+                self._refusing += 1
                 busy.add(1, timeline.now)
                 duration = self._refusal_time * self._slowdown * self._stretch()
                 timeline.schedule(timeline.now + duration, self._refused)
@@ -97,10 +100,11 @@ class Station:
 
     def _stretch(self) -> float:
         """Return by how much the service time rises because of what is in flight."""
-        load = max(self.in_flight.value, self.busy.value) / self._knee
+        load = (self.in_flight.value + self._refusing) / self._knee
         return 1.0 if load <= 1.0 else load * (1.0 + self._settings.degradation * (load - 1.0))
 
     def _refused(self, _: None) -> None:
+        self._refusing -= 1
         self.busy.add(-1, self._timeline.now)
         self._serve_waiting()
 

@@ -1,0 +1,55 @@
+"""Each scenario of the package that states ranges keeps them, and its negative control leaves them.
+
+`make test` runs the first seed of each, `make test-deep` the seeds that the file states.
+"""
+
+import msgspec
+import pytest
+
+from headgate.lab.runner import run_scenario
+from headgate.lab.scenario_file import FOLDER, read_scenario
+
+FILES = {
+    str(path.relative_to(FOLDER).with_suffix("")): path
+    for path in sorted(FOLDER.rglob("*.toml"))
+    if read_scenario(path).expect
+}
+
+
+def outside(result, policy):
+    return [str(finding) for finding in result.findings[policy] if not finding.within]
+
+
+def check(result):
+    """Fail if a law leaves a range, or if its control keeps one: then that range judges nothing."""
+    assert result.control, "a scenario with ranges needs a control that leaves them"
+    for policy in result.findings:
+        if policy == result.control:
+            kept = [str(finding) for finding in result.findings[policy] if finding.within]
+            assert not kept
+        else:
+            assert not outside(result, policy)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_first_seed_keeps_the_ranges_and_that_of_the_control_leaves_them(name):
+    scenario = read_scenario(FILES[name])
+    check(run_scenario(msgspec.structs.replace(scenario, seeds=scenario.seed_list[:1])))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", FILES)
+def test_all_seeds_keep_the_ranges_and_those_of_the_control_leave_them(name):
+    check(run_scenario(read_scenario(FILES[name])))
+
+
+def test_a_control_that_keeps_a_range_is_found():
+    scenario = read_scenario(FILES["inner/step-constant"])
+    swapped = msgspec.structs.replace(scenario, law="none", control="fixed", seeds=1, seconds=20.0)
+    with pytest.raises(AssertionError, match="assert not"):
+        check(run_scenario(swapped))
+    alike = msgspec.structs.replace(
+        scenario, control="same", laws=scenario.laws | {"same": scenario.laws["fixed"] | {"law": "fixed"}}, seeds=1
+    )
+    with pytest.raises(AssertionError, match="assert not"):
+        check(run_scenario(alike))
