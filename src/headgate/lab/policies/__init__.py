@@ -50,6 +50,10 @@ class AgentView(Protocol):
         """The number of the agent, from 0, unique in its world."""
 
     @property
+    def client(self) -> int:
+        """The number of the client that origins see: of agents behind one address, that of the first."""
+
+    @property
     def group(self) -> str:
         """The name of its group in the scenario."""
 

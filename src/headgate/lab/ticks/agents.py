@@ -64,11 +64,24 @@ class Counts:
 class Agent:
     """What all agents have in common: a number, a group, and routes to the origins that they request."""
 
-    __slots__ = ("counts", "draw", "failures", "group", "is_automated", "number", "origin", "policy", "routes")
+    __slots__ = (
+        "client",
+        "counts",
+        "draw",
+        "failures",
+        "group",
+        "is_automated",
+        "number",
+        "origin",
+        "policy",
+        "routes",
+    )
 
     def __init__(self, number: int, group: AgentGroup, counts: Counts, draw: Draw) -> None:
         self.number = number
         """The number of the agent, unique in its world."""
+        self.client = number
+        """The number of the client that origins see."""
         self.group = group.name
         """The name of its group."""
         self.is_automated = group.automated
@@ -81,9 +94,10 @@ class Agent:
         """Requests that failed since the last one that did not."""
         self.routes: Sequence[Route] = ()
 
-    def use(self, routes: Sequence[Route]) -> None:
-        """Set the origins that it requests, each with its policy."""
+    def use(self, routes: Sequence[Route], client: int) -> None:
+        """Set the origins that it requests, each with its policy, and the client that they see."""
         self.routes = routes
+        self.client = client
         self.origin, self.policy = routes[0]
 
     def choose_origin(self) -> None:
@@ -267,4 +281,9 @@ class User(CalendarAgent):
 
     def _thinks(self) -> float:
         # Draws the time to think.
-        return -self.think * math.log(1.0 - self.draw())
+        return exponential(self.think, self.draw)
+
+
+def exponential(mean: float, draw: Draw) -> float:
+    """Return an exponentially distributed time; draws one number."""
+    return -mean * math.log(1.0 - draw())

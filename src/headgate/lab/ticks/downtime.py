@@ -8,7 +8,7 @@ from headgate.lab.chance import Chance, Purpose
 from headgate.lab.policies import Policy
 from headgate.lab.ticks.agents import Counts, Requester, Route
 from headgate.lab.ticks.engine import START, Engine, Origin
-from headgate.lab.ticks.origins import CoolingServer
+from headgate.lab.ticks.origins import CoolingServer, Pace
 from headgate.lab.ticks.settings import Cooling, Requesters, Trial
 
 TICKS_OF_DOWNTIME = 200
@@ -29,14 +29,12 @@ def perceived_downtime(trial: Trial, policy: type[Policy], chance: Chance, numbe
     downtime = trial.downtime
     tick = downtime / TICKS_OF_DOWNTIME
     settings = Cooling(capacity=_CAPACITY)
-    server = CoolingServer(
-        settings, capacity=_CAPACITY, tick=tick, errors=0.0, draw=chance.stream(Purpose.ORIGIN, number)
-    )
-    server.down = (START + downtime / 2, START + downtime * 3 / 2)
+    server = CoolingServer(settings, Pace(_CAPACITY, tick, errors=0.0), chance.stream(Purpose.ORIGIN, number))
+    server.outages.append((START + downtime / 2, START + downtime * 3 / 2))
     server.policy = policy.origin_policy(server, chance.stream(Purpose.GATE, number))
     group = Requesters(name="client", count=1, interval=trial.interval, jitter=trial.interval, start=downtime / 3)
     agent = Requester(number, group, Counts(), chance.stream(Purpose.BEHAVIOUR, number), now=START)
     origin = Origin(server, delay=0)
-    agent.use([Route(origin, policy(agent, server, chance.stream(Purpose.POLICY, number)))])
+    agent.use([Route(origin, policy(agent, server, chance.stream(Purpose.POLICY, number)))], number)
     Engine([agent], [], [origin], length=tick, ticks=2 * TICKS_OF_DOWNTIME + 1).run(lambda _tick: None, record=False)
     return agent.perceived_downtime / downtime

@@ -32,7 +32,18 @@ TOLERANCE: Final = 1e-9
 class Origin:
     """A server in a world: the network between it and the agents, and what is measured of it."""
 
-    __slots__ = ("_answers", "_delay", "_requests", "arrivals", "load", "server", "signals", "useful", "useful_by_tick")
+    __slots__ = (
+        "_answers",
+        "_delay",
+        "_requests",
+        "arrivals",
+        "load",
+        "server",
+        "signals",
+        "useful",
+        "useful_by_tick",
+        "waiting",
+    )
 
     def __init__(self, server: Server, delay: int) -> None:
         self.server = server
@@ -45,6 +56,8 @@ class Origin:
         """The responses that agents could use; they count them."""
         self.useful_by_tick: list[int] = []
         """The same number at the end of each tick."""
+        self.waiting: list[int] = []
+        """The requests in the queue of the server at the end of each tick."""
         self.signals: defaultdict[str, list[float]] = defaultdict(list)
         """What the operator's policy records in each tick."""
         self._delay = delay
@@ -67,6 +80,7 @@ class Origin:
         """Record what is measured in a tick."""
         self.useful_by_tick.append(self.useful)
         if record:
+            self.waiting.append(self.server.waiting)
             for name, value in self.server.policy.signals().items():
                 self.signals[name].append(value)
 

@@ -3,11 +3,12 @@
 Rates and capacities are requests per second, durations are seconds.
 """
 
+import math
 from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, RuleError
 from headgate.lab.scenario import (
     MAX_AGENT_TICKS,
     AgentCount,
@@ -22,6 +23,7 @@ from headgate.lab.scenario import (
     Ticks,
     TicksOrZero,
 )
+from headgate.limit import Rule
 
 MAX_DELAY: Final = 60.0
 """Seconds; the longest network delay in one direction."""
@@ -41,6 +43,16 @@ class AgentGroup(Section, frozen=True, kw_only=True, tag_field="kind"):
     """The origins that the agents request, each chosen with the same probability; by default the first one."""
     obeys: bool = True
     """Whether the agents follow the policy; otherwise they send as with `none`."""
+
+    @property
+    def size(self) -> int:
+        """The number of agents that send, each at most one request at a time."""
+        return self.count
+
+    @property
+    def sharing(self) -> int:
+        """How many consecutive agents share one policy and one address."""
+        return 1
 
     @property
     def offered(self) -> float:
@@ -97,7 +109,51 @@ class Interactive(AgentGroup, frozen=True, kw_only=True, tag="interactive"):
         return self.count / self.think
 
 
-Group: TypeAlias = Requesters | Pollers | Interactive
+class Crawlers(AgentGroup, frozen=True, kw_only=True, tag="crawler"):
+    """Programs that fetch a number of pages, over several connections, and each page until it is answered."""
+
+    pages: Annotated[int, Meta(ge=1, le=1_000_000)]
+    """The pages that each crawler fetches."""
+    connections: Annotated[int, Meta(ge=1, le=1_000)] = 1
+    """The requests that a crawler has under way at most; all obey one policy."""
+    interval: SecondsOrZero = 0.0
+    """Seconds from a response to the next request of the same connection; at least one tick."""
+    start: SecondsOrZero = 0.0
+    """The connections begin at random instants in the first `start` seconds."""
+    retry: Seconds = 10.0
+    """Seconds after which a connection tries again after a failure, unless the policy says otherwise."""
+
+    @property
+    def size(self) -> int:
+        """The connections of all crawlers."""
+        return self.count * self.connections
+
+    @property
+    def sharing(self) -> int:
+        """The connections of one crawler."""
+        return self.connections
+
+
+class Prefetchers(AgentGroup, frozen=True, kw_only=True, tag="prefetch"):
+    """Browsers that prefetch pages through proxies; what is refused or fails is not tried again."""
+
+    think: Seconds
+    """The mean of the seconds from one prefetch to the next of a browser, which are exponentially distributed."""
+    proxies: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    """The proxies: the browsers behind one share its policy and its address."""
+
+    @property
+    def sharing(self) -> int:
+        """The browsers behind one proxy; behind the last one there may be fewer."""
+        return max(1, math.ceil(self.count / self.proxies))
+
+    @property
+    def offered(self) -> float:
+        """Prefetches per second, if each is answered at once."""
+        return self.count / self.think
+
+
+Group: TypeAlias = Requesters | Pollers | Interactive | Crawlers | Prefetchers
 """A group of any kind."""
 
 
@@ -110,6 +166,17 @@ class Origin(Section, frozen=True, kw_only=True, tag_field="kind"):
     """Requests that it serves in a second."""
     delay: Annotated[float, Meta(ge=0.0, le=MAX_DELAY)] = 0.0
     """Seconds that a request takes to the origin, and the response back; rounded up to ticks."""
+    errors: Share | None = None
+    """The share of the requests that it serves in vain; by default that of the scenario."""
+    outages: Annotated[tuple[tuple[SecondsOrZero, SecondsOrZero], ...], Meta(max_length=1_000)] = ()
+    """Pairs of instants, in seconds since the start, strictly between which the server is down."""
+    limit: str = ""
+    """A rule for each client, such as "1/s burst 5", which a gate before the server applies; none by default."""
+
+    @property
+    def rule(self) -> Rule | None:
+        """The parsed `limit`; None without one. Raises `RuleError`."""
+        return Rule.parse(self.limit) if self.limit else None
 
 
 class Cooling(Origin, frozen=True, kw_only=True, tag="cooling"):
@@ -134,6 +201,16 @@ class Metered(Origin, frozen=True, kw_only=True, tag="metered"):
     """What a refusal costs, as a share of a request that is served."""
 
 
+class Queue(Origin, frozen=True, kw_only=True, tag="queue"):
+    """A server that serves requests in the order of their arrival, and keeps those that have to wait in a queue.
+
+    It answers 503 to a request that finds the queue full, and, when it goes down, to all in the queue.
+    """
+
+    queue: Annotated[int, Meta(ge=0, le=1_000_000)]
+    """The requests that wait at most."""
+
+
 class Trial(Section, frozen=True, kw_only=True):
     """One server that is down for some time, and one agent, `[[trials]]`: see `headgate.lab.ticks.downtime`."""
 
@@ -154,7 +231,7 @@ class TickScenario(Scenario, frozen=True, kw_only=True):
     """The ticks at the start that are not measured."""
     agents: Annotated[tuple[Group, ...], Meta(max_length=100)] = ()
     """The groups of agents."""
-    origins: Annotated[tuple[Cooling | Metered, ...], Meta(max_length=100)] = ()
+    origins: Annotated[tuple[Cooling | Metered | Queue, ...], Meta(max_length=100)] = ()
     """The servers."""
     load: Factor | None = None
     """The offered load as a multiple of the first origin's capacity: sets that capacity."""
@@ -201,7 +278,7 @@ class TickScenario(Scenario, frozen=True, kw_only=True):
         self._check_names()
         if self.load is not None and not self.capacities[0]:
             raise ConfigurationError("load: the first origin is offered no load")
-        size = sum(group.count for group in self.agents) * self.total_ticks
+        size = sum(group.size for group in self.agents) * self.total_ticks
         if size > MAX_AGENT_TICKS:
             raise ConfigurationError(f"{size:,} agents times ticks are more than {MAX_AGENT_TICKS:,}; use fewer of one")
 
@@ -209,6 +286,11 @@ class TickScenario(Scenario, frozen=True, kw_only=True):
         for key, names in (("agents", self.agents), ("origins", self.origins)):
             if len({one.name for one in names}) < len(names):
                 raise ConfigurationError(f"{key}: two have the same name; give each its own")
+        for origin in self.origins:
+            try:
+                _ = origin.rule
+            except RuleError as error:
+                raise ConfigurationError(f"origins.{origin.name}.limit: {error}") from None
         known = {origin.name for origin in self.origins}
         for group in self.agents:
             for name in group.origins:

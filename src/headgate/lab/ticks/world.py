@@ -1,15 +1,29 @@
 """A world in discrete time: it is built from a scenario, run by the engine, and measured."""
 
-from headgate.lab.chance import Chance, Purpose
+import math
+from collections.abc import Iterator
+
+from headgate.lab.chance import Chance, Draw, Purpose
 from headgate.lab.policies import Policy
 from headgate.lab.policies.catalogue import find_policy
 from headgate.lab.results import NO_SERIES, Metrics, Run, Series
 from headgate.lab.ticks.agents import Agent, CalendarAgent, Counts, Poller, Requester, Route, User
+from headgate.lab.ticks.client_limit import ClientLimit
+from headgate.lab.ticks.crawlers import Connection, Crawl, Prefetcher
 from headgate.lab.ticks.downtime import perceived_downtime
-from headgate.lab.ticks.engine import START, Engine, Origin
+from headgate.lab.ticks.engine import START, TOLERANCE, Engine, Origin
 from headgate.lab.ticks.measurement import metrics, series
-from headgate.lab.ticks.origins import CoolingServer, MeteredServer, Server
-from headgate.lab.ticks.settings import AgentGroup, Cooling, Group, Pollers, Requesters, TickScenario
+from headgate.lab.ticks.origins import Pace, new_server
+from headgate.lab.ticks.settings import (
+    AgentGroup,
+    Crawlers,
+    Group,
+    Interactive,
+    Pollers,
+    Prefetchers,
+    Requesters,
+    TickScenario,
+)
 
 
 def run(scenario: TickScenario, policy: str, seed: int, *, record: bool = False) -> Run:
@@ -36,8 +50,12 @@ class World:
         self._chance = chance
         self.origins = [create_origin(scenario, number, policy, chance) for number in range(len(scenario.origins))]
         """The origins."""
-        self.agents = [agent for group in scenario.agents for agent in self._agents(group)]
+        self.crawls: dict[str, list[Crawl]] = {group.name: [] for group in scenario.agents}
+        """The crawls of each group of crawlers."""
+        self.agents: list[Agent] = []
         """All agents, by number."""
+        for group in scenario.agents:
+            self.agents += self._agents(group, len(self.agents))
         self._engine = Engine(
             [agent for agent in self.agents if isinstance(agent, Requester)],
             [agent for agent in self.agents if isinstance(agent, CalendarAgent)],
@@ -52,7 +70,8 @@ class World:
 
     def metrics(self) -> Metrics:
         """Return what was measured after the warm-up."""
-        return metrics(self.scenario, self.counts, self.origins)
+        fetched = {name: sum(crawl.fetched for crawl in crawls) for name, crawls in self.crawls.items()}
+        return metrics(self.scenario, self.counts, self.origins, fetched=fetched)
 
     def series(self) -> Series:
         """Return what was measured in each tick, the warm-up included."""
@@ -63,31 +82,25 @@ class World:
             for counts in self.counts.values():
                 counts.reset()
 
-    def _of(self, group: AgentGroup) -> Counts:
-        return self.counts[group.name]
-
-    def _agents(self, group: Group) -> list[Agent]:
-        """Create the agents of a group; their numbers follow those of the groups before it."""
-        first = 0
-        for other in self.scenario.agents:
-            if other is group:
-                break
-            first += other.count
-        return [self._agent(number, group) for number in range(first, first + group.count)]
-
-    def _agent(self, number: int, group: Group) -> Agent:
-        counts, draw = self._of(group), self._chance.stream(Purpose.BEHAVIOUR, number)
-        agent: Agent
-        if isinstance(group, Requesters):
-            agent = Requester(number, group, counts, draw, now=START)
-        elif isinstance(group, Pollers):
-            agent = Poller(number, group, counts, draw)
-        else:
-            agent = User(number, group, counts, draw)
+    def _agents(self, group: Group, first: int) -> Iterator[Agent]:
+        """Create the agents of a group, numbered from `first` on."""
+        origins = self._origins_of(group)
         kind = self._policy if group.obeys else Policy
-        jitter = self._chance.stream(Purpose.POLICY, number)
-        agent.use([Route(origin, kind(agent, origin.server, jitter)) for origin in self._origins_of(group)])
-        return agent
+        counts = self.counts[group.name]
+        crawl: Crawl | None = None
+        for index in range(group.size):
+            number = first + index
+            draw = self._chance.stream(Purpose.BEHAVIOUR, number)
+            is_first = index % group.sharing == 0
+            if is_first and isinstance(group, Crawlers):
+                crawl = Crawl(group.pages)
+                self.crawls[group.name].append(crawl)
+            agent = _agent(number, group, counts, draw, crawl)
+            if is_first:
+                client, jitter = number, self._chance.stream(Purpose.POLICY, number)
+                routes = [Route(origin, kind(agent, origin.server, jitter)) for origin in origins]
+            agent.use(routes, client)
+            yield agent
 
     def _origins_of(self, group: AgentGroup) -> list[Origin]:
         names = group.origins or (self.scenario.origins[0].name,)
@@ -96,16 +109,31 @@ class World:
 
 def create_origin(scenario: TickScenario, number: int, policy: type[Policy], chance: Chance) -> Origin:
     """Return the origin of a scenario with this number, and what its operator does under a policy."""
-    settings, capacity = scenario.origins[number], scenario.capacities[number]
-    draw = chance.stream(Purpose.ORIGIN, number)
-    server: Server
-    if isinstance(settings, Cooling):
-        server = CoolingServer(settings, capacity=capacity, tick=scenario.tick, errors=scenario.errors, draw=draw)
-    else:
-        server = MeteredServer(settings, capacity=capacity, tick=scenario.tick, errors=scenario.errors, draw=draw)
+    settings = scenario.origins[number]
+    errors = scenario.errors if settings.errors is None else settings.errors
+    pace = Pace(scenario.capacities[number], scenario.tick, errors)
+    server = new_server(settings, pace, chance.stream(Purpose.ORIGIN, number))
+    server.outages = [(START + start, START + end) for start, end in settings.outages]
     if scenario.outage:
-        start, end = scenario.outage_ticks
-        # The server is down strictly between the instants: in the ticks from `start` to the one before `end`.
-        server.down = (START + (start - 0.5) * scenario.tick, START + (end - 0.5) * scenario.tick)
-    server.policy = policy.origin_policy(server, chance.stream(Purpose.GATE, number))
-    return Origin(server, round(settings.delay / scenario.tick + 0.5 - 1e-9))
+        first, after = scenario.outage_ticks
+        # The server is down strictly between the instants: in the ticks from `first` to the one before `after`.
+        server.outages.append((START + (first - 0.5) * scenario.tick, START + (after - 0.5) * scenario.tick))
+    gate_draw = chance.stream(Purpose.GATE, number)
+    if settings.rule is not None:
+        server.limit = ClientLimit(server, gate_draw, settings.rule)
+    server.policy = policy.origin_policy(server, gate_draw)
+    return Origin(server, math.ceil(settings.delay / scenario.tick - TOLERANCE))
+
+
+def _agent(number: int, group: Group, counts: Counts, draw: Draw, crawl: Crawl | None) -> Agent:
+    """Return an agent of the kind that its group has."""
+    if isinstance(group, Requesters):
+        return Requester(number, group, counts, draw, now=START)
+    if isinstance(group, Pollers):
+        return Poller(number, group, counts, draw)
+    if isinstance(group, Interactive):
+        return User(number, group, counts, draw)
+    if isinstance(group, Prefetchers):
+        return Prefetcher(number, group, counts, draw)
+    assert crawl is not None  # every crawler has one
+    return Connection(number, group, counts, draw, crawl=crawl)

@@ -6,9 +6,12 @@ import msgspec
 import pytest
 
 from headgate.errors import ConfigurationError
+from headgate.lab.chance import Chance
+from headgate.lab.policies import Policy
+from headgate.lab.policies.catalogue import find_policy
 from headgate.lab.runner import run_scenario
 from headgate.lab.scenario_file import find, parse_scenario, read_scenario
-from headgate.lab.ticks.world import run
+from headgate.lab.ticks.world import World, run
 
 SITE = """
 description = "Pollers and users at one site."
@@ -106,7 +109,10 @@ def test_load_sets_the_capacity_of_the_first_origin():
         ('agents.heavy.origins=["sight"]', "no origin 'sight'; expected one of site"),
         ("agents.heavy.count=2_000_000", "agents times ticks are more than"),
         ("agents.heavy.jitter=1", "agents[0].jitter: unknown key"),
-        ("agents.heavy.kind='polar'", "agents[0].kind: expected one of requester, poller, interactive, got 'polar'"),
+        (
+            "agents.heavy.kind='polar'",
+            "agents[0].kind: expected one of requester, poller, interactive, crawler, prefetch, got 'polar'",
+        ),
         ("trials=[{downtime=1, interval=1}]", "trials: a scenario has trials, or agents and origins"),
     ],
 )
@@ -121,3 +127,110 @@ def test_values_that_do_not_go_together_are_errors(change, error):
 def test_settings_survive_their_own_encoding():
     one = scenario()
     assert msgspec.convert(msgspec.to_builtins(one), type(one)) == one
+
+
+SEVERAL = """
+description = "Crawlers and browsers behind a proxy, at two origins."
+world = "ticks"
+policies = ["none", "draft"]
+ticks = 300
+
+[[agents]]
+name = "bot"
+kind = "crawler"
+count = 2
+pages = 30
+connections = 3
+origins = ["fast", "slow"]
+
+[[agents]]
+name = "browser"
+kind = "prefetch"
+count = 40
+think = 20.0
+proxies = 4
+origins = ["slow"]
+
+[[origins]]
+name = "fast"
+kind = "metered"
+capacity = 10.0
+
+[[origins]]
+name = "slow"
+kind = "queue"
+capacity = 1.0
+queue = 20
+delay = 1.5
+outages = [[100.0, 130.0]]
+"""
+
+
+def test_several_origins_have_metrics_and_series_of_their_own():
+    done = run(scenario(SEVERAL), "draft", 0, record=True)
+    names = set(done.metrics)
+    assert {"fast_goodput", "slow_goodput", "slow_wait", "bot_pages", "bot_success", "browser_success"} <= names
+    assert {"fast_load", "slow_load", "slow_waiting", "holds"} <= set(done.series.values)
+    assert sum(done.series.values["slow_goodput"][105:130]) == 0 < sum(done.series.values["fast_goodput"])
+    assert done.metrics["slow_wait"] > 0
+    assert 0 < done.metrics["bot_pages"] <= 1
+
+
+def test_browsers_behind_a_proxy_share_its_policy_and_its_address():
+    world = World(scenario(SEVERAL), find_policy("draft"), Chance(0))
+    browsers = world.agents[6:]
+    assert len(browsers) == 40
+    assert len({id(agent.policy) for agent in browsers}) == len({agent.client for agent in browsers}) == 4
+    assert {agent.client for agent in browsers} == {6, 16, 26, 36}
+    crawlers = world.agents[:6]
+    assert [agent.client for agent in crawlers] == [0, 0, 0, 3, 3, 3]
+    assert len({id(route.policy) for agent in crawlers for route in agent.routes}) == 4
+    assert [agent.number for agent in world.agents] == list(range(46))
+
+
+def test_agents_that_do_not_obey_send_as_without_a_policy():
+    obeying, ignoring = (run(scenario(SITE, f"agents.heavy.obeys={obeys}"), "draft", 0) for obeys in ("true", "false"))
+    assert ignoring.metrics["server_load"] > obeying.metrics["server_load"]
+    everyone = run(scenario(SITE, "agents.heavy.obeys=false", "agents.interactive.obeys=false"), "draft", 0)
+    assert everyone.metrics == run(scenario(), "none", 0).metrics
+
+
+def test_a_limit_of_each_client_holds_back_what_exceeds_it():
+    free = run(scenario(SITE, "load=0.5"), "none", 0).metrics
+    limited = run(scenario(SITE, "load=0.5", 'origins.site.limit="1/min burst 2"'), "none", 0).metrics
+    assert limited["heavy_success"] < 0.1 < free["heavy_success"]
+    assert limited["interactive_success"] > 0.97  # a few visit three times in two minutes
+    with pytest.raises(ConfigurationError, match=r"site\.toml: origins\.site\.limit: .*1/fortnight"):
+        scenario(SITE, 'origins.site.limit="1/fortnight"')
+
+
+def test_a_delayed_network_delays_what_an_origin_measures():
+    near, far = (run(scenario(SITE, f"origins.site.delay={delay}"), "none", 0, record=True) for delay in (0, 20.0))
+    assert sum(near.series.values["load"][:20]) > 0 == sum(far.series.values["load"][:20])
+    assert far.metrics["server_load"] < near.metrics["server_load"]
+
+
+IDLE = """
+from headgate.lab.policies import Policy
+
+class Idle(Policy):
+    def release(self, *, now):
+        self.draw()
+        return now
+"""
+
+
+def test_a_policy_that_never_holds_gives_the_same_world_as_none(tmp_path):
+    (tmp_path / "idle.py").write_text(IDLE)
+    for one in (scenario(SEVERAL), scenario(), read_scenario(find("attack"), ["ticks=100"])):
+        there = msgspec.structs.replace(one, folder=str(tmp_path))
+        idle, none = (run(there, policy, 1, record=True) for policy in ("idle.py:Idle", "none"))
+        assert (idle.metrics, idle.series) == (none.metrics, none.series)
+
+
+def test_every_agent_has_its_own_streams():
+    """An agent that is added at the end changes no draw of the others."""
+    worlds = [World(scenario(SITE, f"agents.interactive.count={count}"), Policy, Chance(0)) for count in (900, 901)]
+    firsts = [[agent.first() for agent in world.agents[:1000]] for world in worlds]
+    assert firsts[0] == firsts[1]
+    assert len(set(firsts[0])) == 1000
