@@ -3,8 +3,8 @@
 A scenario file (`lab/scenarios/*.toml`, or your own) describes a world, the agents and origins in it, the policies to
 compare, and the ranges in which the results must lie. `headgate simulate` runs it, once for each policy and seed.
 
-Modules, from the top: `runner` runs a scenario in several processes; `scenario_file` reads TOML; `ticks` and `events`
-are the two worlds and `kernel` a vectorised copy of the first; `policies` holds what agents and origins can do;
+Modules, from the top: `runner` runs a scenario in several processes; `scenario_file` reads TOML; `ticks`, `events`
+and `rates` are the worlds and `kernel` a vectorised copy of the first; `policies` holds what agents and origins can do;
 `scenario`, `results` and `chance` hold the values that they share. Time is simulated and chance is seeded: the same
 scenario and seed give the same bytes.
 """

@@ -22,7 +22,11 @@ from headgate.lab.scenario import MAX_TICK_AGENTS, Scenario
 from headgate.lab.summary import SUMMARIES
 from headgate.lab.user_class import describe_error
 
-WORLDS: Final[Mapping[str, str]] = {"ticks": "headgate.lab.ticks.world", "events": "headgate.lab.events.world"}
+WORLDS: Final[Mapping[str, str]] = {
+    "ticks": "headgate.lab.ticks.world",
+    "events": "headgate.lab.events.world",
+    "rates": "headgate.lab.rates.world",
+}
 """The module of each world."""
 KERNEL: Final = "headgate.lab.kernel.world"
 """The vectorised world of scenarios in discrete time with more than `MAX_TICK_AGENTS` agents."""

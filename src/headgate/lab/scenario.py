@@ -108,8 +108,8 @@ class Scenario(Section, frozen=True, kw_only=True):
 
     description: Annotated[str, Meta(min_length=1, max_length=1_000)]
     """One sentence."""
-    world: Literal["ticks", "events"]
-    """Discrete time, or event-driven."""
+    world: Literal["ticks", "events", "rates"]
+    """Discrete time, event-driven, or rates of requests over hours."""
     seeds: SeedCount | SeedList = 100
     """A number, N for the seeds 0 to N-1, or a list of seeds."""
     policies: Annotated[tuple[Name, ...], Meta(max_length=MAX_POLICIES)] = ()

@@ -22,6 +22,7 @@ MAX_FILE_SIZE: Final = 1_000_000
 WORLDS: Final[Mapping[str, tuple[str, str]]] = {
     "ticks": ("headgate.lab.ticks.settings", "TickScenario"),
     "events": ("headgate.lab.events.settings", "EventScenario"),
+    "rates": ("headgate.lab.rates.settings", "RateScenario"),
 }
 """The module and the struct of each world's scenarios."""
 

@@ -6,8 +6,8 @@ from msgspec import Meta, field
 
 from headgate.errors import ConfigurationError
 from headgate.lab.events.catalogue import make_law
-from headgate.lab.events.profile import Profile
 from headgate.lab.events.service import Service
+from headgate.lab.profile import Profile
 from headgate.lab.scenario import (
     Factor,
     Name,

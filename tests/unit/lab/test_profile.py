@@ -3,7 +3,7 @@ import math
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.lab.events.profile import Profile
+from headgate.lab.profile import Profile
 
 STEP = [(0.0, 1.0), (10.0, 1.0), (10.0, 4.0)]
 

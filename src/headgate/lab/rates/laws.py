@@ -1,0 +1,117 @@
+"""Laws that publish traffic advice: the controller of headgate, and the naive laws that it is compared with.
+
+A law has the methods of `headgate.advice.controller.Controller`. The naive laws compare the load of a period with the
+target, and correct what they published. What they observe is the mean of what was published over one max-age, so they
+correct again before their first correction has arrived.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, Protocol
+
+from headgate.advice.controller import Controller, Settings
+from headgate.advice.publisher import Entry
+
+
+class Law(Protocol):
+    """Publishes an entry for each class; see `Controller`."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries to publish."""
+
+    def fetched(self, agent_class: str, agent: Hashable, *, now: float) -> Entry:
+        """Return the entry to serve to an agent."""
+
+    def arrived(self, agent_class: str | None, agent: Hashable = None, *, count: float = 1.0) -> None:
+        """Count requests before any is rejected; those of people have no class."""
+
+    def update(self, *, now: float, capacity: float | None = None) -> tuple[Entry, ...]:
+        """Decide if a period has ended; return the entries to publish."""
+
+
+class Feedback(ABC):
+    """A law that corrects one fraction for all classes by the load of the last period."""
+
+    def __init__(self, settings: Settings, *, start: Iterable[Entry] = ()) -> None:
+        self._settings = settings
+        self._fraction = min((0.0 if entry.disallow else entry.fraction for entry in start), default=1.0)
+        self._arrivals = 0.0
+        self._updated: float | None = None
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries to publish: the same fraction for each class."""
+        return tuple(Entry(each.name, fraction=round(self._fraction, 4)) for each in self._settings.classes)
+
+    def fetched(self, agent_class: str, agent: Hashable, *, now: float) -> Entry:  # noqa: ARG002  # the protocol
+        """Return the entry of a class; nothing is remembered."""
+        return next(entry for entry in self.entries if entry.user_agent == agent_class)
+
+    def arrived(self, agent_class: str | None, agent: Hashable = None, *, count: float = 1.0) -> None:  # noqa: ARG002  # the protocol
+        """Count requests."""
+        self._arrivals += count
+
+    def update(self, *, now: float, capacity: float | None = None) -> tuple[Entry, ...]:
+        """Correct the fraction if a period has ended."""
+        settings = self._settings
+        if self._updated is None:
+            self._updated = now
+        elapsed = now - self._updated
+        if elapsed >= settings.period:
+            load = self._arrivals / elapsed / (settings.capacity if capacity is None else capacity)
+            self._arrivals, self._updated = 0.0, now
+            self._fraction = min(max(self.corrected(self._fraction, load), settings.floor), 1.0)
+        return self.entries
+
+    @abstractmethod
+    def corrected(self, fraction: float, load: float) -> float:
+        """Return the next fraction, before it is clipped; `load` is a multiple of the capacity."""
+
+
+class Ratio(Feedback):
+    """Multiplies the fraction by target/load: it would be right if agents obeyed at once."""
+
+    def corrected(self, fraction: float, load: float) -> float:
+        """Return the fraction with which the load would be the target."""
+        return fraction * self._settings.target / load if load else 1.0
+
+
+class Aimd(Feedback):
+    """Additive increase below the target, multiplicative decrease above it."""
+
+    def corrected(self, fraction: float, load: float) -> float:
+        """Return two hundredths more, or three tenths less."""
+        return 0.7 * fraction if load > self._settings.target else fraction + 0.02
+
+
+class ProportionalIntegral(Feedback):
+    """The sum of a part of the error and a part of its integral, which stays between 0 and 1."""
+
+    def __init__(self, settings: Settings, *, start: Iterable[Entry] = ()) -> None:
+        super().__init__(settings, start=start)
+        self._integral = self._fraction
+
+    def corrected(self, fraction: float, load: float) -> float:  # noqa: ARG002  # the law has a state of its own
+        """Return the fraction for the error, as a part of the target."""
+        error = 1.0 - load / self._settings.target
+        self._integral = min(max(self._integral + 0.05 * error, 0.0), 1.0)
+        return self._integral + 0.2 * error
+
+
+class Fixed(Feedback):
+    """Publishes that everything is wanted: what happens without a law."""
+
+    def corrected(self, fraction: float, load: float) -> float:  # noqa: ARG002  # nothing is corrected
+        """Return 1."""
+        return 1.0
+
+
+LAWS: Final[Mapping[str, Callable[..., Law]]] = {
+    "demand": Controller,
+    "ratio": Ratio,
+    "aimd": Aimd,
+    "pi": ProportionalIntegral,
+    "none": Fixed,
+}
+"""The laws by name."""
