@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -17,27 +17,35 @@ from headgate.errors import ConfigurationError, reason_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+MAX_FILE_SIZE: Final = 10_000_000
+"""Bytes of a file: one that never ends, such as /dev/zero, is an error."""
+
 _LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 _TYPE_NAMES = {
-    "`int`": "a whole number",
-    "`float`": "a number",
-    "`str`": "a text",
-    "`bool`": "true or false",
-    "`array`": "a list",
-    "`object`": "a table",
-    "`str | array`": "a text or a list",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
 }
+_TYPES = re.compile(rf"`((?:{'|'.join(_TYPE_NAMES)})(?: \| (?:{'|'.join(_TYPE_NAMES)}|null))*)`")
 _MISSING = re.compile(r"object missing required field `([^`]*)`")
 
 
 def read_text(path: str | Path, *, advice: str) -> str:
     """Read a file of UTF-8 text; raises `ConfigurationError` with the path, the reason and the `advice`."""
     try:
-        return Path(path).read_bytes().decode("utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {reason_of(error)}; {advice}") from None
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_FILE_SIZE + 1)
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; TOML files are UTF-8") from None
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
+        raise ConfigurationError(f"{path}: {reason_of(error)}; {advice}") from None
+    if len(content) > MAX_FILE_SIZE:
+        raise ConfigurationError(f"{path}: longer than {MAX_FILE_SIZE:,} bytes; {advice}")
+    return text
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
@@ -109,8 +117,7 @@ def _explain(message: str, document: Any, kind: Any) -> str:
     match = _LOCATION.search(message)
     path = match["path"] if match else ""
     reason = message[: match.start()] if match else message
-    for name, words in _TYPE_NAMES.items():
-        reason = reason.replace(name, words)
+    reason = _TYPES.sub(_name_types, reason)
     reason = _MISSING.sub(r"the key '\1' is missing", reason[:1].lower() + reason[1:])
     if reason == "expected a list, got a table":
         reason += f"; write [[{path}]] for each, in place of [{path}]"
@@ -121,6 +128,11 @@ def _explain(message: str, document: Any, kind: Any) -> str:
         value = reason.removeprefix("invalid enum value ").removeprefix("invalid value ")
         reason = f"expected one of {', '.join(choices)}, got {value}"
     return f"{path or 'the file'}: {reason}"
+
+
+def _name_types(match: re.Match[str]) -> str:
+    """Name the types `int | array | null` as in TOML, which has no null: a whole number or a list."""
+    return " or ".join(_TYPE_NAMES[name] for name in match[1].split(" | ") if name != "null")
 
 
 def _value_at(document: Any, path: str) -> Any:

@@ -18,7 +18,6 @@ from headgate.lab.scenario import SET_BY_READER, Scenario
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
 """The scenarios of the package; a folder in it is a suite."""
-MAX_FILE_SIZE: Final = 1_000_000
 WORLDS: Final[Mapping[str, tuple[str, str]]] = {
     "ticks": ("headgate.lab.ticks.settings", "TickScenario"),
     "events": ("headgate.lab.events.settings", "EventScenario"),
@@ -67,16 +66,14 @@ def find(name: str) -> Path:
     for path in (FOLDER / f"{name}.toml", FOLDER / name):
         if name in names() and path.exists():
             return path
-    near = nearest_key(name, names()).replace("the keys are", "the scenarios are")
-    raise ConfigurationError(f"no scenario {name!r}; {near}; a file of your own is named by its path, such as ./a.toml")
+    near = nearest_key(name, [*names(), "./FILE.toml"]).replace("the keys are", "expected one of")
+    raise ConfigurationError(f"no scenario {name!r}; {near}")
 
 
 def read_scenario(path: str | Path, changes: Iterable[str] = (), *, agents: int | None = None) -> Scenario:
     """Read the file at `path`, with `changes` (KEY=VALUE) applied, and all agents scaled to a sum of `agents`."""
     path = Path(path)
     text = read_text(path, advice="name a scenario of the package or a readable TOML file")
-    if len(text) > MAX_FILE_SIZE:
-        raise ConfigurationError(f"{path}: {len(text):,} characters; a scenario has at most {MAX_FILE_SIZE:,}")
     return parse_scenario(text, path, changes, agents=agents)
 
 
@@ -89,10 +86,11 @@ def parse_scenario(text: str, path: Path, changes: Iterable[str] = (), *, agents
         scenario = _convert(document)
         if agents is not None:
             scenario = _scale(scenario, agents)
+        scenario = msgspec.structs.replace(scenario, name=path.stem, folder=str(path.parent.absolute()))
         scenario.check()
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
-    return msgspec.structs.replace(scenario, name=path.stem, folder=str(path.parent))
+    return scenario
 
 
 def _convert(document: dict[str, Any]) -> Scenario:
@@ -119,7 +117,9 @@ def _apply(document: dict[str, Any], change: str) -> None:
     for depth, step in enumerate(steps[:-1]):
         table = _member(table, step, f"--set {change!r}", ".".join(steps[:depth]))
     if not isinstance(table, dict):
-        raise ConfigurationError(f"--set {change!r}: {'.'.join(steps[:-1])} is not a table, so it has no keys")
+        path, tables = ".".join(steps[:-1]), _by_name(table)
+        reason = f"a list; name one of its tables, {', '.join(tables)}" if tables else "not a table, so it has no keys"
+        raise ConfigurationError(f"--set {change!r}: {path} is {reason}")
     table[steps[-1]] = _value(text)
 
 
@@ -127,11 +127,17 @@ def _member(table: Any, step: str, change: str, path: str) -> Any:
     """Return what a step of a key leads to: a key of a table, or the table of a list with this name."""
     if isinstance(table, dict):
         return table.setdefault(step, {})
-    members = {str(one.get("name")): one for one in table if isinstance(one, dict)} if isinstance(table, list) else {}
+    members = _by_name(table)
     if step not in members:
         found = f"its names are {', '.join(members)}" if members else "it has no tables with names"
         raise ConfigurationError(f"{change}: {path} has no table named {step!r}; {found}")
     return members[step]
+
+
+def _by_name(table: Any) -> dict[str, Any]:
+    """Return the tables of a list that have a name, by name."""
+    members = table if isinstance(table, list) else []
+    return {str(one["name"]): one for one in members if isinstance(one, dict) and "name" in one}
 
 
 def _value(text: str) -> Any:

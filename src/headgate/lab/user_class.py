@@ -1,4 +1,6 @@
-"""Classes that a scenario names: `module:Class` of an importable module, `file.py:Class` of a file beside the scenario.
+"""Classes that a scenario names: `module:Class` of an importable module, `file.py:Class` of a file.
+
+A file is looked for beside the scenario, and then in the working directory; a module also in the working directory.
 
 Such code is run as it is; a scenario file is trusted like a program.
 """
@@ -23,27 +25,27 @@ def is_user_class(name: str) -> bool:
 
 
 def load_user_class(name: str, folder: str) -> type:
-    """Import the class `module:Class`, or `file.py:Class` relative to `folder`; each file is run once per process.
+    """Import the class `module:Class`, or `file.py:Class` with the scenario's `folder`; each file is run once.
 
     Raises `ConfigurationError` with the name and the reason.
     """
     place, _, class_name = name.rpartition(":")
     if not place or not class_name.isidentifier():
-        raise ConfigurationError(f"{name!r}: expected {_EXAMPLE}")
+        raise ConfigurationError(f"policy {name!r}: expected {_EXAMPLE}")
     try:
-        module = _module_of_file(Path(folder, place)) if place.endswith(".py") else _module(place)
+        module = _module_of_file(place, folder) if place.endswith(".py") else _module(place)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{name!r}: {error}") from None
+        raise ConfigurationError(f"policy {name!r}: {error}") from None
     found = getattr(module, class_name, None)
     if found is None:
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
         raise ConfigurationError(
-            f"{name!r}: no class {class_name!r} in {place}; {nearest_key(class_name, classes)}".replace(
+            f"policy {name!r}: no class {class_name!r} in {place}; {nearest_key(class_name, classes)}".replace(
                 "the keys are", "it has"
             )
         )
     if not isinstance(found, type):
-        raise ConfigurationError(f"{name!r}: {class_name!r} is not a class; expected {_EXAMPLE}")
+        raise ConfigurationError(f"policy {name!r}: {class_name!r} is not a class; expected {_EXAMPLE}")
     return found
 
 
@@ -53,18 +55,19 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"no module named {error.name!r}; a file is named with .py") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(describe_error(error)) from None
     finally:
         sys.path.remove("")
 
 
-def _module_of_file(path: Path) -> ModuleType:
-    name = f"headgate_lab_user:{path.absolute()}"
+def _module_of_file(file: str, folder: str) -> ModuleType:
+    path = next((path.absolute() for path in (Path(folder, file), Path(file)) if path.is_file()), None)
+    if path is None:
+        raise ConfigurationError(f"no file {file!r} in {folder!r} or the working directory")
+    name = f"headgate_lab_user:{path}"
     if name in sys.modules:
         return sys.modules[name]
-    if not path.is_file():
-        raise ConfigurationError(f"no file {str(path)!r}")
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None
     assert specification.loader is not None
@@ -72,7 +75,7 @@ def _module_of_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look their module up by name
     try:
         specification.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigurationError(describe_error(error)) from None
     return module

@@ -1,14 +1,12 @@
 """Policies by name: those of the package, and classes of your own."""
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
+from headgate.config.toml_reader import nearest_key
 from headgate.errors import ConfigurationError
 from headgate.lab.policies import Policy
+from headgate.lab.user_class import is_user_class, load_user_class
 
 POLICIES: Final[Mapping[str, str]] = {
     "none": "headgate.lab.policies:Policy",
@@ -29,37 +27,10 @@ def find_policy(name: str, folder: str = "") -> type[Policy]:
     Raises `ConfigurationError` for what is not a policy.
     """
     place = POLICIES.get(name, name)
-    module_name, colon, class_name = place.partition(":")
-    if not colon:
-        raise ConfigurationError(
-            f"unknown policy {name!r}; expected one of {', '.join(POLICIES)}, or module:Class or file.py:Class"
-        )
-    try:
-        if module_name.endswith(".py"):
-            found = _load(Path(folder) / module_name)
-        else:
-            found = importlib.import_module(module_name)
-        policy = getattr(found, class_name)
-    except (ImportError, OSError, SyntaxError, AttributeError) as error:
-        raise ConfigurationError(f"policy {name!r}: {error}") from None
-    if not (isinstance(policy, type) and issubclass(policy, Policy)):
+    if not is_user_class(place):
+        near = nearest_key(name, [*POLICIES, "module:Class", "file.py:Class"])
+        raise ConfigurationError(f"unknown policy {name!r}; {near.replace('the keys are', 'expected one of')}")
+    policy = load_user_class(place, folder)
+    if not issubclass(policy, Policy):
         raise ConfigurationError(f"policy {name!r} must be a class derived from headgate.lab.policies.Policy")
     return policy
-
-
-def _load(path: Path) -> object:
-    """Import the file at a path; the same file is imported once."""
-    name = f"headgate_policy_{path.resolve()}"
-    if name in sys.modules:
-        return sys.modules[name]
-    specification = importlib.util.spec_from_file_location(name, path)
-    if specification is None or specification.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    try:
-        specification.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module

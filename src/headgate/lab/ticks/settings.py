@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 from msgspec import Meta
 
 from headgate.errors import ConfigurationError, RuleError
+from headgate.lab.policies.catalogue import find_policy
 from headgate.lab.scenario import (
     MAX_AGENT_TICKS,
     AgentCount,
@@ -267,6 +268,8 @@ class TickScenario(Scenario, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise `ConfigurationError` for values that do not go together."""
         super().check()
+        for policy in self.compared:
+            find_policy(policy, self.folder)
         if self.trials:
             if self.agents or self.origins:
                 raise ConfigurationError("trials: a scenario has trials, or agents and origins; remove one of the two")
