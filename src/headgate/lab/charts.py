@@ -53,8 +53,10 @@ class Panel(Struct, frozen=True):
     lines: tuple[Line, ...]
     levels: tuple[Level, ...] = ()
     shades: tuple[Shade, ...] = ()
-    log_x: bool = False
-    """A logarithmic x axis with a tick at each value."""
+    x_ticks: tuple[float, ...] = ()
+    """The ticks of a logarithmic x axis, on which each value is marked; empty for a linear axis."""
+    connected: bool = True
+    """Whether lines connect the values; otherwise only marks are drawn."""
     y_max: float | None = None
     """The end of the y axis; None shows all values."""
 

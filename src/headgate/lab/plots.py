@@ -14,7 +14,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import ConfigurationError, MissingExtra, reason_of
-from headgate.lab.charts import Line, Panel, Shade, format_value, panels_over_time
+from headgate.lab.charts import Line, Panel, Shade, panels_over_time
 from headgate.lab.results import Result
 from headgate.lab.scenario import Scenario
 from headgate.lab.ticks.settings import TickScenario
@@ -69,6 +69,7 @@ _OTHER_STYLES: Final = (
     _Style("#B8608F", (0, (6, 1.5, 1, 1.5))),
     _Style("#000000", (0, (1, 1.2))),
 )
+_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 _PARAMETERS: Final[Mapping[str, Any]] = {
     "svg.hashsalt": "headgate",
     "svg.fonttype": "none",
@@ -193,7 +194,11 @@ def _draw_panel(axes: "Axes", panel: Panel) -> list[_Label]:
         axes.axvspan(shade.start, shade.end, color=_SHADED, linewidth=0, zorder=0.5)
         small: dict[str, Any] = {"color": _FAINT, "fontsize": _SMALL, "ha": "center", "va": "bottom"}
         axes.text((shade.start + shade.end) / 2, 1.01, shade.label, transform=axes.get_xaxis_transform(), **small)
-    labels = [_draw_line(axes, line, _style_of(line, number)) for number, line in enumerate(panel.lines)]
+    labels = []
+    for number, line in enumerate(panel.lines):
+        style = _style_of(line, number)
+        marker = _MARKERS[number % len(_MARKERS)] if panel.x_ticks else ""
+        labels.append(_draw_line(axes, line, style if panel.connected else style._replace(dashes="none"), marker))
     for level in panel.levels:
         axes.axhline(level.value, color=_INK, linewidth=1.0, linestyle=(0, (6, 3)), zorder=1.5)
         labels.append(_add_label(axes, level.label, _INK, level.value))
@@ -205,10 +210,13 @@ def _style_of(line: Line, number: int) -> _Style:
     return _STYLES.get(line.label) or _OTHER_STYLES[number % len(_OTHER_STYLES)]
 
 
-def _draw_line(axes: "Axes", line: Line, style: _Style) -> _Label:
+def _draw_line(axes: "Axes", line: Line, style: _Style, marker: str) -> _Label:
     if line.low:
         axes.fill_between(line.x, line.low, line.high, color=style.color, alpha=0.15, linewidth=0)
-    axes.plot(line.x, line.y, color=style.color, linestyle=style.dashes, linewidth=style.width, zorder=2 + style.width)
+    axes.plot(
+        line.x, line.y, color=style.color, linestyle=style.dashes, linewidth=style.width, zorder=2 + style.width,
+        marker=marker, markersize=7, clip_on=not marker,
+    )  # fmt: skip
     last = next(value for value in reversed(line.y) if not math.isnan(value))
     return _add_label(axes, f"{line.label} {line.note}".rstrip(), style.color, last)
 
@@ -221,13 +229,14 @@ def _add_label(axes: "Axes", label: str, color: str, value: float) -> _Label:
 
 def _set_scales(axes: "Axes", panel: Panel) -> None:
     x = sorted({x for line in panel.lines for x in line.x})
-    if panel.log_x:
+    if panel.x_ticks:
         axes.set_xscale("log")
-        axes.set_xticks(x, [format_value(tick) for tick in x], minor=False)
+        axes.set_xticks(panel.x_ticks, [f"{tick:,g}" for tick in panel.x_ticks], minor=False)
         axes.minorticks_off()
     if len(x) > 1:
         # Samples stand at the middle of their intervals: the first one a little after 0.
-        axes.set_xlim(0.0 if 0.0 < x[0] < _NEAR_ZERO * x[-1] else x[0], x[-1])
+        near_zero = not panel.x_ticks and 0.0 < x[0] < _NEAR_ZERO * x[-1]
+        axes.set_xlim(0.0 if near_zero else x[0], x[-1])
     values = [value for line in panel.lines for value in (*line.y, *line.high)]
     highest = max(value for value in (*values, *(level.value for level in panel.levels)) if not math.isnan(value))
     axes.set_ylim(0.0, panel.y_max or highest * 1.08 or 1.0)
