@@ -69,10 +69,14 @@ def test_points_of_an_svg_have_one_decimal_and_keep_their_order():
 
 
 def test_a_logarithmic_axis_has_the_given_ticks():
-    line = Line("together", [1.0, 2.0, 4.0, 10.0], [0.9, 0.98, 0.95, 0.9])
-    panel = Panel("Goodput", "load", "multiple of capacity", (line,), x_ticks=(1.0, 2.0, 4.0, 10.0))
+    line = Line("together", [2.0, 8.0, 2000.0], [0.9, 0.98, 0.95])
+    panel = Panel("Goodput", "load", "multiple of capacity", (line,), x_ticks=(3.0, 30.0, 1000.0))
     shown = words(draw([panel], title="By load"))
-    assert [text for text in shown if text in ("1", "2", "4", "10")] == ["1", "2", "4", "10"]
+    assert [text for text in shown if text.replace(",", "").isdigit() and int(text.replace(",", "")) > 1] == [
+        "3",
+        "30",
+        "1,000",
+    ]
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("PNG", b"\x89PNG")])
