@@ -1,4 +1,4 @@
-"""The throttles of all agents in arrays: the arithmetic of `headgate.throttle`, compiled.
+"""The throttles of all agents as records: the arithmetic of `headgate.throttle`, compiled.
 
 A throttle of the lab has one target and sees neither a user gesture, an opt-out nor a bucket, and its clock never runs
 backwards. What is left of it is the failure count and one horizon, the backoff's. Each function here gives exactly what
@@ -12,24 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.lab.chance import Purpose
-from headgate.lab.kernel.chance import Streams, draw, streams
+from headgate.lab.kernel.chance import next_state, number
 from headgate.lab.kernel.compiled import compiled
-from headgate.release import ASAP
+from headgate.lab.kernel.records import Agent
 from headgate.throttle import Policy
 
 FAILURE, SUCCESS, NEITHER = range(3)
 """The effect of a response on the failure count."""
-
-
-class ThrottleArrays(NamedTuple):
-    """One entry for each agent."""
-
-    counts: NDArray[np.int32]
-    """The failure counts."""
-    backoffs: NDArray[np.float64]
-    """The instants at which the backoffs end; `ASAP` for a target without a response."""
-    jitters: Streams
 
 
 class PolicyTable(NamedTuple):
@@ -42,12 +31,6 @@ class PolicyTable(NamedTuple):
     maximum: float
     lifetime: float
     """Seconds that a target with failures is remembered after its release. One without is like a forgotten one."""
-
-
-def throttle_arrays(seed: int, agents: int) -> ThrottleArrays:
-    """Return the throttles of as many agents, all without a response."""
-    jitters = streams(seed, Purpose.POLICY, 0, agents)
-    return ThrottleArrays(np.zeros(agents, np.int32), np.full(agents, ASAP), jitters)
 
 
 def policy_table(policy: Policy, failures: int) -> PolicyTable:
@@ -82,25 +65,24 @@ def advance(instant: float, seconds: float) -> float:
 
 
 @compiled
-def release_time(throttles: ThrottleArrays, agent: int, now: float) -> float:
+def release_time(agent: Agent, now: float) -> float:
     """Return the instant before which the agent must not send; `ASAP` if it may send now."""
-    release: float = throttles.backoffs[agent]
-    return release if release > now else -np.inf
+    return agent.backoff if agent.backoff > now else -np.inf
 
 
 @compiled
-def response_received(throttles: ThrottleArrays, table: PolicyTable, agent: int, outcome: int, now: float) -> None:
+def response_received(agent: Agent, table: PolicyTable, outcome: int, now: float) -> None:
     """Count a response; a failure draws its jitter."""
-    counts, backoffs = throttles.counts, throttles.backoffs
-    if now - backoffs[agent] >= table.lifetime:
-        counts[agent] = 0  # the target has expired
+    if now - agent.backoff >= table.lifetime:
+        agent.failures = 0  # the target has expired
     if outcome == FAILURE:
-        counts[agent] += 1
-        until = advance(now, _jittered(table, counts[agent] - table.ignored, draw(throttles.jitters, agent)))
-        backoffs[agent] = max(backoffs[agent], until)
+        agent.failures += 1
+        agent.jitters = next_state(agent.jitters)
+        until = advance(now, _jittered(table, agent.failures - table.ignored, number(agent.jitters)))
+        agent.backoff = max(agent.backoff, until)
     elif outcome == SUCCESS:
-        counts[agent] = max(counts[agent] - 1, 0)
-        backoffs[agent] = max(backoffs[agent], now)
+        agent.failures = max(agent.failures - 1, 0)
+        agent.backoff = max(agent.backoff, now)
 
 
 @compiled

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.lab.chance import Chance
-from headgate.lab.kernel.chance import draw, streams
+from headgate.lab.kernel.chance import next_state, number, streams
 
 
 @given(
@@ -18,4 +18,5 @@ def test_arrays_draw_what_streams_draw(seed, purpose, first, count):
     expected = [Chance(seed).stream(purpose, agent) for agent in range(first, first + count)]
     for _ in range(3):
         for agent, stream in enumerate(expected):
-            assert draw(states, agent) == stream()
+            states[agent] = next_state(states[agent])
+            assert number(states[agent]) == stream()

@@ -1,11 +1,17 @@
 """The compiled throttle gives exactly what `Throttle` gives, for any sequence of responses."""
 
+from itertools import accumulate
+
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.lab.chance import Chance, Purpose
 from headgate.lab.kernel import throttle as kernel
+from headgate.lab.kernel.chance import streams
+from headgate.lab.kernel.compiled import compiled
+from headgate.lab.kernel.records import AGENT
+from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
 
 URL = "http://origin.example/"
@@ -32,22 +38,35 @@ SHORT = Policy(0, 1.0, 1.0, 0.0, maximum_backoff=4.0, entry_lifetime=8.0)
 """Each backoff lasts 1 s, and 8 s after it the target is forgotten."""
 
 
-@given(policies, st.lists(steps, max_size=60), st.integers(0, 2**64))
-@example(Policy(), [(503, 1.0)] * 60, 0)
+@compiled
+def replay(agent, table, outcomes, instants, results):
+    """Write the release times before and after each response, and the failure count after it."""
+    for index in range(outcomes.size):
+        results[index, 0] = kernel.release_time(agent[0], instants[index])
+        kernel.response_received(agent[0], table, outcomes[index], instants[index])
+        results[index, 1] = kernel.release_time(agent[0], instants[index])
+        results[index, 2] = agent[0].failures
+
+
+def replay_real(throttle, statuses, instants):
+    for status, now in zip(statuses, instants, strict=True):
+        before = throttle.release_time(URL, now=now)
+        throttle.response_received(URL, status, (), now=now)
+        yield [before, throttle.release_time(URL, now=now), throttle.explain(URL, now=now).failures]
+
+
+@given(policies, st.lists(steps, min_size=1, max_size=60), st.integers(0, 2**64))
 @example(SHORT, [(503, 0.0), (503, 0.0), (503, 8.9), (503, 9.0)], 0)
 @example(SHORT, [(503, 0.0), (503, 0.0), (503, 0.0), (200, 5.0), (503, 6.0)], 0)
 @example(Policy(multiply_factor=1e200, jitter_factor=0.5), [(503, 1.0)] * 9, 0)
+@example(Policy(), [(503, 1.0)] * 60, 0)
 @example(Policy.chromium(), [(503, 1e4), (503, 0.0), (503, 0.0), (200, 0.0), (200, 901.0)] * 4, 1)
 def test_any_sequence_of_responses_gives_the_same_release_times(policy, responses, seed):
-    real = Throttle(policy, draw=Chance(seed).stream(Purpose.POLICY, 1))
-    arrays, table = kernel.throttle_arrays(seed, 2), kernel.policy_table(policy, len(responses))
-    now = START
-    for status, pause in responses:
-        now += pause
-        assert kernel.release_time(arrays, 1, now) == real.release_time(URL, now=now)
-        real.response_received(URL, status, (), now=now)
-        kernel.response_received(arrays, table, 1, OUTCOMES[status], now)
-        assert kernel.release_time(arrays, 1, now) == real.release_time(URL, now=now)
-        assert max(int(arrays.counts[1]), 0) == real.explain(URL, now=now).failures
-    assert arrays.counts[0] == 0, "another agent's throttle"
-    assert arrays.backoffs[0] == -np.inf
+    statuses = [status for status, _ in responses]
+    instants = list(accumulate((pause for _, pause in responses), initial=START))[1:]
+    agent, results = np.zeros(1, AGENT), np.zeros((len(responses), 3))
+    agent["jitters"], agent["backoff"] = streams(seed, Purpose.POLICY, 7, 1), ASAP
+    table = kernel.policy_table(policy, len(responses))
+    replay(agent, table, np.array([OUTCOMES[status] for status in statuses]), np.array(instants), results)
+    throttle = Throttle(policy, draw=Chance(seed).stream(Purpose.POLICY, 7))
+    assert results.tolist() == list(replay_real(throttle, statuses, instants))
