@@ -1,9 +1,10 @@
 """Traffic advice: how much automated traffic an origin wants (traffic-advice.txt).
 
 For origins: `document` returns the bytes to serve at `PATH` as `MEDIA_TYPE`, from the `Entry` values that the operator
-writes. For agents: an `AdviceCache` tells when to fetch and what each origin advises, and `permits` decides. A program
-with other needs makes the request itself, to `traffic_advice_url`, and calls `interpret` with the `AdviceResponse`, or
-`parse_advice` with a document. Nothing here opens a socket or reads a clock.
+writes, or that `headgate.advice.controller` computes from the load. For agents: an `AdviceCache` tells when to fetch
+and what each origin advises, and `permits` decides. A program with other needs makes the request itself, to
+`traffic_advice_url`, and calls `interpret` with the `AdviceResponse`, or `parse_advice` with a document. Nothing here
+opens a socket or reads a clock.
 """
 
 from headgate.advice.cache import AdviceCache, Fetch, FetchPending
