@@ -145,14 +145,6 @@ class Expectation:
             raise self._error(f"resolution must be positive, got {self.resolution:g}")
         self._check_target()
 
-    @classmethod
-    def parse(cls, table: Mapping[str, object]) -> "Expectation":
-        """Convert a table `[[expect]]`, of which unknown keys are an error of the caller's."""
-        named: dict[str, object] = {_FIELDS.get(key, key): value for key, value in table.items()}
-        if not isinstance(named.get("signal"), str):
-            raise ConfigurationError(f"signal must be a name, got {named.get('signal')!r}")
-        return cls(**named)  # type: ignore[arg-type]  # checked in `__post_init__`
-
     def contains(self, value: float) -> bool:
         """Return whether the value is within the range, both bounds included; NaN is not."""
         return self.at_least <= value <= self.at_most
@@ -244,7 +236,6 @@ def _given(value: float | None) -> float:
 
 
 _KEYS = {"start": "from", "end": "until"}
-_FIELDS = {key: name for name, key in _KEYS.items()}
 _OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean": mean,
     "max": lambda values: max(values, default=math.nan),
@@ -252,5 +243,3 @@ _OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "p99": lambda values: quantile(values, 0.99),
     "ripple": ripple,
 }
-KEYS = ("signal", "statistic", "from", "until", "at_least", "at_most", "target", "tolerance", "resolution", "of_seeds")
-"""The keys of a table `[[expect]]`."""

@@ -102,20 +102,20 @@ def test_a_window_without_a_sample_is_outside_every_range(statistic):
         ({"statistic": "mode"}, 3.0),
         ({"statistic": "mode", "resolution": 2.0}, 4.0),
         ({"statistic": "p99"}, 9.0),
-        ({"statistic": "mean", "from": 1, "until": 3}, 3.0),
+        ({"statistic": "mean", "start": 1, "end": 3}, 3.0),
         ({"statistic": "settling_time", "target": 3.5, "tolerance": 0.5}, INF),
-        ({"statistic": "settling_time", "target": 3.5, "tolerance": 0.5, "until": 4.0}, 1.0),
+        ({"statistic": "settling_time", "target": 3.5, "tolerance": 0.5, "end": 4.0}, 1.0),
         ({"statistic": "overshoot", "target": 6.0}, 0.5),
     ],
 )
 def test_an_expectation_measures_a_series(table, expected):
     times, values = [0.0, 1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 3.0, 4.0, 9.0]
-    expectation = Expectation.parse({"signal": "limit", "at_most": 100.0, **table})
+    expectation = Expectation(**{"signal": "limit", "at_most": 100.0, **table})
     assert expectation.measure({}, times, {"limit": values}) == pytest.approx(expected)
 
 
 def test_an_expectation_measures_a_metric():
-    expectation = Expectation.parse({"signal": "success", "at_least": 0.9})
+    expectation = Expectation("success", at_least=0.9)
     assert expectation.measure({"success": 0.95, "trials": [1.0]}, [], {}) == 0.95
     with pytest.raises(ConfigurationError, match="'rate': is not a metric of this scenario; it has success"):
         Expectation("rate", at_least=1.0).measure({"success": 0.95, "trials": [1.0]}, [], {})
@@ -148,14 +148,13 @@ def test_a_finding_names_signal_statistic_value_and_range():
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ({"at_least": 1}, "signal must be a name, got None"),
         ({"signal": "x"}, "'x': has no range; set at_least or at_most"),
         ({"signal": "x", "at_least": 2, "at_most": 1}, "at_least 2 is above at_most 1"),
         ({"signal": "x", "at_least": "2"}, "at_least must be a number, got '2'"),
         ({"signal": "x", "at_least": True}, "at_least must be a number, got True"),
         ({"signal": "x", "at_least": NAN}, "at_least must be a number, got nan"),
-        ({"signal": "x", "at_least": 2, "from": "1"}, "from must be a number, got '1'"),
-        ({"signal": "x", "at_least": 2, "from": 3, "until": 3}, "from 3 must be before until 3"),
+        ({"signal": "x", "at_least": 2, "start": "1"}, "from must be a number, got '1'"),
+        ({"signal": "x", "at_least": 2, "start": 3, "end": 3}, "from 3 must be before until 3"),
         (
             {"signal": "x", "at_least": 2, "statistic": "median"},
             "unknown statistic 'median'; expected one of value",
@@ -180,4 +179,4 @@ def test_a_finding_names_signal_statistic_value_and_range():
 )
 def test_an_invalid_expectation_is_an_error(table, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
-        Expectation.parse(table)
+        Expectation(**table)

@@ -1,6 +1,7 @@
 """The event-driven world: clients send requests, a law admits, queues or refuses them, and a station serves them.
 
 Modules, from the top: `world` wires the parts of one run; `clients` send requests; `gate` applies what a law decides;
-`station` serves; `meter` records signals; `laws` holds the protocol of a law and the built-in ones; `timeline` orders
-events; `profile` and `service` hold loads over time and service times; `settings` is the scenario file.
+`station` serves; `meter` records signals; `settings` is the scenario file; `catalogue` finds laws by name; `laws` has
+the protocol of a law and the simplest ones; `bus_law` is the law of gatekeepers and a master on a simulated `bus`;
+`timeline` orders events; `profile` and `service` are loads over time and service times.
 """

@@ -66,7 +66,7 @@ class Gate:
 
     def _completed(self, request: Request, outcome: Outcome) -> None:
         now = self._timeline.now
-        self._meter.current.latencies.append(now - request.arrived)
+        self._meter.served(request, now - request.arrived)
         self._answer(request, _ANSWERS[outcome])
         self._carry_out(self.law.completed(request, now - request.started, outcome, now=now))
 

@@ -7,6 +7,7 @@ of its service, its time in the law's queue included; those of requests whose cl
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from headgate.lab.events.request import Answer, Request
 from headgate.lab.ranges import quantile
@@ -29,7 +30,8 @@ class Counts:
         """Requests that reached the gate."""
         self.answers: Counter[tuple[str, Answer]] = Counter()
         """Ends of requests, as the clients see them, by flow."""
-        self.latencies: list[float] = []
+        self.latencies: dict[str, list[float]] = {}
+        """By flow."""
         self.work = 0.0
         """The number of requests that the station could have served."""
         self.seconds = 0.0
@@ -43,7 +45,8 @@ class Counts:
         """Add what a later interval has counted."""
         self.offered += other.offered
         self.answers.update(other.answers)
-        self.latencies += other.latencies
+        for flow, latencies in other.latencies.items():
+            self.latencies.setdefault(flow, []).extend(latencies)
         self.work += other.work
         self.seconds += other.seconds
         self.in_flight += other.in_flight
@@ -72,6 +75,13 @@ class Meter:
         self._measured = Counts()
         self._times: list[float] = []
         self._values: dict[str, list[float]] = {}
+
+    def served(self, request: Request, latency: float) -> None:
+        """Count the end of a service, `latency` seconds after the request's arrival at the gate."""
+        latencies = self.current.latencies.get(request.flow)
+        if latencies is None:
+            latencies = self.current.latencies[request.flow] = []
+        latencies.append(latency)
 
     def ended(self, request: Request, answer: Answer) -> None:
         """Count the end of a request."""
@@ -104,7 +114,9 @@ class Meter:
             metrics[f"success.{flow}"] = _success(counts.answers, [flow])
             metrics[f"goodput.{flow}"] = counts.answers[flow, Answer.SERVED] / counts.work
         for name, share in (("latency_p50", 0.5), ("latency_p99", 0.99)):
-            metrics[name] = quantile(counts.latencies, share) if counts.latencies else counts.seconds
+            metrics[name] = _latency(counts, self._flows, share)
+        for flow in self._flows:
+            metrics[f"latency_p99.{flow}"] = _latency(counts, [flow], 0.99)
         metrics["in_flight"] = counts.in_flight / counts.seconds
         metrics["max_in_flight"] = counts.maximum
         metrics["utilisation"] = counts.utilisation / counts.seconds
@@ -116,12 +128,18 @@ def _signals(counts: Counts, flows: Iterable[str]) -> dict[str, float]:
     for flow in flows:
         signals[f"goodput.{flow}"] = counts.answers[flow, Answer.SERVED] / counts.work
     signals["capacity"] = counts.work / counts.seconds
-    signals["latency_p50"] = quantile(counts.latencies, 0.5)
-    signals["latency_p99"] = quantile(counts.latencies, 0.99)
+    latencies = list(chain.from_iterable(counts.latencies.values()))
+    signals["latency_p50"] = quantile(latencies, 0.5)
+    signals["latency_p99"] = quantile(latencies, 0.99)
     signals["in_flight"] = counts.in_flight / counts.seconds
     signals["max_in_flight"] = counts.maximum
     signals["utilisation"] = counts.utilisation / counts.seconds
     return signals
+
+
+def _latency(counts: Counts, flows: Iterable[str], share: float) -> float:
+    latencies = [latency for flow in flows for latency in counts.latencies.get(flow, ())]
+    return quantile(latencies, share) if latencies else counts.seconds
 
 
 def _success(answers: Mapping[tuple[str, Answer], int], flows: Iterable[str]) -> float:
