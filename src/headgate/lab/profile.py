@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from headgate.errors import ConfigurationError
 
+_LEAST_AREA = 1e-9
+"""A load that sends less than this in each period sends nothing."""
+
 
 class Segment(NamedTuple):
     """A straight line of the profile, from its start until its end."""
@@ -76,7 +79,7 @@ class Profile:
         """
         base = 0.0
         if self._period < math.inf:
-            if not self._area:
+            if self._area < _LEAST_AREA:
                 return math.inf
             base = math.floor(time / self._period) * self._period
         position = max(0.0, time - base)  # a quotient is rounded, so the base can be a little too large
@@ -92,7 +95,10 @@ class Profile:
             if index == len(self._segments):
                 if self._period == math.inf:
                     return math.inf
-                base, index = base + self._period, 0
+                # Whole periods are skipped at once: of a very low load, an area can take billions of them.
+                periods = area // self._area
+                base, index = base + (1 + periods) * self._period, 0
+                area -= periods * self._area
             position = self._segments[index].start
 
 
@@ -103,4 +109,5 @@ def _crossing(segment: Segment, area: float) -> float:
     slope = (segment.last - segment.first) / (segment.end - segment.start)
     # The positive root of first·t + slope·t²/2 = area, in the form that does not lose digits for a small slope.
     root = math.sqrt(max(0.0, segment.first * segment.first + 2 * slope * area))
-    return min(2 * area / (segment.first + root), segment.end - segment.start)
+    width = segment.end - segment.start
+    return min(2 * area / (segment.first + root), width) if root else width

@@ -34,6 +34,8 @@ def test_a_period_repeats_the_points():
         (Profile([(0.0, 0.0), (10.0, 10.0)], period=10.0), 0.0, 58.0, 14.0),  # 50 in the first period
         (Profile([(0.0, 0.0), (5.0, 0.0), (5.0, 1.0)]), 0.0, 1.0, 6.0),
         (Profile([(0.0, 0.0)]), 0.0, 1.0, math.inf),
+        (Profile([(0.0, 1e-7)], period=10.0), 0.0, 1.0, 1e7),
+        (Profile([(0.0, 1e-300)], period=10.0), 0.0, 1.0, math.inf),
         (Profile([(0.0, 0.0)], period=10.0), 0.0, 1.0, math.inf),
     ],
 )

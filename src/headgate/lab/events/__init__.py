@@ -3,5 +3,5 @@
 Modules, from the top: `world` wires the parts of one run; `clients` send requests; `gate` applies what a law decides;
 `station` serves; `meter` records signals; `settings` is the scenario file; `catalogue` finds laws by name; `laws` has
 the protocol of a law and the simplest ones; `bus_law` is the law of gatekeepers and a master on a simulated `bus`;
-`timeline` orders events; `profile` and `service` are loads over time and service times.
+`timeline` orders events; `service` has service times, and `lab.profile` loads over time.
 """

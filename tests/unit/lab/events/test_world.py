@@ -4,24 +4,8 @@ import msgspec
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.lab.events.settings import EventScenario
 from headgate.lab.events.world import run
-
-
-def scenario(**keys):
-    """A station of one server and 1 s, asked at even distances; change what a test is about."""
-    document = {
-        "description": "A test.",
-        "world": "events",
-        "policies": ["none", "fixed"],
-        "seconds": 10.0,
-        "station": {"servers": 1, "service": {"mean": 1.0}},
-        "loads": [{"name": "visitors", "arrivals": "even", "load": 0.5}],
-        **keys,
-    }
-    made = msgspec.convert(document, EventScenario)
-    made.check()
-    return made
+from tests.unit.lab.events.worlds import scenario
 
 
 def load(**keys):
