@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.cli.output import exit_with_failure, print_json, printable, progress
 from headgate.cli.params import Parsed, whole_number
-from headgate.cli.simulation_report import case_report, failures, report
+from headgate.cli.simulation_report import failures, report, suite_report
 from headgate.errors import ConfigurationError
 from headgate.lab.plots import check_plot_file, plot
 from headgate.lab.processes import MAX_PROCESSES, available_processors
@@ -87,10 +87,10 @@ def simulate(
         for sentence in failures(results):
             click.echo(f"headgate: {sentence}", err=True)
     else:
-        lines = case_report if suite else report
-        for scenario, result in zip(scenarios, results, strict=True):
-            for line in lines(scenario, result):
-                click.echo(line)
+        whole_suite = suite and case is None
+        lines = suite_report(scenarios, results) if whole_suite else report(scenarios[0], results[0])
+        for line in lines:
+            click.echo(line)
     if not all(result.as_expected for result in results):
         exit_with_failure()
 

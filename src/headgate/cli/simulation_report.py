@@ -1,7 +1,10 @@
 """The report of `headgate simulate` for a person: a table of metrics, and whether they are in their ranges."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Final
+
+import msgspec
 
 from headgate.cli.output import format_count, printable, style
 from headgate.lab.ranges import Finding
@@ -23,7 +26,7 @@ def report(scenario: Scenario, result: Result) -> Iterator[str]:
     for name in _lists(result.policies):
         yield ""
         yield f"{name}:"
-        yield from _list_table(name, result.policies)
+        yield from _list_table(name, result.policies, _labels(scenario, name))
     if result.findings:
         yield ""
         yield from _findings(result)
@@ -41,13 +44,18 @@ def _lists(policies: Mapping[str, Metrics]) -> list[str]:
     return list(dict.fromkeys(name for of in policies.values() for name in of if isinstance(of[name], list)))
 
 
-def _list_table(name: str, policies: Mapping[str, Metrics]) -> Iterator[str]:
-    """Yield a row for each element, numbered from 1, and a column for each policy."""
+def _labels(scenario: Scenario, name: str) -> Iterator[str]:
+    """Yield what each element of a list is about: the keys of the scenario's table of this name, or its number."""
+    tables = getattr(scenario, name, ())
+    yield from (", ".join(f"{key} {value}" for key, value in msgspec.to_builtins(table).items()) for table in tables)
+    yield from map(str, count(len(tables) + 1))
+
+
+def _list_table(name: str, policies: Mapping[str, Metrics], labels: Iterator[str]) -> Iterator[str]:
+    """Yield a row for each element, and a column for each policy."""
     columns = {policy: value for policy, of in policies.items() if isinstance(value := of.get(name), list)}
     rows = [["", *map(printable, columns)]]
-    rows += [
-        [str(number), *map(_cell, values)] for number, values in enumerate(zip(*columns.values(), strict=True), start=1)
-    ]
+    rows += [[next(labels), *map(_cell, values)] for values in zip(*columns.values(), strict=True)]
     yield from _aligned(rows)
 
 
@@ -89,14 +97,18 @@ def _control_verdict(result: Result) -> str:
     return "is the control, which has to be outside of a range"
 
 
-def case_report(scenario: Scenario, result: Result) -> Iterator[str]:
-    """Yield the lines of one scenario of a suite: a line if all is as expected, with its ranges if not."""
-    if result.as_expected:
-        yield f"{style(_OK, fg='green')}  {result.scenario}: {printable(scenario.description)}"
-    else:
-        yield f"{style('FAILED', fg='red')}  {result.scenario}: {printable(scenario.description)}"
-    for line in _findings(result) if result.findings else ():
-        yield f"      {line}"
+def suite_report(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Iterator[str]:
+    """Yield a line for each scenario of a suite, with the ranges of those that are not as expected."""
+    width = max(len(result.scenario) for result in results)
+    for scenario, result in zip(scenarios, results, strict=True):
+        verdict = style(_OK.ljust(6), fg="green") if result.as_expected else style("FAILED", fg="red")
+        yield f"{verdict}  {result.scenario.ljust(width)}  {printable(scenario.description)}"
+        if not result.as_expected:
+            yield from (f"        {line}" for line in _findings(result))
+    good = sum(result.as_expected for result in results)
+    yield ""
+    total = format_count(len(results), "scenario")
+    yield f"{good} of {total} as expected: each law in its ranges, its control outside."
 
 
 def failures(results: Sequence[Result]) -> Iterator[str]:

@@ -104,7 +104,14 @@ def test_a_folder_is_a_suite(headgate, scenario, tmp_path):
     ]
     one = headgate("simulate", f"{tmp_path}/mine", "--case", "first", "--processes", 1)
     assert one.code == 0
-    assert one.lines[0] == "ok  first: Two agents request a server."
+    assert one.lines[0] == "first: Two agents request a server."
+    whole = headgate("simulate", f"{tmp_path}/mine", "--processes", 1)
+    assert whole.lines[:2] == [
+        "ok      first   Two agents request a server.",
+        "FAILED  second  Two agents request a server.",
+    ]
+    assert whole.lines[2].startswith("        none   OUTSIDE  max of load is ")
+    assert whole.lines[-1] == "1 of 2 scenarios as expected: each law in its ranges, its control outside."
 
 
 def test_a_policy_of_your_own_stands_in_a_file_beside_the_scenario(headgate, scenario, tmp_path):
