@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run test test-deep venv servers lint bench lock reference scaling
+.PHONY: help run test test-deep venv servers lint bench lock reference scaling evidence
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -43,6 +43,9 @@ scaling: $(STAMP) ## print the figures of docs/scaling.md, and draw its plot
 	@$(BIN)/python -m experiments.over_admission
 	@$(BIN)/python -m experiments.capacity
 	@$(BIN)/python -m experiments.over_admission --plot docs/over-admission.svg
+
+evidence: $(STAMP) ## run everything that docs/evidence.md states, draw its plots and write it: 15 minutes
+	@$(BIN)/python -m scripts.evidence
 
 lock: ## write requirements/*.txt: exact versions and hashes
 	@sh scripts/lock.sh

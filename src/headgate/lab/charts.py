@@ -64,6 +64,7 @@ class Panel(Struct, frozen=True):
 CAPACITY: Final = Level(1.0, "capacity")
 _OF_CAPACITY: Final = "multiple of capacity"
 _SIGNALS: Final[Mapping[str, Panel]] = {
+    "demand": Panel("Demand: requests if nothing is held or refused", "", _OF_CAPACITY, (), (CAPACITY,)),
     "offered": Panel("Offered: requests that reach the gate", "", _OF_CAPACITY, (), (CAPACITY,)),
     "load": Panel("Load: requests that reach the server", "", _OF_CAPACITY, (), (CAPACITY,)),
     "goodput": Panel("Goodput: requests answered in time", "", _OF_CAPACITY, (), (CAPACITY,)),
