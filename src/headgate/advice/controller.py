@@ -81,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     floor: float = 0.01
     """The smallest fraction that is published; below it, `disallow` is."""
     hysteresis: float = 0.05
-    """The relative difference up to which a published fraction stays."""
+    """The relative difference up to which a published fraction stays; more with fewer than `samples` requests."""
     samples: int = 400
     """Requests from which a demand is computed, if one max-age has as many; 400 give a standard error of 5 %."""
     max_agents: int = 10_000
@@ -332,11 +332,12 @@ class Controller:
     def _change(self, state: _State, wanted: float, elapsed: float) -> None:
         """Move the published fraction towards `wanted`: down at once, up from the floor to 1 in one max-age."""
         settings, published = self._settings, state.fraction
-        if wanted < settings.floor and (published == 0.0 or wanted < published * (1.0 - settings.hysteresis)):
+        hysteresis = settings.hysteresis * state.window.noise * published
+        if wanted < settings.floor and (published == 0.0 or wanted < published - hysteresis):
             state.fraction = 0.0
             if state.explained != "demand unknown":
                 state.explained = "disallowed"
-        elif wanted == published or (wanted < 1.0 and abs(wanted - published) <= settings.hysteresis * published):
+        elif wanted == published or (wanted < 1.0 and abs(wanted - published) <= hysteresis):
             return
         else:
             growth = settings.floor ** (-elapsed / settings.max_age)

@@ -4,6 +4,7 @@ Noise falls with the number of requests, and delay rises with the length of the 
 number of requests permits: a rise of the demand is known after one period, and a small site gets a longer mean.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -43,6 +44,12 @@ class DemandWindow:
     def scale(self, factor: float) -> None:
         """Multiply the demand by a factor: an estimate that cannot be measured again becomes less certain."""
         self._periods = [period._replace(demand=period.demand * factor) for period in self._periods]
+
+    @property
+    def noise(self) -> float:
+        """How much larger the standard error of the demand is than with `samples` requests, at least 1."""
+        count = sum(period.arrivals for period in self._periods)
+        return math.sqrt(self._samples / count) if 0.0 < count < self._samples else 1.0
 
     @property
     def arrivals(self) -> float:

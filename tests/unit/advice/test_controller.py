@@ -136,6 +136,14 @@ def test_fraction_stays_within_the_hysteresis():
         assert controller.update(now=NOW + number * 60) == (Entry("*", fraction=expected),)
 
 
+def test_few_requests_change_a_fraction_only_if_they_differ_by_more_than_their_noise():
+    for arrivals, expected in ((118, 1.0), (125, 0.8)):
+        controller = Controller(Settings(capacity=1.0, target=1.0, period=100.0, samples=1_600))
+        controller.update(now=NOW)
+        controller.arrived("*", count=arrivals)
+        assert controller.update(now=NOW + 100) == (Entry("*", fraction=expected),)
+
+
 def test_fraction_of_1_is_restored_although_it_is_within_the_hysteresis():
     controller = Controller(Settings(capacity=100.0, target=1.0), start=[Entry("*", fraction=0.97)])
     controller.update(now=NOW)

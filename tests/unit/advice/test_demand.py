@@ -26,6 +26,13 @@ def test_empty_window_has_no_demand():
     assert (window.arrivals, window.demand) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("requests", "noise"), [(0.0, 1.0), (4.0, 5.0), (25.0, 2.0), (100.0, 1.0), (400.0, 1.0)])
+def test_noise_is_that_of_the_number_of_requests(requests, noise):
+    window = DemandWindow(samples=100, span=600.0)
+    window.add(Period(60.0, requests, 10 * requests))
+    assert window.noise == noise
+
+
 def test_scaled_window_keeps_its_arrivals():
     window = DemandWindow(samples=1, span=60.0)
     window.add(Period(60.0, 6.0, 60.0))
