@@ -55,6 +55,8 @@ RateOrZero = Annotated[float, Meta(ge=0.0, le=1e9)]
 """Requests per second (or per tick)."""
 Factor = Annotated[float, Meta(ge=1e-6, le=1e6)]
 """A multiple of something, such as the load as a multiple of the capacity."""
+Points = Annotated[tuple[tuple[SecondsOrZero, RateOrZero], ...], Meta(min_length=1, max_length=10_000)]
+"""[seconds, value] in ascending order of time, with straight lines between them; two with one time are a step."""
 Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
 """A finite number."""
 

@@ -181,6 +181,18 @@ def test_class_is_disallowed_below_the_floor_and_published_again_at_the_floor():
     assert published.index(Entry("*", fraction=0.1)) == pytest.approx(10, abs=1)
 
 
+def test_disallowed_agents_are_taken_to_demand_as_much_as_the_others():
+    controller = Controller(Settings(capacity=100.0), start=[Entry("*", disallow=True)])
+    controller.update(now=NOW)
+    for number in range(3):
+        controller.fetched("*", f"disallowed {number}", now=NOW)
+    controller.update(now=NOW + 60)  # publishes the floor
+    controller.fetched("*", "allowed", now=NOW + 60)
+    controller.arrived("*", "allowed", count=6)
+    controller.update(now=NOW + 120)
+    assert controller.explain()[0].demand == pytest.approx(4 * 10.0)
+
+
 def test_class_stays_disallowed_while_people_use_the_capacity():
     controller = Controller(Settings(capacity=100.0))
     controller.update(now=NOW)

@@ -11,6 +11,7 @@ from headgate.lab.profile import Profile
 from headgate.lab.scenario import (
     Factor,
     Name,
+    Points,
     RateOrZero,
     Scenario,
     Seconds,
@@ -22,8 +23,6 @@ from headgate.lab.user_class import is_user_class
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 """A number of clients, or of servers."""
-Points = Annotated[tuple[tuple[SecondsOrZero, RateOrZero], ...], Meta(min_length=1, max_length=10_000)]
-"""[seconds, value] in ascending order of time, with straight lines between them; two with one time are a step."""
 MAX_SAMPLES = 1_000_000
 
 

@@ -12,11 +12,11 @@ from headgate.lab.rates.laws import LAWS
 from headgate.lab.scenario import (
     Factor,
     Name,
+    Points,
     Rate,
     RateOrZero,
     Scenario,
     Seconds,
-    SecondsOrZero,
     Section,
     Share,
     Ticks,
@@ -25,9 +25,6 @@ from headgate.lab.scenario import (
 
 MAX_AGENT_TICKS_OF_RATES: Final = 100_000_000
 """Agents times ticks: each is drawn."""
-
-Points = Annotated[tuple[tuple[SecondsOrZero, RateOrZero], ...], Meta(min_length=1, max_length=10_000)]
-"""[seconds, value] in ascending order of time, with straight lines between them; two with one time are a step."""
 
 
 class Agents(Section, frozen=True, kw_only=True):
