@@ -50,6 +50,8 @@ _PYTHON = {
     "headgate.agent.bundle": "Bundles for agents",
     "headgate.origin.bundle": "Bundles for origins",
     "headgate.token": "Tokens of a prefetch proxy",
+    "headgate.lab": "The lab: simulated scenarios",
+    "headgate.lab.policies": "The lab: policies",
     "headgate.release": "Release times",
     "headgate.errors": "Exceptions",
 }

@@ -47,7 +47,9 @@ def _lists(policies: Mapping[str, Metrics]) -> list[str]:
 def _labels(scenario: Scenario, name: str) -> Iterator[str]:
     """Yield what each element of a list is about: the keys of the scenario's table of this name, or its number."""
     tables = getattr(scenario, name, ())
-    yield from (", ".join(f"{key} {value}" for key, value in msgspec.to_builtins(table).items()) for table in tables)
+    for table in tables:
+        values = msgspec.to_builtins(table).items()
+        yield ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in values)
     yield from map(str, count(len(tables) + 1))
 
 

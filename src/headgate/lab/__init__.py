@@ -9,4 +9,19 @@ and `rates` are the worlds and `kernel` a vectorised copy of the first; `policie
 scenario and seed give the same bytes.
 """
 
-__all__: list[str] = []
+from headgate.lab.results import Result, Run, Series
+from headgate.lab.runner import run_one, run_scenario
+from headgate.lab.scenario import Scenario
+from headgate.lab.scenario_file import find, parse_scenario, read_scenario
+
+__all__ = [
+    "Result",
+    "Run",
+    "Scenario",
+    "Series",
+    "find",
+    "parse_scenario",
+    "read_scenario",
+    "run_one",
+    "run_scenario",
+]

@@ -60,10 +60,10 @@ def test_a_list_has_a_row_for_each_element_with_the_keys_of_its_table():
     assert lines(policies, scenario)[6:] == [
         "",
         "trials:",
-        "                            none  draft",
-        "downtime 10, interval 0.5      1      1",
-        "downtime 300, interval 1.0     2    2.5",
-        "3                              3      3",
+        "                           none  draft",
+        "downtime 10, interval 0.5     1      1",
+        "downtime 300, interval 1      2    2.5",
+        "3                             3      3",
     ]
 
 

@@ -33,6 +33,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from headgate.release import ASAP
 
+__all__ = ["NO_FIELDS", "Admission", "AgentView", "Answer", "Draw", "Headers", "OriginPolicy", "OriginView", "Policy"]
+
 Draw: TypeAlias = Callable[[], float]
 """A source of random numbers from [0, 1)."""
 Headers: TypeAlias = Sequence[tuple[str, str]]
