@@ -4,6 +4,8 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.lab.chance import Chance
 from headgate.lab.policies.gate import Gate, ReturnTimes, rule_of
@@ -134,3 +136,30 @@ def test_jitter_spreads_returns():
     returns = ReturnTimes(1_000.0, spread=10.0, draw=draw)
     seconds = Counter(returns.retry_after(now=NOW) for _ in range(1_000))
     assert max(seconds.values()) < 1.5 * 1_000 / 10
+
+
+@given(
+    capacity=st.floats(0.3, 40.0),
+    arrivals=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=30),
+    seed=st.integers(0, 100),
+)
+def test_each_request_is_forwarded_once_or_refused_and_no_more_than_the_capacity(capacity, arrivals, seed):
+    gate = Gate(capacity, refusal_cost=0.25, draw=Chance(seed).stream("gate"))
+    sent, refused, forwarded = [], [], []
+    for tick in range(len(arrivals) + 20):
+        programs, people = arrivals[tick] if tick < len(arrivals) else (0, 0)
+        requests = [(number < people, tick, number) for number in range(people + programs)]
+        seconds = [gate.admit(request, is_automated=not request[0], now=NOW + tick) for request in requests]
+        refused += [request for request, retry_after in zip(requests, seconds, strict=True) if retry_after]
+        sent += requests
+        now_forwarded = gate.forward(until=NOW + tick + 1)
+        assert now_forwarded == sorted(now_forwarded, key=lambda request: not request[0])  # people first
+        forwarded += now_forwarded
+        assert len(now_forwarded) <= capacity + 1.0
+        assert len(forwarded) <= capacity * (tick + 1) + 1e-6
+    assert sorted([*refused, *forwarded]) == sorted(sent) or gate.queued
+    assert len(refused) + len(forwarded) + gate.queued == len(sent)
+    assert len(set(forwarded)) == len(forwarded)
+    for people in (True, False):
+        in_order = [request for request in forwarded if request[0] is people]
+        assert in_order == sorted(in_order)
