@@ -5,6 +5,7 @@ import pytest
 from headgate.advice import parse_advice
 from headgate.lab.chance import Chance
 from headgate.lab.policies.advice import MAX_AGE, PERIOD, Advice, AdviceReader, AdviceResource
+from headgate.lab.policies.together import Together
 from tests.unit.lab.policies.worlds import NOW, AgentStub, origin_under
 
 
@@ -136,6 +137,22 @@ def test_an_origin_that_is_down_serves_no_advice():
     assert origin.policy.fetch_advice(1, now=NOW).status == 200
     origin.down = True
     assert origin.policy.fetch_advice(1, now=NOW).status == 0
+
+
+@pytest.mark.parametrize("policy", [Advice, Together])
+def test_requests_to_a_server_that_is_down_do_not_count(policy):
+    origin = origin_under(policy, capacity=10.0)
+
+    def fractions(seconds):
+        for second in seconds:
+            origin.policy.advice.fetch(second, now=NOW + second)
+            origin.policy.admit(arrivals(100), now=NOW + second)
+            yield origin.policy.signals()["fraction"]
+
+    origin.down = True
+    assert set(fractions(range(100))) == {1.0}
+    origin.down = False
+    assert min(fractions(range(100, 200))) < 0.5
 
 
 def test_decisions_come_once_a_period():
