@@ -13,7 +13,7 @@ from headgate.errors import ConfigurationError
 from headgate.lab.plots import check_plot_file, plot
 from headgate.lab.processes import MAX_PROCESSES, available_processors
 from headgate.lab.results import Result
-from headgate.lab.runner import run_scenario
+from headgate.lab.runner import count_agents, run_scenario, uses_kernel
 from headgate.lab.scenario import MAX_AGENTS, MAX_SEEDS, Scenario
 from headgate.lab.scenario_file import case_files, descriptions, find, is_suite, read_scenario
 
@@ -80,6 +80,9 @@ def simulate(
     if seeds is not None:
         scenarios = [msgspec.structs.replace(scenario, seeds=seeds) for scenario in scenarios]
     results = _run(scenarios, path.stem, processes=processes or available_processors(), record=bool(picture))
+    for scenario in filter(uses_kernel, scenarios):
+        name, count = printable(scenario.name), count_agents(scenario)
+        click.echo(f"headgate: {name}: {count:,} agents were simulated in compiled arrays", err=True)
     if picture:
         plot(results[0], picture, scenarios[0])
     if as_json:

@@ -55,14 +55,23 @@ class _Done(NamedTuple):
     measured: tuple[float, ...]
 
 
+def count_agents(scenario: Scenario) -> int:
+    """Return the number of agents of a scenario in discrete time; 0 for those of other worlds."""
+    return sum(group.count for group in getattr(scenario, "agents", ())) if scenario.world == "ticks" else 0
+
+
+def uses_kernel(scenario: Scenario) -> bool:
+    """Return whether the vectorised world runs a scenario: it has more agents than the tick world allows."""
+    return count_agents(scenario) > MAX_TICK_AGENTS
+
+
 def run_one(scenario: Scenario, policy: str, seed: int, *, record: bool = False) -> Run:
     """Run a scenario's world once; `record` asks for its series.
 
     Raises `SimulationError`, which names policy and seed, for an error in the world or in a policy of the user's, and
     for a metric that is not finite.
     """
-    agents = sum(group.count for group in getattr(scenario, "agents", ()))
-    module = KERNEL if scenario.world == "ticks" and agents > MAX_TICK_AGENTS else WORLDS[scenario.world]
+    module = KERNEL if uses_kernel(scenario) else WORLDS[scenario.world]
     task = Task(policy, seed)
     try:
         run: Run = importlib.import_module(module).run(scenario, policy, seed, record=record)
@@ -107,6 +116,10 @@ def run_scenario(
     the program again, as every process does that `multiprocessing` spawns: a script of your own needs
     `if __name__ == "__main__":`.
     """
+    if uses_kernel(scenario):
+        check = importlib.import_module(KERNEL).check
+        for policy in scenario.compared:  # before the first run, which may take a minute
+            check(scenario, policy)
     seeds = scenario.seed_list
     recorded = min(len(seeds), MAX_RECORDED_SEEDS) if record else 0
     tasks = [Task(policy, seed, n < recorded) for policy in scenario.compared for n, seed in enumerate(seeds)]

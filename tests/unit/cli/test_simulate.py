@@ -52,6 +52,14 @@ def test_the_number_of_processes_does_not_change_the_output(headgate, scenario):
     assert len(outputs) == 1
 
 
+def test_more_agents_than_the_tick_world_allows_are_simulated_in_arrays(headgate, scenario):
+    changes = ("--agents", 100_001, "--set", "agents.client.interval=0.5")
+    ran = headgate("simulate", scenario(), "--json", "--seeds", 1, "--processes", 1, *changes)
+    assert ran.err == "headgate: mine: 100,001 agents were simulated in compiled arrays\n"
+    assert ran.json["policies"]["none"]["max_requests"] > 30_000
+    assert ran.json["policies"]["draft"]["local_refusals"] > 100_000
+
+
 def test_seeds_replace_those_of_the_file(headgate, scenario):
     assert headgate("simulate", scenario(), "--json", "--seeds", 3).json["seeds"] == 3
 
@@ -151,6 +159,7 @@ def test_an_error_in_a_policy_names_policy_seed_and_line(headgate, scenario, tmp
         (("attack", "--set", "ticks=inf"), 2, "ticks: expected a whole number, got"),
         (("attack", "--set", "agents.client.interval=nan"), 2, "agents[1].interval: expected a number"),
         (("attack", "--set", "agents.clients.interval=1"), 2, "agents has no table named 'clients'; its names are"),
+        (("tournament", "--agents", 100_001), 2, "knows the policies none, draft, chromium, not 'full_jitter'"),
         (("attack", "--case", "one"), 2, "--case: this is one scenario, not a suite"),
         (("inner", "--case", "nix"), 2, "inner: no case 'nix'; the cases are"),
         (("inner", "--plot", "a.svg"), 2, "--plot: a suite has no plot"),
