@@ -15,7 +15,7 @@ import msgspec
 from bench.__main__ import measure as run_benchmark
 from headgate.cli.output import progress
 from headgate.lab.charts import CAPACITY, Level, Line, Panel, panels_over_time
-from headgate.lab.plots import caption_of, draw, outage_of
+from headgate.lab.plots import caption_of, draw, outages_of
 from headgate.lab.processes import available_processors
 from headgate.lab.ranges import Finding
 from headgate.lab.results import Metrics, Result
@@ -63,7 +63,12 @@ TOURNAMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "outage_2": ("load=2", "outage=300"),
 }
 """What is changed in the tournament under each condition."""
-SAMPLES: Final[Mapping[str, Case]] = {"attack": Case("attack", 2), "downtime": Case("downtime", 2)}
+_SMALL: Final = ("load=2", "agents.heavy.count=50", "agents.interactive.count=450", "warmup=120", "ticks=300")
+SAMPLES: Final[Mapping[str, Case]] = {
+    "attack": Case("attack", 2),
+    "downtime": Case("downtime", 2),
+    "tournament": Case("tournament", 1, _SMALL),
+}
 """Cheap runs: a test repeats them, and so notices figures that the code no longer gives."""
 
 
@@ -86,7 +91,7 @@ def _over_time(name: str, case: Case, result: Result, *, title: str, signals: tu
 
 
 def _over_time_panels(case: Case, result: Result, signals: tuple[str, ...]) -> list[Panel]:
-    return panels_over_time(result, signals=signals, shades=outage_of(case.read()))
+    return panels_over_time(result, signals=signals, shades=outages_of(case.read()))
 
 
 def _since(panel: Panel, start: float) -> Panel:

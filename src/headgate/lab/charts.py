@@ -90,8 +90,7 @@ def panels_over_time(result: Result, *, signals: Sequence[str] = (), shades: Seq
     `signals` selects some of them, in that order; `shades` are in seconds of the world.
     """
     recorded = {name: None for series in result.series.values() for name in series.values if _is_shown(series, name)}
-    chosen = signals or [*_SIGNALS, *(name for name in recorded if name not in _SIGNALS)]
-    names = [name for name in chosen if name in recorded]
+    names = [name for name in signals if name in recorded] if signals else sorted(recorded, key=_position)
     length = MAX_POINTS // max(1, len(names) * len(result.series))
     mean, low, high = (
         {policy: thin(series, length) for policy, series in of.items()}
@@ -102,7 +101,7 @@ def panels_over_time(result: Result, *, signals: Sequence[str] = (), shades: Seq
     scaled = tuple(Shade(shade.start / seconds, shade.end / seconds, shade.label) for shade in shades)
     return [
         replace(
-            _SIGNALS.get(name) or Panel(name, "", name, ()),
+            _panel_of(name),
             x_label=f"time in {unit}",
             lines=tuple(
                 _line(policy, name, seconds, (series, low.get(policy, NO_SERIES), high.get(policy, NO_SERIES)))
@@ -113,6 +112,25 @@ def panels_over_time(result: Result, *, signals: Sequence[str] = (), shades: Seq
         )
         for name in names
     ]
+
+
+def _known(name: str) -> str:
+    """Return the signal that this is, or that it is for one of several origins (`shop_load`); "" for an unknown one."""
+    return next((known for known in _SIGNALS if name == known or name.endswith(f"_{known}")), "")
+
+
+def _position(name: str) -> int:
+    known = _known(name)
+    return list(_SIGNALS).index(known) if known else len(_SIGNALS)
+
+
+def _panel_of(name: str) -> Panel:
+    known = _known(name)
+    if not known:
+        return Panel(name, "", name, ())
+    panel = _SIGNALS[known]
+    origin = name.removesuffix(known).removesuffix("_")
+    return replace(panel, title=f"{origin}: {panel.title[0].lower()}{panel.title[1:]}") if origin else panel
 
 
 def _present(series: Series, name: str) -> list[float]:

@@ -104,7 +104,7 @@ def check_plot_file(file: str) -> None:
 
 def plot(result: Result, file: str, scenario: Scenario) -> None:
     """Draw the recorded series of a scenario's result over time to an SVG or PNG file."""
-    panels = panels_over_time(result, shades=outage_of(scenario))
+    panels = panels_over_time(result, shades=outages_of(scenario))
     if not panels:
         raise ConfigurationError(f"{result.scenario}: the scenario records nothing over time, so there is no plot")
     content = draw(panels, title=scenario.description, caption=caption_of(result), suffix=_format_of(Path(file)))
@@ -122,12 +122,15 @@ def caption_of(result: Result) -> str:
     return f"{seeds} The numbers at the lines are their means."
 
 
-def outage_of(scenario: Scenario) -> list[Shade]:
-    """Return the outage of a scenario in discrete time, to be shaded."""
-    if not isinstance(scenario, TickScenario) or not scenario.outage:
+def outages_of(scenario: Scenario) -> list[Shade]:
+    """Return the outages of a scenario in discrete time, to be shaded: of all origins, and of single ones."""
+    if not isinstance(scenario, TickScenario):
         return []
-    start, end = scenario.outage_ticks
-    return [Shade(start * scenario.tick, end * scenario.tick, "outage")]
+    shades = [Shade(*span, f"{origin.name} down") for origin in scenario.origins for span in origin.outages]
+    if scenario.outage:
+        start, end = scenario.outage_ticks
+        shades.append(Shade(start * scenario.tick, end * scenario.tick, "outage"))
+    return shades
 
 
 def _format_of(file: Path) -> str:

@@ -27,6 +27,18 @@ def test_each_signal_has_a_panel_known_signals_first_and_a_line_for_each_policy(
     assert [line.label for line in panels[1].lines] == ["none"]
 
 
+def test_a_signal_of_one_of_several_origins_is_shown_as_the_signal_is():
+    series = constant(3, other=1.0, shop_load=2.0, holds=1.0, blog_load=1.0)
+    panels = panels_over_time(result({"none": series}))
+    assert [panel.title for panel in panels] == [
+        "shop: load: requests that reach the server",
+        "blog: load: requests that reach the server",
+        "Holds: agents whose policy makes them wait",
+        "other",
+    ]
+    assert panels[0].levels == (CAPACITY,)
+
+
 def test_signals_are_selected_and_ordered():
     panels = panels_over_time(
         result({"none": constant(3, load=1.0, holds=2.0, goodput=3.0)}), signals=("holds", "load", "absent")

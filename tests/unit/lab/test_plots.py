@@ -10,9 +10,9 @@ import pytest
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.lab import plots
 from headgate.lab.charts import CAPACITY, Line, Panel, Shade
-from headgate.lab.plots import check_plot_file, draw, outage_of, plot, spread_apart
+from headgate.lab.plots import check_plot_file, draw, outages_of, plot, spread_apart
 from headgate.lab.results import Result, Series
-from headgate.lab.ticks.settings import TickScenario
+from headgate.lab.ticks.settings import Metered, TickScenario
 
 PANEL = Panel(
     "Load",
@@ -91,8 +91,14 @@ def test_the_plot_of_a_scenario_has_its_description_as_title_and_shades_its_outa
     shown = words((tmp_path / "out.svg").read_bytes())
     assert {"A shop in an outage", "outage", "none 4.0", "draft 0.90"} <= set(shown)
     assert any(text.startswith("Mean of 2 seeds") for text in shown)
-    assert outage_of(scenario) == [Shade(10.0, 25.0, "outage")]
-    assert outage_of(msgspec.structs.replace(scenario, outage=0.0)) == []
+    assert outages_of(scenario) == [Shade(10.0, 25.0, "outage")]
+    assert outages_of(msgspec.structs.replace(scenario, outage=0.0)) == []
+
+
+def test_outages_of_single_origins_are_shaded_with_their_names(scenario):
+    origins = (Metered(name="shop", capacity=1.0, outages=((2.0, 3.0), (5.0, 7.0))), Metered(name="blog", capacity=1.0))
+    shaded = outages_of(msgspec.structs.replace(scenario, outage=0.0, origins=origins))
+    assert shaded == [Shade(2.0, 3.0, "shop down"), Shade(5.0, 7.0, "shop down")]
 
 
 def test_a_long_title_is_wrapped():
