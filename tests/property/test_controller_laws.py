@@ -95,7 +95,7 @@ def run(controller: Controller, phases: list[float], rates: list[float], periods
 
 @given(
     st.lists(st.tuples(st.floats(0, 0.999), st.floats(1, 100)), min_size=1, max_size=30),
-    st.floats(0.5, 60),
+    st.floats(0.5, 900),
 )
 def test_constant_demand_settles_within_one_max_age_and_one_period(
     population: list[tuple[float, float]], overload: float
@@ -106,9 +106,8 @@ def test_constant_demand_settles_within_one_max_age_and_one_period(
     controller = Controller(Settings(capacity=demand / overload, target=1.0))
     loads = run(controller, phases, rates, 40)
     wanted = min(demand, demand / overload)
-    # A fraction is published with four decimal places.
     for load in loads[11:]:
-        assert load == pytest.approx(wanted, rel=0.05 + 0.0001 * overload)
+        assert load == pytest.approx(wanted, rel=0.0501)  # the hysteresis, and six decimal places
 
 
 @given(st.permutations(range(8)), st.lists(st.floats(0, 1), min_size=8, max_size=8))

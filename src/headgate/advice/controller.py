@@ -46,7 +46,7 @@ _MAX_PERIODS: Final = 2.0
 """A longer time between two updates, in periods, is a clock that was set or a process that was suspended."""
 _EARLY: Final = 0.999
 """The part of a period after which it is complete: a timer may be early by a rounding error."""
-_DIGITS: Final = 4
+_DIGITS: Final = 6
 """Decimal places of a published fraction."""
 _MIN_FLOOR: Final = 0.0001
 
@@ -78,7 +78,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds between two decisions."""
     max_age: float = 600.0
     """Seconds that advice stays fresh at the agents; at least 600 with agents that apply the suggested minimum."""
-    floor: float = 0.01
+    floor: float = 0.001
     """The smallest fraction that is published; below it, `disallow` is."""
     hysteresis: float = 0.05
     """The relative difference up to which a published fraction stays; more with fewer than `samples` requests."""

@@ -131,7 +131,7 @@ def test_fraction_stays_within_the_hysteresis():
     controller = Controller(Settings(capacity=100.0, target=1.0))
     controller.update(now=NOW)
     controller.fetched("*", "agent", now=NOW)
-    for number, (arrivals, expected) in enumerate([(104, 1.0), (106, 0.9434)], start=1):
+    for number, (arrivals, expected) in enumerate([(104, 1.0), (106, 0.943396)], start=1):
         controller.arrived("*", "agent", count=arrivals * 60)
         assert controller.update(now=NOW + number * 60) == (Entry("*", fraction=expected),)
 
@@ -153,7 +153,7 @@ def test_fraction_of_1_is_restored_although_it_is_within_the_hysteresis():
 
 
 def test_rise_from_the_floor_to_1_takes_one_max_age():
-    controller = Controller(Settings(capacity=100.0), start=[Entry("*", fraction=0.01)])
+    controller = Controller(Settings(capacity=100.0, floor=0.01), start=[Entry("*", fraction=0.01)])
     controller.update(now=NOW)
     rise = []
     for number in range(1, 11):
@@ -182,7 +182,7 @@ def test_class_is_disallowed_below_the_floor_and_published_again_at_the_floor():
 
 
 def test_disallowed_agents_are_taken_to_demand_as_much_as_the_others():
-    controller = Controller(Settings(capacity=100.0), start=[Entry("*", disallow=True)])
+    controller = Controller(Settings(capacity=100.0, floor=0.01), start=[Entry("*", disallow=True)])
     controller.update(now=NOW)
     for number in range(3):
         controller.fetched("*", f"disallowed {number}", now=NOW)
@@ -291,10 +291,10 @@ def test_agent_is_served_the_rounded_fraction_that_the_log_has():
     controller.update(now=NOW)
     controller.arrived("*", count=300 * 60)
     controller.update(now=NOW + 60)
-    assert controller.fetched("*", "agent", now=NOW + 60).fraction == 0.3333
-    controller.arrived("*", "agent", count=0.3333 * 300 * 60)
+    assert controller.fetched("*", "agent", now=NOW + 60).fraction == 0.333333
+    controller.arrived("*", "agent", count=0.333333 * 300 * 60)
     controller.update(now=NOW + 120)
-    assert controller.explain()[0].in_force == pytest.approx(0.3333, abs=1e-12)
+    assert controller.explain()[0].in_force == pytest.approx(0.333333, abs=1e-12)
 
 
 def test_fetch_of_a_class_that_is_not_configured_is_an_error():

@@ -42,7 +42,7 @@ class Feedback(ABC):
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The entries to publish: the same fraction for each class."""
-        return tuple(Entry(each.name, fraction=round(self._fraction, 4)) for each in self._settings.classes)
+        return tuple(Entry(each.name, fraction=round(self._fraction, 6)) for each in self._settings.classes)
 
     def fetched(self, agent_class: str, agent: Hashable, *, now: float) -> Entry:  # noqa: ARG002  # the protocol
         """Return the entry of a class; nothing is remembered."""
