@@ -13,7 +13,8 @@ class Draft(Policy):
 
     def __init__(self, agent: AgentView, origin: OriginView, draw: Draw) -> None:
         super().__init__(agent, origin, draw)
-        self.throttle = throttle.Throttle(self.backoff, draw=draw)
+        # No origin of a world is this machine: then the throttle need not ask for each failure whether it is.
+        self.throttle = throttle.Throttle(self.backoff, draw=draw, hold_localhost=True)
         """The throttle of this agent."""
         target = self.throttle.target(origin.url)
         assert target is not None  # the URL of an origin is an http URL

@@ -113,7 +113,7 @@ class Agent:
 class Requester(Agent):
     """Is asked in every tick, and sends if its last attempt is longer ago than its interval."""
 
-    __slots__ = ("failing", "interval", "jitter", "last_attempt", "last_success", "perceived_downtime")
+    __slots__ = ("failing", "interval", "jitter", "last_attempt", "last_success", "perceived_downtime", "waits")
 
     def __init__(self, number: int, group: Requesters, counts: Counts, draw: Draw, *, now: float) -> None:
         super().__init__(number, group, counts, draw)
@@ -123,6 +123,8 @@ class Requester(Agent):
         self.last_attempt = now + group.start * draw() - group.interval
         self.last_success = now
         self.failing = False
+        self.waits = False
+        """Whether a request is under way; until it is answered, the agent sends no other."""
         self.perceived_downtime = 0.0
         """Seconds from the last success before a failure to the first one after it; 0 without one."""
 
@@ -132,7 +134,7 @@ class Requester(Agent):
         if self.jitter:
             # Draws the interval, in every tick.
             interval += self.jitter * (2.0 * self.draw() - 1.0)
-        if now - self.last_attempt <= interval:
+        if now - self.last_attempt <= interval or self.waits:
             return False
         self.last_attempt = now
         self.choose_origin()
@@ -140,10 +142,12 @@ class Requester(Agent):
             self.counts.refused += 1
             self.failing = True
             return False
+        self.waits = True
         return True
 
     def answered(self, status: int, headers: Headers, now: float) -> float:
         """Take the response; the agent is asked in every tick, so it is never due by a calendar."""
+        self.waits = False
         self.policy.received(status, headers, now=now)
         if status != OK:
             self.counts.failed += 1

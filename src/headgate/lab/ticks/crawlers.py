@@ -65,7 +65,11 @@ class Connection(CalendarAgent):
         self.counts.failed += 1
         self.failures += 1
         pause = self.policy.pause(self.failures, now=now)
-        return self.retry if pause is None else pause
+        return self.own_pause() if pause is None else pause
+
+    def own_pause(self) -> float:
+        """Return the seconds after which the connection tries again after a failure."""
+        return self.retry
 
 
 class Prefetcher(CalendarAgent):

@@ -1,7 +1,9 @@
 """A world in discrete time: it is built from a scenario, run by the engine, and measured."""
 
+import gc
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headgate.lab.chance import Chance, Draw, Purpose
 from headgate.lab.policies import Policy
@@ -54,8 +56,9 @@ class World:
         """The crawls of each group of crawlers."""
         self.agents: list[Agent] = []
         """All agents, by number."""
-        for group in scenario.agents:
-            self.agents += self._agents(group, len(self.agents))
+        with _without_garbage_collection():
+            for group in scenario.agents:
+                self.agents += self._agents(group, len(self.agents))
         self._engine = Engine(
             [agent for agent in self.agents if isinstance(agent, Requester)],
             [agent for agent in self.agents if isinstance(agent, CalendarAgent)],
@@ -123,6 +126,18 @@ def create_origin(scenario: TickScenario, number: int, policy: type[Policy], cha
         server.limit = ClientLimit(server, gate_draw, settings.rule)
     server.policy = policy.origin_policy(server, gate_draw)
     return Origin(server, math.ceil(settings.delay / scenario.tick - TOLERANCE))
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Create many objects without the garbage collector, which would look at all of them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _agent(number: int, group: Group, counts: Counts, draw: Draw, crawl: Crawl | None) -> Agent:

@@ -44,7 +44,20 @@ def requester(draw, **settings):
 def test_a_requester_sends_once_its_last_attempt_is_longer_ago_than_its_interval():
     # The first attempt counts from 0.5 * 60 s after the start, minus the interval.
     agent = prepared(requester(draws(0.5), interval=10.0, start=60.0))
-    assert [now for now in range(1000, 1060) if agent.attempt(float(now))] == [1031, 1042, 1053]
+    sent = []
+    for now in range(1000, 1060):
+        if agent.attempt(float(now)):
+            sent.append(now)
+            agent.answered(200, (), float(now))
+    assert sent == [1031, 1042, 1053]
+
+
+def test_a_requester_that_waits_for_an_answer_sends_no_other_request():
+    agent = prepared(requester(draws(0.0), interval=10.0))
+    assert agent.attempt(1001.0)
+    assert not agent.attempt(1012.0)
+    agent.answered(503, (), 1012.0)
+    assert agent.attempt(1013.0)
 
 
 def test_the_interval_of_a_requester_is_drawn_in_every_tick():
@@ -52,6 +65,7 @@ def test_the_interval_of_a_requester_is_drawn_in_every_tick():
     agent = prepared(requester(draws(0.0, 0.99, 0.0, 0.0, 0.0), interval=10.0, jitter=4.0))
     assert not agent.attempt(1003.0)  # 13.92 s
     assert agent.attempt(1003.0)  # 6 s
+    agent.answered(200, (), 1003.0)
     assert not agent.attempt(1009.0)
     assert agent.attempt(1009.1)
 
