@@ -1,9 +1,7 @@
 import msgspec
 import pytest
 
-from headgate.errors import ConfigurationError
 from headgate.lab.events.bus_law import GatekeeperLaw
-from headgate.lab.events.catalogue import make_law
 from headgate.lab.events.laws import Decision, Outcome
 from headgate.release import NEVER
 
@@ -58,27 +56,3 @@ def test_a_delayed_request_whose_client_leaves_does_not_start():
     assert bus.signals()["queued"] == 0.0
     assert bus.awake(now=1.0) == []
     assert bus.completed(request, 1.0, Outcome.ANSWERED, now=1.0) == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "sentence"),
-    [
-        ("gatekeepers", {}, "laws.gatekeepers: object missing required field `rule`"),
-        ("gatekeepers", {"rule": "ten"}, "laws.gatekeepers: invalid rule 'ten'"),
-        ("gatekeepers", {"rule": "1/s", "batch_delay": 1.0}, "laws.gatekeepers: batch_delay: 1 s is a part"),
-        ("fixed", {"limits": 1}, "laws.fixed: object contains unknown field `limits`"),
-        ("fixed", {"limit": 0}, "laws.fixed: expected `int` >= 1"),
-        ("learnt", {}, "unknown law 'learnt'; expected one of none, fixed, gatekeepers"),
-    ],
-)
-def test_invalid_laws_are_errors(name, settings, sentence):
-    with pytest.raises(ConfigurationError, match=sentence):
-        make_law(name, settings, lambda: 0.0)
-
-
-def test_a_law_of_your_own(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from headgate.lab.events.laws import FixedLimit\nclass Mine(FixedLimit):\n    pass\n"
-    )
-    made = make_law("mine.py:Mine", {"limit": 7}, lambda: 0.0, folder=str(tmp_path))
-    assert made.signals()["limit"] == 7.0

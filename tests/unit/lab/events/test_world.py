@@ -4,7 +4,11 @@ import msgspec
 import pytest
 
 from headgate.errors import ConfigurationError
+from headgate.lab.events.catalogue import LAWS
+from headgate.lab.events.laws import Decision
 from headgate.lab.events.world import run
+from headgate.lab.scenario import Section
+from headgate.release import NEVER
 from tests.unit.lab.events.worlds import scenario
 
 
@@ -86,6 +90,20 @@ def test_beyond_the_knee_the_service_time_rises(degradation, expected):
     result = run(scenario(station=station, loads=loads, seconds=5.0, sample=0.125), "none", 0, record=True)
     ended = [round(goodput * 2 * 0.125) for goodput in result.series.values["goodput"]]  # the capacity is 2/s
     assert [time for time, number in zip(result.series.times, ended, strict=True) for _ in range(number)] == expected
+    assert result.metrics["max_in_flight"] == 4.0
+
+
+def test_refusals_at_a_knee_share_it_with_requests():
+    """Two are served, four refused for half a second of work each, two at a time.
+
+    The first refusal finds 3/2 of the knee and ends at 0.75, the second finds 4/2 and ends at 1; the third begins at
+    0.75 among four and ends at 1.75; the last one begins at 1, when the requests have ended, and ends at 1.5.
+    """
+    station = {"knee": 2, "service": {"mean": 1.0}, "refusal_cost": 0.5}
+    loads = [{"name": "herd", "arrivals": "closed", "clients": 6, "think": 1e6, "pause": 1e6}]
+    made = scenario(station=station, loads=loads, laws={"fixed": {"limit": 2}}, seconds=2.0, sample=0.25)
+    result = run(made, "fixed", 0, record=True)
+    assert result.series.values["utilisation"] == [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0]
 
 
 def test_changes_of_the_station():
@@ -96,6 +114,22 @@ def test_changes_of_the_station():
     capacity = result.series.values["capacity"]
     assert capacity == [2.0] * 4 + [1.0] * 4 + [1.0] * 4 + [2.0] * 4
     assert result.series.values["utilisation"][1:] == [1.0] * 15
+
+
+def test_a_slow_station():
+    result = run(scenario(changes=[{"at": 0.0, "slowdown": 1.5}]), "none", 0)
+    assert result.metrics["latency_p50"] == 1.5
+
+
+def test_a_change_comes_before_a_request_of_the_same_instant():
+    assert run(scenario(changes=[{"at": 2.0, "hang": 100.0}]), "none", 0).metrics["goodput"] == 0.0
+
+
+def test_the_last_sample_can_be_shorter():
+    loads = load(load=[[0, 1.0], [9.5, 1.0], [9.5, 0.0]])
+    result = run(scenario(sample=4.0, loads=loads), "none", 0, record=True)
+    assert result.series.times == [0.0, 4.0, 8.0]
+    assert result.series.values["offered"] == [0.75, 1.0, 1.0]  # at 1, 2, 3; at 4 to 7; at 8 and 9
 
 
 def test_a_change_within_a_sample_counts_for_its_part():
@@ -126,6 +160,15 @@ def test_closed_clients_wait_for_their_answers():
     assert result.metrics["max_in_flight"] <= 4
 
 
+def test_closed_clients_can_begin_at_different_times():
+    loads = [{"name": "users", "arrivals": "closed", "clients": 100, "think": 1e6, "begin": 2.0, "spread": 5.0}]
+    values = run(scenario(loads=loads, station={"servers": 100, "service": {"mean": 1.0}}), "none", 0, record=True)
+    offered = [round(100 * one) for one in values.series.values["offered"]]
+    assert offered[:2] == [0, 0]
+    assert all(8 <= number <= 35 for number in offered[2:7])
+    assert sum(offered) == 100
+
+
 def test_refused_clients_pause_or_wait_for_retry_after():
     """Nine of ten are refused at 0. They try again after 2 s, or after 1 to 3 s."""
     loads = [{"name": "herd", "arrivals": "closed", "clients": 10, "think": 1e6, "pause": 2.0}]
@@ -150,10 +193,113 @@ def test_messages_take_the_delay_each_way():
     assert served.metrics["latency_p50"] == pytest.approx(1.0)  # at the gate
 
 
+def test_a_gate_sees_a_disconnection_after_the_delay():
+    """One is queued from 1.25 until 2.5, so those that arrive at 1.75 and 2.25 are refused."""
+    made = scenario(
+        loads=load(load=[[0, 2.0], [2.25, 2.0], [2.25, 0.0]], timeout=1.25, delay=0.25),
+        changes=[{"at": 0.0, "hang": 100.0}],
+        laws={"fixed": {"limit": 1, "queue": 1}},
+    )
+    assert run(made, "fixed", 0).metrics["refused"] == pytest.approx(0.2)
+
+
+class Patient:
+    """One request at once; the others wait for at most 1.25 s, and are refused then."""
+
+    class Settings(Section):
+        """There are none."""
+
+    def __init__(self, settings, draw):
+        self.started, self.waiting, self.seen = None, {}, []
+
+    @property
+    def wakeup(self):
+        return min(self.waiting.values(), default=NEVER)
+
+    def arrived(self, request, *, now):
+        self.seen.append((request.flow, request.priority))
+        self.waiting[request] = now + 1.25
+        return () if self.started else self._start()
+
+    def completed(self, request, latency, outcome, *, now):
+        self.started = None
+        return self._start()
+
+    def left(self, request, *, now):
+        del self.waiting[request]
+        return ()
+
+    def awake(self, *, now):
+        ended = [request for request, until in self.waiting.items() if until <= now]
+        for request in ended:
+            del self.waiting[request]
+        return [Decision(request, starts=False) for request in ended]
+
+    def _start(self):
+        if not self.waiting:
+            return ()
+        self.started = next(iter(self.waiting))
+        del self.waiting[self.started]
+        return (Decision(self.started, starts=True),)
+
+    def signals(self):
+        return {"queued": len(self.waiting), "started": float(bool(self.started))}
+
+
+def test_a_law_is_called_at_its_wakeup(monkeypatch):
+    """Four requests, every half second from 0.5; the second one starts at 1.5 and never ends.
+
+    The first wakeup, 2.25, is that of the second request, which has started. The others wait until 2.75 and 3.25.
+    """
+    monkeypatch.setitem(LAWS, "patient", Patient)
+    made = scenario(
+        policies=["patient"],
+        loads=load(load=[[0, 2.0], [2.25, 2.0], [2.25, 0.0]]),
+        changes=[{"at": 1.25, "hang": 100.0}],
+    )
+    result = run(made, "patient", 0, record=True)
+    assert result.series.values["goodput"] == [0.0, 1.0] + [0.0] * 8
+    assert result.series.values["refused"] == [0.0, 0.0, 1.0, 1.0] + [0.0] * 6
+    assert max(result.series.values["started"]) == 1.0
+
+
+def test_gatekeepers_start_delayed_requests_at_their_release():
+    gatekeepers = {"rule": "1/s burst 1", "algorithm": "gcra", "max_delay": 5.0}
+    made = scenario(
+        policies=["gatekeepers"],
+        station={"servers": 10, "service": {"mean": 1.0}},
+        loads=load(load=[[0, 0.2], [1.75, 0.2], [1.75, 0.0]]),  # at 0.5, 1 and 1.5; released at 0.5, 1.5 and 2.5
+        laws={"gatekeepers": gatekeepers},
+        sample=0.5,
+    )
+    values = run(made, "gatekeepers", 0, record=True).series.values
+    assert [round(one * 5) for one in values["goodput"]] == [0, 0, 0, 1, 0, 1, 0, 1] + [0] * 12
+
+
+def test_a_law_knows_the_class_of_each_load(monkeypatch):
+    made_laws = []
+
+    class Recorded(Patient):
+        def __init__(self, settings, draw):
+            super().__init__(settings, draw)
+            made_laws.append(self)
+
+    monkeypatch.setitem(LAWS, "recorded", Recorded)
+    loads = [*load(priority="automated"), {"name": "people", "arrivals": "even", "load": 0.25}]
+    run(scenario(policies=["recorded"], loads=loads), "recorded", 0)
+    assert set(made_laws[-1].seen) == {("visitors", "automated"), ("people", "people")}
+
+
+def test_a_load_with_a_period():
+    loads = load(load=[[0, 0.0], [5, 0.0], [5, 1.0]], period=10.0)
+    values = run(scenario(loads=loads, seconds=30.0, sample=5.0), "none", 0, record=True).series.values
+    assert values["offered"] == [0.0, 0.8, 0.2, 0.8, 0.2, 0.8]  # the fifth request of a period comes at its end
+
+
 def test_streams_occupy_no_server():
     loads = [
         *load(),
-        {"name": "sockets", "arrivals": "even", "rate": 1.0, "stream": True, "service": {"mean": 5.0}},
+        {"name": "sockets", "arrivals": "even", "rate": 1.0, "timeout": 2.0, "stream": True, "service": {"mean": 5.0}},
     ]
     result = run(scenario(loads=loads, laws={"fixed": {"limit": 1}}), "fixed", 0)
     assert result.metrics["success"] == 1.0
