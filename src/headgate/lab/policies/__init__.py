@@ -83,6 +83,10 @@ class OriginView(Protocol):
         """Requests that it can serve in a second."""
 
     @property
+    def tick(self) -> float:
+        """Seconds between two calls of `OriginPolicy.admit`."""
+
+    @property
     def refusal_cost(self) -> float:
         """What a refusal costs it, as a share of a request that it serves."""
 

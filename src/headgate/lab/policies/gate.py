@@ -107,7 +107,7 @@ class Gate(Generic[Request]):
         heapq.heappush(self._automated, (verdict.release, self._admitted, request))
         return 0
 
-    def forward(self, *, until: float, seconds: float = 1.0) -> list[Request]:
+    def forward(self, *, until: float, seconds: float) -> list[Request]:
         """Return the requests to forward before `until`: people's first, then automated ones that are released.
 
         They are no more than the origin serves in `seconds`, less the cost of the refusals since the last call.

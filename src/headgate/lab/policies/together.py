@@ -33,7 +33,8 @@ class GatedOrigin(AdvisedOrigin):
             seconds = self._gate.admit(agent, is_automated=agent.is_automated, now=now)
             if seconds:
                 refused.append(_refusal(agent, 429, seconds))
-        return Admission(self._gate.forward(until=now + 1.0), refused)
+        tick = self.origin.tick
+        return Admission(self._gate.forward(until=now + tick, seconds=tick), refused)
 
     def answer(self, agent: AgentView, status: int, headers: Headers, *, now: float) -> Answer:
         """Answer 502 for a server that is down."""

@@ -47,6 +47,8 @@ class Server(ABC):
         """The URL that agents request."""
         self.capacity = pace.capacity
         """Requests that it serves in a second."""
+        self.tick = pace.tick
+        """Seconds between two calls of `answer`."""
         self.capacity_per_tick = pace.capacity * pace.tick
         """Requests that it serves in a tick."""
         self.outages: list[tuple[float, float]] = []

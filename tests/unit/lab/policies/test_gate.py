@@ -25,7 +25,7 @@ def run(gate, arrivals, ticks, *, start=0):
             seconds = gate.admit((is_automated, name), is_automated=is_automated, now=NOW + tick)
             if seconds:
                 refused.append((tick, name, seconds))
-        forwarded.append(gate.forward(until=NOW + tick + 1))
+        forwarded.append(gate.forward(until=NOW + tick + 1, seconds=1.0))
     return forwarded, refused
 
 
@@ -152,7 +152,7 @@ def test_each_request_is_forwarded_once_or_refused_and_no_more_than_the_capacity
         seconds = [gate.admit(request, is_automated=not request[0], now=NOW + tick) for request in requests]
         refused += [request for request, retry_after in zip(requests, seconds, strict=True) if retry_after]
         sent += requests
-        now_forwarded = gate.forward(until=NOW + tick + 1)
+        now_forwarded = gate.forward(until=NOW + tick + 1, seconds=1.0)
         assert now_forwarded == sorted(now_forwarded, key=lambda request: not request[0])  # people first
         forwarded += now_forwarded
         assert len(now_forwarded) <= capacity + 1.0

@@ -30,6 +30,13 @@ def test_the_gate_admits_people_first():
     assert origin.policy.admit([], now=NOW + 1).admitted == crowd[6:16]
 
 
+def test_in_a_shorter_tick_the_gate_admits_less():
+    origin = origin_under(Together, capacity=10.0, tick=0.5)
+    crowd = automated(30)
+    assert origin.policy.admit(crowd, now=NOW).admitted == crowd[:5]
+    assert origin.policy.admit([], now=NOW + 0.5).admitted == crowd[5:10]
+
+
 def test_the_gate_refuses_beyond_its_longest_delay_with_429_and_the_end_of_the_backlog():
     origin = origin_under(Together, capacity=10.0)
     admission = origin.policy.admit(automated(100), now=NOW)

@@ -28,6 +28,7 @@ class OriginStub:
     name: str = "site"
     url: str = "http://site.example/resource"
     capacity: float = 100.0
+    tick: float = 1.0
     refusal_cost: float = 0.25
     down: bool = False
     policy: OriginPolicy = field(init=False)
