@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from headgate.cli.output import exit_with_failure, print_json, printable, progress
 from headgate.cli.params import Parsed, whole_number
@@ -76,9 +75,7 @@ def simulate(
     suite = is_suite(path)
     _check_use(suite=suite, case=case, picture=picture)
     paths = case_files(path, case) if suite else [path]
-    scenarios = [read_scenario(one, changes, agents=agents) for one in paths]
-    if seeds is not None:
-        scenarios = [msgspec.structs.replace(scenario, seeds=seeds) for scenario in scenarios]
+    scenarios = [read_scenario(one, changes, agents=agents, seeds=seeds) for one in paths]
     results = _run(scenarios, path.stem, processes=processes or available_processors(), record=bool(picture))
     for scenario in filter(uses_kernel, scenarios):
         name, count = printable(scenario.name), count_agents(scenario)

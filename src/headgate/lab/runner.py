@@ -122,12 +122,12 @@ def run_scenario(
             check(scenario, policy)
     seeds = scenario.seed_list
     recorded = min(len(seeds), MAX_RECORDED_SEEDS) if record else 0
-    tasks = [Task(policy, seed, n < recorded) for policy in scenario.compared for n, seed in enumerate(seeds)]
+    tasks = (Task(policy, seed, n < recorded) for policy in scenario.compared for n, seed in enumerate(seeds))
     work = partial(_run_task, scenario)
     runs: dict[str, list[Run]] = {policy: [] for policy in scenario.compared}
     findings: dict[str, tuple[Finding, ...]] = {}
     summed_up: dict[str, tuple[Series, Series, Series]] = {}
-    with closing(map_in_order(work, tasks, processes=min(processes, len(tasks)))) as results:
+    with closing(map_in_order(work, tasks, processes=min(processes, len(runs) * len(seeds)))) as results:
         for policy, of_policy in runs.items():
             done = []
             for one in islice(results, len(seeds)):

@@ -18,6 +18,8 @@ from headgate.lab.ranges import METRIC, Expectation, OfSeeds, Statistic
 
 MAX_SEEDS: Final = 100_000
 MAX_POLICIES: Final = 32
+MAX_RUNS: Final = 400_000
+"""Policies times seeds; the metrics of all runs are kept until the end."""
 MAX_TICKS: Final = 1_000_000
 MAX_TICK_AGENTS: Final = 100_000
 """Agents of the discrete-time world with the real cores; more are for the kernel."""
@@ -155,6 +157,11 @@ class Scenario(Section, frozen=True, kw_only=True):
         for key, names in (("policies", self.policies), ("seeds", self.seed_list)):
             if len(set(names)) < len(names):
                 raise ConfigurationError(f"{key}: a value is listed twice; list each once")
+        runs = len(self.compared) * len(self.seed_list)
+        if runs > MAX_RUNS:
+            raise ConfigurationError(
+                f"seeds: {runs:,} policies times seeds are more than {MAX_RUNS:,}; use fewer seeds"
+            )
         for index, section in enumerate(self.expect):
             if missing := [name for name in section.policies if name not in self.compared]:
                 raise ConfigurationError(f"expect[{index}].policies: {missing[0]!r} is not run by this scenario")

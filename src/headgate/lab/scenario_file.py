@@ -45,7 +45,14 @@ def _description(path: Path) -> str:
 
 def is_suite(path: Path) -> bool:
     """Return whether `path` is a folder with scenario files."""
-    return path.is_dir() and any(path.glob("*.toml"))
+    return _is_folder(path) and any(path.glob("*.toml"))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or contains a NUL
+        return False
 
 
 def case_files(suite: Path, case: str | None = None) -> list[Path]:
@@ -70,22 +77,40 @@ def find(name: str) -> Path:
     raise ConfigurationError(f"no scenario {name!r}; {near}")
 
 
-def read_scenario(path: str | Path, changes: Iterable[str] = (), *, agents: int | None = None) -> Scenario:
-    """Read the file at `path`, with `changes` (KEY=VALUE) applied, and all agents scaled to a sum of `agents`."""
+def read_scenario(
+    path: str | Path, changes: Iterable[str] = (), *, agents: int | None = None, seeds: int | None = None
+) -> Scenario:
+    """Read the file at `path`, with `changes` (KEY=VALUE) applied.
+
+    All agents are scaled to a sum of `agents`, and the seeds are 0 to `seeds` - 1, if these are given.
+    """
     path = Path(path)
+    if _is_folder(path):
+        raise ConfigurationError(f"{path}: a folder without scenarios; a suite has at least one .toml file")
     text = read_text(path, advice="name a scenario of the package or a readable TOML file")
-    return parse_scenario(text, path, changes, agents=agents)
+    return parse_scenario(text, path, changes, agents=agents, seeds=seeds)
 
 
-def parse_scenario(text: str, path: Path, changes: Iterable[str] = (), *, agents: int | None = None) -> Scenario:
-    """Parse the text of the file at `path`, with `changes` applied; errors call it by its path."""
+def parse_scenario(
+    text: str, path: Path, changes: Iterable[str] = (), *, agents: int | None = None, seeds: int | None = None
+) -> Scenario:
+    """Parse the text of the file at `path`, as `read_scenario` does; errors call it by its path."""
     document = parse_toml(text, str(path))
     for change in changes:
         _apply(document, change)
+    return convert_scenario(document, path, agents=agents, seeds=seeds)
+
+
+def convert_scenario(
+    document: dict[str, Any], path: Path, *, agents: int | None = None, seeds: int | None = None
+) -> Scenario:
+    """Convert the parsed file at `path`; errors call it by its path."""
     try:
         scenario = _convert(document)
         if agents is not None:
             scenario = _scale(scenario, agents)
+        if seeds is not None:
+            scenario = msgspec.structs.replace(scenario, seeds=seeds)
         scenario = msgspec.structs.replace(scenario, name=path.stem, folder=str(path.parent.absolute()))
         scenario.check()
     except ConfigurationError as error:

@@ -43,8 +43,8 @@ capacity = 1.0
 PATH = Path("/folder/mine.toml")
 
 
-def parse(text=TEXT, *changes, agents=None):
-    return parse_scenario(text, PATH, changes, agents=agents)
+def parse(text=TEXT, *changes, agents=None, seeds=None):
+    return parse_scenario(text, PATH, changes, agents=agents, seeds=seeds)
 
 
 def test_a_scenario_is_named_after_its_file():
@@ -72,6 +72,12 @@ def test_a_number_of_seeds_stands_for_the_seeds_from_zero():
 def test_a_change_sets_one_key(change, read):
     assert not read(parse())
     assert read(parse(TEXT, change))
+
+
+def test_too_many_runs_are_an_error():
+    assert len(parse(TEXT, seeds=100_000).seed_list) == 100_000
+    with pytest.raises(ConfigurationError, match=r"seeds: 500,000 policies times seeds are more than 400,000"):
+        parse(TEXT, 'policies=["none", "draft", "chromium", "sre", "advice"]', seeds=100_000)
 
 
 def test_later_changes_win():
@@ -177,10 +183,17 @@ def test_a_file_that_is_not_a_scenario_is_an_error(tmp_path, content, reason):
     assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["/nix.toml", "/dev/zero", "/", "a\0b", "x" * 5000])
+@pytest.mark.parametrize("path", ["/nix.toml", "/dev/zero", "a\0b", "x" * 5000])
 def test_an_unreadable_file_is_an_error(path):
     with pytest.raises(ConfigurationError):
         read_scenario(path)
+
+
+def test_a_folder_without_scenarios_is_an_error(tmp_path):
+    with pytest.raises(
+        ConfigurationError, match=r": a folder without scenarios; a suite has at least one \.toml file$"
+    ):
+        read_scenario(tmp_path)
 
 
 def test_every_scenario_of_the_package_is_found_by_its_name_and_read():
