@@ -92,10 +92,11 @@ def _member_of_union(value: object, kind: Any) -> Any:
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(kind) not in {Union, UnionType}:
         return kind
-    return _tagged(kind).get(value.get(_tag_field(kind))) if isinstance(value, dict) else None
+    tag = value.get(_tag_field(kind)) if isinstance(value, dict) else None
+    return _tagged(kind).get(tag) if isinstance(tag, str) else None
 
 
-def _tagged(union: Any) -> dict[object, type[msgspec.Struct]]:
+def _tagged(union: Any) -> dict[Any, type[msgspec.Struct]]:
     """Return the structs of a union by their tag."""
     structs = [member for member in get_args(union) if isinstance(member, type) and issubclass(member, msgspec.Struct)]
     return {struct.__struct_config__.tag: struct for struct in structs}
@@ -125,8 +126,7 @@ def _explain(message: str, document: Any, kind: Any) -> str:
         reason += f", got {_value_at(document, path)!r}"
     choices = _choices(kind, path)
     if choices:
-        value = reason.removeprefix("invalid enum value ").removeprefix("invalid value ")
-        reason = f"expected one of {', '.join(choices)}, got {value}"
+        reason = f"expected one of {', '.join(choices)}, got {_value_at(document, path)!r}"
     return f"{path or 'the file'}: {reason}"
 
 

@@ -115,6 +115,11 @@ def test_later_changes_win():
         ("ticks=1_000_000_000_000_000_000_000", "ticks: "),
         ("agents.client.count=2000001", "agents[0].count: expected a whole number <= 2000000, got 2000001"),
         ("agents.client.count=-1", "agents[0].count: expected a whole number >= 0, got -1"),
+        (
+            "agents.client.kind=[]",
+            "agents[0].kind: expected one of requester, poller, interactive, crawler, prefetch, got []",
+        ),
+        ("agents.client.kind=poler", "agents[0].kind: expected one of requester, "),
         ("summary=total", "summary: expected one of mean, attack, downtime, got 'total'"),
     ],
 )
