@@ -25,7 +25,7 @@ from headgate.lab.ticks.agents import Counts
 from headgate.lab.ticks.engine import START, Origin
 from headgate.lab.ticks.measurement import metrics, series
 from headgate.lab.ticks.origins import MeteredServer
-from headgate.lab.ticks.settings import TickScenario
+from headgate.lab.ticks.settings import Cooling, Interactive, Metered, Pollers, Requesters, TickScenario
 from headgate.lab.ticks.world import create_origin
 from headgate.throttle import Policy as Backoff
 
@@ -54,9 +54,17 @@ def check(scenario: TickScenario, policy: str) -> None:
             f"{limit} knows the policies {names}, not {policy!r}; "
             f"use fewer agents, or choose among them: --set 'policies=[{example}]'"
         )
-    for settings in scenario.origins:
-        if settings.delay or len(scenario.origins) > 1:
-            raise ConfigurationError(f"{limit} has one origin without a network delay; use fewer agents for others")
+    for group in scenario.agents:
+        if not isinstance(group, (Requesters, Pollers, Interactive)):
+            raise ConfigurationError(
+                f"agents.{group.name}.kind: {limit} knows requester, poller, interactive; use fewer agents"
+            )
+    origin, *others = scenario.origins
+    if others or origin.delay or origin.limit or not isinstance(origin, (Cooling, Metered)):
+        raise ConfigurationError(
+            f"origins: {limit} has one origin of the kind cooling or metered, without delay and limit; "
+            "use fewer agents for others"
+        )
 
 
 class World:
@@ -65,6 +73,7 @@ class World:
     def __init__(self, scenario: TickScenario, policy: str, seed: int) -> None:
         self._scenario = scenario
         self._origin: Origin = create_origin(scenario, 0, Policy, Chance(seed))
+        settings = scenario.origins[0]
         ticks, backoff = scenario.total_ticks, POLICIES[policy]
         groups = create_groups(scenario.agents, throttled=backoff is not None)
         agents = create_agents(groups, seed)
@@ -76,7 +85,7 @@ class World:
             calendar(scenario.tick, ticks),
             arrivals=np.zeros(agents.size, np.int32),
             origin=streams(seed, Purpose.ORIGIN, 0, 1),
-            errors=scenario.errors,
+            errors=scenario.errors if settings.errors is None else settings.errors,
             refused=np.zeros(ticks, np.int64),
             held=np.zeros(ticks + 1, np.int64),
         )

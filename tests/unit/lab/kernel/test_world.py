@@ -66,7 +66,7 @@ def crowd(*changes):
         crowd("load=0.7"),
         crowd("load=8", "tick=0.3", "agents.people.retry=[1, 4]"),
         crowd("load=1.2", "errors=0.2"),
-        crowd("load=1.5", "outage=25"),
+        crowd("load=1.5", "outage=25", "origins.site.outages=[[10, 30]]", "origins.site.errors=0.1"),
         crowd("agents.people.deadline=2", "origins.site.refusal=1.0"),
         crowd("agents.people.count=0", "origins.site.refusal=0"),
     ],
@@ -83,7 +83,10 @@ def test_both_worlds_return_equal_metrics_and_series(scenario, policy):
     ("changes", "policy", "words"),
     [
         ([], "sre", ["none, draft, chromium", "'sre'", "--set 'policies="]),
-        (["origins.site.delay=1"], "none", ["one origin without a network delay"]),
+        (["origins.site.delay=1"], "none", ["one origin", "without delay"]),
+        (["origins.site.limit='1/s'"], "none", ["one origin", "limit"]),
+        (["origins.site.kind='queue'", "origins.site.queue=9"], "none", ["cooling or metered"]),
+        (["agents.rude.kind='crawler'", "agents.rude.pages=9"], "none", ["agents.bot.kind"]),
     ],
 )
 def test_what_only_the_tick_world_knows_is_an_error_that_says_what_to_do(changes, policy, words):
