@@ -109,7 +109,8 @@ class NoLimit:
 class FixedLimit:
     """At most `limit` requests at once, and a queue of at most `queue` in the order of arrival; the rest is refused.
 
-    Streams start at once and do not count.
+    Streams start at once and do not count. A subclass may change `limit` before it calls these methods: requests that
+    have started then end first.
     """
 
     class Settings(Section, frozen=True, kw_only=True):
@@ -122,6 +123,8 @@ class FixedLimit:
 
     def __init__(self, settings: Settings, draw: Draw) -> None:  # noqa: ARG002 - the common form
         self.wakeup = NEVER
+        self.limit: float = settings.limit
+        """The limit now."""
         self._settings = settings
         self._in_flight = 0
         self._queue: dict[Arriving, None] = {}  # in the order of arrival
@@ -131,7 +134,7 @@ class FixedLimit:
         settings = self._settings
         if request.stream:
             return (Decision(request, starts=True),)
-        if self._in_flight < settings.limit:
+        if self._in_flight < self.limit:
             self._in_flight += 1
             return (Decision(request, starts=True),)
         if len(self._queue) < settings.queue:
@@ -140,15 +143,17 @@ class FixedLimit:
         return (Decision(request, starts=False, retry_after=settings.retry_after),)
 
     def completed(self, request: Arriving, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:  # noqa: ARG002 - the protocol
-        """Start the request that has waited longest."""
+        """Start the requests that have waited longest."""
         if request.stream:
             return NOTHING
-        if self._queue:
+        self._in_flight -= 1
+        decisions = []
+        while self._queue and self._in_flight < self.limit:
             following = next(iter(self._queue))
             del self._queue[following]
-            return (Decision(following, starts=True),)
-        self._in_flight -= 1
-        return NOTHING
+            self._in_flight += 1
+            decisions.append(Decision(following, starts=True))
+        return decisions
 
     def left(self, request: Arriving, *, now: float) -> Sequence[Decision]:  # noqa: ARG002 - the protocol
         """Give its place in the queue back."""
@@ -161,4 +166,4 @@ class FixedLimit:
 
     def signals(self) -> Mapping[str, float]:
         """Return the length of the queue, and the limit."""
-        return {"queued": float(len(self._queue)), "limit": float(self._settings.limit)}
+        return {"queued": float(len(self._queue)), "limit": float(self.limit)}

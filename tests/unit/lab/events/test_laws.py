@@ -47,9 +47,9 @@ def test_an_end_starts_the_request_that_has_waited_longest(requests, outcome):
     law = fixed()
     for one in requests[:4]:
         law.arrived(one, now=0.0)
-    assert law.completed(requests[0], 1.0, outcome, now=1.0) == (Decision(requests[2], starts=True),)
-    assert law.completed(requests[1], 1.0, outcome, now=1.0) == (Decision(requests[3], starts=True),)
-    assert law.completed(requests[2], 1.0, outcome, now=2.0) == ()
+    assert law.completed(requests[0], 1.0, outcome, now=1.0) == [Decision(requests[2], starts=True)]
+    assert law.completed(requests[1], 1.0, outcome, now=1.0) == [Decision(requests[3], starts=True)]
+    assert law.completed(requests[2], 1.0, outcome, now=2.0) == []
     assert law.arrived(requests[4], now=2.0) == (Decision(requests[4], starts=True),)
     assert law.arrived(requests[5], now=2.0) == ()
 
@@ -60,7 +60,19 @@ def test_a_queued_request_whose_client_leaves_gives_its_place_back(requests):
     law.arrived(requests[1], now=0.0)
     assert law.left(requests[1], now=0.5) == ()
     assert law.arrived(requests[2], now=0.5) == ()
-    assert law.completed(requests[0], 1.0, Outcome.ANSWERED, now=1.0) == (Decision(requests[2], starts=True),)
+    assert law.completed(requests[0], 1.0, Outcome.ANSWERED, now=1.0) == [Decision(requests[2], starts=True)]
+
+
+def test_a_limit_that_a_subclass_changes(requests):
+    law = fixed(limit=2, queue=4)
+    for one in requests:
+        law.arrived(one, now=0.0)
+    law.limit = 1.0
+    assert law.completed(requests[0], 1.0, Outcome.ANSWERED, now=1.0) == []
+    assert law.signals() == {"queued": 4.0, "limit": 1.0}
+    law.limit = 2.5  # three requests: the last one may start while fewer than 2.5 have
+    decided = law.completed(requests[1], 1.0, Outcome.ANSWERED, now=1.0)
+    assert decided == [Decision(one, starts=True) for one in requests[2:5]]
 
 
 def test_streams_start_at_once_and_do_not_count(requests):
