@@ -12,6 +12,8 @@ from headgate.errors import ConfigurationError, RuleError
 from headgate.lab.policies.catalogue import find_policy
 from headgate.lab.scenario import (
     MAX_AGENT_TICKS,
+    MAX_TICK_AGENTS,
+    MAX_TICKS,
     AgentCount,
     Factor,
     Name,
@@ -278,24 +280,43 @@ class TickScenario(Scenario, frozen=True, kw_only=True):
             raise ConfigurationError("expected at least one [[agents]] and one [[origins]], or [[trials]]")
         if self.warmup >= self.ticks:
             raise ConfigurationError(f"warmup: must be less than ticks, {self.ticks}, got {self.warmup}")
-        self._check_names()
+        self._check_tables()
         if self.load is not None and not self.capacities[0]:
             raise ConfigurationError("load: the first origin is offered no load")
+        self._check_size()
+
+    def _check_size(self) -> None:
+        """Bound the time and the memory that a run takes."""
+        if self.total_ticks > MAX_TICKS:
+            raise ConfigurationError(f"outage: {self.total_ticks:,} ticks with it are more than {MAX_TICKS:,}")
         size = sum(group.size for group in self.agents) * self.total_ticks
         if size > MAX_AGENT_TICKS:
             raise ConfigurationError(f"{size:,} agents times ticks are more than {MAX_AGENT_TICKS:,}; use fewer of one")
+        for group in self.agents:
+            objects = group.size * max(len(group.origins), 1)
+            if objects > max(group.count, MAX_TICK_AGENTS):
+                raise ConfigurationError(
+                    f"agents.{group.name}: {objects:,} connections times origins are more than {MAX_TICK_AGENTS:,}"
+                )
 
-    def _check_names(self) -> None:
+    def _check_tables(self) -> None:
         for key, names in (("agents", self.agents), ("origins", self.origins)):
             if len({one.name for one in names}) < len(names):
                 raise ConfigurationError(f"{key}: two have the same name; give each its own")
         for origin in self.origins:
+            for start, end in origin.outages:
+                if start >= end:
+                    raise ConfigurationError(f"origins.{origin.name}.outages: {start:g} is not before {end:g}")
             try:
                 _ = origin.rule
             except RuleError as error:
                 raise ConfigurationError(f"origins.{origin.name}.limit: {error}") from None
-        known = {origin.name for origin in self.origins}
+        self._check_groups({origin.name for origin in self.origins})
+
+    def _check_groups(self, known: set[str]) -> None:
         for group in self.agents:
+            if isinstance(group, Interactive) and group.retry[0] > group.retry[1]:
+                raise ConfigurationError(f"agents.{group.name}.retry: expected [shortest, longest], got {group.retry}")
             for name in group.origins:
                 if name not in known:
                     raise ConfigurationError(

@@ -108,6 +108,9 @@ def test_load_sets_the_capacity_of_the_first_origin():
         ('agents.heavy.name="interactive"', "agents: two have the same name"),
         ('agents.heavy.origins=["sight"]', "no origin 'sight'; expected one of site"),
         ("agents.heavy.count=2_000_000", "agents times ticks are more than"),
+        ("outage=1_000_000", "outage: 1,000,200 ticks with it are more than 1,000,000"),
+        ("agents.interactive.retry=[20.0, 10.0]", "agents.interactive.retry: expected [shortest, longest], got (20.0"),
+        ("origins.site.outages=[[5.0, 5.0]]", "origins.site.outages: 5 is not before 5"),
         ("agents.heavy.jitter=1", "agents[0].jitter: unknown key"),
         (
             "agents.heavy.kind='polar'",
@@ -122,6 +125,14 @@ def test_values_that_do_not_go_together_are_errors(change, error):
         scenario(SITE, *changes)
     assert error in str(caught.value)
     assert "site.toml" in str(caught.value)
+
+
+def test_the_number_of_connections_and_policies_is_bounded():
+    with pytest.raises(
+        ConfigurationError, match=r"agents\.bot: 100,020 connections times origins are more than 100,000"
+    ):
+        scenario(SEVERAL, "agents.bot.count=16670", "ticks=10")
+    scenario(SEVERAL, "agents.bot.count=16660", "ticks=10")
 
 
 def test_settings_survive_their_own_encoding():
@@ -234,3 +245,25 @@ def test_every_agent_has_its_own_streams():
     firsts = [[agent.first() for agent in world.agents[:1000]] for world in worlds]
     assert firsts[0] == firsts[1]
     assert len(set(firsts[0])) == 1000
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("first", [0, 100, 10_000])
+def test_the_published_figures_of_the_attack_hold_for_100_seeds(first):
+    result = run_scenario(read_scenario(find("attack"), [f"seeds={list(range(first, first + 100))}"]))
+    none, draft, chromium = (result.policies[policy] for policy in ("none", "draft", "chromium"))
+    assert none["overloaded_ticks"] == pytest.approx(290, abs=3)
+    assert chromium["overloaded_ticks"] == pytest.approx(59, abs=1.5)
+    assert draft["overloaded_ticks"] == pytest.approx(57, abs=1.5)
+    assert none["client_success"] == pytest.approx(0.21, abs=0.01)
+    assert chromium["client_success"] == pytest.approx(0.43, abs=0.02)
+    assert draft["client_success"] == pytest.approx(0.45, abs=0.02)
+    assert draft["seeds_in_order"] == chromium["seeds_in_order"] == 100
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("first", [0, 100, 10_000])
+def test_the_published_increase_of_perceived_downtime_holds_for_100_seeds(first):
+    result = run_scenario(read_scenario(find("downtime"), [f"seeds={list(range(first, first + 100))}"]))
+    for policy in ("draft", "chromium"):
+        assert 1.08 <= result.policies[policy]["perceived_downtime_ratio"] <= 1.15
