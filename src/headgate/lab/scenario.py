@@ -79,7 +79,9 @@ class ExpectSection(Section, frozen=True, kw_only=True):
     until: Seconds | None = None
     """Seconds since the start of the world; samples from it on do not count."""
     at_least: Number | None = None
+    """The lowest value in the range."""
     at_most: Number | None = None
+    """The highest value in the range."""
     target: Number | None = None
     """The value that the signal settles at, or is not to exceed."""
     tolerance: Number | None = None

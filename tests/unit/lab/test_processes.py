@@ -36,6 +36,10 @@ def exit_itself(number: int) -> int:
     os._exit(number)
 
 
+def blocks_interrupts(_number: int) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def sleep_long(folder: str) -> None:
     Path(folder, str(os.getpid())).touch()
     time.sleep(10 * DEADLINE)
@@ -67,6 +71,11 @@ def test_the_first_task_that_fails_is_the_error_after_the_results_before_it(proc
     assert [next(results) for _ in range(7)] == [number * number for number in range(7)]
     with pytest.raises(SimulationError, match=r"^seven$"):
         next(results)
+
+
+def test_interrupts_reach_the_parent_alone():
+    assert list(map_in_order(blocks_interrupts, range(2), processes=2)) == [True, True]
+    assert not blocks_interrupts(0)
 
 
 def test_a_killed_process_is_an_error_that_names_its_task():
