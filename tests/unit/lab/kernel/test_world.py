@@ -86,7 +86,7 @@ def test_both_worlds_return_equal_metrics_and_series(scenario, policy):
         (["origins.site.delay=1"], "none", ["one origin", "without delay"]),
         (["origins.site.limit='1/s'"], "none", ["one origin", "limit"]),
         (["origins.site.kind='queue'", "origins.site.queue=9"], "none", ["cooling or metered"]),
-        (["agents.rude.kind='crawler'", "agents.rude.pages=9"], "none", ["agents.bot.kind"]),
+        (["agents.rude.kind='crawler'", "agents.rude.pages=9"], "none", ["agents.rude.kind"]),
     ],
 )
 def test_what_only_the_tick_world_knows_is_an_error_that_says_what_to_do(changes, policy, words):
