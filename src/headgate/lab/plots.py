@@ -97,7 +97,13 @@ _PARAMETERS: Final[Mapping[str, Any]] = {
 
 
 def check_plot_file(file: str) -> None:
-    """Raise an error unless a plot can be drawn to this file: its suffix is known, and matplotlib is installed."""
+    """Raise an error unless a plot can be drawn to this file.
+
+    Its folder has to exist, its suffix has to be known, and matplotlib has to be installed.
+    """
+    folder = Path(file).parent
+    if not folder.is_dir():
+        raise ConfigurationError(f"{file}: no folder {str(folder)!r}; name a file that can be written")
     _format_of(Path(file))
     _import_matplotlib()
 

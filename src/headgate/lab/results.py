@@ -23,7 +23,7 @@ class Series(Struct, frozen=True):
     times: list[float] = []
     """Seconds since the start of the world, ascending."""
     values: dict[str, list[float]] = {}
-    """One list for each signal, as long as `times`; NaN where the signal has no value."""
+    """One list for each signal, as long as `times`; NaN where the signal is undefined."""
 
 
 NO_SERIES: Final = Series()

@@ -163,6 +163,7 @@ def test_an_error_in_a_policy_names_policy_seed_and_line(headgate, scenario, tmp
         (("attack", "--case", "one"), 2, "--case: this is one scenario, not a suite"),
         (("inner", "--case", "nix"), 2, "inner: no case 'nix'; the cases are"),
         (("inner", "--plot", "a.svg"), 2, "--plot: a suite has no plot"),
+        (("attack", "--plot", "/nix/a.svg"), 2, "/nix/a.svg: no folder '/nix'; name a file that can be written"),
         (("attack", "--plot", "a.gif"), 2, "a.gif: unknown format of a plot, .gif"),
     ],
 )
