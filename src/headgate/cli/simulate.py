@@ -76,14 +76,15 @@ def simulate(
     _check_use(suite=suite, case=case, picture=picture)
     paths = case_files(path, case) if suite else [path]
     scenarios = [read_scenario(one, changes, agents=agents, seeds=seeds) for one in paths]
-    results = _run(scenarios, path.stem, processes=processes or available_processors(), record=bool(picture))
+    stem = path.absolute().stem  # of "./", too
+    results = _run(scenarios, stem, processes=processes or available_processors(), record=bool(picture))
     for scenario in filter(uses_kernel, scenarios):
         name, count = printable(scenario.name), count_agents(scenario)
         click.echo(f"headgate: {name}: {count:,} agents were simulated in compiled arrays", err=True)
     if picture:
         plot(results[0], picture, scenarios[0])
     if as_json:
-        print_json(_suite_json(path.stem, results) if suite else _json(results[0]))
+        print_json(_suite_json(stem, results) if suite else _json(results[0]))
         for sentence in failures(results):
             click.echo(f"headgate: {sentence}", err=True)
     else:

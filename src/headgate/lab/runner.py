@@ -6,8 +6,9 @@ and within a policy that of the seeds. The result does not depend on the number 
 
 import importlib
 import math
+import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -74,12 +75,13 @@ def run_one(scenario: Scenario, policy: str, seed: int, *, record: bool = False)
     module = KERNEL if uses_kernel(scenario) else WORLDS[scenario.world]
     task = Task(policy, seed)
     try:
-        run: Run = importlib.import_module(module).run(scenario, policy, seed, record=record)
-    except ConfigurationError:
+        with redirect_stdout(sys.stderr):  # what a user's policy prints is not part of the result
+            run: Run = importlib.import_module(module).run(scenario, policy, seed, record=record)
+    except (ConfigurationError, KeyboardInterrupt):
         raise
     except HeadgateError as error:
         raise SimulationError(f"{task}: {error}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise SimulationError(f"{task}: {describe_error(error)}") from error
     _check_metrics(run.metrics, task)
     return run

@@ -156,6 +156,8 @@ class Scenario(Section, frozen=True, kw_only=True):
         """Raise `ConfigurationError`, which begins with the key, for values that do not go together."""
         if bool(self.policies) == bool(self.law):
             raise ConfigurationError("policies: expected a list of policies, or in a suite a `law`; set one of the two")
+        if self.summary != "mean" and self.world != "ticks":
+            raise ConfigurationError(f"summary: {self.summary!r} is for worlds in discrete time; leave it out")
         for key, names in (("policies", self.policies), ("seeds", self.seed_list)):
             if len(set(names)) < len(names):
                 raise ConfigurationError(f"{key}: a value is listed twice; list each once")

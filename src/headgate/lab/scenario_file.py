@@ -125,7 +125,7 @@ def _convert(document: dict[str, Any]) -> Scenario:
         raise ConfigurationError(f"{found}; expected one of {', '.join(WORLDS)}")
     module, kind_name = WORLDS[world]
     kind: type[Scenario] = getattr(importlib.import_module(module), kind_name)
-    hidden = ((key, key, list(SET_BY_READER)) for key in document if key in SET_BY_READER)
+    hidden = ((key, key, list(kind.__struct_fields__)) for key in document if key in SET_BY_READER)
     for path, key, valid in (*hidden, *unknown_keys(document, kind)):
         near = nearest_key(key, [one for one in valid if one not in SET_BY_READER])
         raise ConfigurationError(f"{path}: unknown key; {near}")

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -33,17 +34,15 @@ def load_user_class(name: str, folder: str) -> type:
     if not place or not class_name.isidentifier():
         raise ConfigurationError(f"policy {name!r}: expected {_EXAMPLE}")
     try:
-        module = _module_of_file(place, folder) if place.endswith(".py") else _module(place)
+        with redirect_stdout(sys.stderr):
+            module = _module_of_file(place, folder) if place.endswith(".py") else _module(place)
     except ConfigurationError as error:
         raise ConfigurationError(f"policy {name!r}: {error}") from None
     found = getattr(module, class_name, None)
     if found is None:
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-        raise ConfigurationError(
-            f"policy {name!r}: no class {class_name!r} in {place}; {nearest_key(class_name, classes)}".replace(
-                "the keys are", "it has"
-            )
-        )
+        near = nearest_key(class_name, classes).replace("the keys are", "it has") if classes else "it has no classes"
+        raise ConfigurationError(f"policy {name!r}: no class {class_name!r} in {place}; {near}")
     if not isinstance(found, type):
         raise ConfigurationError(f"policy {name!r}: {class_name!r} is not a class; expected {_EXAMPLE}")
     return found

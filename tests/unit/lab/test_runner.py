@@ -114,6 +114,7 @@ def raising(error):
         (ValueError("wrong"), SimulationError, r"^policy 'low', seed 3: ValueError: wrong \(.*test_runner\.py, line "),
         (SystemExit(3), SimulationError, r"^policy 'low', seed 3: SystemExit: 3"),
         (MemoryError(), SimulationError, r"^policy 'low', seed 3: MemoryError \("),
+        (GeneratorExit(), SimulationError, r"^policy 'low', seed 3: GeneratorExit \("),
         (SimulationError("too many events"), SimulationError, r"^policy 'low', seed 3: too many events$"),
         (ConfigurationError("load: wrong"), ConfigurationError, r"^load: wrong$"),
         (KeyboardInterrupt(), KeyboardInterrupt, r"^$"),

@@ -55,6 +55,8 @@ def test_a_module_may_be_in_the_working_directory(folder, tmp_path):
         ("mine.py:Min", "no class 'Min' in mine.py; did you mean 'Mine'?"),
         ("mine.py:X", "no class 'X' in mine.py; it has Mine"),
         ("mine.py:number", "'number' is not a class"),
+        ("fractions:X", "no class 'X' in fractions; it has "),
+        ("this:X", "no class 'X' in this; it has no classes"),
         ("syntax.py:Mine", "SyntaxError: invalid syntax (syntax.py, line 2)"),
         ("fails.py:Mine", "ValueError: of the user ("),
         ("exits.py:Mine", "SystemExit: 3 ("),

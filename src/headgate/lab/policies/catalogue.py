@@ -1,10 +1,11 @@
 """Policies by name: those of the package, and classes of your own."""
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
 from headgate.config.toml_reader import nearest_key
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, SimulationError
 from headgate.lab.policies import Policy
 from headgate.lab.user_class import is_user_class, load_user_class
 
@@ -33,4 +34,29 @@ def find_policy(name: str, folder: str = "") -> type[Policy]:
     policy = load_user_class(place, folder)
     if not issubclass(policy, Policy):
         raise ConfigurationError(f"policy {name!r} must be a class derived from headgate.lab.policies.Policy")
-    return policy
+    return policy if name in POLICIES else _checked(policy)
+
+
+def _checked(policy: type[Policy]) -> type[Policy]:
+    """Return a user's class with methods that raise `SimulationError` for a value that is not allowed.
+
+    NaN, for example, is not later than any instant, so it would permit every request.
+    """
+
+    class Checked(policy):  # type: ignore[misc,valid-type]  # a base class that is known at run time only
+        def release(self, *, now: float) -> float:
+            value: object = super().release(now=now)
+            if not isinstance(value, int | float) or math.isnan(value):
+                raise SimulationError(f"{policy.__name__}.release returned {value!r}; expected an instant in seconds")
+            return value
+
+        def pause(self, failures: int, *, now: float) -> float | None:
+            value: object = super().pause(failures, now=now)
+            if value is not None and not (isinstance(value, int | float) and value >= 0):
+                raise SimulationError(
+                    f"{policy.__name__}.pause returned {value!r}; expected None or a non-negative number of seconds"
+                )
+            return value
+
+    Checked.__name__ = policy.__name__
+    return Checked

@@ -30,6 +30,10 @@ from headgate.limit import Rule
 
 MAX_DELAY: Final = 60.0
 """Seconds; the longest network delay in one direction."""
+HostLabel = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
+"""A name that can be part of a host name."""
+_OF_ATTACK: Final = frozenset({"attacker", "client"})
+"""The groups that the summary of an attack compares."""
 
 
 class AgentGroup(Section, frozen=True, kw_only=True, tag_field="kind"):
@@ -163,8 +167,8 @@ Group: TypeAlias = Requesters | Pollers | Interactive | Crawlers | Prefetchers
 class Origin(Section, frozen=True, kw_only=True, tag_field="kind"):
     """A server, `[[origins]]`."""
 
-    name: Name = "site"
-    """Metrics begin with it if there are several origins."""
+    name: HostLabel = "site"
+    """Part of its URL. Metrics begin with it if there are several origins."""
     capacity: Rate
     """Requests that it serves in a second."""
     delay: Annotated[float, Meta(ge=0.0, le=MAX_DELAY)] = 0.0
@@ -272,6 +276,7 @@ class TickScenario(Scenario, frozen=True, kw_only=True):
         super().check()
         for policy in self.compared:
             find_policy(policy, self.folder)
+        self._check_summary()
         if self.trials:
             if self.agents or self.origins:
                 raise ConfigurationError("trials: a scenario has trials, or agents and origins; remove one of the two")
@@ -298,6 +303,16 @@ class TickScenario(Scenario, frozen=True, kw_only=True):
                 raise ConfigurationError(
                     f"agents.{group.name}: {objects:,} connections times origins are more than {MAX_TICK_AGENTS:,}"
                 )
+
+    def _check_summary(self) -> None:
+        if self.summary == "downtime" and not self.trials:
+            raise ConfigurationError("summary: 'downtime' is for [[trials]]; leave it out")
+        groups = {group.name for group in self.agents if isinstance(group, Requesters)}
+        is_attack = groups >= _OF_ATTACK and len(self.origins) == 1 and isinstance(self.origins[0], Cooling)
+        if self.summary == "attack" and not is_attack:
+            raise ConfigurationError(
+                "summary: 'attack' is for requesters named 'attacker' and 'client' and one cooling origin; leave it out"
+            )
 
     def _check_tables(self) -> None:
         for key, names in (("agents", self.agents), ("origins", self.origins)):

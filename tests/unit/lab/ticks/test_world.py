@@ -267,3 +267,8 @@ def test_the_published_increase_of_perceived_downtime_holds_for_100_seeds(first)
     result = run_scenario(read_scenario(find("downtime"), [f"seeds={list(range(first, first + 100))}"]))
     for policy in ("draft", "chromium"):
         assert 1.08 <= result.policies[policy]["perceived_downtime_ratio"] <= 1.15
+
+
+def test_the_summary_of_an_attack_is_only_for_one():
+    with pytest.raises(ConfigurationError, match="summary: 'attack' is for requesters named 'attacker' and 'client'"):
+        read_scenario(find("attack"), ['agents.client.name="clients"'])
