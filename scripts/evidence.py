@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 SEEDS: Final = 100
-TOURNAMENT_SEEDS: Final = 3
+TOURNAMENT_SEEDS: Final = 5
 TOURNAMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "load_1": (),
     "load_2": ("load=2",),

@@ -41,7 +41,8 @@ def map_in_order(
     """Yield `work(task)` for each task, in their order; with one process in this one.
 
     `work`, tasks and results are pickled. `work` raises `HeadgateError` only, which is raised here for the first task
-    that fails. `SimulationError` if a process ends before its task. All processes have ended when this returns.
+    that fails. `SimulationError` if a process ends before its task, at once: an earlier task may take long. All
+    processes have ended when this returns.
     """
     if processes == 1:
         yield from map(work, tasks)
@@ -118,14 +119,14 @@ def _assign(worker: "_Worker[Task]", tasks: Iterator[tuple[int, Task]]) -> None:
 
 
 def _receive(worker: "_Worker[Task]") -> Any:
-    """Return the result of a worker's task, or the error that it raised or that ended the process."""
+    """Return the result of a worker's task, or the error that it raised; raise an error if the process has ended."""
     try:
         return worker.connection.recv()
-    except (EOFError, OSError, pickle.UnpicklingError):
+    except (EOFError, OSError, pickle.UnpicklingError) as error:
         worker.process.join(timeout=5)
         code = worker.process.exitcode
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
-        return SimulationError(f"{worker.task}: the process that ran it {how}; is there enough memory?")
+        raise SimulationError(f"{worker.task}: the process that ran it {how}; is there enough memory?") from error
 
 
 def _serve(connection: Connection, work: Callable[[Any], object]) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, redirect_stdout
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headgate.errors import ConfigurationError, HeadgateError, SimulationError
+from headgate.errors import ConfigurationError, HeadgateError, MissingExtra, SimulationError
 from headgate.lab.processes import map_in_order
 from headgate.lab.ranges import METRIC, Finding, judge
 from headgate.lab.results import NO_SERIES, Metrics, Result, Run, Series, mean_series, quantile_series, thin
@@ -66,17 +66,26 @@ def uses_kernel(scenario: Scenario) -> bool:
     return count_agents(scenario) > MAX_TICK_AGENTS
 
 
+def _import_kernel() -> Any:
+    try:
+        return importlib.import_module(KERNEL)
+    except ModuleNotFoundError as error:
+        if error.name not in {"numba", "numpy"}:
+            raise
+        raise MissingExtra("lab", f"a simulation of more than {MAX_TICK_AGENTS:,} agents") from error
+
+
 def run_one(scenario: Scenario, policy: str, seed: int, *, record: bool = False) -> Run:
     """Run a scenario's world once; `record` asks for its series.
 
     Raises `SimulationError`, which names policy and seed, for an error in the world or in a policy of the user's, and
     for a metric that is not finite.
     """
-    module = KERNEL if uses_kernel(scenario) else WORLDS[scenario.world]
     task = Task(policy, seed)
     try:
         with redirect_stdout(sys.stderr):  # what a user's policy prints is not part of the result
-            run: Run = importlib.import_module(module).run(scenario, policy, seed, record=record)
+            world = _import_kernel() if uses_kernel(scenario) else importlib.import_module(WORLDS[scenario.world])
+            run: Run = world.run(scenario, policy, seed, record=record)
     except (ConfigurationError, KeyboardInterrupt):
         raise
     except HeadgateError as error:
@@ -119,7 +128,7 @@ def run_scenario(
     `if __name__ == "__main__":`.
     """
     if uses_kernel(scenario):
-        check = importlib.import_module(KERNEL).check
+        check = _import_kernel().check
         for policy in scenario.compared:  # before the first run, which may take a minute
             check(scenario, policy)
     seeds = scenario.seed_list

@@ -60,6 +60,16 @@ def test_more_agents_than_the_tick_world_allows_are_simulated_in_arrays(headgate
     assert ran.json["policies"]["draft"]["local_refusals"] > 100_000
 
 
+@pytest.mark.parametrize("library", ["numpy", "numba"])
+def test_more_agents_without_the_extra_are_an_error_that_names_it(headgate, scenario, monkeypatch, library):
+    for name in [name for name in sys.modules if name.startswith("headgate.lab.kernel.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    ran = headgate("simulate", scenario(), "--agents", 100_001)
+    assert ran.code == 2
+    assert ran.err.startswith("headgate: a simulation of more than 100,000 agents needs the extra 'lab'; ")
+
+
 def test_seeds_replace_those_of_the_file(headgate, scenario):
     assert headgate("simulate", scenario(), "--json", "--seeds", 3).json["seeds"] == 3
 

@@ -83,6 +83,18 @@ def test_a_killed_process_is_an_error_that_names_its_task():
         list(map_in_order(kill_itself, range(8), processes=2))
 
 
+def wait_for_the_first_or_exit(task: tuple[int, str]) -> None:
+    number, folder = task
+    if number == 0:
+        sleep_long(folder)
+    os._exit(number)
+
+
+def test_a_process_that_has_ended_is_reported_while_an_earlier_task_runs(tmp_path):
+    with pytest.raises(SimulationError, match=r"^\(1, .*: the process that ran it ended with exit code 1"):
+        list(map_in_order(wait_for_the_first_or_exit, [(0, str(tmp_path)), (1, str(tmp_path))], processes=2))
+
+
 def test_a_process_that_exits_is_an_error():
     with pytest.raises(SimulationError, match=r"^5: the process that ran it ended with exit code 5"):
         list(map_in_order(exit_itself, [5, 5, 5], processes=2))

@@ -3,12 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from headgate.errors import MissingExtra
-
-try:
-    import numba
-except ImportError as error:
-    raise MissingExtra("lab", "a simulation of more than 100,000 agents") from error
+import numba
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
