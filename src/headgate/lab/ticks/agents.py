@@ -109,6 +109,13 @@ class Agent:
         """Return the seconds after which the agent tries again after a failure, unless its policy says when."""
         return 0.0
 
+    def failed(self, now: float) -> float:
+        """Count a failed request; return the seconds until the agent tries again."""
+        self.counts.failed += 1
+        self.failures += 1
+        pause = self.policy.pause(self.failures, now=now)
+        return self.own_pause() if pause is None else pause
+
 
 class Requester(Agent):
     """Is asked in every tick, and sends if its last attempt is longer ago than its interval."""
@@ -215,10 +222,7 @@ class Poller(CalendarAgent):
             self.origin.useful += 1
             self.failures = 0
             return self.interval
-        self.counts.failed += 1
-        self.failures += 1
-        pause = self.policy.pause(self.failures, now=now)
-        return self.interval if pause is None else pause
+        return self.failed(now)
 
 
 class User(CalendarAgent):
@@ -261,10 +265,7 @@ class User(CalendarAgent):
             self.failures = 0
             self.deadline = NEVER
             return self._thinks()
-        self.counts.failed += 1
-        self.failures += 1
-        pause = self.policy.pause(self.failures, now=now)
-        return self._tries_again(self.own_pause() if pause is None else pause, now)
+        return self._tries_again(self.failed(now), now)
 
     def _tries_again(self, seconds: float, now: float) -> float:
         return seconds if now + seconds < self.deadline else self._gives_up(now)

@@ -62,10 +62,7 @@ class Connection(CalendarAgent):
             self.failures = 0
             self._crawl.fetched += 1
             return self.interval if self._crawl.take() else NEVER
-        self.counts.failed += 1
-        self.failures += 1
-        pause = self.policy.pause(self.failures, now=now)
-        return self.own_pause() if pause is None else pause
+        return self.failed(now)
 
     def own_pause(self) -> float:
         """Return the seconds after which the connection tries again after a failure."""
