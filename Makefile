@@ -44,7 +44,7 @@ scaling: $(STAMP) ## print the figures of docs/scaling.md, and draw its plot
 	@$(BIN)/python -m experiments.capacity
 	@$(BIN)/python -m experiments.over_admission --plot docs/over-admission.svg
 
-evidence: $(STAMP) ## run everything that docs/evidence.md states, draw its plots and write it: ten minutes of processor time
+evidence: $(STAMP) ## run everything that docs/evidence.md states, draw its plots and write it: eight minutes of processor time
 	@$(BIN)/python -m scripts.evidence
 
 lock: ## write requirements/*.txt: exact versions and hashes

@@ -197,10 +197,10 @@ def speed_table(figures: Figures) -> str:
     if not figures["speed"]["rows"]:
         return "Not measured."
     rows = [
-        [row["what"], row["context"], f"{row['bound']} {row['target']:g}", f"{row['ratio']:.3g}"]
+        [row["what"], f"{row['bound']} {row['target']:g}", f"{row['ratio']:.3g}", row["context"]]
         for row in figures["speed"]["rows"]
     ]
-    return _table(["what", "measured", "ratio to reach", "ratio"], rows)
+    return _table(["what", "to reach", "median", "context"], rows)
 
 
 TABLES: Final[Mapping[str, Callable[..., str]]] = {
