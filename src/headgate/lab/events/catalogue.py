@@ -9,7 +9,8 @@ from headgate.errors import ConfigurationError
 from headgate.lab.chance import Draw
 from headgate.lab.events.bus_law import GatekeeperLaw
 from headgate.lab.events.laws import FixedLimit, Law, NoLimit
-from headgate.lab.user_class import is_user_class, load_user_class
+from headgate.lab.scenario import Section
+from headgate.lab.user_class import describe_error, is_user_class, load_user_class
 
 LAWS: Final[Mapping[str, Any]] = {"none": NoLimit, "fixed": FixedLimit, "gatekeepers": GatekeeperLaw}
 """The laws of the package."""
@@ -23,10 +24,14 @@ def make_law(name: str, settings: Mapping[str, Any], draw: Draw, *, folder: str 
     """
     settings = dict(settings)
     kind = _find(settings.pop("law", name), folder)
+    if not (isinstance(given := getattr(kind, "Settings", None), type) and issubclass(given, Section)):
+        raise ConfigurationError(f"law {name!r}: the class needs its settings as `Settings`, a subclass of Section")
     try:
         law: Law = kind(msgspec.convert(settings, kind.Settings), draw)
     except (msgspec.ValidationError, ConfigurationError) as error:
         raise ConfigurationError(f"laws.{name}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    except (Exception, SystemExit) as error:  # of a user's class
+        raise ConfigurationError(f"law {name!r}: {describe_error(error)}") from None
     return law
 
 

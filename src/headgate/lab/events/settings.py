@@ -19,7 +19,6 @@ from headgate.lab.scenario import (
     Section,
     Share,
 )
-from headgate.lab.user_class import is_user_class
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 """A number of clients, or of servers."""
@@ -94,9 +93,9 @@ class Load(Section, frozen=True, kw_only=True):
     pause: SecondsOrZero = 1.0
     """Of closed loads: the mean time from a failure to the next request, uniform from half to one and a half of it."""
     begin: SecondsOrZero = 0.0
-    """Of closed loads: when the clients begin,"""
+    """Of closed loads: seconds from the start until the first client begins."""
     spread: SecondsOrZero = 0.0
-    """each at a random instant of so many seconds; 0 for a herd."""
+    """Of closed loads: seconds after `begin` in which each client begins at a random instant; 0 for a herd."""
     timeout: Seconds = 10.0
     """Seconds for which a client waits for an answer; a later answer is not counted."""
     delay: SecondsOrZero = 0.0
@@ -173,5 +172,4 @@ class EventScenario(Scenario, frozen=True, kw_only=True):
                 f"laws.{name}: this scenario does not run this law; it runs {', '.join(self.compared)}"
             )
         for name in self.compared:
-            if not is_user_class(name):  # the folder of the file is not known yet
-                make_law(name, self.laws.get(name, {}), lambda: 0.0)
+            make_law(name, self.laws.get(name, {}), lambda: 0.0, folder=self.folder)

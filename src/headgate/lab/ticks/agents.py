@@ -109,6 +109,12 @@ class Agent:
         """Return the seconds after which the agent tries again after a failure, unless its policy says when."""
         return 0.0
 
+    def succeeded(self) -> None:
+        """Count a request that was answered with 200."""
+        self.counts.answered += 1
+        self.origin.useful += 1
+        self.failures = 0
+
     def failed(self, now: float) -> float:
         """Count a failed request; return the seconds until the agent tries again."""
         self.counts.failed += 1
@@ -218,9 +224,7 @@ class Poller(CalendarAgent):
         """Take the response; return the seconds until the next attempt."""
         self.policy.received(status, headers, now=now)
         if status == OK:
-            self.counts.answered += 1
-            self.origin.useful += 1
-            self.failures = 0
+            self.succeeded()
             return self.interval
         return self.failed(now)
 

@@ -57,9 +57,7 @@ class Connection(CalendarAgent):
         """Take the response; return the seconds until the next attempt, `NEVER` after the last page."""
         self.policy.received(status, headers, now=now)
         if status == OK:
-            self.counts.answered += 1
-            self.origin.useful += 1
-            self.failures = 0
+            self.succeeded()
             self._crawl.fetched += 1
             return self.interval if self._crawl.take() else NEVER
         return self.failed(now)
