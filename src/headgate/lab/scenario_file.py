@@ -26,6 +26,13 @@ WORLDS: Final[Mapping[str, tuple[str, str]]] = {
 """The module and the struct of each world's scenarios."""
 
 
+_SUITES: Final = {
+    "inner": "limits on concurrent requests, which act within milliseconds",
+    "outer": "fractions of traffic advice, which act within minutes and hours",
+}
+"""What the suites of the package are about."""
+
+
 def names() -> list[str]:
     """Return the names of the scenarios and suites of the package."""
     return sorted(path.stem for path in FOLDER.iterdir() if path.suffix == ".toml" or is_suite(path))
@@ -35,7 +42,11 @@ def descriptions() -> dict[str, str]:
     """Return what each scenario and suite of the package is about, by name: scenarios first."""
     found = {name: FOLDER / f"{name}.toml" for name in names()}
     scenarios = {name: _description(path) for name, path in found.items() if path.exists()}
-    suites = {name: f"Suite of {len(case_files(FOLDER / name))} scenarios." for name in found if name not in scenarios}
+    suites = {
+        name: f"Suite of {len(case_files(FOLDER / name))} scenarios: {_SUITES[name]}."
+        for name in found
+        if name not in scenarios
+    }
     return scenarios | suites
 
 
