@@ -1,0 +1,27 @@
+"""The concurrency limit: how many requests are in flight at an origin at once, and which of the others wait.
+
+A pure core: no clock, no socket, no thread. Modules, from the top: `limiter` admits, queues and refuses requests;
+`values` has what they share.
+"""
+
+from headgate.limit.concurrency.limiter import ConcurrencyLimit
+from headgate.limit.concurrency.values import (
+    PRIORITIES,
+    ConcurrencySettings,
+    ConcurrencyState,
+    Decision,
+    Outcome,
+    Priority,
+    Waiting,
+)
+
+__all__ = [
+    "PRIORITIES",
+    "ConcurrencyLimit",
+    "ConcurrencySettings",
+    "ConcurrencyState",
+    "Decision",
+    "Outcome",
+    "Priority",
+    "Waiting",
+]

@@ -1,0 +1,104 @@
+"""The values that the modules of the concurrency limit and its callers share: settings, requests, decisions, state."""
+
+import enum
+import math
+from typing import Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from headgate.errors import ConfigurationError
+
+Priority = Literal["people", "verified", "automated", "prefetch"]
+"""A priority class of requests: those of people, of verified agents, of other agents, and prefetches."""
+
+PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
+"""The classes, the most important first."""
+
+Mode = Literal["off", "monitor", "enforce"]
+
+_MAX: Final = 1_000_000
+
+
+class Outcome(enum.Enum):
+    """How a request that was in flight ended."""
+
+    ANSWERED = "answered"
+    """With a response, whatever its status."""
+    TIMED_OUT = "timed out"
+    """The origin sent no response in time."""
+    UNKNOWN = "unknown"
+    """The client left, or the origin could not be reached: the time says nothing of the load."""
+
+    __hash__ = object.__hash__  # that of Enum is in Python, and each request needs one
+
+
+class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of a `ConcurrencyLimit`; raises `ConfigurationError` for an invalid one."""
+
+    max: int | Literal["learned"] = "learned"
+    """Requests in flight at once, at most; or learned from latencies."""
+    queue: int = 128
+    """Requests that wait, at most."""
+    queue_target: float = 0.01
+    """Seconds that a request may wait while the origin is overloaded, in about."""
+    mode: Mode = "enforce"
+    """monitor computes everything and refuses nothing."""
+    floor: int = 4
+    """The smallest limit that is learned."""
+    ceiling: int = 1_000
+    """The largest limit that is learned."""
+    freeze: bool = False
+    """Whether a learned limit stays as it is."""
+    healthy_latency: float = 0.0
+    """Seconds that a response may take at most; longer ones lower a learned limit. 0 sets no bound."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("queue", 0), ("floor", 1), ("ceiling", 1), ("max", 1)):
+            value = getattr(self, name)
+            if value != "learned" and not low <= value <= _MAX:
+                raise ConfigurationError(f"concurrency: {name} must be from {low} to {_MAX}, got {value!r}")
+        if self.floor > self.ceiling:
+            raise ConfigurationError(
+                f"concurrency: floor must be at most ceiling ({self.ceiling!r}), got {self.floor!r}"
+            )
+        for name in ("queue_target", "healthy_latency"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise ConfigurationError(f"concurrency: {name} must be a number of seconds, 0 or more, got {value!r}")
+
+
+class Waiting:
+    """A request that found no place; also stands for it in decisions. Subclasses may add what their caller needs."""
+
+    __slots__ = ("domain", "flow", "priority", "since")
+
+    def __init__(self, domain: str, priority: Priority, flow: bytes, since: float) -> None:
+        self.domain = domain
+        """The name of its domain; empty for none."""
+        self.priority = priority
+        self.flow = flow
+        """The identifier of its client: clients of one class have equal parts of it."""
+        self.since = since
+        """The instant at which it arrived."""
+
+
+class Decision(NamedTuple):
+    """A waiting request that is in flight from now on, or is refused."""
+
+    request: Waiting
+    starts: bool
+    retry_after: float = 0.0
+    """Seconds that a refused client is asked to wait."""
+
+
+class ConcurrencyState(NamedTuple):
+    """What a limit is and does now, for operators."""
+
+    limit: float
+    in_flight: int
+    queued: int
+    mode: Mode
+    reason: str
+    """Why the limit was changed last."""
+    baseline: float
+    """Seconds that responses take at low load; 0 if not known."""

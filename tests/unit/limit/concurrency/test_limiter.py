@@ -1,0 +1,41 @@
+"""The concurrency limit: which requests start, wait or are refused."""
+
+import pytest
+
+from headgate.errors import ConfigurationError
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Outcome, Waiting
+
+
+def waiting(flow: bytes = b"client", *, since: float = 0.0) -> Waiting:
+    return Waiting("api", "people", flow, since)
+
+
+def test_at_most_max_requests_are_in_flight_and_others_wait_until_one_ends() -> None:
+    limit = ConcurrencyLimit(ConcurrencySettings(max=2, queue=1), lambda: 0.5)
+    assert [limit.start(now=0.0) for _ in range(3)] == [True, True, False]
+    assert limit.queue(request := waiting(), now=0.0) == ()
+    (decision,) = limit.queue(other := waiting(), now=0.0)
+    assert (decision.request, decision.starts) == (other, False)
+    assert decision.retry_after > 0
+    (decision,) = limit.end("api", 0.1, Outcome.ANSWERED, now=0.1)
+    assert (decision.request, decision.starts) == (request, True)
+    assert limit.in_flight == 2
+
+
+def test_monitor_refuses_nothing() -> None:
+    limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=0, mode="monitor"), lambda: 0.5)
+    assert all(limit.start(now=0.0) for _ in range(5))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max": 0}, "concurrency: max must be from 1 to 1000000, got 0"),
+        ({"floor": 5, "ceiling": 4}, "concurrency: floor must be at most ceiling (4), got 5"),
+        ({"queue_target": float("nan")}, "concurrency: queue_target must be a number of seconds, 0 or more, got nan"),
+    ],
+)
+def test_invalid_settings_are_named(values: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ConcurrencySettings(**values)
+    assert str(caught.value) == message
