@@ -8,11 +8,17 @@ import msgspec
 from headgate.errors import ConfigurationError
 from headgate.lab.chance import Draw
 from headgate.lab.events.bus_law import GatekeeperLaw
+from headgate.lab.events.concurrency_law import ConcurrencyLaw
 from headgate.lab.events.laws import FixedLimit, Law, NoLimit
 from headgate.lab.scenario import Section
 from headgate.lab.user_class import describe_error, is_user_class, load_user_class
 
-LAWS: Final[Mapping[str, Any]] = {"none": NoLimit, "fixed": FixedLimit, "gatekeepers": GatekeeperLaw}
+LAWS: Final[Mapping[str, Any]] = {
+    "none": NoLimit,
+    "fixed": FixedLimit,
+    "concurrency": ConcurrencyLaw,
+    "gatekeepers": GatekeeperLaw,
+}
 """The laws of the package."""
 
 

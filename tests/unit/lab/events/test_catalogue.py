@@ -13,7 +13,9 @@ from headgate.lab.scenario_file import FOLDER, parse_scenario
         ("gatekeepers", {"rule": "1/s", "batch_delay": 1.0}, "laws.gatekeepers: batch_delay: 1 s is a part"),
         ("fixed", {"limits": 1}, "laws.fixed: object contains unknown field `limits`"),
         ("fixed", {"limit": 0}, "laws.fixed: expected `int` >= 1"),
-        ("learnt", {}, "unknown law 'learnt'; expected one of none, fixed, gatekeepers"),
+        ("concurrency", {"max": 0}, "laws.concurrency: concurrency: max must be from 1"),
+        ("concurrency", {"limit": 20}, "laws.concurrency: object contains unknown field `limit`"),
+        ("learnt", {}, "unknown law 'learnt'; expected one of none, fixed, concurrency, gatekeepers"),
     ],
 )
 def test_invalid_laws_are_errors(name, settings, sentence):
