@@ -39,6 +39,10 @@ class ConcurrencyLimit:
             return True
         return False
 
+    def enter(self) -> None:
+        """Count a request as in flight whatever the limit is: the origin has it already."""
+        self.in_flight += 1
+
     def queue(self, request: Waiting, *, now: float) -> Sequence[Decision]:  # noqa: ARG002
         """Take a request that could not start: it waits, or it or another one is refused."""
         if len(self._waiting) >= self.settings.queue:
@@ -60,6 +64,14 @@ class ConcurrencyLimit:
         """Do what was due at `wakeup`."""
         return _NOTHING
 
+    def reconfigure(self, settings: ConcurrencySettings, *, now: float) -> Sequence[Decision]:  # noqa: ARG002
+        """Put other settings in force; what was learned stays, and the requests that are in flight or wait."""
+        self.settings = settings
+        self._monitors = settings.mode != "enforce"
+        if settings.max != "learned":
+            self.limit = float(settings.max)
+        return self._start_waiting()
+
     def lagged(self, seconds: float, *, now: float) -> None:
         """Take a delay of the caller's event loop; one above 50 ms means that the gate itself is overloaded."""
 
@@ -70,7 +82,7 @@ class ConcurrencyLimit:
 
     def _start_waiting(self) -> Sequence[Decision]:
         decisions = []
-        while self._waiting and self.in_flight < self.limit:
+        while self._waiting and (self._monitors or self.in_flight < self.limit):
             request = next(iter(self._waiting))
             del self._waiting[request]
             self.in_flight += 1

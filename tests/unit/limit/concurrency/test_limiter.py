@@ -39,3 +39,26 @@ def test_invalid_settings_are_named(values: dict[str, float], message: str) -> N
     with pytest.raises(ConfigurationError) as caught:
         ConcurrencySettings(**values)
     assert str(caught.value) == message
+
+
+def test_a_request_that_the_origin_has_already_is_counted_above_the_limit() -> None:
+    limit = ConcurrencyLimit(ConcurrencySettings(max=1), lambda: 0.5)
+    assert limit.start(now=0.0)
+    limit.enter()
+    assert limit.in_flight == 2
+    limit.queue(waiting(), now=0.0)
+    assert limit.end("api", 0.1, Outcome.ANSWERED, now=0.1) == ()
+    assert len(limit.end("api", 0.1, Outcome.ANSWERED, now=0.1)) == 1
+
+
+def test_other_settings_keep_the_requests_in_flight_and_start_those_that_wait() -> None:
+    limit = ConcurrencyLimit(ConcurrencySettings(max=1), lambda: 0.5)
+    assert limit.start(now=0.0)
+    requests = [waiting(), waiting(), waiting()]
+    for request in requests:
+        limit.queue(request, now=0.0)
+    (decision,) = limit.reconfigure(ConcurrencySettings(max=2), now=1.0)
+    assert decision.starts
+    assert (limit.in_flight, limit.limit) == (2, 2.0)
+    assert len(limit.reconfigure(ConcurrencySettings(max=2, mode="off"), now=1.0)) == 2
+    assert (limit.in_flight, limit.state.queued) == (4, 0)
