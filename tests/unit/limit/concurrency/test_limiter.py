@@ -47,7 +47,7 @@ def test_a_request_that_the_origin_has_already_is_counted_above_the_limit() -> N
     limit.enter()
     assert limit.in_flight == 2
     limit.queue(waiting(), now=0.0)
-    assert limit.end("api", 0.1, Outcome.ANSWERED, now=0.1) == ()
+    assert not limit.end("api", 0.1, Outcome.ANSWERED, now=0.1)
     assert len(limit.end("api", 0.1, Outcome.ANSWERED, now=0.1)) == 1
 
 
