@@ -28,6 +28,8 @@ _OPTIONS: Final = (
 )
 _MAX_PAUSE: Final = 5.0
 """Seconds."""
+_END_TIMEOUT: Final = 2.0
+"""Seconds that streams may take to end when the server stops."""
 
 
 class QuotaServer:
@@ -53,7 +55,7 @@ class QuotaServer:
         self._server: Any = None
         self._timer: asyncio.Handle | None = None
         self._turn_at = 0.0
-        self._stopping = asyncio.Event()
+        self._serving: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
         """Listen, and serve until `close`. Raises `ConfigurationError` if the address is not available."""
@@ -80,6 +82,9 @@ class QuotaServer:
             self._timer.cancel()
         if self._server is not None:
             await self._server.stop(None)
+            # It does not wait for its tasks, and writes a traceback if the end of the event loop cancels them.
+            if self._serving:
+                await asyncio.wait(self._serving, timeout=_END_TIMEOUT)
 
     def on_control(self, domain: str, identifier: bytes, release: float) -> None:
         """Pass a control that has been published to Envoys."""
@@ -88,6 +93,10 @@ class QuotaServer:
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Serve one stream."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         filled = asyncio.Event()
         stream = self._service.open(filled.set, peer=_host(context.peer()))
         if stream is None:
