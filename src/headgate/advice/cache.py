@@ -31,6 +31,7 @@ from headgate.advice.fetching import (
 from headgate.advice.freshness import (
     MAX_FRESHNESS,
     MAX_STALENESS,
+    MIN_FRESHNESS,
     UNREACHABLE_FOR,
     StoredAdvice,
     fresh_for,
@@ -38,7 +39,7 @@ from headgate.advice.freshness import (
 )
 from headgate.advice.identity import AgentIdentity
 from headgate.advice.parser import UNREACHABLE
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, check_seconds
 from headgate.http.url import serialised_origin
 from headgate.release import ASAP, NEVER
 
@@ -77,15 +78,25 @@ _MAX_ORIGIN_SIZE: Final = 300
 class OriginRecord:
     """The advice of one origin for one agent; `request` is its unconditional request."""
 
-    __slots__ = ("_advice", "_identity", "_origin", "_pending", "_request", "_retry_at", "_stored", "_unreachable_for")
+    __slots__ = (
+        "_advice", "_identity", "_min_freshness", "_origin", "_pending", "_request", "_retry_at", "_stored",
+        "_unreachable_for",
+    )  # fmt: skip
 
     def __init__(
-        self, origin: str, request: AdviceRequest, identity: AgentIdentity, *, unreachable_for: float = UNREACHABLE_FOR
+        self,
+        origin: str,
+        request: AdviceRequest,
+        identity: AgentIdentity,
+        *,
+        unreachable_for: float = UNREACHABLE_FOR,
+        min_freshness: float = MIN_FRESHNESS,
     ) -> None:
         self._origin = origin
         self._request = request
         self._identity = identity
         self._unreachable_for = unreachable_for
+        self._min_freshness = min_freshness
         self._advice: Advice | None = None
         self._stored: StoredAdvice | None = None
         self._pending: Fetch | None = None
@@ -119,7 +130,9 @@ class OriginRecord:
         if response.status == 304 and fetch.request.is_conditional:
             return self._renew(fetch, response, now)
         result, reason = interpret_fully(response, self._identity)
-        fresh_until = now + fresh_for(response, result, now=now, unreachable_for=self._unreachable_for)
+        fresh_until = now + fresh_for(
+            response, result, now=now, unreachable_for=self._unreachable_for, min_freshness=self._min_freshness
+        )
         if result is not UNREACHABLE:
             self._advice = Advice(self._origin, result, reason, fresh_until)
             self._stored = StoredAdvice.of(self._advice, response, now=now)
@@ -148,7 +161,7 @@ class OriginRecord:
         if self._stored is None or fetch.request != self._next_request():
             # The advice that it renews was dropped or replaced: the next caller fetches without conditions.
             return Advice(self._origin, None, "the advice that was not modified is no longer stored", now)
-        self._stored = self._stored.renewed(response.fields, now=now)
+        self._stored = self._stored.renewed(response.fields, now=now, min_freshness=self._min_freshness)
         self._advice = self._stored.advice
         return self._advice
 
@@ -174,8 +187,8 @@ class AdviceCache:
     """The advice of at most `most_origins` origins; a new one replaces the least recently used.
 
     Each report also drops expired records among the two least recently used. `unreachable_for` is the number of seconds
-    before an unreachable origin without Retry-After is asked again. Raises `ConfigurationError` for `most_origins`
-    below 1.
+    before an unreachable origin without Retry-After is asked again; other results stay fresh for at least
+    `min_freshness` seconds. Raises `ConfigurationError` for `most_origins` below 1, or a `min_freshness` of 0.
     """
 
     def __init__(
@@ -184,14 +197,21 @@ class AdviceCache:
         *,
         most_origins: int = MAX_ORIGINS,
         unreachable_for: float = UNREACHABLE_FOR,
+        min_freshness: float = MIN_FRESHNESS,
     ) -> None:
         if most_origins < 1:
             raise ConfigurationError(f"most_origins must be at least 1, got {most_origins}")
+        check_seconds("min_freshness", min_freshness)
+        if not 0 < min_freshness <= MAX_FRESHNESS:
+            raise ConfigurationError(
+                f"min_freshness must be above 0 and at most {MAX_FRESHNESS:g} seconds, got {min_freshness!r}"
+            )
         self.identity = AgentIdentity(identity)
         self.evicted = 0
         """The number of origins dropped to make room."""
         self._most_origins = most_origins
         self._unreachable_for = unreachable_for
+        self._min_freshness = min_freshness
         self._records: OrderedDict[str, OriginRecord] = OrderedDict()
 
     @property
@@ -256,7 +276,13 @@ class AdviceCache:
             request = advice_request(origin, self.identity)
             if request is None or len(origin) > _MAX_ORIGIN_SIZE:
                 return None
-            record = OriginRecord(origin, request, self.identity, unreachable_for=self._unreachable_for)
+            record = OriginRecord(
+                origin,
+                request,
+                self.identity,
+                unreachable_for=self._unreachable_for,
+                min_freshness=self._min_freshness,
+            )
             while len(self._records) >= self._most_origins:
                 self._records.popitem(last=False)
                 self.evicted += 1

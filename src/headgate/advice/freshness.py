@@ -32,7 +32,12 @@ _MIN_UNREACHABLE_FOR: Final = 1.0
 
 
 def fresh_for(
-    response: AdviceResponse, result: AdviceResult, *, now: float, unreachable_for: float = UNREACHABLE_FOR
+    response: AdviceResponse,
+    result: AdviceResult,
+    *,
+    now: float,
+    unreachable_for: float = UNREACHABLE_FOR,
+    min_freshness: float = MIN_FRESHNESS,
 ) -> float:
     """Return the seconds for which the `result` of a response received at `now` stays fresh.
 
@@ -41,15 +46,15 @@ def fresh_for(
     if result is UNREACHABLE:
         release = retry_release(response.fields, now=now)
         return unreachable_for if release == ASAP else min(max(release - now, _MIN_UNREACHABLE_FOR), MAX_FRESHNESS)
-    return _remaining(freshness(response.fields, now=now))
+    return _remaining(freshness(response.fields, now=now), min_freshness)
 
 
-def _remaining(given: Freshness) -> float:
+def _remaining(given: Freshness, min_freshness: float) -> float:
     """Return the seconds left of a lifetime, with the suggested minimum, maximum and default."""
     if given.lifetime is None:
         return DEFAULT_FRESHNESS
     # The age reduces the lifetime, not the minimum.
-    return max(min(given.lifetime, MAX_FRESHNESS) - given.age, MIN_FRESHNESS)
+    return max(min(given.lifetime, MAX_FRESHNESS) - given.age, min_freshness)
 
 
 def retry_release(fields: Pairs, *, now: float) -> float:
@@ -85,12 +90,12 @@ class StoredAdvice(NamedTuple):
             return None
         return cls(advice, fields)
 
-    def renewed(self, fields: Pairs, *, now: float) -> Self:
+    def renewed(self, fields: Pairs, *, now: float, min_freshness: float = MIN_FRESHNESS) -> Self:
         """Return what to store after a 304 with these fields, received at `now` (4.3.4)."""
         given = {name.lower() for name, _ in fields}
         # 3.2: each field of the 304 replaces the stored fields of its name.
         fields = [*(pair for pair in self.fields if pair[0] not in given), *fields]
-        fresh_until = now + _remaining(freshness(fields, now=now))
+        fresh_until = now + _remaining(freshness(fields, now=now), min_freshness)
         advice = Advice(self.advice.origin, self.advice.result, self.advice.reason, fresh_until)
         return type(self)(advice, _fields_to_store(fields) or self.fields)
 

@@ -22,6 +22,7 @@ from headgate.advice import AdviceCache, AgentIdentity
 from headgate.advice.cache import REPORT_TIMEOUT, Fetch
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceRequest, AdviceResponse, too_late
+from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.wait import in_asyncio
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class AdviceClient:
     """The traffic advice of all origins, fetched when necessary.
 
     `on_advice` is called with the result of each fetch. `default` starts the fetches for requests without an HTTP
-    client. `clock` returns seconds since 1970.
+    client. Advice stays fresh for at least `min_freshness` seconds. `clock` returns seconds since 1970.
     """
 
     def __init__(
@@ -159,8 +160,9 @@ class AdviceClient:
         clock: Callable[[], float],
         on_advice: Callable[[Advice], None],
         default: StartFetch,
+        min_freshness: float = MIN_FRESHNESS,
     ) -> None:
-        self._cache = AdviceCache(identity)
+        self._cache = AdviceCache(identity, min_freshness=min_freshness)
         self._clock = clock
         self._on_advice = on_advice
         self._default = default

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 from headgate.advice import AgentIdentity
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
+from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import StartFetch, in_thread
 from headgate.agent.attempt import Attempt, advice_holder, carried_over
 from headgate.agent.state import CourtesyState, Hold, Retry, Settings
@@ -53,6 +54,8 @@ class Courtesy:
     * `advice_clears_backoff`: if fresh advice of an origin admits all traffic, its backoff ends within ten seconds; its
       `Retry-After` still holds. Use it where the application itself serves the advice. A static file on a CDN admits
       all traffic even while the application fails.
+    * `min_freshness`: minimum seconds that fetched advice stays fresh, whatever its response says; default 600, as the
+      document suggests. Lower it in tests only: origins are asked more often.
     * `on_hold`, `on_retry`, `on_advice`: hooks. They are called with a `Hold` when a request is held or refused, with a
       `Retry` before a request is sent again, and with the `Advice` that a fetch resulted in; in any thread or task.
       Errors of a hook are logged. The logger `headgate.agent` logs holds and retries at INFO.
@@ -80,6 +83,7 @@ class Courtesy:
         retry_budget: int | None = None,
         coalesce: bool = False,
         advice_clears_backoff: bool = False,
+        min_freshness: float = MIN_FRESHNESS,
         on_hold: Callable[[Hold], object] | None = None,
         on_retry: Callable[[Retry], object] | None = None,
         on_advice: Callable[[Advice], object] | None = None,
@@ -91,6 +95,7 @@ class Courtesy:
             max_delay=max_delay,
             retry=retry,
             advice_clears_backoff=advice_clears_backoff,
+            min_freshness=min_freshness,
             on_hold=on_hold,
             on_retry=on_retry,
             on_advice=on_advice,

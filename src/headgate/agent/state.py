@@ -13,6 +13,7 @@ import msgspec
 from headgate.advice import AgentIdentity
 from headgate.advice.cache import REPORT_TIMEOUT
 from headgate.advice.decision import Advice
+from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.advice.parser import UNREACHABLE
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
@@ -71,6 +72,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How often a request may be sent again at most."""
     advice_clears_backoff: bool = False
     """Whether the backoff of an origin ends when its traffic advice says that it wants all traffic."""
+    min_freshness: float = MIN_FRESHNESS
+    """Minimum seconds that fetched advice stays fresh."""
     on_hold: Callable[[Hold], object] | None = None
     on_retry: Callable[[Retry], object] | None = None
     on_advice: Callable[[Advice], object] | None = None
@@ -126,7 +129,13 @@ class CourtesyState:
         self.advice: AdviceClient | None = None
         """What fetches traffic advice; None where none is asked for."""
         if identity is not None:
-            self.advice = AdviceClient(identity, clock=clock, on_advice=self._on_advice, default=start_fetch)
+            self.advice = AdviceClient(
+                identity,
+                clock=clock,
+                on_advice=self._on_advice,
+                default=start_fetch,
+                min_freshness=settings.min_freshness,
+            )
         self.is_closed = False
         self._settings = settings
         self._is_locked_for_fork = False

@@ -91,6 +91,9 @@ class Proxy(ConfigSection, frozen=True):
     """Refuse (hold) or permit CONNECT requests to an origin whose advice is unreachable."""
     unreachable_hold: Seconds = 60.0
     """Seconds until unreachable advice is fetched again, unless a Retry-After says otherwise."""
+    min_freshness: Annotated[float, Meta(ge=1, le=172_800), Format("SECONDS")] = 600.0
+    """Minimum seconds that fetched advice stays fresh, whatever its response says; 10 minutes are suggested. Lower it
+    in tests only: origins are asked more often."""
     idle: Seconds = 300.0
     """Close tunnels idle for this many seconds."""
     max_seconds: SecondsOrZero = 0.0

@@ -7,6 +7,7 @@ decide whether a proxy conforms.
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
+from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.config.proxy_section import Proxy
 
 Level: TypeAlias = Literal["MUST", "STEP", "SHOULD", "RECOMMENDED"]
@@ -102,4 +103,7 @@ def _privacy(proxy: Proxy) -> Iterator[Requirement]:
     fallback = "let through, unless its cached advice refuses" if proxy.unreachable == "permit" else "held"
     how = f'for {proxy.brand}, "prefetch-proxy" and "*"; an unreachable origin is {fallback}'
     yield _row("3.4", "MUST", '"fraction" and "disallow" are respected', how)
-    yield _row("3.4", "SHOULD", "advice is cached as HTTP says", "for 10 min to 48 h, then revalidated")
+    how = f"for {proxy.min_freshness / 60:g} min to 48 h, then revalidated"
+    keeps_long = proxy.min_freshness >= MIN_FRESHNESS
+    otherwise = "remove --min-freshness: at least 10 minutes are suggested"
+    yield _row("3.4", "SHOULD", "advice is cached as HTTP says", how, is_met=keeps_long, otherwise=otherwise)

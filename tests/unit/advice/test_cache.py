@@ -157,6 +157,17 @@ class TestFreshness:
         known = fetched(AdviceCache(IDENTITY, unreachable_for=5.0), NETWORK_ERROR)
         assert known.fresh_until == NOW + 5
 
+    def test_minimum_freshness_is_configurable(self):
+        short = ("Cache-Control", "max-age=2"), ("ETag", '"a"')
+        cache = AdviceCache(IDENTITY, min_freshness=1.5)
+        assert fetched(cache, response(None, *short)).fresh_until == NOW + 2
+        fetch = cache.ask(ORIGIN, now=NOW + 2)
+        renewed = cache.received(fetch, AdviceResponse(304, [("Cache-Control", "max-age=1")], b""), now=NOW + 3)
+        assert renewed.fresh_until == NOW + 3 + 1.5
+        for seconds in (0.0, -1.0, 172_801.0, float("nan"), "600"):
+            with pytest.raises(ConfigurationError, match="min_freshness"):
+                AdviceCache(IDENTITY, min_freshness=seconds)
+
     def test_unreachable_origin_is_held_only_with_retry_after(self, cache):
         known = fetched(cache, response(None, ("Retry-After", "7"), status=503))
         assert known.release_time(0.0) == known.hold_until == NOW + 7

@@ -45,6 +45,7 @@ URL = "https://example.com/path"
         ({"retry": -1}, "retry must be a non-negative number of retries, got -1"),
         ({"retry": 1.5}, "retry must be a non-negative number of retries, got 1.5"),
         ({"retry": True}, "retry must be a non-negative number of retries, got True"),
+        ({"identity": "ABot", "min_freshness": 0}, "min_freshness must be above 0 and at most 172800 seconds, got 0"),
         ({"identity": "ExampleBot,*"}, "must be one name or a list of names"),
         ({"identity": ["*"]}, "['*'] must be a brand name, other names if any, and '*' at the end"),
         ({"identity": []}, "[] must be a brand name"),

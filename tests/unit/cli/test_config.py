@@ -136,8 +136,8 @@ SERVE = """config demo origin listen admin rule identify max-delay response-time
 MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure rlqs"
 PROXY = """config listen cert key self-signed plaintext insecure alpn brand admin workers token-key token-store
     client-ca client-rate client-tunnels client-connections max-connections max-tunnels allow-port allow-host deny-host
-    allow-address resolve advice-ca unreachable unreachable-hold idle max-seconds max-bytes byte-ratio drain log
-    log-client geofeed geofeed-path conformance"""
+    allow-address resolve advice-ca unreachable unreachable-hold min-freshness idle max-seconds max-bytes byte-ratio
+    drain log log-client geofeed geofeed-path conformance"""
 
 
 ROUTER = "config listen master shard admin curve-key curve-allow curve-server insecure"

@@ -38,6 +38,7 @@ def test_a_configuration_can_conform():
         ({"geofeed": ""}, [("3.2", "MUST")], False),
         ({"log": "all"}, [("3.3", "SHOULD")], True),
         ({"log_client": True}, [("3.3", "SHOULD")], True),
+        ({"min_freshness": 599.0}, [("3.4", "SHOULD")], True),
     ],
 )
 def test_each_requirement_depends_on_its_setting(changed, sections, fit):

@@ -19,7 +19,7 @@ from headgate.advice import AdviceCache, AgentIdentity
 from headgate.advice.cache import Fetch
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import ADVICE_TIMEOUT, NETWORK_ERROR, AdviceResponse
-from headgate.advice.freshness import UNREACHABLE_FOR
+from headgate.advice.freshness import MIN_FRESHNESS, UNREACHABLE_FOR
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.fetch.fetcher import Streams, exchange
 from headgate.proxy.admission.authority import Authority
@@ -43,7 +43,7 @@ class AdviceService:
     """Fetches and caches the advice of origins; for one event loop.
 
     `counts` counts fetches and the bytes of requests. `unreachable_for` is how many seconds an unreachable origin is
-    held, unless it sends `Retry-After`.
+    held, unless it sends `Retry-After`; other results stay fresh for at least `min_freshness` seconds.
     """
 
     def __init__(
@@ -53,10 +53,14 @@ class AdviceService:
         tls: ssl.SSLContext,
         counts: Counts,
         unreachable_for: float = UNREACHABLE_FOR,
+        min_freshness: float = MIN_FRESHNESS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = AdviceCache(
-            AgentIdentity.of(brand, prefetch_proxy=True), most_origins=_MAX_ORIGINS, unreachable_for=unreachable_for
+            AgentIdentity.of(brand, prefetch_proxy=True),
+            most_origins=_MAX_ORIGINS,
+            unreachable_for=unreachable_for,
+            min_freshness=min_freshness,
         )
         self._tls = tls
         self._counts = counts

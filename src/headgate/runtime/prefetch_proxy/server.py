@@ -148,6 +148,7 @@ class _ProxyServer(Server):
             tls=advice_tls_context(settings),
             counts=self._counts,
             unreachable_for=settings.unreachable_hold,
+            min_freshness=settings.min_freshness,
         )
         self.closing.callback(self._advice.close)
         self._lifecycle = lifecycle

@@ -137,6 +137,15 @@ async def test_concurrent_requests_share_a_fetch():
 
 
 @async_test
+async def test_the_minimum_freshness_is_configurable():
+    origin = Origin(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nCache-Control: max-age=1\r\n\r\n")
+    proxy = Proxy(min_freshness=3.0)
+    async with origin.running() as port:
+        advice, _ = await proxy.ask(port)
+    assert advice.fresh_until == proxy.now + 3
+
+
+@async_test
 async def test_an_unreachable_origin_is_held():
     proxy = Proxy(unreachable_for=30.0)
     with socket.socket() as bound:
