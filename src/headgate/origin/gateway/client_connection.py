@@ -9,12 +9,12 @@ from typing import cast
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestBuffer, RequestHead, parse_request_head, parse_usual_request_head
-from headgate.origin.delay import Delay
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.flow_control import FlowControl
 from headgate.origin.gateway.forwarding import forwarded_request_head
-from headgate.origin.gateway.policy import ClientView, decide
+from headgate.origin.gateway.places import Place
+from headgate.origin.gateway.request_admission import RequestAdmission
 from headgate.origin.gateway.responses import FileResponse, Upstream, crowded_response, gateway_problem, serialize
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEvent, ClientState
 from headgate.origin.gateway.tunnel import reset_on_close
@@ -37,7 +37,7 @@ class ClientConnection(asyncio.Protocol):
     """One connection of a client; made by the gateway's listener."""
 
     __slots__ = (
-        "_buffer", "_context", "_delay", "_eof", "_flow", "_transport", "_unread", "_view", "_writable", "client",
+        "_admission", "_buffer", "_context", "_eof", "_flow", "_transport", "_unread", "_writable", "client",
         "deadline", "exchange", "state",
     )  # fmt: skip
 
@@ -53,9 +53,8 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = RequestBuffer()
         self._writable = True
         self._eof = False
-        self._delay: Delay | None = None
         self._unread = 0  # bytes of a body that is discarded
-        self._view = cast("ClientView", None)
+        self._admission = cast("RequestAdmission", None)
         self._flow = cast("FlowControl", None)
         self._transport = cast("asyncio.Transport", None)
 
@@ -66,9 +65,9 @@ class ClientConnection(asyncio.Protocol):
         context = self._context
         self._transport = cast("asyncio.Transport", transport)
         self._flow = FlowControl(self._transport)
-        self._view = ClientView.of(context.policy, self._transport)
+        self._admission = RequestAdmission(context, self, self._transport)
         self.deadline = context.now + context.timeouts.header
-        if event := context.registry.enter(self, self._view.info):
+        if event := context.registry.enter(self, self._admission.view.info):
             context.note(event)
             self._reject_connection(crowded_response(event))
 
@@ -76,9 +75,7 @@ class ClientConnection(asyncio.Protocol):
         """End: see `asyncio.Protocol`."""
         self._move(ClientEvent.CLOSE)
         self._context.registry.leave(self)
-        if self._delay is not None:
-            self._delay.cancel()
-            self._delay = None
+        self._admission.cancel()
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.abandon()
@@ -110,7 +107,7 @@ class ClientConnection(asyncio.Protocol):
         if len(self._buffer) and self.state in {ClientState.IDLE, ClientState.READING_HEAD, ClientState.WAITING}:
             self._continue()  # the buffer may contain whole requests
             return stays
-        # A delayed request ends here too: a half-closed connection cannot be told from a client that left.
+        # A delayed or queued request ends here too: a half-closed connection cannot be told from a client that left.
         return False
 
     def pause_writing(self) -> None:
@@ -176,7 +173,7 @@ class ClientConnection(asyncio.Protocol):
             self.write(serialize(response, keep=False))
             self._linger()
         else:
-            self._answer(response, request, body_was_read=True)
+            self.answer(response, request, body_was_read=True)
             self._continue()
 
     def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
@@ -230,7 +227,7 @@ class ClientConnection(asyncio.Protocol):
                 exchange.time_out()
         elif self.state is ClientState.READING_HEAD and len(self._buffer) and self._writable:
             self._refuse(ProtocolError(408, "request header timeout"))
-        else:
+        elif not self._admission.expire():
             self._transport.abort()  # connection_lost() then ends the exchange
 
     def drain(self) -> None:
@@ -289,36 +286,37 @@ class ClientConnection(asyncio.Protocol):
             self._move(ClientEvent.HELD_BACK)
 
     def _handle(self, request: RequestHead) -> None:
-        """Decide on a request, and forward, delay or answer it."""
         self._move(ClientEvent.REQUEST_READ)
-        context = self._context
-        if context.policy is not self._view.policy:
-            self._view = ClientView.of(context.policy, self._transport)
-        decision = decide(request, self._view, context.note)
-        if decision is None:
-            self._forward(request)
-        elif isinstance(decision, Response):
-            self._answer(decision, request)
-        else:
-            self._move(ClientEvent.DELAYED)
-            self.deadline = math.inf
-            self._delay = Delay(decision, self._view.policy.gatekeeper, lambda: self._release(request))
+        self._admission.decide(request)
 
-    def _release(self, request: RequestHead) -> None:
-        self._delay = None
-        if self.state is ClientState.DELAYED:
-            self._forward(request)
+    # What the admission calls: see `Requester`.
 
-    def _forward(self, request: RequestHead) -> None:
+    def forward(self, request: RequestHead, place: Place | None) -> None:
+        """Forward a request."""
         context = self._context
-        head = forwarded_request_head(request, self._view.info, context.pool.authority)
-        exchange = self.exchange = ProxiedExchange(context, self, request, head)
+        exchange = self.exchange = ProxiedExchange(context, self, request, place)  # first: it gives the place back
         self._move(ClientEvent.RESPONSE_STARTED)
         self.deadline = context.now + context.timeouts.response
-        exchange.start()
+        exchange.start(forwarded_request_head(request, self._admission.view.info, context.pool.authority))
         if len(self._buffer) and exchange.takes_body:
             self._buffer.append(exchange.feed(self._buffer.take()))
             self._limit_buffer()
+
+    def hold(self, event: ClientEvent) -> None:
+        """Wait: the request is delayed or queued."""
+        self._move(event)
+        timeout = math.inf if event is ClientEvent.DELAYED else self._context.timeouts.response
+        self.deadline = self._context.now + timeout
+
+    def resume(self) -> None:
+        """End the wait."""
+        self._move(ClientEvent.RELEASED)
+
+    def read_on(self) -> None:
+        """Handle the requests that were sent ahead, in the next turn: this is the turn of another connection."""
+        if self.state is ClientState.IDLE and len(self._buffer):
+            self._move(ClientEvent.HELD_BACK)
+        asyncio.get_running_loop().call_soon(self._continue)
 
     def _end_exchange(self) -> None:
         """Drop the exchange, and read again if its origin was slow to take the body."""
@@ -328,7 +326,7 @@ class ClientConnection(asyncio.Protocol):
 
     # Responses made here, and the end.
 
-    def _answer(self, response: Response, request: RequestHead, *, body_was_read: bool = False) -> None:
+    def answer(self, response: Response, request: RequestHead, *, body_was_read: bool = False) -> None:
         """Send a response of the gateway; discard the request's body if it is short, else close after the response."""
         unread = request.has_body and not body_was_read
         is_short = not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY

@@ -7,6 +7,7 @@ from typing import Protocol
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.forwarding import ClientInfo
+from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.states import GATEWAY_TRANSITIONS, GatewayEvent, GatewayState
@@ -127,6 +128,7 @@ class GatewayContext:
         timeouts: Timeouts,
         limits: RequestLimits,
         allow: bytes = ALLOW,
+        places: OriginPlaces | None = None,
     ) -> None:
         self.policy = policy
         """The policy for further requests; it may be replaced at any time."""
@@ -136,6 +138,8 @@ class GatewayContext:
         self.limits = limits
         self.allow = allow
         """The value of Allow in a response to a method that is never served."""
+        self.places = places
+        """The places at the origin for further requests, if they are limited; may be replaced at any time."""
         self.state = GatewayState.NEW
         self.now = 0.0
         """Seconds of a coarse clock, set by the gateway's tick."""

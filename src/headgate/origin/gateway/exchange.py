@@ -6,11 +6,14 @@ while the other is slow.
 """
 
 import asyncio
+import re
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import BodyReader, ChunkedBody, LengthBody, RequestHead, ResponseHead, UnboundedBody
+from headgate.limit.concurrency import Outcome
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.forwarding import forwarded_response_lines
+from headgate.origin.gateway.places import Place
 from headgate.origin.gateway.responses import Downstream, date_line
 from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
@@ -20,22 +23,27 @@ MAX_HELD_BODY = 65536
 MAX_TRAILERS_SIZE = 8192
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
+_EVENT_STREAM = re.compile(rb"^content-type:[ \t]*text/event-stream(?:[; \t\r]|$)", re.IGNORECASE | re.MULTILINE)
 
 
 class ProxiedExchange:
-    """Forwards `request`, with `head` as its head, and relays the response to `client`."""
+    """Forwards `request`, and relays the response to `client`.
+
+    `place` is the place of the request at the origin, which it gives back; None if places are not limited.
+    """
 
     __slots__ = (
-        "_body", "_client", "_connecting", "_context", "_continued", "_head", "_held", "_keep", "_repeatable",
-        "_request", "_upstream", "relays_whole", "state",
+        "_body", "_client", "_connecting", "_context", "_continued", "_head", "_held", "_keep", "_place",
+        "_repeatable", "_request", "_upstream", "relays_whole", "state",
     )  # fmt: skip
 
-    def __init__(self, context: GatewayContext, client: Downstream, request: RequestHead, head: bytes) -> None:
+    def __init__(self, context: GatewayContext, client: Downstream, request: RequestHead, place: Place | None) -> None:
         self.state = ExchangeState.CONNECTING
         self._context = context
         self._client = client
         self._request = request
-        self._head = head
+        self._place = place
+        self._head = b""
         self._upstream: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._body: BodyReader | None = self._body_reader() if request.has_body else None
@@ -60,8 +68,11 @@ class ProxiedExchange:
 
     # What the client's connection calls.
 
-    def start(self) -> None:
-        """Send the request's head, at once or as soon as there is a connection."""
+    def start(self, head: bytes) -> None:
+        """Send `head`, at once or as soon as there is a connection."""
+        self._head = head
+        if self._place is not None and self._body is not None:
+            self._place.body_expected()
         upstream = self._context.pool.take(repeatable=self._repeatable)
         if upstream is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
@@ -96,8 +107,11 @@ class ProxiedExchange:
             self.abandon()
             self._client.refuse_body(error, begun=begun)
             return b""
-        if body.done and isinstance(body, ChunkedBody):
-            pieces.append(b"0\r\n\r\n")
+        if body.done:
+            if isinstance(body, ChunkedBody):
+                pieces.append(b"0\r\n\r\n")
+            if self._place is not None:
+                self._place.body_complete()
         self._continued = True
         self._client.renew_deadline()
         if self._upstream is not None:
@@ -108,7 +122,7 @@ class ProxiedExchange:
                 self.pause_request()
         return body.rest
 
-    def abandon(self) -> None:
+    def abandon(self, outcome: Outcome = Outcome.UNKNOWN) -> None:
         """Drop the connection to the origin: the client has left, or its body is malformed."""
         self._move(ExchangeEvent.END)
         if self._connecting is not None:
@@ -117,6 +131,7 @@ class ProxiedExchange:
         if self._upstream is not None:
             self._upstream.abort()
             self._upstream = None
+        self._give_place_back(outcome)
 
     def pause_response(self) -> None:
         """Stop reading the response: the client reads slowly."""
@@ -142,6 +157,10 @@ class ProxiedExchange:
     def _move(self, event: ExchangeEvent) -> None:
         self.state = EXCHANGE_TRANSITIONS[self.state][event]
 
+    def _give_place_back(self, outcome: Outcome) -> None:
+        if self._place is not None:
+            self._place.give_back(outcome)
+
     # What the connection to the origin calls: see `ResponseHandler`.
 
     def pause_request(self) -> None:
@@ -155,6 +174,7 @@ class ProxiedExchange:
     def relay_whole(self, message: bytes) -> None:
         """Pass on a whole response."""
         self._move(ExchangeEvent.END)
+        self._give_place_back(Outcome.ANSWERED)
         self._client.respond_with(message)
 
     def interim_head(self, head: ResponseHead) -> list[bytes]:
@@ -172,6 +192,8 @@ class ProxiedExchange:
         if self._keep:
             connection = b"" if request.minor else b"Connection: keep-alive\r\n"
         self._move(ExchangeEvent.RESPONSE_BEGUN)
+        if self._place is not None:
+            self._place.response_begun(is_stream=_EVENT_STREAM.search(head.lines) is not None)
         date = b"" if head.has_date else date_line()  # 9110 6.6.1
         return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
 
@@ -207,6 +229,7 @@ class ProxiedExchange:
                 self._context.pool.give_back(upstream)
             else:
                 upstream.close()
+        self._give_place_back(Outcome.ANSWERED)
         self._client.complete(keep=self._keep, unread=self.takes_body)
 
     def lost(self, *, unanswered: bool) -> None:
@@ -223,7 +246,7 @@ class ProxiedExchange:
 
     def fail(self, status: int, reason: str) -> None:
         """Answer for an origin that cannot be reached (502) or is too slow (504)."""
-        self.abandon()
+        self.abandon(Outcome.UNKNOWN if status == 502 else Outcome.TIMED_OUT)
         self._context.note("unreachable" if status == 502 else "slow")
         self._client.fail(self._request, ProtocolError(status, reason), unread=self.takes_body)
 
@@ -240,6 +263,7 @@ class ProxiedExchange:
             raise ProtocolError(502, "the origin switches to a protocol it was not asked for")
         self._move(ExchangeEvent.END)
         self._upstream = None
+        self._give_place_back(Outcome.UNKNOWN)
         lines = forwarded_response_lines(head)
         self._client.become_tunnel(upstream, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
 

@@ -2,16 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from headgate.http.h1 import RequestHead
 from headgate.limit import Accounting, Gatekeeper
+from headgate.limit.concurrency import Priority
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.responses import Respond
 from headgate.origin.identify import Identify
+from headgate.origin.refusal import Refusals
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Response
 from headgate.origin.routes import Routes
@@ -36,10 +38,14 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Finds the domain of a request."""
     reject: Reject
     """Writes the responses to rejected requests."""
+    refuse: Refusals = msgspec.field(default_factory=Refusals)
+    """Writes the responses to requests that the concurrency limit refuses."""
+    priorities: Mapping[str, Priority] = {}
+    """The priority of each domain, for the concurrency limit; that of others, and of no domain, is people."""
     local: Respond | None = None
     """Answers requests that need no decision: for the traffic advice, for bundles."""
     lifeboat: Respond | None = None
-    """Answers a rejected request instead of `reject`, if it has an answer."""
+    """Answers a rejected or refused request, if it has an answer."""
     is_trusted: Callable[[str], bool] = lambda _address: False
     """Whether a peer's address is one of the operator's own proxies."""
 
@@ -67,8 +73,8 @@ class ClientView(msgspec.Struct, frozen=True):
 def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]) -> Response | Accounting | None:
     """Decide on a request by the policy of `client`, and account for it.
 
-    Returns None for a request to forward at once, its accounting for one to delay, and the response to one that is
-    answered here; `note` is called with "lifeboat" if that answers.
+    Returns its accounting for a request to forward at once or to delay, None for one without a domain, and the response
+    to one that is answered here; `note` is called with "lifeboat" if that answers.
     """
     policy = client.policy
     if policy.local is not None:
@@ -80,17 +86,37 @@ def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]
         return None
     now = time.time()
     accounting = policy.gatekeeper.admit(domain, identifier, now=now)
-    status = accounting.status
-    if status is Status.ACCEPTED:
-        return None
-    if status is Status.DELAYED:
+    if accounting.status is not Status.REJECTED:
         return accounting
+    return _rescue(request, policy, note) or policy.reject(accounting, now=now, accept=_accept(request))
+
+
+def refusal(request: RequestHead, client: ClientView, retry_after: float, note: Callable[[str], None]) -> Response:
+    """Return the response to a request that the concurrency limit refuses; see `decide`."""
+    policy = client.policy
+    return _rescue(request, policy, note) or policy.refuse(retry_after, accept=_accept(request))
+
+
+def flow_of(request: RequestHead, client: ClientView) -> bytes:
+    """Return the identifier of the client of a request, whether it has a domain or not."""
+    if client.identifier is not None:
+        return client.identifier
+    return client.policy.identify(_info(request, client))
+
+
+def _rescue(request: RequestHead, policy: GatewayPolicy, note: Callable[[str], None]) -> Response | None:
     response = policy.lifeboat(request) if policy.lifeboat is not None else None
     if response is not None:
         note("lifeboat")
-        return response
-    accept = b", ".join(request.values(b"accept"))
-    return policy.reject(accounting, now=now, accept=accept or None)
+    return response
+
+
+def _accept(request: RequestHead) -> bytes | None:
+    return b", ".join(request.values(b"accept")) or None
+
+
+def _info(request: RequestHead, client: ClientView) -> RequestInfo:
+    return RequestInfo(request.method, request.path, request.host, request.fields, client.info.address)
 
 
 def classify(request: RequestHead, client: ClientView) -> tuple[str | None, bytes]:
@@ -99,7 +125,7 @@ def classify(request: RequestHead, client: ClientView) -> tuple[str | None, byte
     domain = policy.routes.only
     if domain is not None and identifier is not None:
         return domain, identifier
-    info = RequestInfo(request.method, request.path, request.host, request.fields, client.info.address)
+    info = _info(request, client)
     domain = policy.routes.match(info)
     if domain is None:
         return None, b""

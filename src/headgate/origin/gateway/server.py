@@ -7,21 +7,26 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from headgate.config.section import origin_address
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Gatekeeper
+from headgate.limit.concurrency import ConcurrencySettings, Priority
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext, RegisteredConnection
+from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.policy import GatewayPolicy, Reject
 from headgate.origin.gateway.responses import ALLOW, Respond, advice_response, with_advice
 from headgate.origin.gateway.states import GatewayEvent
 from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import Identify, client_address
+from headgate.origin.refusal import Refusals
 from headgate.origin.routes import Routes
 
 MAX_TICK = 0.25
@@ -35,8 +40,10 @@ class Gateway:
     rejected request. `advice` is the traffic advice document that the gateway publishes; `local` answers
     other requests without a decision, and `lifeboat` rejected requests, if it has an answer. `trusted` lists the CIDRs
     of the operator's own proxies: their forwarding fields are continued, those of other clients are replaced. `allow`
-    is the value of Allow in a response to a method that is never served. `counts` has the numbers of unusual events:
-    `refused`, `retried`, `unreachable`, `slow`, `truncated`, `crowded`, `crowded_client`, `lifeboat`.
+    is the value of Allow in a response to a method that is never served. `concurrency` limits the requests in flight
+    at the origin; `priorities` gives the priority of a domain by its name, and `refuse` answers refused requests.
+    `counts` has the numbers of unusual events: `refused`, `retried`, `unreachable`, `slow`, `truncated`, `crowded`,
+    `crowded_client`, `lifeboat`.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
     is not a plain http URL.
@@ -57,6 +64,9 @@ class Gateway:
         timeouts: Timeouts | None = None,
         bounds: Bounds | None = None,
         allow: bytes = ALLOW,
+        concurrency: ConcurrencySettings | None = None,
+        priorities: Mapping[str, Priority] | None = None,
+        refuse: Refusals | None = None,
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
         policy = GatewayPolicy(
@@ -66,6 +76,8 @@ class Gateway:
             reject=reject,
             local=local if advice is None else with_advice(advice_response(advice), local),
             lifeboat=lifeboat,
+            priorities=priorities or {},
+            refuse=refuse or Refusals(),
             is_trusted=_trust(trusted),
         )
         self._context = GatewayContext(
@@ -75,9 +87,11 @@ class Gateway:
             timeouts=timeouts,
             limits=RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes),
             allow=allow,
+            places=OriginPlaces(concurrency) if concurrency is not None else None,
         )
         self._servers: list[asyncio.Server] = []
         self._ticking: asyncio.TimerHandle | None = None
+        self._tick_due = math.inf
         self._tick_seconds = min(MAX_TICK, *(value / 8 for value in _seconds(timeouts)))
 
     @property
@@ -93,6 +107,22 @@ class Gateway:
     @policy.setter
     def policy(self, policy: GatewayPolicy) -> None:
         self._context.policy = policy
+
+    @property
+    def places(self) -> OriginPlaces | None:
+        """The places at the origin; None if they are not limited."""
+        return self._context.places
+
+    def limit_concurrency(self, settings: ConcurrencySettings | None) -> None:
+        """Put other settings of the concurrency limit in force; what was learned stays, and who waits."""
+        context = self._context
+        if context.places is None:
+            context.places = OriginPlaces(settings) if settings is not None else None
+        elif settings is not None:
+            context.places.reconfigure(settings)
+        else:
+            context.places.reconfigure(replace(context.places.limit.settings, mode="off"))
+            context.places = None
 
     @property
     def pool(self) -> UpstreamPool:
@@ -169,6 +199,8 @@ class Gateway:
         self.pool.close()
         if self._ticking is not None:
             self._ticking.cancel()
+        if self.places is not None:
+            self.places.close()
         self._context.move(GatewayEvent.STOP)
         await asyncio.sleep(0)  # the event loop reports the closed connections
 
@@ -178,8 +210,11 @@ class Gateway:
             self._ticking.cancel()
         now = self._context.now = time.monotonic()
         self.pool.tick(now)
+        if self.places is not None:
+            self.places.tick(now, max(0.0, now - self._tick_due))
         for connection in [one for one in self.connections if one.deadline <= now]:
             connection.expire()
+        self._tick_due = time.monotonic() + self._tick_seconds
         self._ticking = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
 
 

@@ -9,6 +9,7 @@ from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import GatewayPolicy
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
+from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.upstream import UpstreamPool
 
 
@@ -72,7 +73,9 @@ def make_policy(**settings: Any) -> GatewayPolicy:
     )
 
 
-def make_context(policy: GatewayPolicy | None = None, *, limit: int = 100) -> GatewayContext:
+def make_context(
+    policy: GatewayPolicy | None = None, *, limit: int = 100, places: OriginPlaces | None = None
+) -> GatewayContext:
     """Make what the connections of one gateway share; its coarse clock starts at 1000."""
     context = GatewayContext(
         policy or make_policy(),
@@ -80,6 +83,7 @@ def make_context(policy: GatewayPolicy | None = None, *, limit: int = 100) -> Ga
         ConnectionRegistry(limit=limit, client_limit=0),
         timeouts=Timeouts(),
         limits=RequestLimits(),
+        places=places,
     )
     context.now = context.pool.now = 1000.0
     return context

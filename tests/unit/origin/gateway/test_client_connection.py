@@ -11,6 +11,7 @@ import pytest
 
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
+from headgate.limit.concurrency import ConcurrencySettings, Outcome
 from headgate.origin.file_slice import FileSlice, OpenFile
 from headgate.origin.gateway.client_connection import (
     LINGER_TIMEOUT,
@@ -19,9 +20,10 @@ from headgate.origin.gateway.client_connection import (
     MAX_REQUESTS_PER_TURN,
     ClientConnection,
 )
+from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
-from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayState
+from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayEvent, GatewayState
 from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.response import Response, problem
 from tests.unit.origin.gateway.stub import StubTransport, make_context, make_policy
@@ -61,7 +63,7 @@ class Delay:
 
 @pytest.fixture(autouse=True)
 def _delay_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.origin.gateway.client_connection.Delay", Delay)
+    monkeypatch.setattr("headgate.origin.gateway.request_admission.Delay", Delay)
 
 
 def holding(seconds: float) -> GatewayPolicy:
@@ -74,8 +76,15 @@ def holding(seconds: float) -> GatewayPolicy:
 class Harness:
     """A connection with its transports: `client` to the client, `origin` to the origin."""
 
-    def __init__(self, policy: GatewayPolicy | None = None, *, half_open: bool = True, limit: int = 100) -> None:
-        self.context = make_context(policy, limit=limit)
+    def __init__(
+        self,
+        policy: GatewayPolicy | None = None,
+        *,
+        half_open: bool = True,
+        limit: int = 100,
+        places: OriginPlaces | None = None,
+    ) -> None:
+        self.context = make_context(policy, limit=limit, places=places)
         self.origin = StubTransport()
         self.upstream = UpstreamConnection(self.context.pool)
         self.upstream.connection_made(self.origin)
@@ -127,6 +136,21 @@ def delaying() -> Harness:
     return Harness(holding(2))
 
 
+def queueing(*, queue: int = 10, policy: GatewayPolicy | None = None) -> Harness:
+    """Return a harness whose origin has one place, which another request has."""
+    places = OriginPlaces(ConcurrencySettings(max=1, queue=queue), draw=lambda: 0.5)
+    harness = Harness(policy, places=places)
+    assert places.take("other") is not None
+    return harness
+
+
+def free_place(harness: Harness) -> Harness:
+    """End the other request."""
+    assert harness.context.places is not None
+    harness.context.places.end("other", 0.1, Outcome.ANSWERED)
+    return harness
+
+
 _S, _E = ClientState, ClientEvent
 
 DRIVERS: dict[tuple[ClientState, ClientEvent], Callable[[], Harness]] = {
@@ -146,8 +170,11 @@ DRIVERS: dict[tuple[ClientState, ClientEvent], Callable[[], Harness]] = {
     (_S.DECIDING, _E.DONE): lambda: rejecting().receive(GET),
     (_S.DECIDING, _E.LAST_RESPONSE): lambda: rejecting().receive(CHUNKED),
     (_S.DECIDING, _E.CLOSE): lambda: rejecting().receive(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n"),
-    (_S.DELAYED, _E.RESPONSE_STARTED): lambda: delaying().receive(GET).release(),
+    (_S.DECIDING, _E.QUEUED): lambda: queueing().receive(GET),
+    (_S.DELAYED, _E.RELEASED): lambda: delaying().receive(GET).release(),
     (_S.DELAYED, _E.CLOSE): lambda: delaying().receive(GET).lose(),
+    (_S.QUEUED, _E.RELEASED): lambda: free_place(queueing().receive(GET)),
+    (_S.QUEUED, _E.CLOSE): lambda: queueing().receive(GET).lose(),
     (_S.RESPONDING, _E.DONE): lambda: Harness().receive(GET).respond(),
     (_S.RESPONDING, _E.LAST_RESPONSE): lambda: Harness().receive(CHUNKED, b"zz\r\n"),
     (_S.RESPONDING, _E.CLOSE): lambda: Harness().receive(GET).lose(),
@@ -309,6 +336,90 @@ def test_a_limited_number_of_requests_is_handled_per_turn() -> None:
         assert harness.state is ClientState.IDLE
 
     asyncio.run(check())
+
+
+# The concurrency limit.
+
+
+def in_flight(harness: Harness) -> int:
+    assert harness.context.places is not None
+    return harness.context.places.state.in_flight
+
+
+def test_a_queued_request_is_forwarded_when_a_place_is_free() -> None:
+    harness = queueing().receive(POST + b"hello")
+    assert harness.origin.written == b""
+    assert free_place(harness).origin.written.endswith(b"\r\n\r\nhello")
+    assert harness.state is ClientState.RESPONDING
+    assert in_flight(harness) == 1
+    harness.respond()
+    assert harness.client.written.endswith(b"hi")
+    assert in_flight(harness) == 0
+
+
+def test_a_request_over_the_queue_is_refused_and_the_next_one_is_read() -> None:
+    harness = queueing(queue=0).receive(GET, GET + GET)
+    assert harness.client.written.count(b"HTTP/1.1 503 ") == 3
+    assert harness.client.written.count(b'ratelimit: "concurrency";r=0;t=2\r\n') == 3
+    assert harness.context.places is not None
+    assert harness.context.places.refused == {"people": 3}
+    assert harness.state is ClientState.IDLE
+    assert free_place(harness).receive(GET).origin.written != b""
+
+
+def test_a_client_that_leaves_while_queued_is_not_forwarded() -> None:
+    harness = queueing().receive(GET).lose()
+    assert free_place(harness).origin.written == b""
+    assert in_flight(harness) == 0
+
+
+def test_a_client_that_sends_no_more_while_queued_has_left() -> None:
+    harness = queueing().receive(GET)
+    assert not harness.connection.eof_received()
+
+
+def test_a_request_that_waits_too_long_is_refused_and_the_next_one_is_read() -> None:
+    async def check() -> None:
+        harness = queueing().receive(GET, GET[:5])
+        harness.expire()
+        assert harness.client.written.startswith(b"HTTP/1.1 503 ")
+        await asyncio.sleep(0)
+        assert harness.state is ClientState.READING_HEAD
+        assert free_place(harness).receive(GET[5:]).origin.written != b""
+
+    asyncio.run(check())
+
+
+def test_a_delayed_request_waits_for_a_place_after_its_release() -> None:
+    harness = queueing(policy=holding(2)).receive(GET)
+    assert harness.state is ClientState.DELAYED
+    assert harness.release().state is ClientState.QUEUED
+    assert free_place(harness).origin.written != b""
+
+
+def test_a_delayed_request_that_is_refused_is_followed_by_the_next() -> None:
+    async def check() -> None:
+        harness = queueing(queue=0, policy=holding(2)).receive(GET, GET).release()
+        assert harness.client.written.count(b"HTTP/1.1 503 ") == 1
+        await asyncio.sleep(0)
+        assert harness.state is ClientState.DELAYED
+
+    asyncio.run(check())
+
+
+def test_a_queued_request_is_still_answered_in_a_drain() -> None:
+    harness = queueing().receive(GET)
+    harness.context.move(GatewayEvent.DRAIN)
+    harness.connection.drain()
+    assert harness.state is ClientState.QUEUED
+    assert b"Connection: close" in free_place(harness).respond().client.written
+
+
+def test_the_lifeboat_answers_instead_of_a_refusal() -> None:
+    saved = make_policy(lifeboat=lambda _: Response(200, [], b""))
+    harness = queueing(queue=0, policy=saved).receive(GET)
+    assert harness.client.written.startswith(b"HTTP/1.1 200 ")
+    assert harness.context.counts == {"lifeboat": 1}
 
 
 # Limits and flow control.

@@ -1,0 +1,250 @@
+"""The places of a gateway's requests at its origin, as the concurrency limit grants them.
+
+A request has a place from its start until its response is complete; a place is given back once, however the exchange
+ends. A place does not wait for a client: while a request body arrives slowly it is lent to other requests, and a
+response that has become a stream gives it back. The limit itself is in `headgate.limit.concurrency`; this module adds
+the clock, the timer and the requests.
+"""
+
+import asyncio
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from headgate.http.h1 import RequestHead
+from headgate.limit.concurrency import (
+    ConcurrencyLimit,
+    ConcurrencySettings,
+    ConcurrencyState,
+    Decision,
+    Outcome,
+    Priority,
+    Waiting,
+)
+from headgate.origin.gateway.states import PLACE_TRANSITIONS, PlaceEvent, PlaceState
+
+PATIENCE: Final = 3.0
+"""Seconds that a place is held while the origin waits for the client: for the rest of a request body, or to read."""
+_NO_LATENCY: Final = -1.0
+_MIN_TIMER: Final = 0.001
+
+
+class QueueingClient(Protocol):
+    """The side of a client's connection that waits for a place."""
+
+    def start(self, request: RequestHead, place: "Place") -> None:
+        """Forward a request that has waited."""
+
+    def refuse(self, request: RequestHead, retry_after: float) -> None:
+        """Answer a request that has waited; its client is asked to come back after `retry_after` seconds."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+
+class QueuedRequest(Waiting):
+    """A request that waits for a place; `cancel` when its client leaves."""
+
+    __slots__ = ("_places", "client", "head")
+
+    def __init__(
+        self, places: "OriginPlaces", client: QueueingClient, head: RequestHead, waiting: tuple[str, Priority, bytes]
+    ) -> None:
+        domain, priority, flow = waiting
+        super().__init__(domain, priority, flow, places.clock())
+        self._places = places
+        self.client = client
+        self.head = head
+
+    def cancel(self) -> None:
+        """Leave the queue."""
+        self._places.leave(self)
+
+
+class Place:
+    """One request's place at the origin."""
+
+    __slots__ = ("_domain", "_latency", "_places", "_started", "slow_since", "state")
+
+    def __init__(self, places: "OriginPlaces", domain: str) -> None:
+        self.state = PlaceState.HELD
+        self.slow_since = 0.0
+        """Since when the client may be what the origin waits for; the time of `OriginPlaces.tick`."""
+        self._places = places
+        self._domain = domain
+        self._started = places.clock()
+        self._latency = _NO_LATENCY
+
+    def body_expected(self) -> None:
+        """The request has a body that has not arrived."""
+        if self.state is PlaceState.HELD:
+            self._places.watch(self)
+
+    def body_complete(self) -> None:
+        """The request's body is complete: the origin is what takes time from now on."""
+        if self._latency != _NO_LATENCY:
+            return
+        if self.state is PlaceState.LENT:
+            self._move(PlaceEvent.TAKE)
+            self._places.limit.enter()
+        self._places.unwatch(self)
+        self._started = self._places.clock()
+
+    def response_begun(self, *, is_stream: bool) -> None:
+        """The head of the response has arrived; the body of a stream may last for hours."""
+        self._latency = self._places.clock() - self._started
+        if is_stream:
+            self.give_back(Outcome.ANSWERED)
+        elif self.state is PlaceState.HELD:
+            self._places.watch(self)
+
+    def client_is_slow(self) -> None:
+        """Free the place, for now if the response has not begun."""
+        if self._latency == _NO_LATENCY:
+            self._move(PlaceEvent.LEND)
+            self._places.end(self._domain, 0.0, Outcome.UNKNOWN)
+        else:
+            self.give_back(Outcome.ANSWERED)
+
+    def give_back(self, outcome: Outcome) -> None:
+        """Free the place for good, if that has not been done."""
+        held = self.state is PlaceState.HELD
+        self._move(PlaceEvent.GIVE_BACK)
+        if not held:
+            return
+        places, latency = self._places, self._latency
+        if latency == _NO_LATENCY:
+            latency = places.clock() - self._started
+        else:
+            outcome = Outcome.ANSWERED
+        places.unwatch(self)
+        places.end(self._domain, latency, outcome)
+
+    def _move(self, event: PlaceEvent) -> None:
+        self.state = PLACE_TRANSITIONS[self.state][event]
+
+
+class OriginPlaces:
+    """The concurrency limit of a gateway, with the requests that wait for a place."""
+
+    def __init__(
+        self,
+        settings: ConcurrencySettings,
+        *,
+        draw: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limit = ConcurrencyLimit(settings, draw)
+        self.clock = clock
+        self.refused: Counter[Priority] = Counter()
+        """The number of refused requests by their priority."""
+        self._slow: dict[Place, None] = {}  # in the order of `slow_since`
+        self._coarse_now = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf
+
+    @property
+    def state(self) -> ConcurrencyState:
+        """What the limit is and does now."""
+        return self.limit.state
+
+    def take(self, domain: str) -> Place | None:
+        """Return a place for a request of a domain; None if none is free."""
+        return Place(self, domain) if self.limit.start(now=self.clock()) else None
+
+    def queue(self, request: QueuedRequest) -> Decision | None:
+        """Queue a request that got no place; returns the decision on it if there is one already."""
+        own = None
+        decisions = self.limit.queue(request, now=request.since)
+        for decision in decisions:
+            if decision.request is request:
+                own = decision
+        self._carry_out([one for one in decisions if one is not own] if own is not None else decisions)
+        if own is not None and not own.starts:
+            self.refused[request.priority] += 1
+        return own
+
+    def end(self, domain: str, latency: float, outcome: Outcome) -> None:
+        """Free the place of a request; others may start in it."""
+        decisions = self.limit.end(domain, latency, outcome, now=self.clock())
+        if decisions or self.limit.wakeup < self._due:
+            self._carry_out(decisions)
+
+    def leave(self, request: QueuedRequest) -> None:
+        """Remove a waiting request."""
+        self._carry_out(self.limit.leave(request, now=self.clock()))
+
+    def reconfigure(self, settings: ConcurrencySettings) -> None:
+        """Put other settings in force; what was learned stays, and who waits."""
+        self._carry_out(self.limit.reconfigure(settings, now=self.clock()))
+
+    # Slow clients.
+
+    def watch(self, place: Place) -> None:
+        """Free a place unless it is given back, or `unwatch` is called, within `PATIENCE` seconds."""
+        self._slow.pop(place, None)
+        place.slow_since = self._coarse_now
+        self._slow[place] = None
+
+    def unwatch(self, place: Place) -> None:
+        """End the watch on a place."""
+        self._slow.pop(place, None)
+
+    def tick(self, now: float, lag: float) -> None:
+        """Free the places that have waited too long for a client; `lag` is by how much the tick was late."""
+        self._coarse_now = now
+        self.limit.lagged(lag, now=self.clock())
+        while self._slow:
+            place = next(iter(self._slow))
+            if now - place.slow_since < PATIENCE:
+                break
+            del self._slow[place]
+            place.client_is_slow()
+        self._set_timer()
+
+    # Decisions, and the timer for those that are due later.
+
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            request = decision.request
+            assert isinstance(request, QueuedRequest)
+            place = Place(self, request.domain) if decision.starts else None
+            try:
+                if place is not None:
+                    request.client.start(request.head, place)
+                else:
+                    self.refused[request.priority] += 1
+                    request.client.refuse(request.head, decision.retry_after)
+            except Exception as error:  # a defect must cost neither the place nor the other decisions
+                if place is not None:
+                    place.give_back(Outcome.UNKNOWN)
+                _report(error)
+                request.client.abort()
+        self._set_timer()
+
+    def close(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        due = self.limit.wakeup
+        if due >= self._due:
+            return  # the timer that is set will look again
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = asyncio.get_running_loop().call_later(max(_MIN_TIMER, due - self.clock()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._due = None, math.inf
+        now = self.clock()
+        self._carry_out(self.limit.awake(now=now) if self.limit.wakeup <= now else ())
+
+
+def _report(error: Exception) -> None:
+    context = {"message": "gateway: a waiting request could not be decided", "exception": error}
+    asyncio.get_running_loop().call_exception_handler(context)
