@@ -27,7 +27,9 @@ from starlette.routing import Route
 
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import GatekeeperLink, MasterLink
-from headgate.origin.asgi import App, GatekeeperMiddleware, Receive, Scope, Send
+from headgate.origin.asgi import GatekeeperMiddleware
+from headgate.origin.asgi_concurrency import App, Scope, Send
+from headgate.origin.read_ahead import Receive
 
 ADDRESS = "HEADGATE_BENCH_MASTER"
 """The environment variable with the master's address, for the limited application."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from headgate.bundle import open_bundle as open_bundle
     from headgate.errors import HeadgateError as HeadgateError
     from headgate.errors import NoContact as NoContact
+    from headgate.limit import ConcurrencyLimit as ConcurrencyLimit
+    from headgate.limit import ConcurrencySettings as ConcurrencySettings
     from headgate.limit import Domain as Domain
     from headgate.limit import Gatekeeper as Gatekeeper
     from headgate.limit import Rule as Rule
@@ -25,6 +27,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BundleWriter": "headgate.bundle",
+    "ConcurrencyLimit": "headgate.limit",
+    "ConcurrencySettings": "headgate.limit",
     "Courtesy": "headgate.agent",
     "Domain": "headgate.limit",
     "Gatekeeper": "headgate.limit",

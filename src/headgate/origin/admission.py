@@ -74,18 +74,20 @@ def make_classifier(
 
 
 def check_domain(
-    domain: Routes | Callable[[R], str | None] | str | None, gatekeeper: Gatekeeper
+    domain: Routes | Callable[[R], str | None] | str | None, gatekeeper: Gatekeeper | None, *, needed: bool = True
 ) -> Routes | Callable[[R], str | None] | str:
     """Return `domain`, or its default: the only domain of an embedded master, otherwise `"default"`.
 
-    Raises `ConfigurationError` for a name or a route whose domain an embedded master does not have: it would limit
-    nothing. Without an embedded master, and of a callable, the names are not known.
+    A gatekeeper may be None if it is not `needed`; then the default is `""`, for no domain. Raises
+    `ConfigurationError` for a name or a route whose domain an embedded master does not have: it would limit nothing.
+    Without an embedded master, and of a callable, the names are not known.
     """
-    if not isinstance(gatekeeper, Gatekeeper):
-        raise ConfigurationError(f"gatekeeper must be a Gatekeeper, got {gatekeeper!r}")
-    known = list(gatekeeper.master.domains) if gatekeeper.master is not None else None
+    if not (isinstance(gatekeeper, Gatekeeper) or (gatekeeper is None and not needed)):
+        hint = "; it may be left out with concurrency" if gatekeeper is None else ""
+        raise ConfigurationError(f"gatekeeper must be a Gatekeeper, got {gatekeeper!r}{hint}")
+    known = None if gatekeeper is None or gatekeeper.master is None else list(gatekeeper.master.domains)
     if domain is None:
-        domain = known[0] if known is not None and len(known) == 1 else "default"
+        domain = "" if gatekeeper is None else known[0] if known is not None and len(known) == 1 else "default"
     if isinstance(domain, (str, Routes)):
         names = [domain] if isinstance(domain, str) else domain.domains
         for name in names:
@@ -98,10 +100,10 @@ def check_domain(
     return domain
 
 
-def check_rejections(rejections: Rejections | None, gatekeeper: Gatekeeper) -> Rejections:
+def check_rejections(rejections: Rejections | None, gatekeeper: Gatekeeper | None) -> Rejections:
     """Return `rejections`, by default those with the domains of `gatekeeper`; raises `ConfigurationError`."""
     if rejections is None:
-        return Rejections.of(gatekeeper)
+        return Rejections() if gatekeeper is None else Rejections.of(gatekeeper)
     if not isinstance(rejections, Rejections):
         raise ConfigurationError(
             f"rejections must be Rejections, such as Rejections.of(gatekeeper, status=429), got {rejections!r:.80}"

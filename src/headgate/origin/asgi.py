@@ -1,4 +1,4 @@
-"""ASGI middleware: the gatekeeper in front of an application, for `http` and `websocket` scopes.
+"""ASGI middleware: rules and the concurrency limit in front of an application, for `http` and `websocket` scopes.
 
 Pure ASGI on asyncio: bodies stream through unchanged. The gatekeeper is used from the event loop only, so no lock is
 needed.
@@ -6,11 +6,11 @@ needed.
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from headgate.limit import Accounting, Gatekeeper
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Priority
 from headgate.origin.admission import (
     FORGET_INTERVAL,
     RequestAdapter,
@@ -19,7 +19,11 @@ from headgate.origin.admission import (
     forget,
     make_classifier,
 )
+from headgate.origin.asgi_concurrency import App, AsgiConcurrency, Scope, Send, send_response
+from headgate.origin.concurrency import make_limit, make_priority_of
+from headgate.origin.delay import Delay
 from headgate.origin.identify import Identify
+from headgate.origin.read_ahead import ReadAhead, Receive
 from headgate.origin.request_info import RequestInfo, field_value
 from headgate.origin.response import Rejections, Response
 from headgate.origin.routes import Routes
@@ -27,45 +31,50 @@ from headgate.release import Status
 
 __all__ = ["GatekeeperMiddleware"]
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 _ACCEPTED, _DELAYED = Status.ACCEPTED, Status.DELAYED
-MAX_READ_EARLY = 65_536
-"""Bytes of a body that are read ahead while its request is delayed."""
 _TRY_AGAIN_LATER = 1013
 """The WebSocket close code "try again later"."""
 
 
 class GatekeeperMiddleware:
-    """Passes a request to `app` when the gatekeeper allows it.
+    """Passes a request to `app` when the gatekeeper allows it, and the concurrency limit has a place for it.
 
     Accepted requests go on at once, delayed ones at their release, rejected ones are answered here with 503 and
     `Retry-After`. `identify` is `"client-address"`, `"header:NAME"`, an `Identify`, or a callable from the scope to
     bytes, text or None; `domain` is a name, `Routes`, or a callable from the scope to a name or None. A callable that
-    returns None leaves the request unlimited. Without `domain`, requests belong to the only domain of the gatekeeper's
-    embedded master, or to `"default"` if it has several or there is none. `rejections` writes the rejections; by
-    default with the domains of that master. Raises `ConfigurationError` for a domain that it does not have.
+    returns None leaves the request without rules. Without `domain`, requests belong to the only domain of the
+    gatekeeper's embedded master, or to `"default"` if it has several or there is none. `rejections` writes the
+    rejections; by default with the domains of that master. Raises `ConfigurationError` for a domain that it does not
+    have.
+
+    `concurrency` limits the requests that are in flight in `app`: a `ConcurrencyLimit`, or the settings of one. It
+    needs no gatekeeper. Others wait in its queue, or are refused like rejected ones. WebSockets and responses
+    that have become streams take no place. `priority` maps names of domains, or is a callable from the scope, to
+    priorities: `"people"`, the default, `"verified"`, `"automated"` or `"prefetch"`; None exempts a request.
     """
 
     def __init__(
         self,
         app: App,
         *,
-        gatekeeper: Gatekeeper,
+        gatekeeper: Gatekeeper | None = None,
         identify: Identify | Callable[[Scope], bytes | str | None] | str = "client-address",
         domain: Routes | Callable[[Scope], str | None] | str | None = None,
         rejections: Rejections | None = None,
+        concurrency: ConcurrencyLimit | ConcurrencySettings | None = None,
+        priority: Mapping[str, Priority | None] | Callable[[Scope], Priority | None] | None = None,
     ) -> None:
         self.app = app
         self._gatekeeper = gatekeeper
         adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
-        self._classify = make_classifier(identify, check_domain(domain, gatekeeper), adapter)
+        limit = make_limit(concurrency)
+        checked_domain = check_domain(domain, gatekeeper, needed=limit is None)
+        self._classify = make_classifier(identify, checked_domain, adapter)
         self._rejections = check_rejections(rejections, gatekeeper)
         self._forget_at = 0.0
+        priority_of = make_priority_of(priority, checked_domain)
+        self.concurrency = None if limit is None else AsgiConcurrency(app, limit, priority_of, self._rejections.status)
+        """The requests in flight, with the `state` of their limit; None without a limit."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the server: a request, a WebSocket, or the lifespan, which passes unchanged."""
@@ -73,8 +82,8 @@ class GatekeeperMiddleware:
             await self.app(scope, receive, send)
             return
         limited = self._classify(scope)
-        if limited is None:
-            await self.app(scope, receive, send)
+        if limited is None or self._gatekeeper is None:
+            await self._pass(scope, receive, send, limited)
             return
         domain, identifier = limited
         now = time.time()
@@ -83,84 +92,35 @@ class GatekeeperMiddleware:
             self._forget_at = now + FORGET_INTERVAL
             forget(self._gatekeeper, now=now)
         if accounting.status is _ACCEPTED:
-            await self.app(scope, receive, send)
+            await self._pass(scope, receive, send, limited)
         elif accounting.status is _DELAYED:
-            await _Delayed(self._gatekeeper, accounting, receive).serve(self.app, scope, send)
+            await self._delay(accounting, scope, receive, send)
         else:
             response = self._rejections(accounting, now=now, accept=field_value(scope["headers"], b"accept"))
             if scope["type"] == "http":
-                await _reject(response, send)
+                await send_response(response, send)
             else:
                 await _reject_websocket(response, scope, receive, send)
 
+    def _pass(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> Awaitable[None]:
+        """Pass on a request that no rule holds; the result is to be awaited at once."""
+        if self.concurrency is None or scope["type"] != "http":
+            return self.app(scope, receive, send)
+        return self.concurrency.serve(scope, receive, send, limited)
 
-class _Delayed:
-    """One delayed request: waits for its release, or until the client disconnects.
-
-    To notice a disconnect it reads messages before the application does, and gives them to the application later, in
-    order. A read that is under way at the release is kept, not cancelled: a cancelled read could lose a message.
-    """
-
-    def __init__(self, gatekeeper: Gatekeeper, accounting: Accounting, receive: Receive) -> None:
-        self._gatekeeper = gatekeeper
-        self._accounting = accounting
-        self._receive = receive
-        self._early: deque[Message] = deque()
-        self._early_bytes = 0
-        self._pending: asyncio.Task[Message] | None = None
-
-    async def serve(self, app: App, scope: Scope, send: Send) -> None:
-        """Wait, then call `app`; when the client disconnects or the server cancels, free the slot and return."""
-        released = False
+    async def _delay(self, accounting: Accounting, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wait, then pass the request on; when the client disconnects or the server cancels, free the slot."""
+        assert self._gatekeeper is not None
+        released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        delay = Delay(accounting, self._gatekeeper, partial(released.set_result, None))
+        ahead = ReadAhead(receive)
         try:
-            released = await self._wait()
-            if released:
-                await app(scope, self._replay, send)
+            if await ahead.wait(released):
+                await self._pass(scope, ahead.receive, send, (accounting.domain, accounting.identifier))
         finally:
-            if not released:
-                self._gatekeeper.cancel(self._accounting)
-            if self._pending is not None:
-                self._pending.cancel()
-
-    async def _wait(self) -> bool:
-        """Return True at the release, False as soon as the client has disconnected."""
-        # Monotonic: a wall clock that is set back must not prolong the wait.
-        deadline = time.monotonic() + self._accounting.wait
-        while (remaining := deadline - time.monotonic()) > 0:
-            if self._early_bytes > MAX_READ_EARLY:
-                await asyncio.sleep(remaining)
-                continue
-            if self._pending is None:
-                self._pending = asyncio.ensure_future(_message(self._receive))
-            await asyncio.wait((self._pending,), timeout=remaining)
-            if self._pending.done():
-                message, self._pending = self._pending.result(), None
-                if message["type"] in ("http.disconnect", "websocket.disconnect"):
-                    return False
-                self._early.append(message)
-                self._early_bytes += len(message.get("body", b""))
-        return True
-
-    async def _replay(self) -> Message:
-        """Return the messages read early, then the read under way, then further ones from the server."""
-        if self._early:
-            return self._early.popleft()
-        if self._pending is not None:
-            # Shielded: an application that cancels this read may read again.
-            message = await asyncio.shield(self._pending)
-            self._pending = None
-            return message
-        return await self._receive()
-
-
-async def _message(receive: Receive) -> Message:
-    return await receive()
-
-
-async def _reject(response: Response, send: Send) -> None:
-    # A copy: the response is kept for the next rejection, and servers and other middleware may add fields.
-    await send({"type": "http.response.start", "status": response.status, "headers": list(response.fields)})
-    await send({"type": "http.response.body", "body": response.body})
+            if not released.done():
+                delay.cancel()
+            ahead.close()
 
 
 async def _reject_websocket(response: Response, scope: Scope, receive: Receive, send: Send) -> None:

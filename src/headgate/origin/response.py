@@ -123,7 +123,8 @@ class Rejections:
         if status not in _STATUSES:
             raise ConfigurationError(f"rejection status {status} does not ask the client to come back; use 503 or 429")
         self._domains = {domain.name: domain for domain in domains}
-        self._status = status
+        self.status = status
+        """The status code of the responses."""
         self._buckets = dict(buckets or {})
         self._opted_out = frozenset(opted_out)
         for name, bucket in self._buckets.items():
@@ -162,7 +163,7 @@ class Rejections:
         members: dict[str, Any] = {"type": QUOTA_EXCEEDED if domain.rules else "about:blank"}
         if domain.rules:
             members["violated-policies"] = [to_text(name)]
-        response = document(self._status, ("Too many requests", detail), members, is_problem=is_problem)
+        response = document(self.status, ("Too many requests", detail), members, is_problem=is_problem)
         if seconds is not None:
             response.fields.append((b"retry-after", b"%d" % seconds))
         if domain.rules:

@@ -1,0 +1,217 @@
+"""The concurrency limit in front of an ASGI application, on asyncio.
+
+A request is in flight until the application has returned, or its response has become a stream. The limit is used from
+one event loop only, so no lock is needed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from time import monotonic
+from typing import Any, Final
+
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencyState, Decision, Outcome, Priority, Waiting
+from headgate.origin.concurrency import LOOK_INTERVAL, STREAM_AGE, LimitLog, PriorityOf
+from headgate.origin.read_ahead import Message, ReadAhead, Receive
+from headgate.origin.refusal import Refusals
+from headgate.origin.request_info import field_value
+from headgate.origin.response import Response
+from headgate.release import NEVER
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_EVENT_STREAM: Final = b"text/event-stream"
+_logger = logging.getLogger("headgate.origin")
+
+
+class AsgiConcurrency:
+    """Passes requests to `app` as its limit allows: at once, from the queue, or not at all."""
+
+    def __init__(self, app: App, limit: ConcurrencyLimit, priority_of: PriorityOf[Scope] | None, status: int) -> None:
+        self._app = app
+        self._limit = limit
+        self._priority_of = priority_of
+        self._refusals = Refusals(status=status)
+        self._responses: dict[_Exchange, None] = {}  # those whose head was sent, the oldest first
+        self._log = LimitLog()
+        self._refused = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = NEVER
+        self._look_at = NEVER
+
+    @property
+    def state(self) -> ConcurrencyState:
+        """What the limit is and does now."""
+        return self._limit.state
+
+    def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> Awaitable[None]:
+        """Serve a request of a domain and an identifier; the result is to be awaited at once."""
+        domain, flow = limited or ("", b"")
+        priority = "people" if self._priority_of is None else self._priority_of(scope, domain)
+        if priority is None:
+            return self._app(scope, receive, send)
+        if self._loop is not asyncio.get_running_loop():
+            self._use_running_loop()
+        now = monotonic()
+        if self._limit.start(now=now):
+            return self._run(scope, receive, _Exchange(self, domain, now, send))
+        return self._queue(scope, receive, send, _Request(domain, priority, flow, now))
+
+    async def _run(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
+        """Call the application for a request that is in flight."""
+        outcome = Outcome.UNKNOWN  # also if the application returns without a response: its client has left
+        try:
+            await self._app(scope, receive, exchange.send)
+        except TimeoutError:
+            outcome = Outcome.TIMED_OUT
+            raise
+        except Exception:
+            outcome = Outcome.ANSWERED  # by the server, with 500
+            raise
+        finally:
+            self.end(exchange, outcome)
+
+    async def _queue(self, scope: Scope, receive: Receive, send: Send, request: "_Request") -> None:
+        """Wait for a decision, and carry it out; the place or the slot of a client that leaves is given back."""
+        self._carry_out(self._limit.queue(request, now=request.since))
+        ahead = ReadAhead(receive)
+        exchange = None
+        try:
+            stays = await ahead.wait(request.decision)
+            if not stays:
+                return
+            decision = request.decision.result()
+            if decision.starts:
+                exchange = _Exchange(self, request.domain, monotonic(), send)
+                await self._run(scope, ahead.receive, exchange)
+            else:
+                self._refused += 1
+                accept = field_value(scope["headers"], b"accept")
+                await send_response(self._refusals(decision.retry_after, accept=accept), send)
+        finally:
+            ahead.close()
+            if exchange is None:
+                self._leave(request)
+
+    def _leave(self, request: "_Request") -> None:
+        """Give back what a request has that will not reach the application."""
+        now = monotonic()
+        if not request.decision.done():
+            self._carry_out(self._limit.leave(request, now=now))
+        elif request.decision.result().starts:
+            self._carry_out(self._limit.end(request.domain, 0.0, Outcome.UNKNOWN, now=now))
+
+    def begun(self, exchange: "_Exchange", message: Message) -> None:
+        """Take the head of a response."""
+        exchange.latency = monotonic() - exchange.started
+        if _is_event_stream(message.get("headers", ())):
+            self.end(exchange, Outcome.ANSWERED)
+        else:
+            self._responses[exchange] = None
+
+    def end(self, exchange: "_Exchange", outcome: Outcome) -> None:
+        """Give back the place of a request, once."""
+        if exchange.has_ended:
+            return
+        exchange.has_ended = True
+        now = monotonic()
+        latency = exchange.latency
+        if latency is None:
+            latency = now - exchange.started
+        else:
+            outcome = Outcome.ANSWERED
+            self._responses.pop(exchange, None)
+        self._carry_out(self._limit.end(exchange.domain, latency, outcome, now=now))
+
+    def _carry_out(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            decision.request.decision.set_result(decision)  # type: ignore[attr-defined]  # they are of `_Request`
+        if self._limit.wakeup < self._due:
+            self._set_timer(self._limit.wakeup)
+
+    def _use_running_loop(self) -> None:
+        """Start the timer; also when requests come from another event loop, as in tests of an application."""
+        self._loop = asyncio.get_running_loop()
+        self._timer = None
+        self._look_at = monotonic() + LOOK_INTERVAL
+        self._set_timer(min(self._look_at, self._limit.wakeup))
+
+    def _set_timer(self, due: float) -> None:
+        assert self._loop is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        now = monotonic()
+        self._due = max(due, now)
+        self._timer = self._loop.call_later(self._due - now, self._on_timer)
+
+    def _on_timer(self) -> None:
+        now = monotonic()
+        self._limit.lagged(max(0.0, now - self._due), now=now)
+        self._due = NEVER
+        if now >= self._limit.wakeup:
+            self._carry_out(self._limit.awake(now=now))
+        if now >= self._look_at:
+            self._look(now)
+        if self._limit.state.queued or self._limit.in_flight or self._log.is_open:
+            self._set_timer(min(self._look_at, self._limit.wakeup))
+        else:
+            self._loop = self._timer = None
+
+    def _look(self, now: float) -> None:
+        """Give back the places of streams, and write the log."""
+        self._look_at = now + LOOK_INTERVAL
+        while self._responses and (oldest := next(iter(self._responses))).begun_at <= now - STREAM_AGE:
+            self.end(oldest, Outcome.ANSWERED)
+        refused, self._refused = self._refused, 0
+        for line in self._log.lines(self._limit.state, refused, now=now):
+            _logger.warning(line)
+
+
+class _Request(Waiting):
+    """A request that waits for the decision of the limit."""
+
+    __slots__ = ("decision",)
+
+    def __init__(self, domain: str, priority: Priority, flow: bytes, since: float) -> None:
+        super().__init__(domain, priority, flow, since)
+        self.decision: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+
+
+class _Exchange:
+    """A request in flight, and its response."""
+
+    __slots__ = ("_owner", "_send", "domain", "has_ended", "latency", "started")
+
+    def __init__(self, owner: AsgiConcurrency, domain: str, started: float, send: Send) -> None:
+        self._owner = owner
+        self._send = send
+        self.domain = domain
+        self.started = started
+        self.latency: float | None = None
+        """Seconds from its start to the head of its response; None before that."""
+        self.has_ended = False
+
+    @property
+    def begun_at(self) -> float:
+        """The instant of the head of its response."""
+        return self.started + (self.latency or 0.0)
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Pass a message to the server."""
+        if self.latency is None and message["type"] == "http.response.start":
+            self._owner.begun(self, message)
+        return self._send(message)
+
+
+def _is_event_stream(fields: Iterable[tuple[bytes, bytes]]) -> bool:
+    # Field names are in lower case (the ASGI specification).
+    return any(name == b"content-type" and value.lower().startswith(_EVENT_STREAM) for name, value in fields)
+
+
+async def send_response(response: Response, send: Send) -> None:
+    """Send a response of the middleware."""
+    # A copy: the response is kept for other requests, and servers and other middleware may add fields.
+    await send({"type": "http.response.start", "status": response.status, "headers": list(response.fields)})
+    await send({"type": "http.response.body", "body": response.body})
