@@ -18,8 +18,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from headgate.advice.compliance import OBEYS_FROM, ComplianceMeter
 from headgate.advice.demand import DemandWindow, Period, share
-from headgate.advice.fetch_log import FetchLog, InForce
+from headgate.advice.fetch_log import FetchLog, InForce, Requests
 from headgate.advice.publisher import Entry
 from headgate.errors import ConfigurationError
 
@@ -31,6 +32,7 @@ Reason = Literal[
     "disallowed",
     "demand unknown",
     "no fetch",
+    "does not obey",
     "frozen",
     "period invalid",
 ]
@@ -126,19 +128,24 @@ class Explanation(NamedTuple):
     the floor is available. `demand unknown`: nearly all agents are disallowed, so that their demand cannot be seen; the
     estimate is halved every max-age. `no fetch`: the class sends requests but has fetched no advice for two max-ages;
     the fraction stays, and the requests count as those of people. `frozen`: the caller said that the period shows
-    nothing. `period invalid`: the clock was set, or the process suspended."""
+    nothing. `period invalid`: the clock was set, or the process suspended. `does not obey`: the class has a compliance
+    below 0.5, so that its requests have to be limited otherwise; its fraction follows the demand as if it obeyed."""
+    compliance: float | None = None
+    """The part of the demand that obeys; None as long as the fractions in force have not changed enough to tell, or the
+    agents of the requests are not known."""
 
 
 class _State:
     """One class: its log, the counts of the current period, and what is published for it."""
 
     __slots__ = (
-        "anonymous", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "published", "replaced",
-        "start", "unknown", "weighted", "window",
+        "anonymous", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "meter", "published",
+        "replaced", "start", "unknown", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, fraction: float) -> None:
-        self.log = FetchLog(settings.max_agents, fraction=fraction)
+        self.log = FetchLog(settings.max_agents, fraction=fraction, floor=settings.floor)
+        self.meter = ComplianceMeter()
         self.window = DemandWindow(settings.samples, settings.max_age)
         self.start = fraction
         self.published: deque[tuple[float, float]] = deque(maxlen=math.ceil(settings.max_age / settings.period))
@@ -149,21 +156,20 @@ class _State:
         self.in_force = fraction
         self.explained: Reason = "start"
         self.fetched_at: float | None = None
-        self.discard()
+        self.begin()
 
-    def discard(self) -> None:
-        """Begin a new count of arrivals."""
+    def begin(self, *, valid: bool = True) -> None:
+        """Begin a new count of arrivals; that of a period that is not valid is compared with none."""
+        self.log.begin(valid=valid)
         self.arrivals = 0.0
         """All requests of the period."""
         self.anonymous = 0.0
         """Those counted without an agent."""
         self.unknown = 0.0
         """Those of agents that are not in the log."""
-        self.weighted = 0.0
-        """Those of agents in the log, each divided by the fraction of its agent."""
 
-    def demand(self, in_force: InForce, *, since_start: float, floor: float) -> float:
-        """Return the requests that would have arrived with a fraction of 1.
+    def demand(self, in_force: InForce, logged: Requests, *, since_start: float, floor: float) -> float:
+        """Return the requests that would have arrived with a fraction of 1; `logged` are those of agents in the log.
 
         `since_start` is the part of the first max-age that has passed. Until it is over, agents obey what they fetched
         before the start; on average, as many have fetched again as of that max-age has passed.
@@ -175,10 +181,17 @@ class _State:
         anonymous = self.start * fetched_before + in_force.mean * (1.0 - fetched_before)
         # Agents that are disallowed, and so send nothing, are assumed to be like the others.
         return (
-            self.weighted / (1.0 - in_force.disallowed)
+            logged.demand / (1.0 - in_force.disallowed)
             + self.unknown / max(unknown, floor)
             + self.anonymous / max(anonymous, floor)
         )
+
+    @property
+    def reason(self) -> Reason:
+        """Why the fraction is what it is."""
+        compliance = self.meter.compliance
+        decided = self.explained not in ("start", "no fetch", "frozen", "period invalid")
+        return "does not obey" if decided and compliance is not None and compliance < OBEYS_FROM else self.explained
 
     def _unknown(self, in_force: InForce) -> float:
         """Return the fraction of agents that are not in the log.
@@ -244,11 +257,11 @@ class Controller:
         if agent is None:
             state.anonymous += count
             return
-        fraction = state.log.fraction_of(agent)
-        if fraction is None:
+        history = state.log.history(agent)
+        if history is None:
             state.unknown += count
         else:
-            state.weighted += count / max(fraction, self._settings.floor)
+            history.requests += count
 
     def update(self, *, now: float, capacity: float | None = None, frozen: bool = False) -> tuple[Entry, ...]:
         """Decide, if a period has ended, and return the entries to publish.
@@ -283,7 +296,8 @@ class Controller:
                 state.window.arrivals,
                 state.in_force,
                 len(state.log),
-                state.explained,
+                state.reason,
+                state.meter.compliance,
             )
             for name, state in self._states.items()
         )
@@ -293,12 +307,14 @@ class Controller:
         for state in self._states.values():
             state.in_force = state.log.read(now=now).mean
             state.explained = reason
-            state.discard()
+            state.begin(valid=False)
             if reason != "frozen":
                 state.fetched_at = now
 
     def _measure(self, state: _State, elapsed: float, *, now: float) -> None:
         """End the period of a class: add its arrivals and its demand to the window."""
+        state.meter.measure(state.log.histories())
+        logged = state.log.requests()
         in_force = state.log.read(now=now)
         state.in_force, state.explained = in_force.mean, "settled"
         if state.fetched_at is None or now - state.fetched_at > _FORGOTTEN_AFTER * self._settings.max_age:
@@ -310,11 +326,11 @@ class Controller:
             state.explained = "demand unknown"
         else:
             since_start = (now - elapsed / 2 - self._started) / self._settings.max_age
-            demand = state.demand(in_force, since_start=since_start, floor=self._settings.floor)
+            demand = state.demand(in_force, logged, since_start=since_start, floor=self._settings.floor)
             if demand > 0.0:
                 state.in_force = state.arrivals / demand
             state.window.add(Period(elapsed, state.arrivals, demand))
-        state.discard()
+        state.begin()
 
     def _decide(self, capacity: float, elapsed: float) -> None:
         """Share what people leave among the classes that fetch advice, and change their fractions."""

@@ -1,12 +1,16 @@
-"""What the agents of one class were served, and so which fraction is in force among them.
+"""What the agents of one class were served and sent, and so which fraction is in force among them.
 
 An agent obeys the advice that it fetched until that is stale, whatever is published meanwhile. The origin has served
 it, so it knows the fraction of each agent without asking. The log is bounded: an agent beyond the bound replaces the
 one that fetched first. What was published before the earliest fetch in a full log tells what such agents have.
+
+An agent whose advice is stale stays in the log for one max-age more, so that its history goes on when it fetches again.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
+
+from headgate.advice.compliance import AgentHistory
 
 
 class InForce(NamedTuple):
@@ -18,8 +22,16 @@ class InForce(NamedTuple):
     """The part of the agents that were served `disallow`, from 0 to 1."""
 
 
+class Requests(NamedTuple):
+    """The requests of a period."""
+
+    arrivals: float = 0.0
+    demand: float = 0.0
+    """Each request divided by the fraction of its agent at its time."""
+
+
 class _Served(NamedTuple):
-    fraction: float
+    history: AgentHistory
     expires: float
     max_age: float
 
@@ -27,17 +39,27 @@ class _Served(NamedTuple):
 class FetchLog:
     """The last fetch of each agent of one class, with the mean of the fractions over time.
 
-    As long as no agent is known, the mean is `fraction`, then the last one that was known.
+    As long as no agent is known, the mean is `fraction`, then the last one that was known. Requests are divided by
+    `floor` if the fraction of their agent is less.
     """
 
-    __slots__ = ("_disallowed", "_elapsed", "_integral", "_known", "_max_agents", "_served", "_since", "_total")
+    __slots__ = (
+        "_disallowed", "_elapsed", "_floor", "_integral", "_known", "_max_agents", "_replaced", "_served", "_since",
+        "_stale", "_total",
+    )  # fmt: skip
 
-    def __init__(self, max_agents: int, *, fraction: float = 1.0) -> None:
+    def __init__(self, max_agents: int, *, fraction: float = 1.0, floor: float = 0.001) -> None:
         self._max_agents = max_agents
+        self._floor = floor
         self._served: dict[Hashable, _Served] = {}
-        self._known = _in_force(fraction)
+        """Agents with fresh advice, in the order of their fetches."""
+        self._stale: dict[Hashable, _Served] = {}
+        """Those whose advice has become stale, in the order in which that was noticed."""
+        self._known = InForce(fraction, float(fraction <= 0.0))
         self._total = 0.0
         self._disallowed = 0
+        self._replaced = Requests()
+        """Requests in this period of agents that others have replaced."""
         self._since: float | None = None
         self._elapsed = 0.0
         self._integral = (0.0, 0.0)
@@ -57,20 +79,46 @@ class FetchLog:
     def add(self, agent: Hashable, fraction: float, *, now: float, max_age: float) -> None:
         """Record that an agent was served a fraction (0 for `disallow`) that stays fresh for `max_age` seconds."""
         self._integrate(now)
-        self._remove(agent)
-        if len(self._served) >= self._max_agents:
-            self._remove(next(iter(self._served)))  # the dictionary is in the order of fetches
-        self._served[agent] = _Served(fraction, now + max_age, max_age)
+        known = self._remove(agent) or self._stale.pop(agent, None)
+        if len(self._served) + len(self._stale) >= self._max_agents:
+            self._replace_earliest()
+        if known is None:
+            history = AgentHistory(fraction, floor=self._floor)
+        else:
+            history = known.history
+            history.change(fraction)
+        self._served[agent] = _Served(history, now + max_age, max_age)
         self._total += fraction
         self._disallowed += fraction <= 0.0
 
-    def fraction_of(self, agent: Hashable) -> float | None:
-        """Return the fraction that an agent obeys; None if it is not known."""
+    def history(self, agent: Hashable) -> AgentHistory | None:
+        """Return the history of an agent whose advice is fresh, to count its requests; None if it is not known."""
         served = self._served.get(agent)
-        return None if served is None else served.fraction
+        return None if served is None else served.history
+
+    def histories(self) -> Iterator[AgentHistory]:
+        """Yield the history of each agent whose advice was fresh when the log was last read."""
+        return (served.history for served in self._served.values())
+
+    def requests(self) -> Requests:
+        """Return the requests of these agents since the last call of `begin`, and of those that they replaced."""
+        arrivals, demand = self._replaced
+        for history in self.histories():
+            arrivals += history.requests
+            demand += history.demand
+        return Requests(arrivals, demand)
+
+    def begin(self, *, valid: bool = True) -> None:
+        """Begin a new period for all agents; one that is not valid is compared with none."""
+        self._replaced = Requests()
+        for served in (*self._served.values(), *self._stale.values()):
+            if valid:
+                served.history.begin()
+            else:
+                served.history.discard()
 
     def read(self, *, now: float) -> InForce:
-        """Return the fraction in force since the last call, and remove the agents whose advice has become stale."""
+        """Return the fraction in force since the last call, and find the agents whose advice has become stale."""
         self._integrate(now)
         if self._elapsed > 0.0:
             mean, disallowed = (part / self._elapsed for part in self._integral)
@@ -98,23 +146,37 @@ class FetchLog:
             )
         self._since = now
 
-    def _remove(self, agent: Hashable) -> None:
+    def _remove(self, agent: Hashable) -> _Served | None:
         served = self._served.pop(agent, None)
         if served is not None:
-            self._total -= served.fraction
-            self._disallowed -= served.fraction <= 0.0
+            self._total -= served.history.fraction
+            self._disallowed -= served.history.fraction <= 0.0
+        return served
+
+    def _replace_earliest(self) -> None:
+        """Remove an agent with stale advice, otherwise the one that fetched first."""
+        if self._stale:
+            del self._stale[next(iter(self._stale))]
+            return
+        replaced = self._remove(next(iter(self._served)))
+        assert replaced is not None
+        arrivals, demand = self._replaced
+        self._replaced = Requests(arrivals + replaced.history.requests, demand + replaced.history.demand)
 
     def _expire(self, now: float) -> None:
         self._current()  # what is in force if no agent remains
-        # After a clock was set back, an entry from its future is fresh for its own max-age and no longer.
-        self._served = {
-            agent: served._replace(expires=min(served.expires, now + served.max_age))
-            for agent, served in self._served.items()
-            if served.expires > now
-        }
-        self._total = sum(served.fraction for served in self._served.values())
-        self._disallowed = sum(served.fraction <= 0.0 for served in self._served.values())
+        fresh: dict[Hashable, _Served] = {}
+        stale = {agent: served for agent, served in self._stale.items() if _is_kept(served, now)}
+        for agent, served in self._served.items():
+            if served.expires > now:
+                # After a clock was set back, an entry from its future is fresh for its own max-age and no longer.
+                fresh[agent] = served._replace(expires=min(served.expires, now + served.max_age))
+            elif _is_kept(served, now):
+                stale[agent] = served
+        self._served, self._stale = fresh, stale
+        self._total = sum(served.history.fraction for served in fresh.values())
+        self._disallowed = sum(served.history.fraction <= 0.0 for served in fresh.values())
 
 
-def _in_force(fraction: float) -> InForce:
-    return InForce(fraction, float(fraction <= 0.0))
+def _is_kept(served: _Served, now: float) -> bool:
+    return -served.max_age < now - served.expires <= served.max_age

@@ -18,6 +18,7 @@ class Plant:
             name: NOW + (max_age * number / agents if staggered else 0.0) for number, name in enumerate(self.names)
         }
         self.now = NOW
+        self.obeying = 1.0
         self.loads = []
         controller.update(now=NOW)
 
@@ -29,7 +30,7 @@ class Plant:
                     entry = self.controller.fetched("*", name, now=self.now, max_age=self.max_age)
                     self.fraction[name] = 0.0 if entry.disallow else entry.fraction
                     self.fetch_at[name] += self.max_age
-                sent = self.rate * self.fraction[name] * tick
+                sent = self.rate * (self.obeying * self.fraction[name] + 1.0 - self.obeying) * tick
                 self.controller.arrived("*", name if known else None, count=sent)
                 load += sent / tick
             self.now += tick
@@ -329,3 +330,29 @@ def test_invalid_class_is_refused():
         AgentClass("a", weight=0.0)
     with pytest.raises(ConfigurationError, match="user_agent is empty"):
         AgentClass("")
+
+
+@pytest.mark.parametrize(
+    ("obeying", "compliance", "reason"),
+    [(1.0, 1.0, "settled"), (0.0, 0.0, "does not obey")],
+)
+def test_compliance_of_a_class_is_reported(obeying, compliance, reason):
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=50, rate=1.0)
+    plant.run(1_260)
+    assert controller.explain()[0].compliance is None
+    plant.obeying = obeying
+    plant.rate = 10.0
+    plant.run(1_200)
+    (explanation,) = controller.explain()
+    assert explanation.compliance == pytest.approx(compliance, abs=0.02)
+    assert explanation.reason == reason
+
+
+def test_compliance_of_requests_without_an_agent_is_not_known():
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=100, rate=0.5)
+    plant.run(1_260, known=False)
+    plant.rate = 10.0
+    plant.run(1_200, known=False)
+    assert controller.explain()[0].compliance is None

@@ -30,8 +30,8 @@ def test_disallowed_agents_are_counted_and_have_fraction_0():
     log.add("c", 0.3, now=NOW, max_age=600)
     log.add("b", 0.3, now=NOW, max_age=600)
     assert log.read(now=NOW + 1) == InForce(pytest.approx(0.2), pytest.approx(1 / 3))
-    assert log.fraction_of("a") == 0.0
-    assert log.fraction_of("unknown") is None
+    assert log.history("a").fraction == 0.0
+    assert log.history("unknown") is None
 
 
 def test_agent_with_stale_advice_is_removed_and_the_last_mean_stays():
@@ -39,7 +39,7 @@ def test_agent_with_stale_advice_is_removed_and_the_last_mean_stays():
     log.add("a", 0.4, now=NOW, max_age=600)
     log.add("b", 0.2, now=NOW + 300, max_age=600)
     log.read(now=NOW + 600)
-    assert (len(log), log.fraction_of("a"), log.fraction_of("b")) == (1, None, 0.2)
+    assert (len(log), log.history("a"), log.history("b").fraction) == (1, None, 0.2)
     log.read(now=NOW + 900)
     assert len(log) == 0
     assert log.read(now=NOW + 1_000).mean == pytest.approx(0.2)
@@ -51,7 +51,8 @@ def test_agent_beyond_the_bound_replaces_the_earliest_fetch():
     log.add("b", 0.2, now=NOW, max_age=600)
     log.add("a", 0.3, now=NOW, max_age=600)
     log.add("c", 0.5, now=NOW, max_age=600)
-    assert [log.fraction_of(agent) for agent in "abc"] == [0.3, None, 0.5]
+    assert log.history("b") is None
+    assert [log.history(agent).fraction for agent in "ac"] == [0.3, 0.5]
     assert log.read(now=NOW + 1).mean == pytest.approx(0.4)
 
 
@@ -84,3 +85,52 @@ def test_sum_that_was_rounded_stays_in_range():
     for number in range(10):
         log.add(number, 1.0, now=NOW, max_age=600)
     assert log.read(now=NOW + 1).mean <= 1.0
+
+
+def test_requests_are_divided_by_the_fraction_at_their_time():
+    log = FetchLog(10, floor=0.01)
+    log.add("a", 1.0, now=NOW, max_age=600)
+    log.history("a").requests += 5
+    log.add("a", 0.1, now=NOW + 10, max_age=600)
+    log.history("a").requests += 5
+    log.add("disallowed", 0.0, now=NOW, max_age=600)
+    log.history("disallowed").requests += 1
+    assert log.requests() == (11, pytest.approx(5 + 50 + 100))
+    log.begin()
+    assert log.requests() == (0, 0)
+
+
+def test_requests_of_replaced_agents_are_kept_until_the_end_of_the_period():
+    log = FetchLog(1)
+    log.add("a", 0.5, now=NOW, max_age=600)
+    log.history("a").requests += 3
+    log.add("b", 1.0, now=NOW, max_age=600)
+    log.history("b").requests += 4
+    assert log.requests() == (7, pytest.approx(10))
+    log.begin()
+    assert log.requests() == (0, 0)
+
+
+def test_history_goes_on_when_an_agent_with_stale_advice_fetches_again():
+    log = FetchLog(10)
+    log.add("a", 0.5, now=NOW, max_age=600)
+    history = log.history("a")
+    log.read(now=NOW + 600)
+    assert log.history("a") is None
+    log.add("a", 0.4, now=NOW + 900, max_age=600)
+    assert log.history("a") is history
+    log.read(now=NOW + 1_500)
+    log.read(now=NOW + 2_200)  # more than one max-age after the advice became stale
+    log.add("a", 0.3, now=NOW + 2_200, max_age=600)
+    assert log.history("a") is not history
+
+
+def test_agents_with_stale_advice_are_replaced_first():
+    log = FetchLog(2)
+    log.add("stale", 0.5, now=NOW, max_age=600)
+    log.add("fresh", 0.5, now=NOW + 300, max_age=600)
+    log.read(now=NOW + 600)
+    log.add("new", 0.5, now=NOW + 600, max_age=600)
+    assert log.history("fresh") is not None
+    log.add("newer", 0.5, now=NOW + 600, max_age=600)
+    assert log.history("fresh") is None

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Protocol
 
-from headgate.advice.controller import Controller, Settings
+from headgate.advice.controller import Controller, Explanation, Settings
 from headgate.advice.publisher import Entry
 
 
@@ -28,6 +28,9 @@ class Law(Protocol):
 
     def update(self, *, now: float, capacity: float | None = None) -> tuple[Entry, ...]:
         """Decide if a period has ended; return the entries to publish."""
+
+    def explain(self) -> tuple[Explanation, ...]:
+        """Return what is known of each class; nothing, if the law knows only loads."""
 
 
 class Feedback(ABC):
@@ -63,6 +66,10 @@ class Feedback(ABC):
             self._arrivals, self._updated = 0.0, now
             self._fraction = min(max(self.corrected(self._fraction, load), settings.floor), 1.0)
         return self.entries
+
+    def explain(self) -> tuple[Explanation, ...]:
+        """Return nothing: no demand is estimated."""
+        return ()
 
     @abstractmethod
     def corrected(self, fraction: float, load: float) -> float:

@@ -4,6 +4,7 @@ A tick has three steps: agents whose advice is stale fetch it; every agent sends
 serves what its capacity permits; the law decides, if one of its periods has ended.
 """
 
+import math
 from typing import Final
 
 from headgate.advice import AdviceEntry, AgentIdentity, document, parse_advice
@@ -135,11 +136,12 @@ class _World:
         self._measure(time, capacity, demand, arrivals / scenario.tick)
 
     def metrics(self) -> dict[str, float | list[float]]:
-        """Return the means after the warm-up."""
-        return {
-            name: sum(values[self._scenario.warmup :]) / len(values[self._scenario.warmup :])
+        """Return the means after the warm-up, of what was measured."""
+        after = {
+            name: [value for value in values[self._scenario.warmup :] if not math.isnan(value)]
             for name, values in self.values.items()
         }
+        return {name: sum(values) / len(values) for name, values in after.items() if values}
 
     def _measure(self, time: float, capacity: float, demand: float, load: float) -> None:
         """Record a tick; all signals are multiples of the present capacity, but `served`, a part of what could be."""
@@ -153,9 +155,12 @@ class _World:
         }
         for population in self._populations:
             measured[f"{population.settings.name}_load"] = population.sent / self._scenario.tick / capacity
+        compliances = {found.agent_class: found.compliance for found in self._law.explain()}
         entries = self._law.entries
         for entry in entries:
-            name = f"{entry.user_agent}_fraction" if len(entries) > 1 else "fraction"
-            measured[name] = 0.0 if entry.disallow else entry.fraction
+            prefix = f"{entry.user_agent}_" if len(entries) > 1 else ""
+            measured[f"{prefix}fraction"] = 0.0 if entry.disallow else entry.fraction
+            compliance = compliances.get(entry.user_agent)
+            measured[f"{prefix}compliance"] = math.nan if compliance is None else compliance
         for name, value in measured.items():
             self.values.setdefault(name, []).append(value)

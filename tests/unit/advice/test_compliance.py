@@ -1,0 +1,124 @@
+import math
+
+import pytest
+
+from headgate.advice.compliance import AgentHistory, ComplianceMeter, Evidence
+
+
+class Agents:
+    """Agents of one class, each of which fetches in every tenth period."""
+
+    def __init__(self, count, *, obeying=1.0, rate=1_000.0):
+        self.histories = [AgentHistory(1.0, floor=0.001) for _ in range(count)]
+        self.obeys = [number < obeying * count for number in range(count)]
+        self.rate = rate
+        self.meter = ComplianceMeter()
+        self.period = 0
+
+    def run(self, periods, fraction, *, growth=1.0, at_once=False, valid=True):
+        for _ in range(periods):
+            self.rate *= growth
+            for number, history in enumerate(self.histories):
+                if at_once or number % 10 == self.period % 10:
+                    history.change(fraction)
+                history.requests += self.rate * (history.fraction if self.obeys[number] else 1.0)
+            self.meter.measure(self.histories)
+            for history in self.histories:
+                if valid:
+                    history.begin()
+                else:
+                    history.discard()
+            self.period += 1
+        return self.meter.compliance
+
+
+def test_nothing_is_known_before_the_fraction_has_changed():
+    agents = Agents(20)
+    assert agents.run(20, 1.0) is None
+    assert agents.run(20, 0.95) is None  # less than a tenth
+
+
+@pytest.mark.parametrize(("obeying", "compliance"), [(1.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
+@pytest.mark.parametrize("fraction", [0.3, 0.01, 0.0])
+def test_compliance_is_the_part_of_the_demand_that_obeys(obeying, compliance, fraction):
+    agents = Agents(20, obeying=obeying)
+    agents.run(12, 1.0)
+    assert agents.run(13, fraction) == pytest.approx(compliance, abs=0.02)
+
+
+@pytest.mark.parametrize("fractions", [(0.2, 0.1, 0.05, 0.02), (0.1, 1.0, 0.1, 1.0)], ids=["falls", "falls and rises"])
+def test_compliance_does_not_depend_on_the_fraction_before_the_change(fractions):
+    agents = Agents(20, obeying=0.5)
+    agents.run(12, 1.0)
+    assert [agents.run(12, fraction) for fraction in fractions] == [pytest.approx(0.5, abs=0.05)] * 4
+
+
+@pytest.mark.parametrize(("obeying", "compliance"), [(1.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
+def test_demand_that_grows_while_the_fraction_falls_is_divided_out(obeying, compliance):
+    """Arrivals are constant if all agents obey, and grow if they do not: together they tell nothing."""
+    agents = Agents(50, obeying=obeying)
+    agents.run(12, 1.0)
+    for step in range(1, 60):
+        agents.run(1, 1.05**-step, growth=1.05)
+    assert agents.meter.compliance == pytest.approx(compliance, abs=0.06)
+
+
+def test_agents_that_fetch_at_once_are_compared_with_themselves():
+    agents = Agents(20, obeying=0.5)
+    agents.run(12, 1.0, at_once=True)
+    assert agents.run(3, 0.1, at_once=True) == pytest.approx(0.5, abs=0.02)
+
+
+def test_agents_that_change_their_behaviour_are_measured_anew():
+    agents = Agents(20, obeying=1.0)
+    agents.run(12, 1.0)
+    for fraction in (0.1, 1.0) * 5:
+        assert agents.run(12, fraction) == pytest.approx(1.0)
+    agents.obeys = [False] * 20
+    for fraction in (0.1, 1.0) * 3:
+        compliance = agents.run(12, fraction)
+    assert compliance < 0.2
+
+
+def test_few_requests_tell_nothing():
+    agents = Agents(2, rate=3.0)
+    agents.run(12, 1.0)
+    assert agents.run(12, 0.5) is None
+
+
+def test_step_of_the_demand_is_not_compared():
+    agents = Agents(20)
+    agents.run(12, 1.0)
+    agents.run(1, 0.5)
+    assert agents.run(1, 0.5, growth=10.0) is None
+    assert agents.run(1, 0.5) is None
+    assert agents.run(12, 0.5) == pytest.approx(1.0)
+
+
+def test_period_that_is_not_valid_is_compared_with_none():
+    agents = Agents(20)
+    agents.run(12, 1.0)
+    assert agents.run(12, 0.1, valid=False) is None
+    assert agents.run(1, 0.1) is None
+
+
+def test_first_period_of_an_agent_is_compared_with_none():
+    """It began before the first fetch, so that only a part of its requests was counted."""
+    history = AgentHistory(1.0, floor=0.001)
+    for _ in range(3):
+        history.requests += 1
+        assert history.compared() is None
+        history.begin()
+    assert history.compared() is not None
+
+
+def test_error_falls_with_the_evidence_and_the_evidence_is_bounded():
+    evidence = Evidence()
+    assert (evidence.error, evidence.compliance) == (math.inf, None)
+    evidence.add(50.0, 100.0, 900.0)
+    assert (evidence.error, evidence.compliance) == (pytest.approx(0.3), None)
+    evidence.add(50.0, 100.0, 900.0)
+    assert evidence.error == pytest.approx(0.3 / math.sqrt(2))
+    assert evidence.compliance == 0.5
+    evidence.bound(50.0)  # twice 50 is half of what it has
+    assert evidence.error == pytest.approx(0.3)
