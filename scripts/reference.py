@@ -25,6 +25,7 @@ from headgate.observe import master_state as master
 from headgate.observe import router_state as router
 from headgate.observe import sidecar_state as sidecar
 from headgate.observe import state as gate
+from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.master_state import MasterDomainState, MasterState, QuotaState
 from headgate.observe.router_state import RoutedMasterState, RouterState
 from headgate.observe.sidecar_state import SidecarMasterState, SidecarState
@@ -217,7 +218,7 @@ def _type(kind: Any) -> str:
         kind = get_args(kind)[0]
     if get_origin(kind) is tuple:
         return f"list of {_type(get_args(kind)[0])}{limits}"
-    if isinstance(kind, UnionType):
+    if get_origin(kind) in {Union, UnionType}:
         return " or ".join(map(_type, get_args(kind)))
     if get_origin(kind) is Literal:
         return " or ".join(f"`{_toml(value)}`" for value in get_args(kind))
@@ -234,7 +235,11 @@ def _toml(value: Any) -> str:
 
 def metrics() -> str:
     """Return a table of the metrics of each server that has them."""
-    gate_state = GateState((DomainState("default"),), counters=dict.fromkeys(gate._HELP, 0))  # noqa: SLF001  # our own
+    gate_state = GateState(
+        (DomainState("default"),),
+        concurrency=ConcurrencyReport(1.0, 0, 0, "enforce", "", 0.0),
+        counters=dict.fromkeys(gate._HELP, 0),  # noqa: SLF001  # our own
+    )
     counters = dict.fromkeys(master._HELP, 0)  # noqa: SLF001  # our own
     quotas = QuotaState("127.0.0.1:10006")
     master_state = MasterState((MasterDomainState("default"),), quotas=quotas, counters=counters)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.config import CONFIG, check_flags, config_option, config_options, configuration, given
-from headgate.cli.params import RULE
+from headgate.cli.params import RULE, Parsed, whole_number_or
 from headgate.config import DomainSection, Gate
+from headgate.config.limit_section import MAX_IN_FLIGHT, ConcurrencySection
 from headgate.config.tree import Timeouts, Tls
 from headgate.errors import ConfigurationError
 
@@ -41,6 +42,8 @@ class ServeOptions:
     """Keys of [gate.timeouts]."""
     tls: dict[str, Any] = field(default_factory=dict)
     """Keys of [gate.tls]."""
+    concurrency: dict[str, Any] = field(default_factory=dict)
+    """Keys of [limit.concurrency]."""
     rules: tuple[str, ...] = ()
     """Rules of the domain `default`."""
 
@@ -61,7 +64,8 @@ class ServeOptions:
             tree, name = configuration(self.file)
         timeouts = replace(tree.gate.timeouts, **self.timeouts)
         tls = replace(tree.gate.tls, **self.tls)
-        tree = replace(tree, gate=replace(tree.gate, timeouts=timeouts, tls=tls, **self.gate))
+        limit = replace(tree.limit, concurrency=replace(tree.limit.concurrency, **self.concurrency))
+        tree = replace(tree, gate=replace(tree.gate, timeouts=timeouts, tls=tls, **self.gate), limit=limit)
         if self.rules:
             tree = replace(tree, domain=_with_rules(tree.domain, self.rules))
         check_flags(tree, name, Tls)
@@ -94,6 +98,14 @@ def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> 
 @config_options(Gate, _GATE_KEYS)
 @config_option(Timeouts, "response", "--response-timeout", "response_timeout")
 @config_options(Tls, ["cert", "key"])
+@config_option(
+    ConcurrencySection,
+    "max",
+    "--max-in-flight",
+    "max_in_flight",
+    type_=Parsed("N|learned", whole_number_or("learned", MAX_IN_FLIGHT)),
+)
+@config_option(ConcurrencySection, "queue")
 @click.option(
     "--rule",
     "rules",
@@ -109,6 +121,8 @@ def serve(
     response_timeout: float | None,
     cert: str | None,
     key: str | None,
+    max_in_flight: int | str | None,
+    queue: int | None,
     **gate: Any,
 ) -> None:
     """Run a gate: a reverse proxy that limits the requests that reach an origin.
@@ -120,6 +134,7 @@ def serve(
     \b
     headgate serve --demo
     headgate serve --origin http://127.0.0.1:8000 --rule '10/s burst 20'
+    headgate serve --origin http://127.0.0.1:8000 --max-in-flight learned
     headgate serve --origin http://127.0.0.1:8000 --master tcp://10.0.0.5:10004
     headgate serve --origin http://127.0.0.1:8000 --master tcp://10.0.0.5:10004 --master tcp://10.0.0.6:10004
     """
@@ -134,6 +149,7 @@ def serve(
         gate=given(gate),
         timeouts=given({"response": response_timeout}),
         tls=given({"cert": cert, "key": key}),
+        concurrency=given({"max": max_in_flight, "queue": queue}),
         rules=rules,
     )
     from headgate.runtime.gate.server import GateOptions, run_gate

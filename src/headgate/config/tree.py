@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from headgate.advice import Entry
+from headgate.config.limit_section import Limit
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import (
     ConfigSection,
@@ -30,6 +31,7 @@ from headgate.config.section import (
 )
 from headgate.config.store_url import check_store
 from headgate.limit import Domain, Rule
+from headgate.limit.concurrency import Priority
 from headgate.limit.history import AlgorithmName
 
 Accounting = Literal["auto", "frames", "batch"]
@@ -163,6 +165,8 @@ class DomainSection(ConfigSection, frozen=True):
     smockron behaves as the original master."""
     mode: Literal["enforce", "shadow", "off"] = "enforce"
     """enforce; shadow to evaluate the rules without holding requests; off to count requests only."""
+    priority: Priority = "people"
+    """Which requests the concurrency limit refuses last: people, then verified agents, automated ones, prefetches."""
     exempt: tuple[str, ...] = ()
     """Identifiers that are not limited; an entry with a slash is a CIDR of addresses."""
     path_prefix: str = ""
@@ -343,6 +347,8 @@ class Configuration(ConfigSection, frozen=True):
 
     gate: Gate = Gate()
     """The gate: `headgate serve`."""
+    limit: Limit = Limit()
+    """Limits that follow from the load of the origin."""
     domain: tuple[DomainSection, ...] = ()
     """Domains, in the order they are tried."""
     advice: tuple[Entry, ...] = ()

@@ -53,6 +53,7 @@ def check(tree: Configuration) -> None:
                 f"domain[{index}].name: {section.name!r} is already used; domain names must be unique"
             )
         names.add(section.name)
+    _check_limit(tree)
     _check_sidecar(tree.sidecar)
     _check_proxy(tree.proxy)
 
@@ -99,6 +100,19 @@ def _check_text(path: str, parse: Callable[..., object], *text: str) -> None:
         parse(*text)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
+
+
+def _check_limit(tree: Configuration) -> None:
+    limit, workers = tree.limit.concurrency, tree.gate.workers
+    if limit.max != "learned" and 0 < limit.max < workers:
+        raise ConfigurationError(
+            f"limit.concurrency.max: each of {workers} workers needs a place, got {limit.max}; set it to {workers} or "
+            "more, or use fewer workers"
+        )
+    if limit.floor > limit.ceiling:
+        raise ConfigurationError(
+            f"limit.concurrency.floor: must be at most ceiling, {limit.ceiling}, got {limit.floor}"
+        )
 
 
 def _check_sidecar(sidecar: Sidecar) -> None:

@@ -12,6 +12,8 @@ from heapq import nlargest
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from headgate.observe.concurrency import ConcurrencyReport, concurrency_metrics, sum_reports
+
 _MOST_HELD = 10
 _DIGITS = 16
 _OUTCOMES = ("accepted", "delayed", "rejected")
@@ -101,6 +103,8 @@ class GateState(msgspec.Struct, frozen=True):
     """Processes that accept connections."""
     master: str = "embedded"
     """Where the rules are applied: "embedded", or the addresses of masters elsewhere, separated by commas."""
+    concurrency: ConcurrencyReport | None = None
+    """The concurrency limit, if there is one."""
     counters: dict[str, int] = {}
     """Further totals by the name of their metric, such as those of the link."""
 
@@ -138,6 +142,7 @@ def merge_states(states: Iterable[GateState]) -> GateState:
         connections=sum(state.connections for state in listed),
         workers=sum(state.workers for state in listed),
         master=listed[-1].master,
+        concurrency=sum_reports(state.concurrency for state in listed),
         counters=counters,
     )
 
@@ -164,6 +169,7 @@ def gate_metrics(state: GateState) -> Iterator[Metric]:
     yield GaugeMetricFamily("headgate_delayed_requests", "Requests that are delayed now.", state.delayed_now)
     yield GaugeMetricFamily("headgate_connections", "Open connections of clients.", state.connections)
     yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
+    yield from concurrency_metrics(state.concurrency)
     yield from counter_metrics(state.counters, _HELP)
 
 

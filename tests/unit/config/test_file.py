@@ -70,7 +70,7 @@ def test_an_empty_file_has_all_defaults():
         ("[gate.timeouts]\nresponce = 1", "gate.timeouts.responce", "'response'"),
         ('[[domain]]\nname = "a"\nrule = ["1/s"]', "domain[0].rule", "'rules'"),
         ('[[advice]]\nuser_agent = "a"\nfractoin = 1', "advice[0].fractoin", "'fraction'"),
-        ("[zzzzzz]", "zzzzzz", "gate, domain, advice, master"),
+        ("[zzzzzz]", "zzzzzz", "gate, limit, domain, advice, master"),
         ('origin = "http://127.0.0.1:8000"', "origin", "it belongs under [gate]"),
         ('[gate]\nrules = ["1/s"]', "gate.rules", "it belongs under [[domain]]"),
         ("[master]\nworkers = 2", "master.workers", "it belongs under [gate] or [proxy]"),

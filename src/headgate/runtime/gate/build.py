@@ -13,10 +13,12 @@ from headgate.config import BundleSection, Configuration, DomainSection
 from headgate.config.tree import as_tuple
 from headgate.errors import BundleError, ConfigurationError, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
+from headgate.limit.concurrency import ConcurrencySettings
 from headgate.limit.gatekeeper import Account, longest_hold, spacing
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
+from headgate.origin.refusal import Refusals
 from headgate.origin.routes import plain_path
 from headgate.runtime.gatekeeping import new_rejections
 from headgate.runtime.master_store import MasterStore
@@ -88,12 +90,16 @@ def check_composition(tree: Configuration) -> None:
 
 
 def require_gate(tree: Configuration) -> None:
-    """Raise `ConfigurationError` without an origin, and without a rule for the embedded master."""
+    """Raise `ConfigurationError` without an origin, and without a limit: a rule for the embedded master, or another."""
     gate = tree.gate
     if not gate.origin:
         raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
-    if gate.master == "embedded" and not any(section.rules for section in tree.domain):
-        raise ConfigurationError("no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration")
+    has_limit = tree.limit.concurrency.is_on or any(section.rules for section in tree.domain)
+    if gate.master == "embedded" and not has_limit:
+        raise ConfigurationError(
+            "no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration; or limit the "
+            "requests in flight with --max-in-flight"
+        )
 
 
 def read_keys(tree: Configuration) -> Sequence[ClientKeys | None]:
@@ -109,9 +115,14 @@ def read_keys(tree: Configuration) -> Sequence[ClientKeys | None]:
 
 
 def build_gateway(
-    tree: Configuration, composed: Composition, gatekeeper: Gatekeeper, bundles: "GateBundles | None" = None
+    tree: Configuration,
+    composed: Composition,
+    gatekeeper: Gatekeeper,
+    bundles: "GateBundles | None" = None,
+    *,
+    number: int = 0,
 ) -> Gateway:
-    """Build the gateway; it does not listen yet. Raises `ConfigurationError` for an invalid origin."""
+    """Build the gateway of a worker; it does not listen yet. Raises `ConfigurationError` for an invalid origin."""
     gate = tree.gate
     return Gateway(
         origin=gate.origin,
@@ -125,6 +136,30 @@ def build_gateway(
         trusted=gate.trusted_proxies,
         timeouts=gate.timeouts,
         bounds=gate.bounds,
+        concurrency=concurrency_settings(tree, number),
+        priorities={section.name: section.priority for section in tree.domain},
+        refuse=Refusals(status=gate.rejection_status),
+    )
+
+
+def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySettings | None:
+    """Return the settings of the concurrency limit of worker `number`, which has its part of it; None without one."""
+    section, workers = tree.limit.concurrency, tree.gate.workers
+    if not section.is_on:
+        return None
+
+    def part(whole: int) -> int:
+        return whole // workers + (number < whole % workers)
+
+    return ConcurrencySettings(
+        max=section.max if section.max == "learned" else part(section.max),
+        queue=part(section.queue),
+        queue_target=section.queue_target,
+        mode=section.mode,
+        floor=max(1, part(section.floor)),
+        ceiling=max(1, part(section.ceiling)),
+        freeze=section.freeze,
+        healthy_latency=section.healthy_latency,
     )
 
 

@@ -13,8 +13,10 @@ import msgspec
 
 from headgate.config import Address, Configuration
 from headgate.limit import Gatekeeper
+from headgate.limit.concurrency import PRIORITIES
 from headgate.link import GatekeeperLink
 from headgate.observe import GateState, HeldIdentifier, master_counters
+from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
 from headgate.runtime.gate.build import (
@@ -22,6 +24,7 @@ from headgate.runtime.gate.build import (
     build_gatekeeper,
     build_gateway,
     compose,
+    concurrency_settings,
     domains_with_kept_holds,
     keep_restart_keys,
     load_bundles,
@@ -56,8 +59,8 @@ class GateConfiguration(msgspec.Struct, frozen=True):
     """Where to listen; reserved, and shared with other processes."""
     bus: str = ""
     """The address of the supervisor's master; empty if `tree` names the master."""
-    reports_masters: bool = True
-    """Whether to log what becomes of masters elsewhere: one of several workers does."""
+    number: int = 0
+    """Which of several workers it is for; the first one logs what becomes of masters elsewhere."""
 
 
 class GateProcess(Backend):
@@ -71,7 +74,7 @@ class GateProcess(Backend):
         """The configuration in force."""
         self._address = configuration.address
         self._bus = configuration.bus
-        self._reports_masters = configuration.reports_masters and not self._bus
+        self._number = configuration.number
         require_gate(tree)
         self._composed = compose(tree)
         self._bundles = load_bundles(tree, log=_log)
@@ -81,7 +84,7 @@ class GateProcess(Backend):
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._gateway = build_gateway(tree, self._composed, self.gatekeeper, self._bundles)
+            self._gateway = build_gateway(tree, self._composed, self.gatekeeper, self._bundles, number=self._number)
         except BaseException:
             if self._link is not None:
                 self._link.close()
@@ -107,7 +110,7 @@ class GateProcess(Backend):
         self._periodic = [
             loop.create_task(task) for task in (forget_expired(lambda: self.gatekeeper), self._check_bundles())
         ]
-        if link is not None and self._reports_masters:
+        if link is not None and not self._number and not self._bus:
             reports = MasterReports(lambda: link.connections, _log)
             short_holds = report_short_holds("gate.max_hold", self._short_limit, _log)
             self._periodic += [loop.create_task(task) for task in (reports.run(), short_holds)]
@@ -148,6 +151,7 @@ class GateProcess(Backend):
         self._bundles = bundles
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = build_gateway(tree, composed, gatekeeper, bundles).policy
+        self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
 
     async def state(self, *, whole: bool) -> GateState:
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
@@ -165,8 +169,16 @@ class GateProcess(Backend):
             delayed_now=self.gatekeeper.delayed,
             connections=len(self._gateway.connections),
             master=self.tree.gate.master_text,
+            concurrency=self._concurrency(),
             counters=self._counters(),
         )
+
+    def _concurrency(self) -> ConcurrencyReport | None:
+        places = self._gateway.places
+        if places is None:
+            return None
+        refused = {name: places.refused[name] for name in PRIORITIES}
+        return ConcurrencyReport(**places.state._asdict(), refused=refused)
 
     def _counters(self) -> dict[str, int]:
         counters = {f"gateway_{event}": count for event, count in self._gateway.counts.items()}

@@ -174,7 +174,9 @@ class GateWorkers(Backend):
         counters = dict(total.counters)
         if self._link is not None:
             counters |= master_counters(self._link.master) | self._store.counters()
-        return replace(total, master=self._configuration.tree.gate.master_text, counters=counters)
+        tree = self._configuration.tree
+        concurrency = total.concurrency if tree.limit.concurrency.is_on else None
+        return replace(total, master=tree.gate.master_text, concurrency=concurrency, counters=counters)
 
     async def reload(self, configuration: GateConfiguration) -> None:
         tree = keep_restart_keys(self._configuration.tree, configuration.tree)
@@ -198,8 +200,8 @@ class GateWorkers(Backend):
         self._closing.close()
 
     def configuration(self, number: int) -> Configure[GateConfiguration]:
-        """Return the configuration of a worker; the first one reports about masters elsewhere."""
-        return Configure(replace(self._configuration, reports_masters=number == 0))
+        """Return the configuration of a worker."""
+        return Configure(replace(self._configuration, number=number))
 
     def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:
         """Ignore it: workers of a gate send no other messages."""
@@ -208,7 +210,8 @@ class GateWorkers(Backend):
         """Keep the totals of a worker that has ended."""
         last = worker.last_state
         domains = tuple(replace(domain, held=()) for domain in last.domains)
-        ended = replace(last, domains=domains, delayed_now=0, connections=0, workers=0)
+        concurrency = last.concurrency.totals if last.concurrency is not None else None
+        ended = replace(last, domains=domains, delayed_now=0, connections=0, workers=0, concurrency=concurrency)
         self._ended = merge_states([self._ended, ended])
 
     def _new_master(self, tree: Configuration) -> Master:

