@@ -1,7 +1,8 @@
 """The concurrency limit: how many requests are in flight at an origin at once, and which of the others wait.
 
 A pure core: no clock, no socket, no thread. Modules, from the top: `limiter` admits, queues and refuses requests;
-`values` has what they share.
+`queue` orders those that wait; `overload` tells overload from moments; `retry_after` gives the refused their time to
+return; `throughput` measures how long requests take; `values` has what they share.
 """
 
 from headgate.limit.concurrency.limiter import ConcurrencyLimit
@@ -12,6 +13,7 @@ from headgate.limit.concurrency.values import (
     Decision,
     Outcome,
     Priority,
+    Reason,
     Waiting,
 )
 
@@ -23,5 +25,6 @@ __all__ = [
     "Decision",
     "Outcome",
     "Priority",
+    "Reason",
     "Waiting",
 ]

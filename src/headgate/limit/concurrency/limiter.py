@@ -1,13 +1,30 @@
 """Admits requests to an origin: a request starts at once, waits in the queue, or is refused."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from headgate.limit.concurrency.values import ConcurrencySettings, ConcurrencyState, Decision, Outcome, Waiting
+from headgate.limit.concurrency.overload import OverloadDetector
+from headgate.limit.concurrency.queue import PriorityQueue
+from headgate.limit.concurrency.retry_after import ReturnTimes
+from headgate.limit.concurrency.throughput import SAMPLE, Throughput
+from headgate.limit.concurrency.values import (
+    PRIORITIES,
+    ConcurrencySettings,
+    ConcurrencyState,
+    Decision,
+    Outcome,
+    Reason,
+    Waiting,
+)
 from headgate.release import NEVER
 
 _NOTHING: Final[Sequence[Decision]] = ()
 _FIRST_LIMIT: Final = 20
+_FIRST_DURATION: Final = 10.0
+"""The time of a request in times of the queue's target, before one is known."""
+_LEAST_RATE: Final = 0.05
+"""The share of the completions that a class is assumed to get, at least."""
 
 
 class ConcurrencyLimit:
@@ -18,6 +35,9 @@ class ConcurrencyLimit:
     order in which they are to be carried out. `awake` is due at `wakeup`. `now` is in seconds of any clock that is
     never set back, and `draw` returns random numbers from 0 to 1. Not for streams, such as WebSockets: their duration
     says nothing of the load.
+
+    In monitor mode every request starts, `queue` included, and the queue has the requests that would wait: they take
+    no place until they would start. What would be refused is counted, and takes a place until it ends.
     """
 
     def __init__(self, settings: ConcurrencySettings, draw: Callable[[], float]) -> None:
@@ -29,48 +49,80 @@ class ConcurrencyLimit:
         self.limit = float(_FIRST_LIMIT if settings.max == "learned" else settings.max)
         """The number of requests that may be in flight now."""
         self._draw = draw
-        self._waiting: dict[Waiting, None] = {}
-        self._monitors = settings.mode != "enforce"
+        self._queue = PriorityQueue()
+        self._throughput = Throughput(_FIRST_DURATION * settings.queue_target)
+        self._overload = OverloadDetector()
+        self._returns = ReturnTimes(draw)
+        self._started = [0] * len(PRIORITIES)  # after they have waited
+        self._refused = [dict.fromkeys(Reason, 0) for _ in PRIORITIES]
+        self._sampled = list(self._started)  # the starts when the last sample ended
+        self._shares = [0.0] * len(PRIORITIES)  # starts per second in the last sample
+        self._ended = 0  # in this sample
+        self._area = 0.0  # the sums of the instants of ends, less those of starts, in this sample
+        self._forgets_at = 0.0
+        self._now = 0.0
+        self._monitors = settings.mode == "monitor"
+        self._room = 0.0  # a request starts at once if fewer are in flight
+        self._adapt()
 
-    def start(self, *, now: float) -> bool:  # noqa: ARG002
+    # For each request.
+
+    def start(self, *, now: float) -> bool:
         """Return whether a request that arrives now may start; if so, it is in flight."""
-        if self._monitors or (self.in_flight < self.limit and not self._waiting):
+        if self.in_flight < self._room:
             self.in_flight += 1
+            self._area -= now
             return True
         return False
-
-    def enter(self) -> None:
-        """Count a request as in flight whatever the limit is: the origin has it already."""
-        self.in_flight += 1
-
-    def queue(self, request: Waiting, *, now: float) -> Sequence[Decision]:  # noqa: ARG002
-        """Take a request that could not start: it waits, or it or another one is refused."""
-        if len(self._waiting) >= self.settings.queue:
-            return (Decision(request, starts=False, retry_after=1.0 + self._draw()),)
-        self._waiting[request] = None
-        return _NOTHING
 
     def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:  # noqa: ARG002
         """Take the end of a request of a domain, whose response took `latency` seconds to begin."""
         self.in_flight -= 1
-        return self._start_waiting() if self._waiting else _NOTHING
+        self._now = now
+        self._area += now
+        self._ended += 1
+        if self._ended >= SAMPLE:
+            self._measure(now)
+        return self._decide(now) if self._queue.length else _NOTHING
 
-    def leave(self, request: Waiting, *, now: float) -> Sequence[Decision]:  # noqa: ARG002
+    def enter(self) -> None:
+        """Count a request as in flight whatever the limit is: the origin has it already."""
+        self.in_flight += 1
+        self._area -= self._now
+
+    # When requests wait.
+
+    def queue(self, request: Waiting, *, now: float) -> Sequence[Decision]:
+        """Take a request that could not start: it waits, or it or another one is refused."""
+        rank = self._queue.add(request)
+        if self._monitors:
+            self._enter_at(now)
+        decisions = [*self._make_room(rank, now), *self._decide(now)]
+        return (Decision(request, starts=True),) if self._monitors else decisions or _NOTHING
+
+    def leave(self, request: Waiting, *, now: float) -> Sequence[Decision]:
         """Remove a waiting request: its client has left."""
-        self._waiting.pop(request, None)
-        return _NOTHING
+        return self._decide(now) if self._queue.remove(request) else _NOTHING
 
-    def awake(self, *, now: float) -> Sequence[Decision]:  # noqa: ARG002
+    def awake(self, *, now: float) -> Sequence[Decision]:
         """Do what was due at `wakeup`."""
-        return _NOTHING
+        return self._decide(now)
 
-    def reconfigure(self, settings: ConcurrencySettings, *, now: float) -> Sequence[Decision]:  # noqa: ARG002
+    # From outside of the requests.
+
+    def reconfigure(self, settings: ConcurrencySettings, *, now: float) -> Sequence[Decision]:
         """Put other settings in force; what was learned stays, and the requests that are in flight or wait."""
+        was_monitoring, self._monitors = self._monitors, settings.mode == "monitor"
         self.settings = settings
-        self._monitors = settings.mode != "enforce"
         if settings.max != "learned":
             self.limit = float(settings.max)
-        return self._start_waiting()
+        decisions: list[Decision] = []
+        if settings.mode != "enforce" or was_monitoring:
+            decisions = self._start_all(now, in_flight=was_monitoring)
+        while self._queue.length > settings.queue:
+            self._refuse(self._queue.lines[self._queue.lowest].newest_of_longest(), Reason.FULL, now, decisions)
+        self._adapt()
+        return [*decisions, *self._decide(now)]
 
     def lagged(self, seconds: float, *, now: float) -> None:
         """Take a delay of the caller's event loop; one above 50 ms means that the gate itself is overloaded."""
@@ -78,13 +130,127 @@ class ConcurrencyLimit:
     @property
     def state(self) -> ConcurrencyState:
         """What the limit is and does now."""
-        return ConcurrencyState(self.limit, self.in_flight, len(self._waiting), self.settings.mode, "start", 0.0)
+        return ConcurrencyState(
+            self.limit,
+            self.in_flight,
+            self._queue.length,
+            self.settings.mode,
+            "start",
+            0.0,
+            dict(zip(PRIORITIES, map(len, self._queue.lines), strict=True)),
+            dict(zip(PRIORITIES, self._started, strict=True)),
+            {
+                priority: {reason.value: number for reason, number in refused.items()}
+                for priority, refused in zip(PRIORITIES, self._refused, strict=True)
+            },
+            any(self._overload.overloaded),
+            self._throughput.duration,
+        )
 
-    def _start_waiting(self) -> Sequence[Decision]:
-        decisions = []
-        while self._waiting and (self._monitors or self.in_flight < self.limit):
-            request = next(iter(self._waiting))
-            del self._waiting[request]
-            self.in_flight += 1
+    # Decisions.
+
+    def _decide(self, now: float) -> Sequence[Decision]:
+        """Start what there are places for, refuse what has waited for too long, and find the next wakeup."""
+        self._now = now
+        decisions: list[Decision] = []
+        queue, overload = self._queue, self._overload
+        if self._throughput.is_due(self._ended, now=now):
+            self._measure(now)
+        while queue.length and self._taken() < self.limit:
+            self._start_next(now, decisions)
+        waits, self.wakeup = False, NEVER
+        for rank, line in enumerate(queue.lines):
+            waits = waits or len(line) > 0
+            overload.look(rank, waits=waits, now=now)
+            if overload.overloaded[rank]:
+                while line and line.oldest.since + overload.target <= now:
+                    self._refuse(line.oldest, Reason.WAITED, now, decisions)
+                if line:
+                    self.wakeup = min(self.wakeup, line.oldest.since + overload.target)
+            self.wakeup = min(self.wakeup, overload.wakeup(rank))
+        self._update_room()
+        return _NOTHING if self._monitors else decisions or _NOTHING
+
+    def _start_next(self, now: float, decisions: list[Decision]) -> None:
+        rank = next(rank for rank, line in enumerate(self._queue.lines) if line)
+        overload = self._overload
+        waited = now - self._queue.lines[rank].oldest.since
+        request = self._queue.start(rank, newest=overload.overloaded[rank] or waited > overload.patience)
+        self._started[rank] += 1
+        if not self._monitors:
+            self._enter_at(now)
             decisions.append(Decision(request, starts=True))
+
+    def _make_room(self, rank: int, now: float) -> list[Decision]:
+        """Refuse a request because of a new one in the class `rank`, with a probability, or because the queue is full.
+
+        The probability grows linearly from 0 at half of the queue to 1 at the whole queue; a class does not count
+        those below it. Of the class, the flow with the most waiting requests gives way, which may be that of others.
+        """
+        queue, size = self._queue, self.settings.queue
+        decisions: list[Decision] = []
+        excess = 2 * (queue.ahead(rank) - 1) - size
+        if queue.length > size:
+            self._refuse(queue.lines[queue.lowest].newest_of_longest(), Reason.FULL, now, decisions)
+        elif excess > 0 and self._draw() * size < excess:
+            self._refuse(queue.lines[rank].newest_of_longest(), Reason.FILLING, now, decisions)
         return decisions
+
+    def _refuse(self, request: Waiting, reason: Reason, now: float, decisions: list[Decision]) -> None:
+        self._queue.remove(request)
+        rank = PRIORITIES.index(request.priority)
+        self._refused[rank][reason] += 1
+        if not self._monitors:
+            ahead, rate = self._queue.ahead(rank), self._rate(rank)
+            seconds = self._returns.retry_after(rank, ahead, rate, now=now)
+            decisions.append(Decision(request, starts=False, retry_after=seconds))
+
+    def _rate(self, rank: int) -> float:
+        """Return how many requests per second a class gets: what the classes above it leave."""
+        completed = self.limit / self._throughput.recent
+        return max(completed - sum(self._shares[:rank]), _LEAST_RATE * completed)
+
+    def _start_all(self, now: float, *, in_flight: bool) -> list[Decision]:
+        """Empty the queue; `in_flight` requests have started already."""
+        decisions: list[Decision] = []
+        for line in self._queue.lines:
+            while line:
+                request = line.oldest
+                self._queue.remove(request)
+                if not in_flight:
+                    self._enter_at(now)
+                    decisions.append(Decision(request, starts=True))
+        return decisions
+
+    # Places, and what is measured of them.
+
+    def _taken(self) -> int:
+        """Return the number of requests that take a place."""
+        return self.in_flight - self._queue.length if self._monitors else self.in_flight
+
+    def _enter_at(self, now: float) -> None:
+        self.in_flight += 1
+        self._area -= now
+
+    def _update_room(self) -> None:
+        if self.settings.mode == "off":
+            self._room = math.inf
+        else:
+            self._room = -1.0 if self._queue.length else self.limit
+
+    def _measure(self, now: float) -> None:
+        throughput = self._throughput
+        elapsed = now - throughput.since
+        throughput.measure(self._area + self.in_flight * now, self._ended, now=now)
+        self._shares = [(after - before) / elapsed for before, after in zip(self._sampled, self._started, strict=True)]
+        self._sampled = list(self._started)
+        self._ended, self._area = 0, -self.in_flight * now
+        if now >= self._forgets_at:
+            for line in self._queue.lines:
+                line.forget()
+            self._forgets_at = now + self._overload.interval
+        self._adapt()
+
+    def _adapt(self) -> None:
+        self._overload.adapt(self._throughput.duration, self.limit, self.settings.queue_target)
+        self._update_room()

@@ -2,7 +2,9 @@
 
 import enum
 import math
-from typing import Final, Literal, NamedTuple, get_args
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -17,6 +19,7 @@ PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 Mode = Literal["off", "monitor", "enforce"]
 
 _MAX: Final = 1_000_000
+_EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class Outcome(enum.Enum):
@@ -30,6 +33,19 @@ class Outcome(enum.Enum):
     """The client left, or the origin could not be reached: the time says nothing of the load."""
 
     __hash__ = object.__hash__  # that of Enum is in Python, and each request needs one
+
+
+class Reason(enum.Enum):
+    """Why a request was refused."""
+
+    FILLING = "filling"
+    """More than half of the queue was taken: the more, the more requests are refused."""
+    FULL = "full"
+    """The queue was full."""
+    WAITED = "waited"
+    """It had waited too long while the origin was overloaded."""
+
+    __hash__ = object.__hash__  # as that of `Outcome`
 
 
 class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -102,3 +118,13 @@ class ConcurrencyState(NamedTuple):
     """Why the limit was changed last."""
     baseline: float
     """Seconds that responses take at low load; 0 if not known."""
+    waiting: Mapping[Priority, int] = _EMPTY
+    """Requests that wait now, by class. In monitor mode these and the following ones are those that would be."""
+    started: Mapping[Priority, int] = _EMPTY
+    """Requests so far that started after they had waited, by class."""
+    refused: Mapping[Priority, Mapping[str, int]] = _EMPTY
+    """Requests refused so far, by class and the value of the `Reason`."""
+    overloaded: bool = False
+    """Whether requests of any class have waited for so long that this is overload."""
+    duration: float = 0.0
+    """Seconds for which requests are in flight, smoothed."""

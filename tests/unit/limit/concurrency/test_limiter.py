@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Outcome, Waiting
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Decision, Outcome, Waiting
 
 
 def waiting(flow: bytes = b"client", *, since: float = 0.0) -> Waiting:
@@ -22,9 +22,18 @@ def test_at_most_max_requests_are_in_flight_and_others_wait_until_one_ends() -> 
     assert limit.in_flight == 2
 
 
-def test_monitor_refuses_nothing() -> None:
-    limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=0, mode="monitor"), lambda: 0.5)
-    assert all(limit.start(now=0.0) for _ in range(5))
+def test_monitor_starts_everything_and_counts_what_would_wait_or_be_refused() -> None:
+    limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=1, mode="monitor"), lambda: 0.5)
+    assert limit.start(now=0.0)
+    for request in (waiting(b"first"), waiting(b"second"), waiting(b"third")):
+        assert not limit.start(now=0.0)
+        assert limit.queue(request, now=0.0) == (Decision(request, starts=True),)
+    assert (limit.in_flight, limit.state.queued) == (4, 1)
+    assert limit.state.refused["people"] == {"filling": 0, "full": 2, "waited": 0}
+    for number in range(3):
+        assert limit.end("api", 0.1, Outcome.ANSWERED, now=0.1 + number) == ()
+    assert limit.state.started["people"] == 1
+    assert (limit.in_flight, limit.state.queued) == (1, 0)
 
 
 @pytest.mark.parametrize(

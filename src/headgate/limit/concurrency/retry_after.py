@@ -1,0 +1,39 @@
+"""When refused clients are asked to come back: one after the other, as the origin can serve them.
+
+A refused request gets the next free place in a queue outside of the server: behind the requests that wait, and behind
+those of its class, and of more important ones, that were refused before it. Without such places the refused all return
+when the queue is empty, which is at once; and places alone would be one herd in each second for a client that rounds.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from headgate.limit.concurrency.values import PRIORITIES
+
+MAX_RETRY_AFTER: Final = 300.0
+"""Seconds."""
+_JITTER: Final = 0.5
+"""Up to this share of the wait is added, at random."""
+_MIN_JITTER: Final = 1.0
+"""Seconds up to which is added at least: Retry-After has whole seconds."""
+_MAX_WAIT: Final = MAX_RETRY_AFTER / (1.0 + _JITTER)
+
+
+class ReturnTimes:
+    """Gives refused requests the times of their return; `draw` returns random numbers from 0 to 1."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._draw = draw
+        self._served = [0.0] * len(PRIORITIES)  # when the refused of each class will have been served
+
+    def retry_after(self, rank: int, ahead: int, rate: float, *, now: float) -> float:
+        """Return the whole seconds after which a request is to return that is refused now.
+
+        `ahead` requests of its class and those above it wait; `rate` of the class are served in a second.
+        """
+        rate = max(rate, 1e-9)
+        place = max(now + ahead / rate, *self._served[: rank + 1]) + 1.0 / rate
+        place = self._served[rank] = min(place, now + _MAX_WAIT)
+        wait = place - now
+        return float(math.ceil(wait + self._draw() * max(_MIN_JITTER, _JITTER * wait)))

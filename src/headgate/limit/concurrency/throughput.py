@@ -1,0 +1,45 @@
+"""Measures for how long requests are in flight, and so how many of them an origin completes.
+
+By Little's law, the mean time of a request is the integral of the number in flight divided by the number of those that
+ended, and a full origin completes the limit divided by this time. This needs a sum and a count for each request, and
+holds for any distribution of their times.
+"""
+
+import math
+from typing import Final
+
+SAMPLE: Final = 100
+"""Requests after which the time is measured."""
+_SMALL_SAMPLE: Final = 20
+"""Requests that are enough after a second in which requests wait."""
+_MAX_SECONDS: Final = 10.0
+"""Seconds after which any number of requests is enough while requests wait."""
+
+
+class Throughput:
+    """The times of requests; `duration` is what is assumed before the first request has ended."""
+
+    def __init__(self, duration: float) -> None:
+        self.duration = duration
+        """Seconds of a request, smoothed: a single sample of slow requests changes it by half at most."""
+        self.recent = duration
+        """Seconds of a request in the last sample."""
+        self.since = -math.inf
+        """When the sample began that is being measured; unknown for the first one."""
+        self._is_measured = False
+
+    def is_due(self, ended: int, *, now: float) -> bool:
+        """Return whether a sample may end while requests wait."""
+        if self.since == -math.inf:
+            self.since = now
+        elapsed = now - self.since
+        return elapsed >= 1.0 and (ended >= _SMALL_SAMPLE or elapsed >= _MAX_SECONDS)
+
+    def measure(self, area: float, ended: int, *, now: float) -> None:
+        """Take the integral of the number in flight over a sample that ends now, and how many requests ended in it."""
+        self.since = now
+        self.recent = max(area / max(ended, 1), 1e-6)
+        if ended and not self._is_measured:
+            self.duration, self._is_measured = self.recent, True
+        elif ended:
+            self.duration += (self.recent - self.duration) * ended / (ended + SAMPLE)
