@@ -54,7 +54,7 @@ def make_classifier(
     name, `Routes`, or a callable given the request itself. A callable that returns None leaves the request unlimited.
     Raises `ConfigurationError` for a text that `parse_identify` does not accept.
     """
-    identifier_of = _identifier(parse_identify(identify) if isinstance(identify, str) else identify, adapter)
+    identifier_of = make_identifier_of(identify, adapter)
     only = domain.only if isinstance(domain, Routes) else domain
     if isinstance(only, str):
 
@@ -63,7 +63,7 @@ def make_classifier(
             return None if identifier is None else (only, identifier)
 
         return by_identifier
-    domain_of = _domain(domain, adapter)
+    domain_of = make_domain_of(domain, adapter)
 
     def by_both(request: R) -> tuple[str, bytes] | None:
         name = domain_of(request)
@@ -125,10 +125,24 @@ def forget(gatekeeper: Gatekeeper, *, now: float) -> None:
         gatekeeper.master.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
 
 
-def _domain(domain: Routes | Callable[[R], str | None] | str, adapter: RequestAdapter[R]) -> Callable[[R], str | None]:
+def make_domain_of(
+    domain: Routes | Callable[[R], str | None] | str, adapter: RequestAdapter[R]
+) -> Callable[[R], str | None]:
+    """Return the function from a request to its domain, or None if it has none."""
+    only = domain.only if isinstance(domain, Routes) else domain
+    if isinstance(only, str):
+        return lambda _request: only
     if isinstance(domain, Routes):
-        return lambda request: domain.match(adapter.info(request))
+        routes = domain
+        return lambda request: routes.match(adapter.info(request))
     return cast("Callable[[R], str | None]", domain)
+
+
+def make_identifier_of(
+    identify: Identify | _Callable[R] | str, adapter: RequestAdapter[R]
+) -> Callable[[R], bytes | None]:
+    """Return the function from a request to its identifier, or None if it has none."""
+    return _identifier(parse_identify(identify) if isinstance(identify, str) else identify, adapter)
 
 
 def _identifier(identify: Identify | _Callable[R], adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:

@@ -18,9 +18,11 @@ from headgate.origin.admission import (
     check_rejections,
     forget,
     make_classifier,
+    make_domain_of,
+    make_identifier_of,
 )
 from headgate.origin.asgi_concurrency import App, AsgiConcurrency, Scope, Send, send_response
-from headgate.origin.concurrency import make_limit, make_priority_of
+from headgate.origin.concurrency import RequestClasses, make_limit, make_priority_of
 from headgate.origin.delay import Delay
 from headgate.origin.identify import Identify
 from headgate.origin.read_ahead import ReadAhead, Receive
@@ -68,12 +70,16 @@ class GatekeeperMiddleware:
         self._gatekeeper = gatekeeper
         adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
         limit = make_limit(concurrency)
-        checked_domain = check_domain(domain, gatekeeper, needed=limit is None)
+        checked_domain = check_domain(domain, gatekeeper, needed=concurrency is None)
         self._classify = make_classifier(identify, checked_domain, adapter)
         self._rejections = check_rejections(rejections, gatekeeper)
         self._forget_at = 0.0
-        priority_of = make_priority_of(priority, checked_domain)
-        self.concurrency = None if limit is None else AsgiConcurrency(app, limit, priority_of, self._rejections.status)
+        classes = RequestClasses(
+            make_domain_of(checked_domain, adapter),
+            make_identifier_of(identify, adapter),
+            make_priority_of(priority, checked_domain),
+        )
+        self.concurrency = None if limit is None else AsgiConcurrency(app, limit, classes, self._rejections.status)
         """The requests in flight, with the `state` of their limit; None without a limit."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +87,7 @@ class GatekeeperMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        limited = self._classify(scope)
+        limited = None if self._gatekeeper is None else self._classify(scope)
         if limited is None or self._gatekeeper is None:
             await self._pass(scope, receive, send, limited)
             return

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Final
 
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencyState, Decision, Outcome, Priority, Waiting
-from headgate.origin.concurrency import LOOK_INTERVAL, STREAM_AGE, LimitLog, PriorityOf
+from headgate.origin.concurrency import LOOK_INTERVAL, STREAM_AGE, LimitLog, RequestClasses
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
 from headgate.origin.refusal import Refusals
 from headgate.origin.request_info import field_value
@@ -28,10 +28,10 @@ _logger = logging.getLogger("headgate.origin")
 class AsgiConcurrency:
     """Passes requests to `app` as its limit allows: at once, from the queue, or not at all."""
 
-    def __init__(self, app: App, limit: ConcurrencyLimit, priority_of: PriorityOf[Scope] | None, status: int) -> None:
+    def __init__(self, app: App, limit: ConcurrencyLimit, classes: RequestClasses[Scope], status: int) -> None:
         self._app = app
         self._limit = limit
-        self._priority_of = priority_of
+        self._classes = classes
         self._refusals = Refusals(status=status)
         self._responses: dict[_Exchange, None] = {}  # those whose head was sent, the oldest first
         self._log = LimitLog()
@@ -47,9 +47,10 @@ class AsgiConcurrency:
         return self._limit.state
 
     def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> Awaitable[None]:
-        """Serve a request of a domain and an identifier; the result is to be awaited at once."""
-        domain, flow = limited or ("", b"")
-        priority = "people" if self._priority_of is None else self._priority_of(scope, domain)
+        """Serve a request, whose domain and identifier may be known; the result is to be awaited at once."""
+        classes = self._classes
+        domain = limited[0] if limited is not None else classes.domain_of(scope) or ""
+        priority = "people" if classes.priority_of is None else classes.priority_of(scope, domain)
         if priority is None:
             return self._app(scope, receive, send)
         if self._loop is not asyncio.get_running_loop():
@@ -57,6 +58,7 @@ class AsgiConcurrency:
         now = monotonic()
         if self._limit.start(now=now):
             return self._run(scope, receive, _Exchange(self, domain, now, send))
+        flow = limited[1] if limited is not None else classes.identifier_of(scope) or b""
         return self._queue(scope, receive, send, _Request(domain, priority, flow, now))
 
     async def _run(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:

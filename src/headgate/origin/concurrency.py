@@ -5,7 +5,8 @@ This file knows neither ASGI nor WSGI, and reads no clock.
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from headgate.errors import ConfigurationError
 from headgate.limit.concurrency import (
@@ -31,6 +32,18 @@ _PEOPLE: Final[Priority] = "people"
 R = TypeVar("R")
 PriorityOf = Callable[[R, str], Priority | None]
 """From a request and the name of its domain to its priority; None if it takes no place."""
+
+
+@dataclass(frozen=True)
+class RequestClasses(Generic[R]):
+    """The functions that find what a limit has to know of a request."""
+
+    domain_of: Callable[[R], str | None]
+    """Returns the name of its domain, or None."""
+    identifier_of: Callable[[R], bytes | None]
+    """Returns the identifier of its client, or None."""
+    priority_of: PriorityOf[R] | None
+    """Returns its priority; None if all requests are those of people."""
 
 
 def make_limit(concurrency: ConcurrencyLimit | ConcurrencySettings | None) -> ConcurrencyLimit | None:

@@ -1,4 +1,4 @@
-"""WSGI middleware: the gatekeeper in front of an application, one thread per request.
+"""WSGI middleware: rules and the concurrency limit in front of an application, one thread per request.
 
 A gatekeeper does not lock, so every admission happens under a lock here. A delayed request sleeps in its worker thread;
 WSGI does not report that its client has left.
@@ -6,11 +6,11 @@ WSGI does not report that its client has left.
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from http import HTTPStatus
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
+from headgate.limit.concurrency import ConcurrencySettings, Priority
 from headgate.origin.admission import (
     FORGET_INTERVAL,
     RequestAdapter,
@@ -18,11 +18,15 @@ from headgate.origin.admission import (
     check_rejections,
     forget,
     make_classifier,
+    make_domain_of,
+    make_identifier_of,
 )
+from headgate.origin.concurrency import RequestClasses, make_limit, make_priority_of
 from headgate.origin.identify import Identify
 from headgate.origin.request_info import RequestInfo
-from headgate.origin.response import Rejections, Response
+from headgate.origin.response import Rejections
 from headgate.origin.routes import Routes
+from headgate.origin.wsgi_concurrency import WsgiConcurrency, fit_threads, send_response
 from headgate.release import Status
 
 if TYPE_CHECKING:
@@ -32,71 +36,78 @@ __all__ = ["GatekeeperMiddleware"]
 
 
 class GatekeeperMiddleware:
-    """Passes a request to `app` when the gatekeeper allows it.
+    """Passes a request to `app` when the gatekeeper allows it, and the concurrency limit has a place for it.
 
     The arguments are those of the ASGI middleware, with the environ in place of the scope; callables run outside the
     lock, in any worker thread. `lock` guards the gatekeeper: give the same one to every middleware that uses the same
     gatekeeper. A link that works from a thread of its own is attached to the middleware, whose `obey` takes the lock.
 
     A delayed request occupies a worker thread for up to the gatekeeper's `max_delay`: choose `max_delayed` below the
-    number of threads, so that some are left for accepted requests.
+    number of threads, so that some are left for accepted requests. With `concurrency`, the settings of a limit,
+    `threads` is the number of threads of the server: at most so many requests are in flight or wait that one thread
+    is left for refusals.
     """
 
     def __init__(
         self,
         app: "WSGIApplication",
         *,
-        gatekeeper: Gatekeeper,
+        gatekeeper: Gatekeeper | None = None,
         identify: "Identify | Callable[[WSGIEnvironment], bytes | str | None] | str" = "client-address",
         domain: "Routes | Callable[[WSGIEnvironment], str | None] | str | None" = None,
         rejections: Rejections | None = None,
         lock: "threading.Lock | None" = None,
+        concurrency: ConcurrencySettings | None = None,
+        priority: "Mapping[str, Priority | None] | Callable[[WSGIEnvironment], Priority | None] | None" = None,
+        threads: int | None = None,
     ) -> None:
         self.app = app
         self._gatekeeper = gatekeeper
         adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
-        self._classify = make_classifier(identify, check_domain(domain, gatekeeper), adapter)
+        limit = make_limit(concurrency if concurrency is None else fit_threads(concurrency, threads))
+        checked_domain = check_domain(domain, gatekeeper, needed=concurrency is None)
+        self._classify = make_classifier(identify, checked_domain, adapter)
         self._rejections = check_rejections(rejections, gatekeeper)
         self._lock = lock or threading.Lock()
         self._forget_at = 0.0
+        classes = RequestClasses(
+            make_domain_of(checked_domain, adapter),
+            make_identifier_of(identify, adapter),
+            make_priority_of(priority, checked_domain),
+        )
+        self.concurrency = None if limit is None else WsgiConcurrency(app, limit, classes, self._rejections.status)
+        """The requests in flight, with the `state` of their limit; None without a limit."""
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Serve one request; sleeps here while it is delayed."""
-        limited = self._classify(environ)
-        if limited is None:
+        """Serve one request; sleeps here while it is delayed, or waits for a place."""
+        limited = None if self._gatekeeper is None else self._classify(environ)
+        if limited is not None and self._gatekeeper is not None:
+            accounting = self._admit(self._gatekeeper, limited, time.time())
+            if accounting.status is Status.REJECTED:
+                accept = environ.get("HTTP_ACCEPT")
+                response = self._rejections(
+                    accounting, now=accounting.received, accept=None if accept is None else _raw(accept)
+                )
+                return send_response(response, environ, start_response)
+            if accounting.status is Status.DELAYED:
+                time.sleep(accounting.wait)
+        if self.concurrency is None:
             return self.app(environ, start_response)
-        domain, identifier = limited
-        accounting = self._admit(domain, identifier, time.time())
-        if accounting.status is Status.ACCEPTED:
-            return self.app(environ, start_response)
-        if accounting.status is Status.DELAYED:
-            time.sleep(accounting.wait)
-            return self.app(environ, start_response)
-        accept = environ.get("HTTP_ACCEPT")
-        response = self._rejections(
-            accounting, now=accounting.received, accept=None if accept is None else _raw(accept)
-        )
-        return _reject(response, environ, start_response)
+        return self.concurrency.serve(environ, start_response, limited)
 
     def obey(self, control: DelayUntil, *, now: float | None = None) -> None:
         """Pass a control to the gatekeeper, from any thread; a link that has its own thread is attached to this."""
-        with self._lock:
-            self._gatekeeper.obey(control, now=now)
+        if self._gatekeeper is not None:
+            with self._lock:
+                self._gatekeeper.obey(control, now=now)
 
-    def _admit(self, domain: str, identifier: bytes, now: float) -> Accounting:
+    def _admit(self, gatekeeper: Gatekeeper, limited: tuple[str, bytes], now: float) -> Accounting:
         with self._lock:
-            accounting = self._gatekeeper.admit(domain, identifier, now=now)
+            accounting = gatekeeper.admit(*limited, now=now)
             if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
                 self._forget_at = now + FORGET_INTERVAL
-                forget(self._gatekeeper, now=now)
+                forget(gatekeeper, now=now)
         return accounting
-
-
-def _reject(response: Response, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-    fields = [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in response.fields]
-    start_response(f"{response.status} {HTTPStatus(response.status).phrase}", fields)
-    # RFC 9110, section 9.3.2: HEAD has the fields of GET, its length included, and no content.
-    return [] if environ["REQUEST_METHOD"] == "HEAD" else [response.body]
 
 
 def _peer(environ: "WSGIEnvironment") -> str:

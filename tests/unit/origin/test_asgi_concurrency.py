@@ -462,9 +462,9 @@ def test_without_a_gatekeeper_requests_have_the_domain_of_their_route():
         return limit
 
     limit = asyncio.run(main())
-    assert [(request.domain, request.priority) for request in limit.requests] == [
-        ("api", "automated"),
-        ("", "people"),
+    assert [(request.domain, request.priority, request.flow) for request in limit.requests] == [
+        ("api", "automated", b"192.0.2.1"),
+        ("", "people", b"192.0.2.1"),
     ]
 
 

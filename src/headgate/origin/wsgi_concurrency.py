@@ -1,0 +1,275 @@
+"""The concurrency limit in front of a WSGI application, one thread per request.
+
+A request is in flight until the content that the application has returned is closed, or its response has become a
+stream. The limit does not lock, so each of its calls happens under a lock here; a waiting request blocks its thread.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from headgate.errors import ConfigurationError
+from headgate.limit.concurrency import (
+    ConcurrencyLimit,
+    ConcurrencySettings,
+    ConcurrencyState,
+    Decision,
+    Outcome,
+    Priority,
+    Waiting,
+)
+from headgate.origin.concurrency import LOOK_INTERVAL, STREAM_AGE, LimitLog, RequestClasses
+from headgate.origin.refusal import Refusals
+from headgate.origin.response import Response
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+_MIN_THREADS: Final = 2
+_WAKE_INTERVAL: Final = 0.1
+"""Seconds between two looks of a waiting thread at whether the limit wants to be called."""
+_MIN_TIMEOUT: Final = 0.001
+_WHOLE: Final = (list, tuple)
+_EVENT_STREAM: Final = "text/event-stream"
+_logger = logging.getLogger("headgate.origin")
+
+
+def fit_threads(settings: ConcurrencySettings, threads: int | None) -> ConcurrencySettings:
+    """Return settings for a server of so many threads, with one left that refuses while the others work or wait.
+
+    The queue, and the ceiling of a learned limit, become smaller. Raises `ConfigurationError` for a number of threads
+    with which the limit would never act.
+    """
+    if not isinstance(settings, ConcurrencySettings):
+        raise ConfigurationError(
+            f"concurrency must be ConcurrencySettings, such as ConcurrencySettings(max=8), got {settings!r:.80}"
+        )
+    if not isinstance(threads, int) or threads < _MIN_THREADS:
+        raise ConfigurationError(
+            f"threads must be the number of threads of the server, {_MIN_THREADS} or more, since a waiting request "
+            f"occupies one; got {threads!r:.80}"
+        )
+    if settings.max == "learned":
+        queue = min(settings.queue, threads // 4)
+        ceiling = min(settings.ceiling, threads - 1 - queue)
+        return msgspec.structs.replace(settings, queue=queue, ceiling=ceiling, floor=min(settings.floor, ceiling))
+    if settings.max >= threads:
+        raise ConfigurationError(
+            f"max must be below the number of threads ({threads}), got {settings.max}: no request would be refused"
+        )
+    return msgspec.structs.replace(settings, queue=min(settings.queue, threads - 1 - settings.max))
+
+
+class WsgiConcurrency:
+    """Passes requests to `app` as its limit allows: at once, from the queue, or not at all."""
+
+    def __init__(
+        self,
+        app: "WSGIApplication",
+        limit: ConcurrencyLimit,
+        classes: "RequestClasses[WSGIEnvironment]",
+        status: int,
+    ) -> None:
+        self._app = app
+        self._limit = limit
+        self._classes = classes
+        self._refusals = Refusals(status=status)
+        self._lock = threading.Lock()
+        self._sending: dict[_Place, None] = {}  # those whose response is being sent, the oldest first
+        self._log = LimitLog()
+        self._refused = 0
+        self._look_at = 0.0
+
+    @property
+    def state(self) -> ConcurrencyState:
+        """What the limit is and does now."""
+        with self._lock:
+            return self._limit.state
+
+    def serve(
+        self, environ: "WSGIEnvironment", start_response: "StartResponse", limited: tuple[str, bytes] | None
+    ) -> Iterable[bytes]:
+        """Serve a request, whose domain and identifier may be known; waits here while it is in the queue."""
+        classes = self._classes
+        domain = limited[0] if limited is not None else classes.domain_of(environ) or ""
+        priority = "people" if classes.priority_of is None else classes.priority_of(environ, domain)
+        if priority is None:
+            return self._app(environ, start_response)
+        now = monotonic()
+        with self._lock:
+            starts = self._limit.start(now=now)
+        if not starts:
+            flow = limited[1] if limited is not None else classes.identifier_of(environ) or b""
+            decision = self._wait(_Request(domain, priority, flow, now))
+            if not decision.starts:
+                accept = environ.get("HTTP_ACCEPT")
+                response = self._refusals(
+                    decision.retry_after, accept=None if accept is None else accept.encode("latin-1", "replace")
+                )
+                return send_response(response, environ, start_response)
+            now = monotonic()
+        return self._run(environ, _Place(self, domain, now, start_response))
+
+    def _run(self, environ: "WSGIEnvironment", place: "_Place") -> Iterable[bytes]:
+        """Call the application for a request that is in flight."""
+        try:
+            content = self._app(environ, place.start_response)
+        except BaseException as error:
+            self.give_back(place, _outcome(error))
+            raise
+        if type(content) in _WHOLE or isinstance(content, environ.get("wsgi.file_wrapper", ())):
+            # Nothing is left for the application to do, and the server knows what to do with content of these types.
+            self.give_back(place, Outcome.ANSWERED)
+            return content
+        place.content = content
+        if place.latency is not None:
+            self.begun(place)
+        return place
+
+    def _wait(self, request: "_Request") -> Decision:
+        """Wait for the decision on a request; each wait of its thread has a limit."""
+        try:
+            self._call(lambda now: self._limit.queue(request, now=now))
+            while request.decision is None:
+                now = monotonic()
+                request.woken.acquire(timeout=max(_MIN_TIMEOUT, min(self._limit.wakeup - now, _WAKE_INTERVAL)))
+                if request.decision is None:
+                    self._call(lambda now: self._limit.awake(now=now) if now >= self._limit.wakeup else ())
+        except BaseException:
+            self._leave(request)
+            raise
+        return request.decision
+
+    def _leave(self, request: "_Request") -> None:
+        """Give back what a request has that will not reach the application."""
+        if request.decision is None:
+            self._call(lambda now: self._limit.leave(request, now=now))
+        elif request.decision.starts:
+            self._call(lambda now: self._limit.end(request.domain, 0.0, Outcome.UNKNOWN, now=now))
+
+    def begun(self, place: "_Place") -> None:
+        """Take the head of a response whose content follows."""
+        with self._lock:
+            self._sending[place] = None
+
+    def give_back(self, place: "_Place", outcome: Outcome) -> None:
+        """Give back the place of a request, once."""
+        self._call(lambda now: self._give_back(place, outcome, now))
+
+    def _give_back(self, place: "_Place", outcome: Outcome, now: float) -> Iterable[Decision]:
+        if place.is_returned:
+            return ()
+        place.is_returned = True
+        self._sending.pop(place, None)
+        latency = place.latency
+        if latency is None:
+            return self._limit.end(place.domain, now - place.started, outcome, now=now)
+        return self._limit.end(place.domain, latency, Outcome.ANSWERED, now=now)
+
+    def _call(self, action: Callable[[float], Iterable[Decision]]) -> None:
+        """Carry out the decisions of an action of the limit, and once a second look at streams and the log."""
+        lines: Iterable[str] = ()
+        with self._lock:
+            now = monotonic()
+            self._carry_out(action(now))
+            if now >= self._look_at:
+                self._look_at = now + LOOK_INTERVAL
+                lines = self._look(now)
+        for line in lines:
+            _logger.warning(line)
+
+    def _carry_out(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            request = decision.request
+            assert isinstance(request, _Request)
+            request.decision = decision
+            request.woken.release()
+            self._refused += not decision.starts
+
+    def _look(self, now: float) -> list[str]:
+        """Give back the places of streams, and return the lines for the log."""
+        while self._sending and (oldest := next(iter(self._sending))).begun_at <= now - STREAM_AGE:
+            self._carry_out(self._give_back(oldest, Outcome.ANSWERED, now))
+        refused, self._refused = self._refused, 0
+        return list(self._log.lines(self._limit.state, refused, now=now))
+
+
+class _Request(Waiting):
+    """A request that waits for the decision of the limit."""
+
+    __slots__ = ("decision", "woken")
+
+    def __init__(self, domain: str, priority: Priority, flow: bytes, since: float) -> None:
+        super().__init__(domain, priority, flow, since)
+        self.decision: Decision | None = None
+        self.woken = threading.Lock()
+        """Held until the decision."""
+        self.woken.acquire()
+
+
+class _Place:
+    """The place of a request in flight, and the content of its response."""
+
+    __slots__ = ("_owner", "_start_response", "content", "domain", "is_returned", "latency", "started")
+
+    def __init__(self, owner: WsgiConcurrency, domain: str, started: float, start_response: "StartResponse") -> None:
+        self._owner = owner
+        self._start_response = start_response
+        self.domain = domain
+        self.started = started
+        self.latency: float | None = None
+        """Seconds from its start to the head of its response; None before that."""
+        self.is_returned = False
+        self.content: Iterable[bytes] | None = None
+        """What the application has returned; None before that."""
+
+    @property
+    def begun_at(self) -> float:
+        """The instant of the head of its response."""
+        return self.started + (self.latency or 0.0)
+
+    def start_response(self, status: str, fields: list[tuple[str, str]], *more: Any) -> Any:
+        """Pass the head of the response to the server."""
+        if self.latency is None:
+            self.latency = monotonic() - self.started
+            if _is_event_stream(fields):
+                self._owner.give_back(self, Outcome.ANSWERED)
+            elif self.content is not None:
+                self._owner.begun(self)
+        return self._start_response(status, fields, *more)
+
+    def __iter__(self) -> Iterator[bytes]:
+        assert self.content is not None
+        return iter(self.content)
+
+    def close(self) -> None:
+        """Close the content: the server has sent it, or its client has left."""
+        try:
+            close = getattr(self.content, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._owner.give_back(self, Outcome.UNKNOWN)
+
+
+def _outcome(error: BaseException) -> Outcome:
+    if isinstance(error, TimeoutError):
+        return Outcome.TIMED_OUT
+    return Outcome.ANSWERED if isinstance(error, Exception) else Outcome.UNKNOWN  # by the server, with 500
+
+
+def _is_event_stream(fields: Iterable[tuple[str, str]]) -> bool:
+    return any(name.lower() == "content-type" and value.lower().startswith(_EVENT_STREAM) for name, value in fields)
+
+
+def send_response(response: Response, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    """Send a response of the middleware."""
+    fields = [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in response.fields]
+    start_response(f"{response.status} {HTTPStatus(response.status).phrase}", fields)
+    # RFC 9110, section 9.3.2: HEAD has the fields of GET, its length included, and no content.
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [response.body]
