@@ -26,7 +26,7 @@ from headgate.errors import ConfigurationError
 from headgate.fetch.fetcher import fetch_advice
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.limit import Rule
-from headgate.origin.gateway.responses import advice_response, with_advice
+from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
 from tests.conformance.advised_proxy import advice_response as origin_response
@@ -763,11 +763,10 @@ class TestSecurity:
     def test_every_destination_gets_advice_and_nothing_else(self, destination):
         """Like other resources, it is possible that the /.well-known/traffic-advice path could be used for a request
         with some other destination (e.g., as a script)."""
-        published = advice_response(document([Entry("*", disallow=True)]))
-        respond = with_advice(published, None)
+        resource = AdviceResource(document([Entry("*", disallow=True)]))
         fields = f"Host: a.example\r\nSec-Fetch-Dest: {destination}\r\n".encode()
         head = b"GET %b HTTP/1.1\r\n%b\r\n" % (PATH.encode(), fields)
-        given = respond(parse_request_head(head, RequestLimits()))
+        given = resource.respond(parse_request_head(head, RequestLimits()), b"192.0.2.1")
         assert (given.status, given.body) == (200, DISALLOWED)
         assert dict(given.fields)[b"content-type"] == b"application/trafficadvice+json"
 
@@ -787,7 +786,8 @@ class TestSecurity:
         and standard countermeasures (e.g., X-Content-Type-Options: nosniff) can be used to prevent type confusion in
         some cases which are permissive of mismatched MIME types."""
         assert interpret(AdviceResponse(200, [("Content-Type", "application/json")], HALF), IDENTITY) is None
-        given = dict(advice_response(HALF).fields)
+        head = b"GET %b HTTP/1.1\r\nHost: a.example\r\n\r\n" % PATH.encode()
+        given = dict(AdviceResource(HALF).respond(parse_request_head(head, RequestLimits()), b"192.0.2.1").fields)
         assert given[b"content-type"] == b"application/trafficadvice+json"
         assert given[b"x-content-type-options"] == b"nosniff"
 
@@ -865,4 +865,5 @@ class TestIana:
         """File extension(s) None. This resource will be named traffic-advice when fetched over HTTP."""
         path = advice_request(f"{ORIGIN}/a.json?b#c", IDENTITY).url.removeprefix(ORIGIN)
         assert path.rpartition("/")[2] == "traffic-advice"
-        assert with_advice(advice_response(HALF), None)(RequestHead(b"", b"GET", path.encode() + b".json")) is None
+        assert AdviceResource.is_for(RequestHead(b"", b"GET", path.encode()))
+        assert not AdviceResource.is_for(RequestHead(b"", b"GET", path.encode() + b".json"))

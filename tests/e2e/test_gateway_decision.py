@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from headgate.advice import Entry, document
 from headgate.limit import DelayUntil, Gatekeeper
+from headgate.origin.gateway.advice_resource import AdviceResource
 from tests.e2e.gateway_setup import agent_at, read_request, served
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -89,7 +90,7 @@ def test_traffic_advice_is_answered_here_and_never_limited(run: Callable) -> Non
     advice = document([Entry("*", disallow=True)])
 
     async def check() -> None:
-        async with served(advice=advice) as (origin, gateway), agent_at(gateway) as agent:
+        async with served(advice=AdviceResource(advice)) as (origin, gateway), agent_at(gateway) as agent:
             held(gateway.policy.gatekeeper, 100)
             for method in (b"GET", b"HEAD"):
                 reply = await agent.ask(method + b" /.well-known/traffic-advice?x HTTP/1.1\r\nHost: a\r\n\r\n")

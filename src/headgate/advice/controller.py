@@ -230,16 +230,26 @@ class Controller:
         """The entries to publish, in the order of the classes."""
         return tuple(_entry(name, state.fraction) for name, state in self._states.items())
 
-    def fetched(self, agent_class: str, agent: Hashable, *, now: float, max_age: float | None = None) -> Entry:
+    def fetched(
+        self,
+        agent_class: str,
+        agent: Hashable,
+        *,
+        now: float,
+        max_age: float | None = None,
+        served: float | None = None,
+    ) -> Entry:
         """Record that an agent fetches the advice at `now`; return the entry to serve.
 
-        `max_age` is how long the agent obeys it, if not that of the settings. Raises `KeyError` for a class that the
-        settings do not contain.
+        `max_age` is how long the agent obeys it, if not that of the settings. `served` is the fraction that it was
+        served, 0 for `disallow`, if not that of the returned entry. Raises `KeyError` for a class that the settings do
+        not contain.
         """
         state = self._states[agent_class]
         entry = _entry(agent_class, state.fraction)
         state.fetched_at = now
-        served = 0.0 if entry.disallow else entry.fraction
+        if served is None:
+            served = 0.0 if entry.disallow else entry.fraction
         state.log.add(agent, served, now=now, max_age=self._settings.max_age if max_age is None else max_age)
         return entry
 

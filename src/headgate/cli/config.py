@@ -180,15 +180,18 @@ def given(flags: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None and value != ()}
 
 
-def check_flags(tree: Configuration, file: str | None, table: type[ConfigSection]) -> None:
-    """Check a tree that flags for the keys of `table` have changed; without a file, errors name the flags.
+def check_flags(tree: Configuration, file: str | None, *tables: type[ConfigSection]) -> None:
+    """Check a tree that flags for the keys of `tables` have changed; without a file, errors name the flags.
 
     Raises `ConfigurationError`.
     """
     try:
         check(tree)
     except ConfigurationError as error:
-        raise ConfigurationError(str(error) if file else name_flags(table, str(error))) from None
+        text = str(error)
+        for table in () if file else tables:
+            text = name_flags(table, text)
+        raise ConfigurationError(text) from None
 
 
 def name_flags(table: type[ConfigSection], text: str) -> str:

@@ -8,6 +8,7 @@ import click
 from headgate.cli.config import CONFIG, check_flags, config_option, config_options, configuration, given
 from headgate.cli.params import RULE, Parsed, whole_number_or
 from headgate.config import DomainSection, Gate
+from headgate.config.advice_section import AdviceSection
 from headgate.config.limit_section import MAX_IN_FLIGHT, ConcurrencySection
 from headgate.config.tree import Timeouts, Tls
 from headgate.errors import ConfigurationError
@@ -44,6 +45,8 @@ class ServeOptions:
     """Keys of [gate.tls]."""
     concurrency: dict[str, Any] = field(default_factory=dict)
     """Keys of [limit.concurrency]."""
+    advice: dict[str, Any] = field(default_factory=dict)
+    """Keys of [advice]."""
     rules: tuple[str, ...] = ()
     """Rules of the domain `default`."""
 
@@ -66,9 +69,10 @@ class ServeOptions:
         tls = replace(tree.gate.tls, **self.tls)
         limit = replace(tree.limit, concurrency=replace(tree.limit.concurrency, **self.concurrency))
         tree = replace(tree, gate=replace(tree.gate, timeouts=timeouts, tls=tls, **self.gate), limit=limit)
+        tree = replace(tree, advice=replace(tree.advice, **self.advice))
         if self.rules:
             tree = replace(tree, domain=_with_rules(tree.domain, self.rules))
-        check_flags(tree, name, Tls)
+        check_flags(tree, name, Tls, AdviceSection)
         return tree, name
 
 
@@ -106,6 +110,8 @@ def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> 
     type_=Parsed("N|learned", whole_number_or("learned", MAX_IN_FLIGHT)),
 )
 @config_option(ConcurrencySection, "queue")
+@config_option(AdviceSection, "capacity")
+@config_option(AdviceSection, "mode", "--advice-mode", "advice_mode")
 @click.option(
     "--rule",
     "rules",
@@ -123,6 +129,8 @@ def serve(
     key: str | None,
     max_in_flight: int | str | None,
     queue: int | None,
+    capacity: str | None,
+    advice_mode: str | None,
     **gate: Any,
 ) -> None:
     """Run a gate: a reverse proxy that limits the requests that reach an origin.
@@ -150,6 +158,7 @@ def serve(
         timeouts=given({"response": response_timeout}),
         tls=given({"cert": cert, "key": key}),
         concurrency=given({"max": max_in_flight, "queue": queue}),
+        advice=given({"capacity": capacity, "mode": advice_mode}),
         rules=rules,
     )
     from headgate.runtime.gate.server import GateOptions, run_gate

@@ -32,13 +32,18 @@ def read(path: str | Path) -> Configuration:
 def parse(text: str, *, name: str = "headgate.toml") -> Configuration:
     """Parse the text of a file; errors call the file `name`."""
     document = parse_toml(text, name)
-    for path, key, valid in unknown_keys(document, Configuration):
-        raise ConfigurationError(f"{name}: {path}: unknown key; {_suggestion(key, valid)}")
+    is_list = isinstance(document.get("advice"), list)
+    if is_list:
+        document["advice"] = {"entry": document["advice"]}
     try:
+        for path, key, valid in unknown_keys(document, Configuration):
+            raise ConfigurationError(f"{path}: unknown key; {_suggestion(key, valid)}")
         tree = convert(document)
         check(tree)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{name}: {error}") from None
+        # Errors name keys as they are written in the file.
+        message = str(error).replace("advice.entry[", "advice[") if is_list else str(error)
+        raise ConfigurationError(f"{name}: {message}") from None
     return tree
 
 
@@ -52,10 +57,15 @@ def _headings(key: str) -> list[str]:
     """Return the headings of the tables that have a key of this name, as written in TOML."""
     found = []
     for section in msgspec.structs.fields(Configuration):
-        is_list = get_origin(section.type) is tuple
+        is_list = _is_list_of_tables(section.type)
         kind = get_args(section.type)[0] if is_list else section.type
         if key in {field.encode_name for field in msgspec.structs.fields(kind)}:
             found.append(f"[[{section.name}]]" if is_list else f"[{section.name}]")
+        found += [
+            f"[[{section.name}.{inner.name}]]"
+            for inner in msgspec.structs.fields(kind)
+            if _is_list_of_tables(inner.type) and key in get_args(inner.type)[0].__struct_fields__
+        ]
     return found
 
 
@@ -102,7 +112,12 @@ def _defaults(kind: type[msgspec.Struct]) -> list[str]:
 
 
 def _is_tables(table: msgspec.Struct, name: str) -> bool:
-    return isinstance(table, Configuration) and name in {"domain", "advice", "bundle"}
+    return any(field.name == name and _is_list_of_tables(field.type) for field in msgspec.structs.fields(table))
+
+
+def _is_list_of_tables(kind: Any) -> bool:
+    member = get_args(kind)[0] if get_origin(kind) is tuple else None
+    return isinstance(member, type) and issubclass(member, msgspec.Struct)
 
 
 def _comment(words: str) -> list[str]:
@@ -134,6 +149,9 @@ def schema() -> dict[str, Any]:
         properties = written["$defs"][kind.__name__]["properties"]
         for name, words in field_docs(kind).items():
             properties[name] = {"description": words} | properties[name]
+    advice = written["$defs"]["Configuration"]["properties"]["advice"]
+    listed = {"type": "array", "items": {"$ref": "#/$defs/AdviceEntrySection"}}
+    advice["anyOf"] = [{"$ref": advice.pop("$ref")} if "$ref" in advice else advice.pop("allOf")[0], listed]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "headgate.toml"} | written
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from headgate.advice import Entry
+from headgate.config.advice_section import AdviceSection
 from headgate.config.limit_section import Limit
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import (
@@ -351,8 +351,9 @@ class Configuration(ConfigSection, frozen=True):
     """Limits that follow from the load of the origin."""
     domain: tuple[DomainSection, ...] = ()
     """Domains, in the order they are tried."""
-    advice: tuple[Entry, ...] = ()
-    """Entries of /.well-known/traffic-advice; without entries, the origin answers that path."""
+    advice: AdviceSection = AdviceSection()
+    """Traffic advice, /.well-known/traffic-advice. A list [[advice]] is short for [[advice.entry]] without other
+    keys."""
     master: Bus = Bus()
     """The master: `headgate master`."""
     router: Router = Router()

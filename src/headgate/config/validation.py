@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
+from headgate.config.advice_section import check_advice
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import Address, Format
 from headgate.config.toml_reader import convert_document
@@ -54,6 +55,7 @@ def check(tree: Configuration) -> None:
             )
         names.add(section.name)
     _check_limit(tree)
+    check_advice(tree.advice, tuple(section.name for section in tree.domain))
     _check_sidecar(tree.sidecar)
     _check_proxy(tree.proxy)
 

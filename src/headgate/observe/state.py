@@ -91,6 +91,29 @@ class DomainState(msgspec.Struct, frozen=True):
         return self.name.encode("utf-8", "replace").decode()
 
 
+class AdviceState(msgspec.Struct, frozen=True):
+    """What is published as traffic advice for one class of agents, and why. Rates are in requests per second."""
+
+    user_agent: str
+    """The name of its entry."""
+    fraction: float
+    """The fraction that is computed; 0 if the class is disallowed. Without a computation, that of the entry."""
+    published: float
+    """The fraction that is published: another one in mode monitor, and with an override."""
+    demand: float | None = None
+    """What would arrive without advice, as estimated; null without a computation."""
+    arrivals: float | None = None
+    """What arrived in the window of the estimate, before anything was rejected."""
+    in_force: float | None = None
+    """The fraction in force among the agents in the last period."""
+    agents: int | None = None
+    """Agents with fresh advice."""
+    compliance: float | None = None
+    """The seen change of the arrivals divided by the expected one; 1 if the class obeys, null if it cannot be told."""
+    reason: str = "static"
+    """Why the fraction is what it is."""
+
+
 class GateState(msgspec.Struct, frozen=True):
     """One gate, or the sum of its workers."""
 
@@ -107,6 +130,8 @@ class GateState(msgspec.Struct, frozen=True):
     """The concurrency limit, if there is one."""
     counters: dict[str, int] = {}
     """Further totals by the name of their metric, such as those of the link."""
+    advice: tuple[AdviceState, ...] = ()
+    """What is published as traffic advice, by class."""
 
 
 def identifier_text(identifier: bytes) -> str:
@@ -144,6 +169,7 @@ def merge_states(states: Iterable[GateState]) -> GateState:
         master=listed[-1].master,
         concurrency=sum_reports(state.concurrency for state in listed),
         counters=counters,
+        advice=next((state.advice for state in listed if state.advice), ()),
     )
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.advice import Entry
 from headgate.config import Configuration, parse, read, schema, show
+from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.config.proxy_section import Proxy
 from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts
 from headgate.errors import ConfigurationError
@@ -46,7 +46,7 @@ def test_a_file_is_read_into_the_tree(tmp_path):
     assert [section.name for section in tree.domain] == ["prefetch", "default"]
     assert [str(rule) for rule in tree.domain[1].domain().rules] == ["10/s burst 20", "1000/h burst 1000"]
     assert tree.domain[1].domain().mode == "shadow"
-    assert tree.advice[0].fraction == 0.5
+    assert tree.advice.entry[0].fraction == 0.5
 
 
 def test_a_byte_order_mark_is_removed():
@@ -116,7 +116,15 @@ TREE = st.builds(
         master=st.sampled_from(["embedded", "tcp://a:1", ("tcp://a:1", "tcp://b:1")]),
     ),
     domain=st.lists(DOMAIN, max_size=3, unique_by=lambda section: section.name).map(tuple),
-    advice=st.lists(st.builds(Entry, user_agent=NAME.filter(str.strip), disallow=st.booleans()), max_size=2).map(tuple),
+    advice=st.builds(
+        AdviceSection,
+        target=st.floats(0.01, 1),
+        entry=st.lists(
+            st.builds(AdviceEntrySection, user_agent=NAME.filter(str.strip), disallow=st.booleans()),
+            max_size=2,
+            unique_by=lambda entry: entry.user_agent,
+        ).map(tuple),
+    ),
     master=st.just(Bus()),
     bundle=st.lists(
         st.builds(
@@ -151,7 +159,7 @@ def test_missing_tables_are_written_as_comments():
     uncommented = "\n".join(line[1:] if line[:1] == "#" and line[1:2] not in {" ", ""} else line for line in lines)
     tree = parse(uncommented)
     assert (tree.domain, tree.bundle) == ((DomainSection(name="…"),), (BundleSection(file="…"),))
-    assert tree.advice == (Entry("…"),)
+    assert tree.advice.entry == (AdviceEntrySection(user_agent="…"),)
     assert "[[domain]]" not in show(Configuration(domain=tree.domain)).replace("\n[[domain]]", "", 1)
 
 

@@ -60,7 +60,7 @@ INVALID = [
     ('[[domain]]\nname = "a"\n[[domain]]\nname = "a"', "domain[1].name", "already used"),
     ('[gate.tls]\ncert = "a.pem"', "gate.tls", "needs its key"),
     ('[master]\nlisten = "a:65535"', "master.listen", "control"),
-    ('[[advice]]\nuser_agent = "a"\nfraction = 2', "advice.fraction", "0 to 1"),
+    ('[[advice]]\nuser_agent = "a"\nfraction = 2', "advice[0].fraction", "<= 1.0, got 2"),
     ('[proxy]\nlisten = "nowhere"', "proxy.listen", "127.0.0.1:8080"),
     ('[proxy]\nadmin = "a"', "proxy.admin", "127.0.0.1:8080"),
     ('[proxy]\nclient_rate = "often"', "proxy.client_rate", "'often'"),

@@ -10,6 +10,8 @@ import msgspec
 from headgate.http.h1 import RequestHead
 from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import Priority
+from headgate.origin.gateway.advice_resource import AdviceResource
+from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.responses import Respond
 from headgate.origin.identify import Identify
@@ -38,12 +40,18 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Finds the domain of a request."""
     reject: Reject
     """Writes the responses to rejected requests."""
+    address: Identify
+    """Finds the address of an agent, however requests are identified."""
     refuse: Refusals = msgspec.field(default_factory=Refusals)
     """Writes the responses to requests that the concurrency limit refuses."""
     priorities: Mapping[str, Priority] = {}
     """The priority of each domain, for the concurrency limit; that of others, and of no domain, is people."""
+    advice: AdviceResource | None = None
+    """Answers requests for the traffic advice."""
+    arrivals: ArrivalMeter | None = None
+    """Counts the requests that are decided on, by class of agents."""
     local: Respond | None = None
-    """Answers requests that need no decision: for the traffic advice, for bundles."""
+    """Answers other requests that need no decision, such as for bundles."""
     lifeboat: Respond | None = None
     """Answers a rejected or refused request, if it has an answer."""
     is_trusted: Callable[[str], bool] = lambda _address: False
@@ -57,6 +65,8 @@ class ClientView(msgspec.Struct, frozen=True):
     info: ClientInfo
     identifier: bytes | None
     """The identifier of each of its requests; None where their fields can change it."""
+    address: bytes | None
+    """The address of the agent that sends each of its requests; None where their fields can change it."""
 
     @classmethod
     def of(cls, policy: GatewayPolicy, transport: asyncio.Transport) -> "ClientView":
@@ -67,7 +77,7 @@ class ClientView(msgspec.Struct, frozen=True):
             address = address[7:]  # an IPv4 client of an IPv6 socket
         tls = transport.get_extra_info("ssl_object") is not None
         info = ClientInfo(address, trusted=policy.is_trusted(address), tls=tls)
-        return cls(policy, info, policy.identify.per_connection(address))
+        return cls(policy, info, policy.identify.per_connection(address), policy.address.per_connection(address))
 
 
 def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]) -> Response | Accounting | None:
@@ -77,11 +87,15 @@ def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]
     to one that is answered here; `note` is called with "lifeboat" if that answers.
     """
     policy = client.policy
+    if policy.advice is not None and policy.advice.is_for(request):
+        return policy.advice.respond(request, address_of(request, client))
     if policy.local is not None:
         response = policy.local(request)
         if response is not None:
             return response
     domain, identifier = classify(request, client)
+    if policy.arrivals is not None:
+        policy.arrivals.count(request, domain, address_of(request, client))
     if domain is None:
         return None
     now = time.time()
@@ -130,3 +144,8 @@ def classify(request: RequestHead, client: ClientView) -> tuple[str | None, byte
     if domain is None:
         return None, b""
     return domain, policy.identify(info) if identifier is None else identifier
+
+
+def address_of(request: RequestHead, client: ClientView) -> bytes:
+    """Return the address of the agent that sends a request."""
+    return client.policy.address(_info(request, client)) if client.address is None else client.address

@@ -9,7 +9,6 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 
-from headgate.advice import PATH
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead
 from headgate.origin.file_slice import BodySource, FileSlice
@@ -17,9 +16,6 @@ from headgate.origin.response import PROBLEM, Response, problem
 
 Respond = Callable[[RequestHead], Response | None]
 """Answers a request without the origin; returns None for one that it does not answer."""
-
-ADVICE_PATH = PATH.encode()
-"""Where agents fetch traffic advice (traffic-advice.txt, section 10.1)."""
 
 ALLOW = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that are forwarded; an origin may accept any of them."""
@@ -37,32 +33,6 @@ def crowded_response(event: str) -> Response:
     """Make the response to a connection over a limit: `crowded`, or `crowded_client`."""
     which = "connection limit" if event == "crowded" else "connection limit of this client address"
     return gateway_problem(503, f"{which} reached")
-
-
-def advice_response(document: bytes) -> Response:
-    """Make the response with the traffic advice, fresh for half an hour (traffic-advice.txt, section 5)."""
-    fields = [
-        (b"content-type", b"application/trafficadvice+json"),
-        (b"content-length", b"%d" % len(document)),
-        (b"x-content-type-options", b"nosniff"),
-        (b"cache-control", b"max-age=1800"),
-    ]
-    return Response(200, fields, document)
-
-
-def with_advice(advice: Response, others: Respond | None) -> Respond:
-    """Return a function that answers requests for traffic advice, and passes other requests to `others`."""
-
-    def respond(request: RequestHead) -> Response | None:
-        # One comparison is enough for nearly all requests.
-        if request.target.startswith(ADVICE_PATH) and request.path == ADVICE_PATH and request.method in _SAFE:
-            return advice
-        return others(request) if others is not None else None
-
-    return respond
-
-
-_SAFE = frozenset({b"GET", b"HEAD"})
 
 
 def serialize(response: Response, *, keep: bool, minor: int = 1, without_body: bool = False) -> bytes:

@@ -17,11 +17,13 @@ from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings, Priority
+from headgate.origin.gateway.advice_resource import AdviceResource
+from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext, RegisteredConnection
 from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.policy import GatewayPolicy, Reject
-from headgate.origin.gateway.responses import ALLOW, Respond, advice_response, with_advice
+from headgate.origin.gateway.responses import ALLOW, Respond
 from headgate.origin.gateway.states import GatewayEvent
 from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
@@ -37,11 +39,12 @@ class Gateway:
     """A reverse proxy that asks a gatekeeper about every request.
 
     `origin` is the origin's URL, `http://HOST:PORT`. `reject(accounting, now=…, accept=…)` writes the response to a
-    rejected request. `advice` is the traffic advice document that the gateway publishes; `local` answers
-    other requests without a decision, and `lifeboat` rejected requests, if it has an answer. `trusted` lists the CIDRs
-    of the operator's own proxies: their forwarding fields are continued, those of other clients are replaced. `allow`
-    is the value of Allow in a response to a method that is never served. `concurrency` limits the requests in flight
-    at the origin; `priorities` gives the priority of a domain by its name, and `refuse` answers refused requests.
+    rejected request. `advice` answers requests for traffic advice, and `arrivals` counts the others; `address` finds
+    the address of an agent for both. `local` answers further requests without a decision, and `lifeboat` rejected ones,
+    if it has an answer. `trusted` lists the CIDRs of the operator's own proxies: their forwarding fields are continued,
+    those of other clients are replaced. `allow` is the value of Allow in a response to a method that is never served.
+    `concurrency` limits the requests in flight at the origin; `priorities` gives the priority of a domain by its name,
+    and `refuse` answers refused requests.
     `counts` has the numbers of unusual events: `refused`, `retried`, `unreachable`, `slow`, `truncated`, `crowded`,
     `crowded_client`, `lifeboat`.
 
@@ -57,7 +60,9 @@ class Gateway:
         identify: Identify,
         routes: Routes,
         reject: Reject,
-        advice: bytes | None = None,
+        advice: AdviceResource | None = None,
+        arrivals: ArrivalMeter | None = None,
+        address: Identify | None = None,
         local: Respond | None = None,
         lifeboat: Respond | None = None,
         trusted: Iterable[str] = (),
@@ -74,7 +79,10 @@ class Gateway:
             identify=identify,
             routes=routes,
             reject=reject,
-            local=local if advice is None else with_advice(advice_response(advice), local),
+            advice=advice,
+            arrivals=arrivals,
+            address=address or client_address(trusted),
+            local=local,
             lifeboat=lifeboat,
             priorities=priorities or {},
             refuse=refuse or Refusals(),

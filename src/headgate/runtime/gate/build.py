@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from headgate import advice
 from headgate.config import BundleSection, Configuration, DomainSection
 from headgate.config.tree import as_tuple
 from headgate.errors import BundleError, ConfigurationError, reason_of
@@ -18,8 +17,10 @@ from headgate.limit.gatekeeper import Account, longest_hold, spacing
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
+from headgate.origin.identify import client_address
 from headgate.origin.refusal import Refusals
 from headgate.origin.routes import plain_path
+from headgate.runtime.gate.advice_part import AdvicePart
 from headgate.runtime.gatekeeping import new_rejections
 from headgate.runtime.master_store import MasterStore
 
@@ -56,7 +57,6 @@ class Composition(NamedTuple):
     routes: Routes
     identify: Identify
     reject: Rejections
-    advice: bytes | None
 
 
 def compose(tree: Configuration) -> Composition:
@@ -72,8 +72,7 @@ def compose(tree: Configuration) -> Composition:
     identify = parse_identify(
         gate.identify, gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix, fields=gate.forwarding_fields
     )
-    document = advice.document(tree.advice) if tree.advice else None
-    return Composition(domains, routes, identify, reject, document)
+    return Composition(domains, routes, identify, reject)
 
 
 def check_composition(tree: Configuration) -> None:
@@ -90,12 +89,12 @@ def check_composition(tree: Configuration) -> None:
 
 
 def require_gate(tree: Configuration) -> None:
-    """Raise `ConfigurationError` without an origin, and without a limit: a rule for the embedded master, or another."""
+    """Raise `ConfigurationError` without an origin, and without anything to do: a limit, or advice from the load."""
     gate = tree.gate
     if not gate.origin:
         raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
     has_limit = tree.limit.concurrency.is_on or any(section.rules for section in tree.domain)
-    if gate.master == "embedded" and not has_limit:
+    if gate.master == "embedded" and not (has_limit or tree.advice.computes):
         raise ConfigurationError(
             "no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration; or limit the "
             "requests in flight with --max-in-flight"
@@ -121,6 +120,7 @@ def build_gateway(
     bundles: "GateBundles | None" = None,
     *,
     number: int = 0,
+    advice: AdvicePart | None = None,
 ) -> Gateway:
     """Build the gateway of a worker; it does not listen yet. Raises `ConfigurationError` for an invalid origin."""
     gate = tree.gate
@@ -130,7 +130,9 @@ def build_gateway(
         identify=composed.identify,
         routes=composed.routes,
         reject=composed.reject,
-        advice=composed.advice,
+        advice=advice.resource if advice is not None else None,
+        arrivals=advice.arrivals if advice is not None else None,
+        address=client_address(gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix, fields=gate.forwarding_fields),
         local=bundles.publish if bundles is not None and bundles.published else None,
         lifeboat=bundles.rescue if bundles is not None and bundles.lifeboats else None,
         trusted=gate.trusted_proxies,

@@ -6,8 +6,9 @@ It is a gate of its own, or one worker of several: `python -m headgate.runtime.g
 import asyncio
 import gc
 import sys
+import time
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +19,10 @@ from headgate.link import GatekeeperLink
 from headgate.observe import GateState, HeldIdentifier, master_counters
 from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.state import identifier_digest, identifier_text
-from headgate.origin.gateway import TlsKeys
+from headgate.origin.gateway import Gateway, TlsKeys
+from headgate.runtime.gate.advice_loop import report_interval
+from headgate.runtime.gate.advice_messages import AdvicePublication
+from headgate.runtime.gate.advice_part import AdvicePart, Outcomes
 from headgate.runtime.gate.build import (
     Composition,
     build_gatekeeper,
@@ -46,7 +50,7 @@ from headgate.runtime.lifecycle import Backend, write_line
 from headgate.runtime.listen import listen_error
 from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.master_store import MasterStore
-from headgate.runtime.worker_main import run_worker
+from headgate.runtime.worker_main import Send, run_worker
 
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
 
@@ -61,18 +65,23 @@ class GateConfiguration(msgspec.Struct, frozen=True):
     """The address of the supervisor's master; empty if `tree` names the master."""
     number: int = 0
     """Which of several workers it is for; the first one logs what becomes of masters elsewhere."""
+    advice: AdvicePublication | None = None
+    """What the supervisor publishes as traffic advice, if it computes that."""
 
 
 class GateProcess(Backend):
     """A gateway with its gatekeeper, link and bundles.
 
-    Raises `ConfigurationError` for a configuration that cannot be served.
+    `send` sends a message to the supervisor of a worker. Raises `ConfigurationError` for a configuration that cannot be
+    served.
     """
 
-    def __init__(self, configuration: GateConfiguration) -> None:
+    def __init__(self, configuration: GateConfiguration, send: Send | None = None) -> None:
         tree = self.tree = configuration.tree
         """The configuration in force."""
         self._address = configuration.address
+        self._send = send
+        self._reported = (0, 0)
         self._bus = configuration.bus
         self._number = configuration.number
         require_gate(tree)
@@ -84,7 +93,8 @@ class GateProcess(Backend):
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._gateway = build_gateway(tree, self._composed, self.gatekeeper, self._bundles, number=self._number)
+            self._advice = _new_advice(tree, configuration)
+            self._gateway = self._build_gateway()
         except BaseException:
             if self._link is not None:
                 self._link.close()
@@ -108,7 +118,8 @@ class GateProcess(Backend):
             raise listen_error("--listen", self._address, error) from None
         loop = asyncio.get_running_loop()
         self._periodic = [
-            loop.create_task(task) for task in (forget_expired(lambda: self.gatekeeper), self._check_bundles())
+            loop.create_task(task)
+            for task in (forget_expired(lambda: self.gatekeeper), self._check_bundles(), self._advise())
         ]
         if link is not None and not self._number and not self._bus:
             reports = MasterReports(lambda: link.connections, _log)
@@ -149,8 +160,9 @@ class GateProcess(Backend):
             self._link.set_domains(names, dict.fromkeys(names, 0.0) if self._bus else windows(composed.domains))
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
+        self._advice = _new_advice(tree, configuration)
         # The gateway stays, with its connections; its policy is replaced.
-        self._gateway.policy = build_gateway(tree, composed, gatekeeper, bundles).policy
+        self._gateway.policy = self._build_gateway().policy
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
 
     async def state(self, *, whole: bool) -> GateState:
@@ -171,6 +183,7 @@ class GateProcess(Backend):
             master=self.tree.gate.master_text,
             concurrency=self._concurrency(),
             counters=self._counters(),
+            advice=self._advice.state(),
         )
 
     def _concurrency(self) -> ConcurrencyReport | None:
@@ -185,6 +198,31 @@ class GateProcess(Backend):
         if self.gatekeeper.master is not None:
             counters |= master_counters(self.gatekeeper.master) | self._store.counters()
         return counters | gatekeeper_counters(self.gatekeeper, self._link)
+
+    def _build_gateway(self) -> Gateway:
+        return build_gateway(
+            self.tree, self._composed, self.gatekeeper, self._bundles, number=self._number, advice=self._advice
+        )
+
+    def on_message(self, message: Any) -> None:
+        if isinstance(message, AdvicePublication):
+            self._advice.publish(message, now=time.time())
+
+    def _outcomes(self) -> Outcomes:
+        """Return how many requests were passed to the origin since the last call, and how many did not reach it."""
+        counts, (admitted, failed) = self._gateway.counts, self._reported
+        passed = sum(totals.accepted + totals.delayed for totals in self.gatekeeper.totals.values())
+        self._reported = passed, counts["unreachable"]
+        return Outcomes(max(0, self._reported[0] - admitted), self._reported[1] - failed)
+
+    async def _advise(self) -> None:
+        """Report to what computes the traffic advice, here or in the supervisor."""
+        while True:
+            await asyncio.sleep(report_interval(self.tree.advice))
+            if self._advice.loop is not None:
+                self._advice.tick(self._outcomes(), now=time.time())
+            elif self._send is not None and self._advice.arrivals is not None:
+                self._send(self._advice.report(self._outcomes()))
 
     async def _check_bundles(self) -> None:
         """Load bundles whose files were replaced."""
@@ -222,15 +260,17 @@ class GateProcess(Backend):
         return gatekeeper
 
 
+def _new_advice(tree: Configuration, configuration: GateConfiguration) -> AdvicePart:
+    return AdvicePart(tree, configuration.advice, now=time.time(), log=_log)
+
+
 def _log(message: str) -> None:
     write_line(f"headgate: {message}")
 
 
 def run_gate_worker() -> int:
     """Run one worker until its supervisor, or a SIGTERM, stops it; returns the exit code."""
-    return run_worker(
-        Configure[GateConfiguration] | StateQuery | Shutdown, lambda configuration, _send: GateProcess(configuration)
-    )
+    return run_worker(Configure[GateConfiguration] | StateQuery | Shutdown | AdvicePublication, GateProcess)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from headgate.link import MasterLink
 from headgate.observe import GateState, gate_metrics, master_counters, merge_states
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
+from headgate.runtime.gate.advice_messages import AdviceReport
+from headgate.runtime.gate.advice_supervisor import AdviceSupervisor
 from headgate.runtime.gate.build import (
     build_master,
     check_composition,
@@ -132,7 +134,7 @@ class GateWorkers(Backend):
     """
 
     module: str = "headgate.runtime.gate.process"
-    message_type: Any = Ready | StartFailed | StateReport[GateState]
+    message_type: Any = Ready | StartFailed | StateReport[GateState] | AdviceReport
     initial_state: GateState = GateState(workers=0)
 
     def __init__(self, configuration: GateConfiguration) -> None:
@@ -143,6 +145,7 @@ class GateWorkers(Backend):
         self._closing = ExitStack()
         self._ended = self.initial_state
         self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
+        self._advice = AdviceSupervisor(tree, self._supervisor, log=lambda message: self.log(f"headgate: {message}"))
         self._link: MasterLink | None = None
         self._store = MasterStore(
             tree.master.store if tree.gate.master == "embedded" else "memory",
@@ -163,6 +166,7 @@ class GateWorkers(Backend):
             self._store.start()
             self._link.start(asyncio.get_running_loop())
         await self._supervisor.start()
+        self._advice.start()
 
     def unready(self) -> str:
         return self._supervisor.unready()
@@ -176,7 +180,8 @@ class GateWorkers(Backend):
             counters |= master_counters(self._link.master) | self._store.counters()
         tree = self._configuration.tree
         concurrency = total.concurrency if tree.limit.concurrency.is_on else None
-        return replace(total, master=tree.gate.master_text, concurrency=concurrency, counters=counters)
+        advice = self._advice.state() or total.advice
+        return replace(total, master=tree.gate.master_text, concurrency=concurrency, counters=counters, advice=advice)
 
     async def reload(self, configuration: GateConfiguration) -> None:
         tree = keep_restart_keys(self._configuration.tree, configuration.tree)
@@ -189,22 +194,25 @@ class GateWorkers(Backend):
             master.adopt(self._link.master)
             self._link.set_master(master)
             self._store.attach(master, self._link.publish)
+        self._advice.reload(tree)
         self._supervisor.reload()
 
     async def drain(self, seconds: float) -> None:
         await self._supervisor.stop(seconds)
 
     async def close(self) -> None:
+        await self._advice.close()
         await self._supervisor.stop(0)
         await self._store.close()
         self._closing.close()
 
     def configuration(self, number: int) -> Configure[GateConfiguration]:
         """Return the configuration of a worker."""
-        return Configure(replace(self._configuration, number=number))
+        return Configure(replace(self._configuration, number=number, advice=self._advice.publication))
 
-    def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:
-        """Ignore it: workers of a gate send no other messages."""
+    def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:  # noqa: ARG002  # of the protocol
+        """Take a report for the traffic advice."""
+        self._advice.take(message)
 
     def on_worker_exit(self, worker: WorkerProcess[GateState]) -> None:
         """Keep the totals of a worker that has ended."""

@@ -69,7 +69,11 @@ def make_policy(**settings: Any) -> GatewayPolicy:
     domain = Domain("default")
     settings.setdefault("gatekeeper", Gatekeeper.embedded([domain]))
     return GatewayPolicy(
-        identify=client_address(), routes=Routes([Route("default")]), reject=Rejections([domain]), **settings
+        identify=client_address(),
+        address=client_address(),
+        routes=Routes([Route("default")]),
+        reject=Rejections([domain]),
+        **settings,
     )
 
 

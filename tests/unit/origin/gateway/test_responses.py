@@ -14,12 +14,10 @@ from headgate.origin.file_slice import FileSlice, OpenFile
 from headgate.origin.gateway import responses
 from headgate.origin.gateway.responses import (
     FileResponse,
-    advice_response,
     crowded_response,
     date_line,
     gateway_problem,
     serialize,
-    with_advice,
 )
 from headgate.origin.response import Response
 
@@ -76,24 +74,6 @@ def test_errors_are_problem_documents() -> None:
 def test_the_response_to_a_connection_over_a_limit_names_the_limit() -> None:
     details = [json.loads(crowded_response(event).body)["detail"] for event in ("crowded", "crowded_client")]
     assert details == ["Connection limit reached.", "Connection limit of this client address reached."]
-
-
-@pytest.mark.parametrize(
-    ("target", "method", "answered"),
-    [
-        (b"/.well-known/traffic-advice", b"GET", "advice"),
-        (b"/.well-known/traffic-advice?x", b"HEAD", "advice"),
-        (b"/.well-known/traffic-advice", b"POST", "other"),
-        (b"/.well-known/traffic-advice.json", b"GET", "other"),
-        (b"/", b"GET", "other"),
-    ],
-)
-def test_advice_is_published_at_its_path_alone(target: bytes, method: bytes, answered: str) -> None:
-    advice, other = advice_response(b"[]"), Response(200, [], b"")
-    assert dict(advice.fields)[b"cache-control"] == b"max-age=1800"
-    found = with_advice(advice, lambda _: other)(request(target, method))
-    assert found is {"advice": advice, "other": other}[answered]
-    assert with_advice(advice, None)(request(b"/")) is None
 
 
 CONTENT = b"".join(b"%07d\n" % number for number in range(100_000))

@@ -1,0 +1,224 @@
+"""The loop from load to traffic advice: one controller for all workers of a gate, and the document it publishes.
+
+It is driven from outside: `take` adds what a worker has counted, `tick` decides, and `publication` is what the workers
+serve. This file opens no socket and reads no clock.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from headgate.advice import Entry, document
+from headgate.advice.controller import AgentClass, Controller, Explanation, Settings
+from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
+from headgate.advice.lint import DEPLOYED
+from headgate.config.advice_section import AdviceEntrySection, AdviceSection
+from headgate.observe import AdviceState
+from headgate.origin.gateway.arrivals import MAX_AGENTS, ArrivalClasses, KnownAgent, KnownAgents, brand_of
+from headgate.runtime.gate.advice_messages import AdvicePublication, AdviceReport
+
+FORGOTTEN_AFTER: Final = 2.0
+"""Max-ages without a fetch after which an agent is not known any more."""
+_MAX_DOCUMENTS: Final = 16
+"""Documents whose fractions are kept: a worker may report fetches of a document that was replaced meanwhile."""
+_REPORT_INTERVAL: Final = 1.0
+_REPORTS_PER_PERIOD: Final = 10
+_MIN_REPORT_INTERVAL: Final = 0.05
+_EARLY: Final = 0.999
+"""The part of a period after which it is complete: a timer may be early by a rounding error."""
+_DOWN: Final = 0.2
+"""The part of a period's requests that did not reach the origin, from which on it counts as down."""
+_DIGITS: Final = 6
+_RATE_DIGITS: Final = 3
+_PEOPLE: Final = "people"
+_PREFETCH: Final = "prefetch"
+
+
+def report_interval(section: AdviceSection) -> float:
+    """Return the seconds between two reports of a worker."""
+    return max(_MIN_REPORT_INTERVAL, min(_REPORT_INTERVAL, section.period / _REPORTS_PER_PERIOD))
+
+
+def arrival_classes(section: AdviceSection, priorities: Mapping[str, str]) -> ArrivalClasses:
+    """Return the classes of requests; `priorities` has the priority of each domain, in the order of the file."""
+    listed = {name: entry.user_agent for entry in section.entries for name in entry.domains}
+    names = tuple(entry.user_agent for entry in section.entries)
+    classes = ArrivalClasses(names, listed)
+    for domain, priority in priorities.items():
+        if domain not in listed and priority != _PEOPLE:
+            specific = (PREFETCH_PROXY, EVERY_AGENT) if priority == _PREFETCH else (EVERY_AGENT,)
+            if name := classes.most_specific(*specific):
+                listed[domain] = name
+    return classes
+
+
+class AdviceLoop:
+    """Computes the fractions of the entries that ask for it, and publishes a document when one changes.
+
+    `names` are the classes of requests; `log` is called with a line for each change. Memory is bounded, however many
+    agents fetch and whatever they call themselves.
+    """
+
+    def __init__(self, section: AdviceSection, *, now: float, log: Callable[[str], None]) -> None:
+        self._section = section
+        self._log = log
+        self._automatic = tuple(entry for entry in section.entries if entry.is_automatic)
+        self._classes = arrival_classes(section, {})
+        self._agents = KnownAgents(FORGOTTEN_AFTER * section.freshness)
+        self._fetching: list[KnownAgent] = []
+        """Those that have fetched since the last publication."""
+        self._fetched: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
+        """When each agent fetched last, and which document."""
+        self._proxies: set[bytes] = set()
+        """Agents that send requests of prefetch proxies."""
+        self._admitted = self._failed = 0
+        self._controller = Controller(_settings(section, self._automatic))
+        self._documents: OrderedDict[int, dict[str, float]] = OrderedDict()
+        self._updated = now
+        self._controller.update(now=now)
+        self._entries = self._published()
+        self._serial = 0
+        self._number()
+
+    @property
+    def publication(self) -> AdvicePublication:
+        """What a worker that starts has to know: the document, and all agents."""
+        return AdvicePublication(document(self._entries), self._serial, self._agents.all())
+
+    def take(self, report: AdviceReport, *, now: float) -> None:
+        """Add what a worker has counted."""
+        for address, user_agent, serial in report.fetches:
+            self._fetch(KnownAgent(address, brand_of(user_agent)), serial, now)
+        for name, agent, count in report.arrivals:
+            self._recognise_proxy(name, agent, now)
+            self._controller.arrived(name, agent, count=count)
+        self._controller.arrived(None, count=report.people)
+        self._admitted += report.admitted
+        self._failed += report.failed
+
+    def tick(self, *, now: float) -> AdvicePublication | None:
+        """Decide, if a period has ended; return what is new for the workers, None if nothing is."""
+        if not 0.0 <= now - self._updated < _EARLY * self._section.period:
+            self._decide(now)
+        entries = self._published()
+        if entries == self._entries and not self._fetching:
+            return None
+        if entries != self._entries:
+            self._entries = entries
+            self._number()
+        agents, self._fetching = self._fetching, []
+        return AdvicePublication(document(entries), self._serial, agents)
+
+    def state(self) -> tuple[AdviceState, ...]:
+        """Return what is published for each class, and why."""
+        explained = {explanation.agent_class: explanation for explanation in self._controller.explain()}
+        return tuple(
+            static_state(entry) if name not in explained else self._state_of(entry, explained[name])
+            for entry in self._entries
+            for name in (entry.user_agent,)
+        )
+
+    def _state_of(self, entry: Entry, explained: Explanation) -> AdviceState:
+        return AdviceState(
+            user_agent=entry.user_agent,
+            fraction=round(explained.fraction, _DIGITS),
+            published=_fraction_of(entry),
+            demand=round(explained.demand, _RATE_DIGITS),
+            arrivals=round(explained.arrivals, _RATE_DIGITS),
+            in_force=round(explained.in_force, _DIGITS),
+            agents=explained.agents,
+            compliance=explained.compliance,
+            reason="override" if self._overrides else explained.reason,
+        )
+
+    @property
+    def _overrides(self) -> bool:
+        return self._section.mode == "adaptive" and self._section.override != "off"
+
+    def _decide(self, now: float) -> None:
+        """End a period. One in which the origin was down shows no demand: agents back off."""
+        self._updated = now
+        frozen = self._failed > 0 and self._failed >= _DOWN * self._admitted
+        self._admitted = self._failed = 0
+        self._controller.update(now=now, frozen=frozen)
+        self._agents.forget(now=now)
+        self._proxies.intersection_update(agent.key for agent in self._agents.all())
+
+    def _published(self) -> tuple[Entry, ...]:
+        """Return the entries of the document."""
+        section = self._section
+        computed = {entry.user_agent: entry for entry in self._controller.entries}
+        published = []
+        for each in section.entries:
+            entry = each.entry()
+            if each.is_automatic and section.mode == "adaptive":
+                if section.override != "off":
+                    entry = _entry(each.user_agent, section.override)
+                else:
+                    entry = _entry(each.user_agent, min(_fraction_of(computed[each.user_agent]), section.ceiling))
+            published.append(entry)
+        return tuple(published)
+
+    def _number(self) -> None:
+        """Give the document its number, and remember its fractions."""
+        self._serial += 1
+        self._documents[self._serial] = {entry.user_agent: _fraction_of(entry) for entry in self._entries}
+        if len(self._documents) > _MAX_DOCUMENTS:
+            self._documents.popitem(last=False)
+
+    def _fetch(self, agent: KnownAgent, serial: int, now: float) -> None:
+        """Record the fetch of an agent in the log of its class."""
+        self._agents.add(agent, now=now)
+        self._fetching.append(agent)
+        self._fetched[agent.key] = now, serial
+        self._fetched.move_to_end(agent.key)
+        if len(self._fetched) > MAX_AGENTS:
+            self._fetched.popitem(last=False)
+        is_proxy = agent.key in self._proxies or agent.brand == DEPLOYED.brand.encode()
+        specific = (PREFETCH_PROXY, EVERY_AGENT) if is_proxy else (EVERY_AGENT, PREFETCH_PROXY)
+        name = self._classes.most_specific(agent.brand.decode("utf-8", "replace"), *specific)
+        self._record(name, agent.key, serial, now, self._section.freshness)
+
+    def _recognise_proxy(self, name: str, agent: bytes, now: float) -> None:
+        """Record the last fetch of an agent as one of a prefetch proxy when its first prefetch request arrives.
+
+        A fetch does not say that its agent is a prefetch proxy.
+        """
+        if name != PREFETCH_PROXY or agent in self._proxies or agent not in self._fetched:
+            return
+        self._proxies.add(agent)
+        fetched, serial = self._fetched[agent]
+        self._record(name, agent, serial, now, fetched + self._section.freshness - now)
+
+    def _record(self, name: str, agent: bytes, serial: int, now: float, max_age: float) -> None:
+        """Record that an agent obeys its entry of a document for `max_age` seconds more."""
+        latest = self._documents[self._serial]
+        served = self._documents.get(serial, latest).get(name)
+        if served is not None and max_age > 0.0 and any(entry.user_agent == name for entry in self._automatic):
+            self._controller.fetched(name, agent, now=now, max_age=max_age, served=served)
+
+
+def static_state(entry: Entry) -> AdviceState:
+    """Return the state of a class whose entry is published as written."""
+    fraction = _fraction_of(entry)
+    return AdviceState(user_agent=entry.user_agent, fraction=fraction, published=fraction, reason="static")
+
+
+def _settings(section: AdviceSection, automatic: Sequence[AdviceEntrySection]) -> Settings:
+    return Settings(
+        capacity=section.rate or 0.0,
+        classes=tuple(AgentClass(entry.user_agent, entry.weight) for entry in automatic),
+        target=section.target,
+        period=section.period,
+        max_age=section.freshness,
+        floor=section.floor,
+        max_agents=MAX_AGENTS,
+    )
+
+
+def _fraction_of(entry: Entry) -> float:
+    return 0.0 if entry.disallow else entry.fraction
+
+
+def _entry(name: str, fraction: float) -> Entry:
+    return Entry(name, fraction=fraction) if fraction > 0.0 else Entry(name, disallow=True)

@@ -1,0 +1,31 @@
+"""What the workers of a gate and its supervisor tell each other about traffic advice."""
+
+import msgspec
+
+from headgate.origin.gateway.advice_resource import AdviceFetch
+from headgate.origin.gateway.arrivals import KnownAgent
+
+
+class AdviceReport(msgspec.Struct, frozen=True, tag=True):
+    """Worker to supervisor: what it has counted since its last report."""
+
+    fetches: list[AdviceFetch] = []
+    """The fetches of the document."""
+    arrivals: list[tuple[str, bytes, int]] = []
+    """Class, agent and number of requests."""
+    people: int = 0
+    """The other requests."""
+    admitted: int = 0
+    """Requests that were passed to the origin."""
+    failed: int = 0
+    """Requests that did not reach the origin. One that is too slow may be overloaded, and is not counted."""
+
+
+class AdvicePublication(msgspec.Struct, frozen=True, tag=True):
+    """Supervisor to worker: the document to serve from now on, and the agents that have fetched it."""
+
+    document: bytes
+    serial: int
+    """The number of the document, which fetches of it are reported with."""
+    agents: list[KnownAgent] = []
+    """Agents that have fetched the document lately."""

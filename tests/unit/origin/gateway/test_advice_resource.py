@@ -1,0 +1,93 @@
+import pytest
+
+from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.origin.gateway.advice_resource import MAX_FETCHES, AdviceFetch, AdviceResource
+
+HALF = b'[{"user_agent":"*","fraction":0.5}]'
+ADDRESS = b"192.0.2.1"
+
+
+def request(method: str = "GET", *fields: str, target: str = "/.well-known/traffic-advice") -> RequestHead:
+    lines = "".join(f"{field}\r\n" for field in ("Host: a", *fields))
+    head = parse_request_head(f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode(), RequestLimits())
+    assert head is not None
+    return head
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "is_for"),
+    [
+        ("/.well-known/traffic-advice", "GET", True),
+        ("/.well-known/traffic-advice?x", "HEAD", True),
+        ("/.well-known/traffic-advice", "POST", False),
+        ("/.well-known/traffic-advice.json", "GET", False),
+        ("/", "GET", False),
+    ],
+)
+def test_it_answers_get_and_head_of_its_path_alone(target: str, method: str, is_for: bool) -> None:
+    assert AdviceResource.is_for(request(method, target=target)) is is_for
+
+
+def test_a_static_document_is_fresh_for_half_an_hour() -> None:
+    response = AdviceResource(HALF).respond(request(), ADDRESS)
+    fields = dict(response.fields)
+    assert (response.status, response.body) == (200, HALF)
+    assert fields[b"content-type"] == b"application/trafficadvice+json"
+    assert fields[b"x-content-type-options"] == b"nosniff"
+    assert fields[b"cache-control"] == b"max-age=1800"
+    assert b"cdn-cache-control" not in fields
+
+
+def test_a_computed_document_has_the_max_age_of_its_controller_and_no_copy_in_shared_caches() -> None:
+    resource = AdviceResource(HALF, max_age=600.0, is_computed=True)
+    fields = dict(resource.respond(request(), ADDRESS).fields)
+    assert fields[b"cache-control"] == b"max-age=600"
+    assert fields[b"cdn-cache-control"] == b"no-store"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_an_agent_that_has_the_document_gets_304(method: str) -> None:
+    resource = AdviceResource(HALF, max_age=600.0)
+    etag = dict(resource.respond(request(), ADDRESS).fields)[b"etag"].decode()
+    response = resource.respond(request(method, f"If-None-Match: {etag}"), ADDRESS)
+    assert (response.status, response.body) == (304, b"")
+    assert dict(response.fields)[b"cache-control"] == b"max-age=600"
+    assert dict(response.fields)[b"etag"] == etag.encode()
+
+
+def test_another_document_has_another_etag() -> None:
+    resource = AdviceResource(HALF, max_age=600.0)
+    etag = dict(resource.respond(request(), ADDRESS).fields)[b"etag"].decode()
+    resource.publish(b"[]", max_age=60.0, serial=2)
+    response = resource.respond(request("GET", f"If-None-Match: {etag}"), ADDRESS)
+    assert (response.status, response.body) == (200, b"[]")
+    assert dict(response.fields)[b"cache-control"] == b"max-age=60"
+
+
+def test_each_response_that_renews_the_advice_of_an_agent_is_recorded() -> None:
+    resource = AdviceResource(HALF, serial=7, is_computed=True)
+    etag = dict(resource.respond(request("HEAD", "User-Agent: Bot"), ADDRESS).fields)[b"etag"].decode()
+    assert resource.take_fetches() == []
+    resource.respond(request("GET", "User-Agent: Bot"), ADDRESS)
+    resource.respond(request("GET", "User-Agent: Other", f"If-None-Match: {etag}"), b"192.0.2.2")
+    assert resource.take_fetches() == [
+        AdviceFetch(ADDRESS, b"Bot", 7),
+        AdviceFetch(b"192.0.2.2", b"Other", 7),
+    ]
+    assert resource.take_fetches() == []
+
+
+def test_fetches_of_a_static_document_are_not_recorded() -> None:
+    resource = AdviceResource(HALF)
+    resource.respond(request(), ADDRESS)
+    assert resource.take_fetches() == []
+
+
+def test_the_record_of_fetches_is_bounded() -> None:
+    resource = AdviceResource(HALF, is_computed=True)
+    fetch = request("GET", f"User-Agent: {'x' * 5_000}")
+    for _ in range(MAX_FETCHES + 10):
+        assert resource.respond(fetch, ADDRESS).status == 200
+    fetches = resource.take_fetches()
+    assert len(fetches) == MAX_FETCHES
+    assert len(fetches[0].user_agent) == 200

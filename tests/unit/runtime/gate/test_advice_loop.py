@@ -1,0 +1,194 @@
+"""The loop from reports of workers to the published document, with agents that obey it and an injected clock."""
+
+import json
+
+import pytest
+
+from headgate.config.advice_section import AdviceEntrySection, AdviceSection
+from headgate.origin.gateway.advice_resource import AdviceFetch
+from headgate.origin.gateway.arrivals import KnownAgent
+from headgate.runtime.gate.advice_loop import AdviceLoop, arrival_classes, report_interval
+from headgate.runtime.gate.advice_messages import AdviceReport
+
+NOW = 1_700_000_000.0
+SECTION = AdviceSection(mode="adaptive", capacity="100/s")
+
+
+def ignore(_message: str) -> None:
+    pass
+
+
+def loop(section: AdviceSection = SECTION) -> AdviceLoop:
+    return AdviceLoop(section, now=NOW, log=ignore)
+
+
+def published(document: bytes) -> dict[str, float]:
+    return {
+        entry["user_agent"]: 0.0 if entry.get("disallow") else entry.get("fraction", 1.0)
+        for entry in json.loads(document)
+    }
+
+
+class Agents:
+    """Agents of one class that send `rate` requests per second each, of which they leave out what they are advised to;
+    they report through as many workers as there are."""
+
+    def __init__(
+        self, decides: AdviceLoop, *, count: int, rate: float, name: str = "*", max_age: float = 600.0
+    ) -> None:
+        self.loop, self.count, self.rate, self.name, self.max_age = decides, count, rate, name, max_age
+        self.agents = [KnownAgent(b"192.0.2.%d" % number, b"Bot") for number in range(count)]
+        self.fractions = [1.0] * count
+        self.fetch_at = [NOW + max_age * number / count for number in range(count)]
+        self.now = NOW
+        self.load = 0.0
+
+    def run(self, seconds: int, *, workers: int = 1, obey: bool = True, failed: float = 0.0) -> float:
+        for _ in range(seconds):
+            publication = self.loop.publication
+            fractions, fetches, arrivals = published(publication.document), [], []
+            for number, agent in enumerate(self.agents):
+                if self.fetch_at[number] <= self.now:
+                    self.fetch_at[number] += self.max_age
+                    self.fractions[number] = fractions[self.name] if obey else 1.0
+                    fetches.append(AdviceFetch(agent.address, agent.brand, publication.serial))
+                arrivals.append((self.name, agent.key, self.rate * self.fractions[number]))
+            self.now += 1.0
+            self.load = sum(sent for _, _, sent in arrivals)
+            for worker in range(workers):
+                report = AdviceReport(fetches[worker::workers], arrivals[worker::workers], 0, 100, int(100 * failed))
+                self.loop.take(report, now=self.now)
+            self.loop.tick(now=self.now)
+        return self.load
+
+
+def state(decides: AdviceLoop, name: str = "*"):
+    (found,) = [each for each in decides.state() if each.user_agent == name]
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_load_comes_down_to_the_capacity(workers: int) -> None:
+    decides = loop()
+    agents = Agents(decides, count=40, rate=10.0)
+    assert agents.run(1_300, workers=workers) == pytest.approx(97.0, rel=0.1)
+    found = state(decides)
+    assert found.fraction == found.published == pytest.approx(97 / 400, rel=0.1)
+    assert found.demand == pytest.approx(400.0, rel=0.1)
+    assert found.agents == 40
+
+
+def test_entries_without_a_file_are_for_prefetch_proxies_and_all_agents() -> None:
+    assert published(loop().publication.document) == {"prefetch-proxy": 1.0, "*": 1.0}
+
+
+def test_static_entries_are_published_as_written_beside_computed_ones() -> None:
+    entries = (
+        AdviceEntrySection(user_agent="ExampleBot", fraction=0.5),
+        AdviceEntrySection(user_agent="OtherBot", disallow=True),
+        AdviceEntrySection(user_agent="*", fraction="auto"),
+    )
+    decides = loop(AdviceSection(mode="adaptive", capacity="100/s", entry=entries))
+    Agents(decides, count=40, rate=10.0).run(700)
+    fractions = published(decides.publication.document)
+    assert (fractions["ExampleBot"], fractions["OtherBot"]) == (0.5, 0.0)
+    assert fractions["*"] < 0.5
+    assert [each.reason for each in decides.state()][:2] == ["static", "static"]
+
+
+def test_people_leave_less_to_agents() -> None:
+    decides = loop()
+    agents = Agents(decides, count=40, rate=10.0)
+    for _ in range(1_300):
+        decides.take(AdviceReport(people=50), now=agents.now)
+        agents.run(1)
+    assert agents.load == pytest.approx(47.0, rel=0.15)
+
+
+def test_monitor_computes_and_publishes_the_entries_as_written() -> None:
+    decides = loop(AdviceSection(mode="monitor", capacity="100/s"))
+    agents = Agents(decides, count=40, rate=10.0)
+    assert agents.run(1_300) == 400.0
+    assert published(decides.publication.document) == {"prefetch-proxy": 1.0, "*": 1.0}
+    found = state(decides)
+    assert found.published == 1.0
+    assert found.fraction == pytest.approx(97 / 400, rel=0.1)
+    assert found.demand == pytest.approx(400.0, rel=0.05)
+
+
+def test_an_override_is_published_and_named_as_the_reason() -> None:
+    decides = loop(AdviceSection(mode="adaptive", capacity="100/s", override=0.125))
+    agents = Agents(decides, count=40, rate=10.0)
+    assert agents.run(1_300) == pytest.approx(50.0)
+    assert published(decides.publication.document) == {"prefetch-proxy": 0.125, "*": 0.125}
+    found = state(decides)
+    assert (found.published, found.reason) == (0.125, "override")
+    assert found.demand == pytest.approx(400.0, rel=0.05)
+
+
+def test_an_override_of_0_disallows() -> None:
+    decides = loop(AdviceSection(mode="adaptive", capacity="100/s", override=0.0))
+    assert json.loads(decides.publication.document)[1] == {"user_agent": "*", "disallow": True}
+
+
+def test_no_fraction_is_above_the_ceiling() -> None:
+    decides = loop(AdviceSection(mode="adaptive", capacity="1000/s", ceiling=0.5))
+    agents = Agents(decides, count=40, rate=10.0)
+    assert agents.run(1_300) == 200.0
+    assert published(decides.publication.document)["*"] == 0.5
+    assert state(decides).demand == pytest.approx(400.0, rel=0.05)
+
+
+def test_an_origin_that_is_down_freezes_the_fractions() -> None:
+    decides = loop()
+    agents = Agents(decides, count=40, rate=10.0)
+    agents.run(1_300)
+    before = state(decides).fraction
+    agents.rate = 0.1
+    agents.run(600, failed=0.6)
+    assert (state(decides).fraction, state(decides).reason) == (before, "frozen")
+    agents.run(600)
+    assert state(decides).fraction > before
+
+
+def test_a_prefetch_proxy_is_known_by_its_requests() -> None:
+    decides = loop()
+    agents = Agents(decides, count=40, rate=10.0, name="prefetch-proxy")
+    assert agents.run(1_300) == pytest.approx(97.0, rel=0.1)
+    assert state(decides, "prefetch-proxy").agents == 40
+
+
+def test_fetches_of_a_document_that_was_replaced_count_with_its_fraction() -> None:
+    decides = loop()
+    agents = Agents(decides, count=40, rate=10.0)
+    agents.run(700)
+    late = AdviceFetch(b"198.51.100.1", b"Bot", 1)
+    decides.take(AdviceReport([late], []), now=agents.now)
+    decides.take(AdviceReport([], [("*", KnownAgent(late.address, b"Bot").key, 6_000)]), now=agents.now)
+    agents.run(60)
+    # 100 requests per second more, of an agent that was served a fraction of 1: as many in the demand.
+    assert state(decides).demand == pytest.approx(500.0, rel=0.1)
+
+
+def test_a_publication_has_the_agents_that_have_fetched_since_the_last_one() -> None:
+    decides = loop()
+    decides.take(AdviceReport([AdviceFetch(b"192.0.2.1", b"Bot/1", 1)]), now=NOW)
+    publication = decides.tick(now=NOW + 1)
+    assert publication is not None
+    assert publication.agents == [KnownAgent(b"192.0.2.1", b"Bot")]
+    assert decides.tick(now=NOW + 2) is None
+    assert decides.publication.agents == [KnownAgent(b"192.0.2.1", b"Bot")]
+
+
+def test_domains_of_other_priorities_belong_to_a_class() -> None:
+    priorities = {"site": "people", "api": "automated", "crawl": "verified", "speculative": "prefetch"}
+    classes = arrival_classes(SECTION, priorities)
+    assert classes.domains == {"api": "*", "crawl": "*", "speculative": "prefetch-proxy"}
+    entries = (AdviceEntrySection(user_agent="*", fraction="auto", domains=("site",)),)
+    classes = arrival_classes(AdviceSection(mode="adaptive", capacity="1/s", entry=entries), priorities)
+    assert classes.domains == dict.fromkeys(priorities, "*")
+
+
+@pytest.mark.parametrize(("period", "seconds"), [(60.0, 1.0), (5.0, 0.5), (0.1, 0.05)])
+def test_workers_report_often_in_a_period(period: float, seconds: float) -> None:
+    assert report_interval(AdviceSection(period=period)) == seconds
