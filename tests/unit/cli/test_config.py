@@ -132,7 +132,7 @@ def test_check_refuses_or_warns_of_a_quota_service_that_others_can_reach(headgat
 
 
 SERVE = """config demo origin listen admin rule identify max-delay response-timeout master curve-key curve-server
-    accounting workers cert key max-in-flight queue"""
+    accounting workers cert key max-in-flight queue capacity advice-mode"""
 MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure rlqs"
 PROXY = """config listen cert key self-signed plaintext insecure alpn brand admin workers token-key token-store
     client-ca client-rate client-tunnels client-connections max-connections max-tunnels allow-port allow-host deny-host
