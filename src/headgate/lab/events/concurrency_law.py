@@ -71,7 +71,12 @@ class ConcurrencyLaw:
     def signals(self) -> Mapping[str, float]:
         """Return the state of the limit."""
         state = self._limit.state
-        return {"queued": float(state.queued), "limit": state.limit, "baseline": state.baseline}
+        return {
+            "queued": float(state.queued),
+            "limit": state.limit,
+            "baseline": state.baseline,
+            "learned_capacity": state.capacity,
+        }
 
     def _carry_out(self, decisions: Sequence[concurrency.Decision]) -> Sequence[Decision]:
         return [self._decision(one) for one in decisions] if decisions else NOTHING

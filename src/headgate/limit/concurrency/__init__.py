@@ -1,8 +1,10 @@
 """The concurrency limit: how many requests are in flight at an origin at once, and which of the others wait.
 
 A pure core: no clock, no socket, no thread. Modules, from the top: `limiter` admits, queues and refuses requests;
-`queue` orders those that wait; `overload` tells overload from moments; `retry_after` gives the refused their time to
-return; `throughput` measures how long requests take; `values` has what they share.
+`learned` finds the limit, with the baselines (`baseline`) and rates (`measurement`) of an origin; `capacity` is how
+many requests it answers per second; `queue` orders those that wait; `overload` tells overload from moments;
+`retry_after` gives the refused their time to return; `throughput` measures how long requests take; `values` has what
+they share.
 """
 
 from headgate.limit.concurrency.limiter import ConcurrencyLimit

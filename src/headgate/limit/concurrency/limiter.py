@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from headgate.limit.concurrency.learned import LearnedLimit
 from headgate.limit.concurrency.overload import OverloadDetector
 from headgate.limit.concurrency.queue import PriorityQueue
 from headgate.limit.concurrency.retry_after import ReturnTimes
@@ -20,7 +21,6 @@ from headgate.limit.concurrency.values import (
 from headgate.release import NEVER
 
 _NOTHING: Final[Sequence[Decision]] = ()
-_FIRST_LIMIT: Final = 20
 _FIRST_DURATION: Final = 10.0
 """The time of a request in times of the queue's target, before one is known."""
 _LEAST_RATE: Final = 0.05
@@ -46,7 +46,9 @@ class ConcurrencyLimit:
         """The instant at which `awake` is to be called; `NEVER` if it need not be. Read after each call but `start`."""
         self.in_flight = 0
         """Requests that have started and not ended."""
-        self.limit = float(_FIRST_LIMIT if settings.max == "learned" else settings.max)
+        self._learned = LearnedLimit(settings)
+        self._learns = settings.max == "learned"
+        self.limit = self._learned.limit if settings.max == "learned" else float(settings.max)
         """The number of requests that may be in flight now."""
         self._draw = draw
         self._queue = PriorityQueue()
@@ -75,8 +77,13 @@ class ConcurrencyLimit:
             return True
         return False
 
-    def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:  # noqa: ARG002
+    def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:
         """Take the end of a request of a domain, whose response took `latency` seconds to begin."""
+        if self._learns:
+            self._learned.ended(domain, latency, outcome, self.in_flight, now=now)
+            if self.limit != self._learned.limit:
+                self.limit = self._learned.limit
+                self._update_room()
         self.in_flight -= 1
         self._now = now
         self._area += now
@@ -114,8 +121,9 @@ class ConcurrencyLimit:
         """Put other settings in force; what was learned stays, and the requests that are in flight or wait."""
         was_monitoring, self._monitors = self._monitors, settings.mode == "monitor"
         self.settings = settings
-        if settings.max != "learned":
-            self.limit = float(settings.max)
+        self._learned.reconfigure(settings)
+        self._learns = settings.max == "learned"
+        self.limit = self._learned.limit if settings.max == "learned" else float(settings.max)
         decisions: list[Decision] = []
         if settings.mode != "enforce" or was_monitoring:
             decisions = self._start_all(now, in_flight=was_monitoring)
@@ -124,8 +132,9 @@ class ConcurrencyLimit:
         self._adapt()
         return [*decisions, *self._decide(now)]
 
-    def lagged(self, seconds: float, *, now: float) -> None:
+    def lagged(self, seconds: float, *, now: float) -> None:  # noqa: ARG002
         """Take a delay of the caller's event loop; one above 50 ms means that the gate itself is overloaded."""
+        self._learned.lagged(seconds)
 
     @property
     def state(self) -> ConcurrencyState:
@@ -135,8 +144,8 @@ class ConcurrencyLimit:
             self.in_flight,
             self._queue.length,
             self.settings.mode,
-            "start",
-            0.0,
+            self._learned.reason if self._learns else "configured",
+            self._learned.baseline,
             dict(zip(PRIORITIES, map(len, self._queue.lines), strict=True)),
             dict(zip(PRIORITIES, self._started, strict=True)),
             {
@@ -145,6 +154,7 @@ class ConcurrencyLimit:
             },
             any(self._overload.overloaded),
             self._throughput.duration,
+            self._learned.capacity.rate,
         )
 
     # Decisions.

@@ -128,3 +128,5 @@ class ConcurrencyState(NamedTuple):
     """Whether requests of any class have waited for so long that this is overload."""
     duration: float = 0.0
     """Seconds for which requests are in flight, smoothed."""
+    capacity: float = 0.0
+    """Requests per second that the origin was seen to answer at most; 0 if not known."""

@@ -1,0 +1,113 @@
+"""What is measured of an origin: the windows in which requests end, and what several of them say of one limit."""
+
+from collections.abc import Mapping
+from math import fsum, inf
+from typing import NamedTuple
+
+from headgate.limit.concurrency.baseline import Baseline
+
+
+class DomainWindow:
+    """The requests of one domain that ended in the current window."""
+
+    __slots__ = ("baseline", "in_flight", "latencies")
+
+    def __init__(self) -> None:
+        self.baseline = Baseline()
+        self.latencies: list[float] = []
+        """Seconds; infinity for a timeout."""
+        self.in_flight: list[int] = []
+        """How many requests were in flight at each end, the one that ended included."""
+
+
+class Window(NamedTuple):
+    """The requests that ended in a short interval."""
+
+    seconds: float
+    requests: int
+    in_flight: float
+    """The mean at their ends."""
+    full: float
+    """The share of them that ended while the limit was reached."""
+    timeouts: int
+    slow: int
+    """Those that took longer than the healthy latency, timeouts included."""
+    work: float
+    """The sum of the baselines of the responses: the seconds in flight that they need if there is no queue."""
+    latencies: Mapping[str, tuple[float, int]]
+    """The sum and the number of the latencies of each domain."""
+
+    @property
+    def answered(self) -> int:
+        """The number of responses."""
+        return self.requests - self.timeouts
+
+
+def close_window(domains: Mapping[str, DomainWindow], seconds: float, limit: float, healthy: float) -> Window:
+    """Return what was collected since the last call, teach it to the baselines, and begin a new window."""
+    requests = in_flight = full = timeouts = slow = 0
+    work, sums = 0.0, {}
+    for name, domain in domains.items():
+        if not domain.latencies:
+            continue
+        pairs = list(zip(domain.latencies, domain.in_flight, strict=True))
+        answered = [latency for latency in domain.latencies if latency < inf]
+        requests += len(pairs)
+        in_flight += sum(domain.in_flight)
+        full += sum(1 for number in domain.in_flight if number >= limit)
+        timeouts += len(pairs) - len(answered)
+        slow += sum(1 for latency in domain.latencies if latency > healthy)
+        if answered:
+            domain.baseline.add(answered, [latency for latency, n in pairs if n <= limit / 2 and latency < inf])
+            work += domain.baseline.mean * len(answered)
+            sums[name] = (fsum(answered), len(answered))
+        domain.latencies.clear()
+        domain.in_flight.clear()
+    return Window(seconds, requests, in_flight / requests, full / requests, timeouts, slow, work, sums)
+
+
+class Measurement:
+    """The sum of the windows at one limit. By Little's law, a rate times a latency is a number in flight."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.slow = 0
+        self.latencies: dict[str, tuple[float, int]] = {}
+        """The sum and the number of the latencies of each domain."""
+        self._seconds = 0.0
+        self._work = 0.0
+        self._in_flight = 0.0
+        self._answered = 0
+
+    def add(self, window: Window) -> None:
+        """Add a window."""
+        self.requests += window.requests
+        self.slow += window.slow
+        self._seconds += window.seconds
+        self._work += window.work
+        self._in_flight += window.in_flight * window.seconds
+        self._answered += window.answered
+        for name, (seconds, count) in window.latencies.items():
+            known, number = self.latencies.get(name, (0.0, 0))
+            self.latencies[name] = (known + seconds, number + count)
+
+    @property
+    def in_flight(self) -> float:
+        """The mean number of requests in flight."""
+        return self._in_flight / self._seconds
+
+    @property
+    def busy(self) -> float:
+        """The requests that would be in flight at this rate if there were no queue at the origin."""
+        return self._work / self._seconds
+
+    @property
+    def responding(self) -> float:
+        """The requests in flight that are answered in the end; the others keep their place until they time out."""
+        seconds = fsum(total for total, _ in self.latencies.values())
+        return min(self.in_flight, seconds / self._seconds) if self._answered < self.requests else self.in_flight
+
+    @property
+    def queueless(self) -> float:
+        """The share of the latency that is not spent in a queue at the origin: 1 without a queue."""
+        return self.busy / self.responding if self.responding else 0.0

@@ -1,0 +1,120 @@
+"""The learned limit, at an origin that serves a number of requests at once and keeps the others in a queue."""
+
+import heapq
+import random
+
+import pytest
+
+from headgate.limit.concurrency import ConcurrencySettings, Outcome
+from headgate.limit.concurrency.learned import LearnedLimit
+
+
+class Origin:
+    """An origin with `places` and exponential times, always asked for as many requests as the limit permits."""
+
+    def __init__(self, places: int = 30, mean: float = 0.1, **settings) -> None:
+        self.law = LearnedLimit(ConcurrencySettings(**settings))
+        self.places, self.mean, self.timeouts = places, mean, 0.0
+        self.demand = float("inf")
+        self.now = 0.0
+        self.answered = 0
+        self._draw = random.Random(1)
+        self._started: list[float] = []  # those that wait for a place, the earliest first
+        self._serving: list[tuple[float, float]] = []  # (end, start)
+
+    def run(self, seconds: float) -> float:
+        """Let the time pass; return the mean of the limit at the ends of requests."""
+        until, limits = self.now + seconds, []
+        while self.now < until:
+            while len(self._started) + len(self._serving) < min(self.law.limit, self.demand):
+                self._started.append(self.now)
+            while self._started and len(self._serving) < self.places:
+                start = self._started.pop(0)
+                heapq.heappush(self._serving, (self.now + self._draw.expovariate(1.0 / self.mean), start))
+            in_flight = len(self._started) + len(self._serving)
+            self.now, start = heapq.heappop(self._serving)
+            timed_out = self._draw.random() < self.timeouts
+            outcome = Outcome.TIMED_OUT if timed_out else Outcome.ANSWERED
+            self.law.ended("", self.now - start, outcome, in_flight, now=self.now)
+            limits.append(self.law.limit)
+            self.answered += not timed_out
+        return sum(limits) / len(limits)
+
+
+@pytest.mark.parametrize("places", [6, 30, 200])
+def test_the_limit_finds_the_places_of_an_origin(places):
+    origin = Origin(places)
+    origin.run(60.0)
+    assert 0.9 * places <= origin.run(60.0) <= 1.5 * places
+
+
+def test_the_limit_stays_while_it_is_not_reached():
+    origin = Origin()
+    origin.demand = 10
+    origin.run(100.0)
+    assert (origin.law.limit, origin.law.reason) == (20.0, "start")
+
+
+def test_a_limit_that_is_frozen_stays():
+    origin = Origin(100, freeze=True)
+    origin.run(30.0)
+    assert origin.law.limit == 20.0
+
+
+def test_floor_and_ceiling_bound_the_limit():
+    high = Origin(100, ceiling=40)
+    high.run(60.0)
+    assert high.law.limit == 40.0
+    low = Origin(2, floor=12)
+    low.run(60.0)
+    assert 12.0 <= low.law.limit < 20.0
+    low.law.reconfigure(ConcurrencySettings(floor=30))
+    assert low.law.limit == 30.0
+
+
+def test_the_limit_falls_when_all_requests_time_out_and_returns():
+    origin = Origin()
+    origin.run(30.0)
+    origin.timeouts, origin.mean = 1.0, 5.0
+    origin.run(60.0)
+    assert (origin.law.limit, origin.law.reason) == (4.0, "timeouts")
+    origin.timeouts, origin.mean = 0.0, 0.1
+    origin.run(30.0)
+    assert origin.run(10.0) > 25.0
+
+
+def test_the_limit_follows_slower_responses_that_meet_no_queue():
+    origin = Origin()
+    origin.run(60.0)
+    origin.mean = 0.5
+    origin.run(60.0)
+    assert origin.run(60.0) > 27.0
+    assert 0.4 < origin.law.baseline < 0.75
+    origin.mean = 0.1
+    origin.run(10.0)
+    assert 27.0 < origin.run(60.0) < 45.0
+    assert origin.law.baseline < 0.15
+
+
+def test_the_limit_follows_places_that_are_lost_and_come_back():
+    origin = Origin(60)
+    origin.run(60.0)
+    origin.places = 20
+    origin.run(30.0)
+    assert 18.0 < origin.run(30.0) < 30.0
+    origin.places = 60
+    origin.run(60.0)
+    assert origin.run(30.0) > 54.0
+
+
+def test_the_capacity_is_known_once_the_limit_was_reached():
+    origin = Origin()
+    origin.demand = 10
+    origin.run(30.0)
+    assert origin.law.capacity.rate == 0.0
+    origin.demand = 100
+    origin.run(60.0)
+    assert origin.law.capacity.rate == pytest.approx(300.0, rel=0.1)
+    origin.demand = 10
+    origin.run(300.0)
+    assert origin.law.capacity.rate == pytest.approx(300.0, rel=0.1)
