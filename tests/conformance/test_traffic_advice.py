@@ -766,7 +766,7 @@ class TestSecurity:
         resource = AdviceResource(document([Entry("*", disallow=True)]))
         fields = f"Host: a.example\r\nSec-Fetch-Dest: {destination}\r\n".encode()
         head = b"GET %b HTTP/1.1\r\n%b\r\n" % (PATH.encode(), fields)
-        given = resource.respond(parse_request_head(head, RequestLimits()), b"192.0.2.1")
+        given = resource.respond(parse_request_head(head, RequestLimits()), b"192.0.2.1", now=NOW)
         assert (given.status, given.body) == (200, DISALLOWED)
         assert dict(given.fields)[b"content-type"] == b"application/trafficadvice+json"
 
@@ -787,7 +787,9 @@ class TestSecurity:
         some cases which are permissive of mismatched MIME types."""
         assert interpret(AdviceResponse(200, [("Content-Type", "application/json")], HALF), IDENTITY) is None
         head = b"GET %b HTTP/1.1\r\nHost: a.example\r\n\r\n" % PATH.encode()
-        given = dict(AdviceResource(HALF).respond(parse_request_head(head, RequestLimits()), b"192.0.2.1").fields)
+        given = dict(
+            AdviceResource(HALF).respond(parse_request_head(head, RequestLimits()), b"192.0.2.1", now=NOW).fields
+        )
         assert given[b"content-type"] == b"application/trafficadvice+json"
         assert given[b"x-content-type-options"] == b"nosniff"
 

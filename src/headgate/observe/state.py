@@ -49,6 +49,8 @@ GATEKEEPER_HELP = {
 _HELP = {
     **MASTER_HELP,
     **GATEKEEPER_HELP,
+    "gateway_advice_refused": "Fetches of the traffic advice answered 429 or 503: too many.",
+    "gateway_advice_served": "Requests for the traffic advice that were answered.",
     "gateway_crowded": "Connections answered 503: connection limit reached.",
     "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
     "gateway_lifeboat": "Rejected requests answered from a bundle instead.",

@@ -6,12 +6,15 @@ A 304 is such a response, since the agent renews what it has; a response to HEAD
 """
 
 import hashlib
+import random
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from headgate.advice import MEDIA_TYPE, PATH
 from headgate.http.conditional import Validators, apply_preconditions
 from headgate.http.h1 import RequestHead
-from headgate.origin.response import Response
+from headgate.origin.gateway.fetch_bound import FetchBound
+from headgate.origin.response import Response, problem
 
 ADVICE_PATH: Final = PATH.encode()
 """Where agents fetch traffic advice (traffic-advice.txt, section 10.1)."""
@@ -21,6 +24,10 @@ MAX_FETCHES: Final = 10_000
 """Maximum fetches that are recorded between two reports; further ones are served without a record."""
 
 _SAFE: Final = frozenset({b"GET", b"HEAD"})
+_REFUSED: Final = {
+    429: ("Too Many Requests", "This address has fetched the traffic advice too often."),
+    503: ("Service Unavailable", "Too many agents fetch the traffic advice."),
+}
 _MAX_USER_AGENT: Final = 200
 """Bytes of a User-Agent that are recorded."""
 
@@ -40,13 +47,21 @@ class AdviceResource:
     """Answers requests for the document, which is `serial` among those of its controller, and fresh for `max_age`.
 
     `is_computed` keeps shared caches in front of the gate from storing the document, so that each agent's own fetch is
-    served and recorded here, and no agent gets an older document than the one that is published.
+    served and recorded here, and no agent gets an older document than the one that is published. Such fetches are
+    bounded.
     """
 
     def __init__(
-        self, document: bytes, *, max_age: float = STATIC_MAX_AGE, serial: int = 0, is_computed: bool = False
+        self,
+        document: bytes,
+        *,
+        max_age: float = STATIC_MAX_AGE,
+        serial: int = 0,
+        is_computed: bool = False,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._is_computed = is_computed
+        self._bound = FetchBound(max_age, draw)
         self._fetches: list[AdviceFetch] = []
         self.publish(document, max_age=max_age, serial=serial)
 
@@ -73,11 +88,17 @@ class AdviceResource:
         # One comparison is enough for nearly all requests.
         return request.target.startswith(ADVICE_PATH) and request.path == ADVICE_PATH and request.method in _SAFE
 
-    def respond(self, request: RequestHead, address: bytes) -> Response:
+    def respond(self, request: RequestHead, address: bytes, *, now: float) -> Response:
         """Answer a request for the document, from an agent at `address`."""
-        if self._is_computed and request.method == b"GET" and len(self._fetches) < MAX_FETCHES:
-            user_agent = b", ".join(request.values(b"user-agent"))[:_MAX_USER_AGENT]
-            self._fetches.append(AdviceFetch(address, user_agent, self._serial))
+        if self._is_computed:
+            refusal = self._bound.refusal(address, now=now)
+            if refusal is not None:
+                response = problem(refusal.status, *_REFUSED[refusal.status])
+                response.fields.append((b"retry-after", b"%d" % refusal.retry_after))
+                return response
+            if request.method == b"GET" and len(self._fetches) < MAX_FETCHES:
+                user_agent = b", ".join(request.values(b"user-agent"))[:_MAX_USER_AGENT]
+                self._fetches.append(AdviceFetch(address, user_agent, self._serial))
         tags = request.values(b"if-none-match")
         if not tags:
             return self._whole

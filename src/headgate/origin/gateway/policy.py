@@ -29,6 +29,10 @@ class Reject(Protocol):
         """Return the response; `accept` is the request's Accept."""
 
 
+_UNREACHABLE = frozenset({429, 503})
+"""The statuses of a response to a fetch of the traffic advice that is refused."""
+
+
 class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules for requests; replaced as a whole when the configuration is reloaded."""
 
@@ -84,11 +88,14 @@ def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]
     """Decide on a request by the policy of `client`, and account for it.
 
     Returns its accounting for a request to forward at once or to delay, None for one without a domain, and the response
-    to one that is answered here; `note` is called with "lifeboat" if that answers.
+    to one that is answered here; `note` is called with "lifeboat" if that answers, and with
+    "advice_served" or "advice_refused" for traffic advice.
     """
     policy = client.policy
     if policy.advice is not None and policy.advice.is_for(request):
-        return policy.advice.respond(request, address_of(request, client))
+        advised = policy.advice.respond(request, address_of(request, client), now=time.time())
+        note("advice_refused" if advised.status in _UNREACHABLE else "advice_served")
+        return advised
     if policy.local is not None:
         response = policy.local(request)
         if response is not None:
