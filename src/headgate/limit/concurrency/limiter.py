@@ -6,7 +6,7 @@ from typing import Final
 
 from headgate.limit.concurrency.learned import LearnedLimit
 from headgate.limit.concurrency.overload import OverloadDetector
-from headgate.limit.concurrency.queue import PriorityQueue
+from headgate.limit.concurrency.queue import RANKS, PriorityQueue
 from headgate.limit.concurrency.retry_after import ReturnTimes
 from headgate.limit.concurrency.throughput import SAMPLE, Throughput
 from headgate.limit.concurrency.values import (
@@ -101,11 +101,20 @@ class ConcurrencyLimit:
 
     def queue(self, request: Waiting, *, now: float) -> Sequence[Decision]:
         """Take a request that could not start: it waits, or it or another one is refused."""
-        rank = self._queue.add(request)
+        decisions: list[Decision] = []
         if self._monitors:
             self._enter_at(now)
-        decisions = [*self._make_room(rank, now), *self._decide(now)]
-        return (Decision(request, starts=True),) if self._monitors else decisions or _NOTHING
+            decisions.append(Decision(request, starts=True))
+        victim, reason = self._victim(request)
+        if victim is not None:
+            self._queue.remove(victim)
+            self._refuse(victim, reason, now, decisions)
+        if victim is not request:
+            self._queue.add(request)
+            decisions.extend(self._decide(now))
+        elif now >= self.wakeup:
+            decisions.extend(self._decide(now))
+        return decisions or _NOTHING
 
     def leave(self, request: Waiting, *, now: float) -> Sequence[Decision]:
         """Remove a waiting request: its client has left."""
@@ -128,7 +137,9 @@ class ConcurrencyLimit:
         if settings.mode != "enforce" or was_monitoring:
             decisions = self._start_all(now, in_flight=was_monitoring)
         while self._queue.length > settings.queue:
-            self._refuse(self._queue.lines[self._queue.lowest].newest_of_longest(), Reason.FULL, now, decisions)
+            request = self._queue.lines[self._queue.lowest(0)].newest_of_longest
+            self._queue.remove(request)
+            self._refuse(request, Reason.FULL, now, decisions)
         self._adapt()
         return [*decisions, *self._decide(now)]
 
@@ -174,7 +185,8 @@ class ConcurrencyLimit:
             overload.look(rank, waits=waits, now=now)
             if overload.overloaded[rank]:
                 while line and line.oldest.since + overload.target <= now:
-                    self._refuse(line.oldest, Reason.WAITED, now, decisions)
+                    queue.remove(request := line.oldest)
+                    self._refuse(request, Reason.WAITED, now, decisions)
                 if line:
                     self.wakeup = min(self.wakeup, line.oldest.since + overload.target)
             self.wakeup = min(self.wakeup, overload.wakeup(rank))
@@ -185,30 +197,32 @@ class ConcurrencyLimit:
         rank = next(rank for rank, line in enumerate(self._queue.lines) if line)
         overload = self._overload
         waited = now - self._queue.lines[rank].oldest.since
-        request = self._queue.start(rank, newest=overload.overloaded[rank] or waited > overload.patience)
+        request = self._queue.start(rank, newest=overload.overloaded[rank] or waited > overload.target)
         self._started[rank] += 1
         if not self._monitors:
             self._enter_at(now)
             decisions.append(Decision(request, starts=True))
 
-    def _make_room(self, rank: int, now: float) -> list[Decision]:
-        """Refuse a request because of a new one in the class `rank`, with a probability, or because the queue is full.
+    def _victim(self, request: Waiting) -> tuple[Waiting | None, Reason]:
+        """Return which request, if any, is to be refused because of a new one, and why.
 
-        The probability grows linearly from 0 at half of the queue to 1 at the whole queue; a class does not count
-        those below it. Of the class, the flow with the most waiting requests gives way, which may be that of others.
+        If the queue is full, that is one of the least important class. Otherwise it is one of the class of the new
+        request, with a probability that grows linearly from 0 at half of the places to 1 at all of them; a class does
+        not count those below it. Of the class, the newest request of the flow with the most waiting ones gives way.
         """
-        queue, size = self._queue, self.settings.queue
-        decisions: list[Decision] = []
-        excess = 2 * (queue.ahead(rank) - 1) - size
-        if queue.length > size:
-            self._refuse(queue.lines[queue.lowest].newest_of_longest(), Reason.FULL, now, decisions)
-        elif excess > 0 and self._draw() * size < excess:
-            self._refuse(queue.lines[rank].newest_of_longest(), Reason.FILLING, now, decisions)
-        return decisions
+        queue, size, rank = self._queue, self.settings.queue, RANKS[request.priority]
+        if queue.length >= size:
+            return queue.lines[queue.lowest(rank)].victim(request), Reason.FULL
+        if self._overload.overloaded[rank]:
+            size = min(size, self._overload.places)
+        excess = 2 * queue.ahead(rank) - size
+        if excess > 0 and self._draw() * size < excess:
+            return queue.lines[rank].victim(request), Reason.FILLING
+        return None, Reason.FILLING
 
     def _refuse(self, request: Waiting, reason: Reason, now: float, decisions: list[Decision]) -> None:
-        self._queue.remove(request)
-        rank = PRIORITIES.index(request.priority)
+        """Refuse a request that is not in the queue any more."""
+        rank = RANKS[request.priority]
         self._refused[rank][reason] += 1
         if not self._monitors:
             ahead, rate = self._queue.ahead(rank), self._rate(rank)

@@ -20,10 +20,10 @@ SHORTEST_INTERVAL: Final = 10
 """The interval in times of a request, at least: with many servers, LONGEST_QUEUE completions take less than one."""
 LONGEST_INTERVAL: Final = 30.0
 """Seconds of the interval at most, unless SHORTEST_INTERVAL is longer: every wait has a limit."""
-TARGET: Final = 0.1
-"""A request may wait for this share of the usual time, at least: as CoDel's target is a tenth of its interval."""
-PATIENCE: Final = 0.5
-"""After this share of the usual time the newest request is next: the queue has become too long for all."""
+TARGET: Final = 0.5
+"""A request may wait for this share of the usual time, at least."""
+FEWEST_PLACES: Final = 8
+"""The least size of the queue under overload."""
 
 
 class OverloadDetector:
@@ -32,7 +32,13 @@ class OverloadDetector:
     def __init__(self) -> None:
         self.overloaded = [False] * len(PRIORITIES)
         """For each rank."""
-        self.interval = self.target = self.patience = self._gap = 0.0
+        self.interval = 0.0
+        """Seconds for which requests of a class wait without a break before the class is overloaded."""
+        self.target = 0.0
+        """Seconds that a request may wait under overload; after that, the newest request is next in any case."""
+        self.places = 0
+        """The size of the queue under overload: what starts within twice the target."""
+        self._gap = 0.0
         self._since = [NEVER] * len(PRIORITIES)  # when the queue that still lasts began
         self._ended = [0.0] * len(PRIORITIES)  # when the last queue ended
 
@@ -42,7 +48,7 @@ class OverloadDetector:
         least = SHORTEST_INTERVAL * duration
         self.interval = max(least, min(LONGEST_QUEUE * duration / max(limit, 1.0), LONGEST_INTERVAL))
         self.target = max(queue_target, TARGET * duration)
-        self.patience = max(queue_target, PATIENCE * duration)
+        self.places = max(FEWEST_PLACES, round(2.0 * limit * self.target / duration))
         self._gap = duration
 
     def look(self, rank: int, *, waits: bool, now: float) -> None:

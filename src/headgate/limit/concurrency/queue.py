@@ -14,7 +14,7 @@ from typing import Final
 
 from headgate.limit.concurrency.values import PRIORITIES, Priority, Waiting
 
-_MAX_REMEMBERED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 """Flows whose starts are remembered: untrusted input chooses how many there are."""
 
 
@@ -99,16 +99,24 @@ class Line:
         if requests:
             self._by_starts.remove(flow, starts)
             self._by_starts.put(flow, starts + 1)
-        if starts or len(self._starts) < _MAX_REMEMBERED:
-            self._starts[flow] = starts + 1
-        elif requests:  # the start is not remembered
-            self._by_starts.remove(flow, starts + 1)
-            self._by_starts.put(flow, 0)
+        self._starts[flow] = starts + 1
+        if len(self._starts) > MAX_REMEMBERED:
+            self.forget()
         return request
 
+    @property
     def newest_of_longest(self) -> Waiting:
-        """Return the newest request of the flow with the most waiting ones; of several flows, of that added to last."""
+        """The newest request of the flow with the most waiting ones; of several flows, of the one added to last."""
         return next(reversed(self._flows[self._by_length.first(newest=True)]))
+
+    def victim(self, request: Waiting) -> Waiting:
+        """Return which request gives way to a new one: that of the longest flow, unless the new one's is as long."""
+        if self._requests:
+            longest = self.newest_of_longest
+            is_other_class = longest.priority != request.priority
+            if is_other_class or len(self._flows[longest.flow]) > len(self._flows.get(request.flow, ())) + 1:
+                return longest
+        return request
 
     def forget(self) -> None:
         """Count half of each flow's starts from now on."""
@@ -127,12 +135,10 @@ class PriorityQueue:
         self.length = 0
         """The number of waiting requests."""
 
-    def add(self, request: Waiting) -> int:
-        """Add a request; returns the rank of its class, 0 for the most important one."""
-        rank = RANKS[request.priority]
-        self.lines[rank].add(request)
+    def add(self, request: Waiting) -> None:
+        """Add a request."""
+        self.lines[RANKS[request.priority]].add(request)
         self.length += 1
-        return rank
 
     def remove(self, request: Waiting) -> bool:
         """Remove a request; returns whether it was there."""
@@ -154,10 +160,9 @@ class PriorityQueue:
             return self.length
         return sum(map(len, self.lines[: rank + 1]))
 
-    @property
-    def lowest(self) -> int:
-        """The rank of the least important class that has a waiting request."""
-        return max(rank for rank, line in enumerate(self.lines) if line)
+    def lowest(self, rank: int) -> int:
+        """Return the rank of the least important class that has a waiting request, at least `rank`."""
+        return max([rank, *(number for number, line in enumerate(self.lines) if line)])
 
 
 RANKS: Final[dict[Priority, int]] = {priority: rank for rank, priority in enumerate(PRIORITIES)}

@@ -27,7 +27,7 @@ def test_monitor_starts_everything_and_counts_what_would_wait_or_be_refused() ->
     assert limit.start(now=0.0)
     for request in (waiting(b"first"), waiting(b"second"), waiting(b"third")):
         assert not limit.start(now=0.0)
-        assert limit.queue(request, now=0.0) == (Decision(request, starts=True),)
+        assert list(limit.queue(request, now=0.0)) == [Decision(request, starts=True)]
     assert (limit.in_flight, limit.state.queued) == (4, 1)
     assert limit.state.refused["people"] == {"filling": 0, "full": 2, "waited": 0}
     for number in range(3):
