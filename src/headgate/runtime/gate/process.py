@@ -191,7 +191,10 @@ class GateProcess(Backend):
         if places is None:
             return None
         refused = {name: places.refused[name] for name in PRIORITIES}
-        return ConcurrencyReport(**places.state._asdict(), refused=refused)
+        state = places.state
+        return ConcurrencyReport(
+            state.limit, state.in_flight, state.queued, state.mode, state.reason, state.baseline, refused
+        )
 
     def _counters(self) -> dict[str, int]:
         counters = {f"gateway_{event}": count for event, count in self._gateway.counts.items()}
