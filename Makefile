@@ -7,13 +7,16 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run test test-deep venv servers lint bench lock reference scaling evidence
+.PHONY: help run demo test test-deep venv servers lint bench lock reference scaling evidence
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 run: $(STAMP) ## a sample origin behind the gate on 127.0.0.1:8080, and three commands to try
 	@exec $(BIN)/headgate serve --demo
+
+demo: $(STAMP) ## an overload with and without headgate, live in the terminal, in two minutes
+	@exec $(BIN)/headgate demo
 
 test: $(STAMP) ## the tests that every change needs, on all cores
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not deep" $(PYTEST_ARGS)

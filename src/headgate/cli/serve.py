@@ -139,6 +139,8 @@ def serve(
     override the file. --rule replaces the rules of the domain 'default', or adds that domain for all requests that
     match no other. SIGTERM drains; SIGHUP reloads the file and the certificate.
 
+    --demo starts a gate to try by hand; `headgate demo` shows an overload, and what the gate does about it.
+
     \b
     headgate serve --demo
     headgate serve --origin http://127.0.0.1:8000 --rule '10/s burst 20'

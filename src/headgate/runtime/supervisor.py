@@ -116,6 +116,29 @@ class WorkerProcess(Generic[_State]):
             query.set_result(self.last_state)
 
 
+async def spawn_worker(
+    spec: WorkerSpec[_State], number: int, *, loop: Loop = "auto", descriptors: Sequence[int] = ()
+) -> WorkerProcess[_State]:
+    """Start the process of a worker, and send it its configuration; it inherits `descriptors`."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", spec.module, str(theirs.fileno()), loop),
+            pass_fds=[theirs.fileno(), *descriptors],
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C at the terminal is for the supervisor
+        )
+    try:
+        channel = await Channel.open(ours, spec.message_type)
+    except BaseException:
+        process.kill()
+        raise
+    worker = WorkerProcess(number, process, channel, spec)
+    channel.send(spec.configuration(number))
+    return worker
+
+
 class Supervisor(Generic[_State]):
     """`count` worker processes of one spec.
 
@@ -203,22 +226,9 @@ class Supervisor(Generic[_State]):
 
     async def _spawn(self, number: int) -> WorkerProcess[_State]:
         """Start a worker; return when it is ready. Raises `ConfigurationError` when it cannot start."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", self._spec.module, str(theirs.fileno()), self._loop),
-                pass_fds=[theirs.fileno(), *self._descriptors],
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C at the terminal is for the supervisor
-            )
-        try:
-            channel = await Channel.open(ours, self._spec.message_type)
-        except BaseException:
-            process.kill()
-            raise
-        worker = self._running[process.pid] = WorkerProcess(number, process, channel, self._spec)
-        worker.channel.send(self._spec.configuration(number))
+        worker = await spawn_worker(self._spec, number, loop=self._loop, descriptors=self._descriptors)
+        process = worker.process
+        self._running[process.pid] = worker
         try:
             async with asyncio.timeout(self._start_timeout):
                 await worker.settled()

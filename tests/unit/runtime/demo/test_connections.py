@@ -1,0 +1,75 @@
+import asyncio
+import ssl
+
+import pytest
+
+from headgate.errors import FetchError
+from headgate.runtime.demo.connections import Client, open_tunnel
+from tests.unit.runtime.demo.serving import OK, asynchronous
+
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def client(server):
+    return Client(server.target, TLS, "127.0.0.1", "User-Agent: A/1.0\r\n")
+
+
+@asynchronous
+async def test_a_connection_is_used_again(server):
+    sender = client(server)
+    for _ in range(3):
+        response = await sender.get("/page")
+        assert (response.status, response.fields, response.body) == (200, [("content-length", "2")], b"ok")
+    assert server.connections == 1
+    assert server.heads[0] == f"GET /page HTTP/1.1\r\nHost: localhost:{server.port}\r\nUser-Agent: A/1.0\r\n\r\n"
+    sender.close()
+    await sender.get("/page")
+    assert server.connections == 2
+    sender.close()
+
+
+@asynchronous
+async def test_a_connection_that_the_server_closes_is_not_used_again(server):
+    server.answer = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    sender = client(server)
+    await sender.get("/")
+    await sender.get("/")
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n",
+    ],
+)
+def test_a_malformed_response_is_an_error(answer):
+    @asynchronous
+    async def test(server):
+        server.answer = answer
+        with pytest.raises(FetchError):
+            await client(server).get("/")
+
+    test()
+
+
+@asynchronous
+async def test_a_cancelled_request_closes_its_connection(server):
+    server.answer = None
+    sender = client(server)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await sender.get("/")
+    server.answer = OK
+    await sender.get("/")
+    assert server.connections == 2
+    sender.close()
+
+
+@asynchronous
+async def test_a_refused_tunnel_is_none(server):
+    server.answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nadvice"
+    assert await open_tunnel(server.port, server.target, TLS, "127.0.0.1") is None
+    assert server.heads == [f"CONNECT localhost:{server.port} HTTP/1.1\r\nHost: localhost:{server.port}\r\n\r\n"]
