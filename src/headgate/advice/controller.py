@@ -8,6 +8,9 @@ arrives, before anything is rejected, divided by the fraction in force, which th
 
     fraction = (target * capacity - people - other classes) / demand
 
+What is published now is obeyed for one max-age. So the demand is that which is expected in the middle of this time,
+where it rises or falls steadily (`DemandWindow.forecast`).
+
 This file reads no clock and draws no numbers. The shell reports fetches and arrivals, and calls `update` regularly.
 """
 
@@ -40,6 +43,8 @@ Reason = Literal[
 
 _MIN_VISIBLE: Final = 0.1
 """The part of the agents that must not be disallowed, for arrivals to show the demand."""
+_MIN_KNOWN: Final = 0.5
+"""The part of the arrivals that agents in the log must have sent, for a trend to be known."""
 _HALVES_IN: Final = 1.0
 """Max-ages in which a demand that cannot be measured is halved."""
 _FORGOTTEN_AFTER: Final = 2.0
@@ -139,8 +144,8 @@ class _State:
     """One class: its log, the counts of the current period, and what is published for it."""
 
     __slots__ = (
-        "anonymous", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "meter", "published",
-        "replaced", "start", "unknown", "window",
+        "anonymous", "are_agents_known", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "meter",
+        "published", "replaced", "start", "unknown", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, fraction: float) -> None:
@@ -154,6 +159,7 @@ class _State:
         """Mean fraction, at the end of the last period, of agents that a full log has replaced."""
         self.fraction = fraction
         self.in_force = fraction
+        self.are_agents_known = False
         self.explained: Reason = "start"
         self.fetched_at: float | None = None
         self.begin()
@@ -185,6 +191,13 @@ class _State:
             + self.unknown / max(unknown, floor)
             + self.anonymous / max(anonymous, floor)
         )
+
+    def expected_demand(self, seconds: float) -> float:
+        """Return the demand in so many seconds.
+
+        The mean over agents is too inexact for a forecast: agents of different sizes that fetch look like a trend.
+        """
+        return self.window.forecast(seconds) if self.are_agents_known else self.window.demand
 
     @property
     def reason(self) -> Reason:
@@ -325,6 +338,7 @@ class Controller:
         """End the period of a class: add its arrivals and its demand to the window."""
         state.meter.measure(state.log.histories())
         logged = state.log.requests()
+        state.are_agents_known = logged.arrivals > _MIN_KNOWN * state.arrivals
         in_force = state.log.read(now=now)
         state.in_force, state.explained = in_force.mean, "settled"
         if state.fetched_at is None or now - state.fetched_at > _FORGOTTEN_AFTER * self._settings.max_age:
@@ -346,7 +360,9 @@ class Controller:
         """Share what people leave among the classes that fetch advice, and change their fractions."""
         controlled = {name: state for name, state in self._states.items() if state.explained != "no fetch"}
         uncontrolled = sum(state.window.arrivals for name, state in self._states.items() if name not in controlled)
-        demands = {name: state.window.demand for name, state in controlled.items()}
+        # Agents fetch this until the next decision, and obey it for one max-age: that is the middle of this time.
+        ahead = (elapsed + self._settings.max_age) / 2.0
+        demands = {name: state.expected_demand(ahead) for name, state in controlled.items()}
         available = self._settings.target * capacity - self._others.arrivals - uncontrolled
         shares = share(available, demands, self._weights)
         for name, state in controlled.items():

@@ -5,8 +5,19 @@ number of requests permits: a rise of the demand is known after one period, and 
 """
 
 import math
+from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple
+from itertools import islice, pairwise
+from typing import Final, NamedTuple
+
+_TREND_PERIODS: Final = 2
+"""The latest changes from period to period that have to agree on a trend."""
+_MAX_TREND: Final = 2.0
+"""A demand that would grow by more than this factor has made a step; one that falls, falls at most by this factor."""
+_MIN_ERRORS: Final = 2.0
+"""The smallest change that can be part of a trend, in standard errors of the demand."""
+_REMEMBERED: Final = 3.0
+"""Spans of a window for which the highest and the lowest demand is remembered."""
 
 
 class Period(NamedTuple):
@@ -23,10 +34,12 @@ class Period(NamedTuple):
 class DemandWindow:
     """The latest periods: as many as have `samples` requests, but no more than fit `span` seconds."""
 
-    __slots__ = ("_periods", "_samples", "_span")
+    __slots__ = ("_estimates", "_periods", "_samples", "_span")
 
     def __init__(self, samples: int, span: float) -> None:
         self._periods: list[Period] = []
+        self._estimates: deque[float] = deque()
+        """The demand at the end of each of the latest periods."""
         self._samples = samples
         self._span = span
 
@@ -40,29 +53,74 @@ class DemandWindow:
                 break
             duration += latest.duration
             arrivals += latest.arrivals
+        self._estimates.append(self.demand)
+        while len(self._estimates) > max(_TREND_PERIODS + 1.0, _REMEMBERED * self._span / period.duration):
+            self._estimates.popleft()
 
     def scale(self, factor: float) -> None:
         """Multiply the demand by a factor: an estimate that cannot be measured again becomes less certain."""
         self._periods = [period._replace(demand=period.demand * factor) for period in self._periods]
+        self._estimates.clear()
+
+    def forecast(self, seconds: float) -> float:
+        """Return the demand in so many seconds, if it goes on to rise or to fall as in the latest periods.
+
+        The trend is the smaller one of the two latest changes. There is none if they differ in sign, or if it is within
+        the noise: twice the standard error of the demand, or the usual difference between two changes. So one step is
+        not continued. A demand that was lower, or higher, a short time ago is expected to go back to there at most.
+        """
+        demand, trend = self.demand, self._trend
+        if not trend:
+            return demand
+        periods = (seconds + self._duration / 2.0) / self._periods[-1].duration
+        earlier = list(islice(self._estimates, len(self._estimates) - _TREND_PERIODS - 1))
+        highest, lowest = max(earlier, default=demand), min(earlier, default=demand)
+        most = highest if highest > demand else math.inf
+        least = lowest if lowest < demand else 0.0
+        expected = demand + trend * periods
+        if expected > _MAX_TREND * demand:
+            return demand
+        return min(max(expected, least, demand / _MAX_TREND), most)
 
     @property
     def noise(self) -> float:
         """How much larger the standard error of the demand is than with `samples` requests, at least 1."""
-        count = sum(period.arrivals for period in self._periods)
+        count = self._count
         return math.sqrt(self._samples / count) if 0.0 < count < self._samples else 1.0
 
     @property
     def arrivals(self) -> float:
         """Requests per second that arrived."""
-        return self._mean(sum(period.arrivals for period in self._periods))
+        return self._mean(self._count)
 
     @property
     def demand(self) -> float:
         """Requests per second that would arrive with a fraction of 1."""
         return self._mean(sum(period.demand for period in self._periods))
 
+    @property
+    def _count(self) -> float:
+        return sum(period.arrivals for period in self._periods)
+
+    @property
+    def _duration(self) -> float:
+        return sum(period.duration for period in self._periods)
+
+    @property
+    def _trend(self) -> float:
+        """The change of the demand in each period, 0 if it is not known."""
+        changes = [after - before for before, after in pairwise(self._estimates)]
+        latest, count = changes[-_TREND_PERIODS:], self._count
+        if len(latest) < _TREND_PERIODS or not count:
+            return 0.0
+        trend = min(latest, key=abs)
+        differences = sorted(abs(after - before) for before, after in pairwise(changes))
+        noise = max(_MIN_ERRORS * self.demand / math.sqrt(count), differences[(len(differences) - 1) // 2])
+        agree = all(change * trend > 0.0 for change in latest)
+        return trend if agree and abs(trend) > noise else 0.0
+
     def _mean(self, total: float) -> float:
-        return total / sum(period.duration for period in self._periods) if self._periods else 0.0
+        return total / self._duration if self._periods else 0.0
 
 
 def share(available: float, demands: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:

@@ -356,3 +356,15 @@ def test_compliance_of_requests_without_an_agent_is_not_known():
     plant.rate = 10.0
     plant.run(1_200, known=False)
     assert controller.explain()[0].compliance is None
+
+
+def test_load_stays_near_the_target_while_the_demand_rises_steadily():
+    """Without a forecast, agents obey a fraction that is half a max-age old on average, and the load is 0.37 above."""
+    controller = Controller(Settings(capacity=1_000.0))
+    plant = Plant(controller, agents=50, rate=10.0)
+    plant.run(1_200)
+    plant.loads.clear()
+    while plant.rate < 200.0:
+        plant.rate += 9.5 * 20.0 / 720  # to ten times the capacity in two hours, in ticks of ten seconds
+        plant.run(10)
+    assert max(plant.loads) < 1_100.0
