@@ -77,7 +77,8 @@ class AdviceSection(ConfigSection, frozen=True):
     """static publishes the entries as written; adaptive computes those with fraction auto from the load; monitor
     computes them, reports them in /api/state, and publishes the entries as written."""
     capacity: Annotated[str, Format("RATE|learned", parse_capacity)] = ""
-    """Requests per second that the origin can serve, such as 500/s; or learned."""
+    """Requests per second that the origin can serve, such as 500/s; or learned, from what it completes under load. To
+    learn it needs `limit.concurrency.max` learned; without a limit, one is evaluated that refuses nothing."""
     target: Annotated[float, Meta(ge=0.01, le=1)] = 0.97
     """The part of the capacity to fill."""
     floor: Annotated[float, Meta(ge=0.0001, le=1)] = 0.001
@@ -102,6 +103,11 @@ class AdviceSection(ConfigSection, frozen=True):
     def computes(self) -> bool:
         """Whether fractions are computed from the load."""
         return self.mode != "static"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the capacity has to be learned."""
+        return self.computes and self.capacity == LEARNED
 
     @property
     def entries(self) -> tuple[AdviceEntrySection, ...]:

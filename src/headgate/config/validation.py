@@ -56,6 +56,11 @@ def check(tree: Configuration) -> None:
         names.add(section.name)
     _check_limit(tree)
     check_advice(tree.advice, tuple(section.name for section in tree.domain))
+    if tree.advice.learns and tree.limit.concurrency.is_on and tree.limit.concurrency.max != "learned":
+        raise ConfigurationError(
+            f"advice.capacity: 'learned' needs limit.concurrency.max 'learned', got {tree.limit.concurrency.max}; "
+            "expected a rate such as '500/s', or a learned limit"
+        )
     _check_sidecar(tree.sidecar)
     _check_proxy(tree.proxy)
 

@@ -3,10 +3,11 @@
 The admin application is imported from `headgate.observe.admin`: it needs Starlette.
 """
 
+from headgate.observe.advice import AdviceState
 from headgate.observe.master_state import AccountingAge, MasterDomainState, MasterState, master_counters, master_metrics
 from headgate.observe.router_state import RoutedDomain, RoutedMasterState, RouterState, router_metrics
 from headgate.observe.sidecar_state import SidecarMasterState, SidecarState, sidecar_metrics
-from headgate.observe.state import AdviceState, DomainState, GateState, HeldIdentifier, gate_metrics, merge_states
+from headgate.observe.state import DomainState, GateState, HeldIdentifier, gate_metrics, merge_states
 
 __all__ = [
     "AccountingAge",

@@ -12,6 +12,7 @@ from heapq import nlargest
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from headgate.observe.advice import AdviceState, advice_metrics
 from headgate.observe.concurrency import ConcurrencyReport, concurrency_metrics, sum_reports
 
 _MOST_HELD = 10
@@ -91,29 +92,6 @@ class DomainState(msgspec.Struct, frozen=True):
     def label(self) -> str:
         """The name as the value of a label; bytes that are not UTF-8 are replaced."""
         return self.name.encode("utf-8", "replace").decode()
-
-
-class AdviceState(msgspec.Struct, frozen=True):
-    """What is published as traffic advice for one class of agents, and why. Rates are in requests per second."""
-
-    user_agent: str
-    """The name of its entry."""
-    fraction: float
-    """The fraction that is computed; 0 if the class is disallowed. Without a computation, that of the entry."""
-    published: float
-    """The fraction that is published: another one in mode monitor, and with an override."""
-    demand: float | None = None
-    """What would arrive without advice, as estimated; null without a computation."""
-    arrivals: float | None = None
-    """What arrived in the window of the estimate, before anything was rejected."""
-    in_force: float | None = None
-    """The fraction in force among the agents in the last period."""
-    agents: int | None = None
-    """Agents with fresh advice."""
-    compliance: float | None = None
-    """The seen change of the arrivals divided by the expected one; 1 if the class obeys, null if it cannot be told."""
-    reason: str = "static"
-    """Why the fraction is what it is."""
 
 
 class GateState(msgspec.Struct, frozen=True):
@@ -198,6 +176,7 @@ def gate_metrics(state: GateState) -> Iterator[Metric]:
     yield GaugeMetricFamily("headgate_connections", "Open connections of clients.", state.connections)
     yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
     yield from concurrency_metrics(state.concurrency)
+    yield from advice_metrics(state.advice)
     yield from counter_metrics(state.counters, _HELP)
 
 

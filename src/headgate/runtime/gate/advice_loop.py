@@ -5,17 +5,19 @@ serve. This file opens no socket and reads no clock.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from headgate.advice import Entry, document
 from headgate.advice.controller import AgentClass, Controller, Explanation, Settings
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.advice.lint import DEPLOYED
-from headgate.config.advice_section import AdviceEntrySection, AdviceSection
+from headgate.config.advice_section import AdviceSection
 from headgate.observe import AdviceState
 from headgate.origin.gateway.arrivals import MAX_AGENTS, ArrivalClasses, KnownAgent, KnownAgents, brand_of
+from headgate.runtime.gate.advice_log import AdviceLog
 from headgate.runtime.gate.advice_messages import AdvicePublication, AdviceReport
+from headgate.runtime.gate.advice_state import SavedAdvice, SavedAgent
 
 FORGOTTEN_AFTER: Final = 2.0
 """Max-ages without a fetch after which an agent is not known any more."""
@@ -55,14 +57,22 @@ def arrival_classes(section: AdviceSection, priorities: Mapping[str, str]) -> Ar
 class AdviceLoop:
     """Computes the fractions of the entries that ask for it, and publishes a document when one changes.
 
-    `names` are the classes of requests; `log` is called with a line for each change. Memory is bounded, however many
-    agents fetch and whatever they call themselves.
+    `saved` is what an earlier loop has saved. `log` is called with a line for each change, at most one of a kind in ten
+    seconds. Memory is bounded, however many agents fetch and whatever they call themselves.
     """
 
-    def __init__(self, section: AdviceSection, *, now: float, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        section: AdviceSection,
+        *,
+        workers: int = 1,
+        saved: SavedAdvice | None = None,
+        now: float,
+        log: Callable[[str], None],
+    ) -> None:
+        self._workers = workers
         self._section = section
-        self._log = log
-        self._automatic = tuple(entry for entry in section.entries if entry.is_automatic)
+        self._log = AdviceLog(log)
         self._classes = arrival_classes(section, {})
         self._agents = KnownAgents(FORGOTTEN_AFTER * section.freshness)
         self._fetching: list[KnownAgent] = []
@@ -72,20 +82,62 @@ class AdviceLoop:
         self._proxies: set[bytes] = set()
         """Agents that send requests of prefetch proxies."""
         self._admitted = self._failed = 0
-        self._controller = Controller(_settings(section, self._automatic))
+        self._capacities: dict[int, float] = {}
+        self._saved_capacity = saved.capacity if saved is not None else 0.0
         self._documents: OrderedDict[int, dict[str, float]] = OrderedDict()
-        self._updated = now
-        self._controller.update(now=now)
-        self._entries = self._published()
         self._serial = 0
+        self._restart(self._restored(saved, now) if saved is not None else (), now)
+        self._entries = self._published()
         self._number()
+
+    def _restored(self, saved: SavedAdvice, now: float) -> tuple[Entry, ...]:
+        """Return the entries that agents obey; none of a file that is so old that they obey nothing."""
+        if not 0.0 <= now - saved.saved <= FORGOTTEN_AFTER * self._section.freshness:
+            return ()
+        for agent in saved.agents:
+            self._agents.add(
+                KnownAgent(agent.address.encode("latin-1", "replace"), agent.brand.encode("latin-1", "replace")),
+                now=now,
+            )
+        return tuple(entry_of(name, fraction) for name, fraction in saved.fractions.items() if name.strip())
+
+    def _restart(self, start: Iterable[Entry], now: float) -> None:
+        """Make a controller for agents that obey the entries of `start`."""
+        self._settings = _settings(self._section)
+        self._controller = Controller(self._settings, start=start)
+        self._controller.update(now=now)
+        self.decided_at = now
+        """When the last period ended."""
+
+    def reload(self, section: AdviceSection, *, now: float) -> None:
+        """Apply another configuration; `publication` has the document that follows from it."""
+        before, self._section = self._section, section
+        self._classes = arrival_classes(section, {})
+        self._agents.seconds = FORGOTTEN_AFTER * section.freshness
+        is_other = (section.mode, section.override) != (before.mode, before.override)
+        if is_other or _settings(section) != self._settings:
+            self._restart(self._entries, now)
+        self._publish()
+
+    def saved(self, *, now: float) -> SavedAdvice:
+        """Return what a later loop needs."""
+        computed = {entry.user_agent for entry in self._section.entries if entry.is_automatic}
+        return SavedAdvice(
+            saved=now,
+            fractions={entry.user_agent: fraction_of(entry) for entry in self._entries if entry.user_agent in computed},
+            capacity=self._learned_capacity(),
+            agents=tuple(
+                SavedAgent(agent.address.decode("latin-1"), agent.brand.decode("latin-1"))
+                for agent in self._agents.all()
+            ),
+        )
 
     @property
     def publication(self) -> AdvicePublication:
         """What a worker that starts has to know: the document, and all agents."""
         return AdvicePublication(document(self._entries), self._serial, self._agents.all())
 
-    def take(self, report: AdviceReport, *, now: float) -> None:
+    def take(self, report: AdviceReport, *, worker: int = 0, now: float) -> None:
         """Add what a worker has counted."""
         for address, user_agent, serial in report.fetches:
             self._fetch(KnownAgent(address, brand_of(user_agent)), serial, now)
@@ -95,19 +147,17 @@ class AdviceLoop:
         self._controller.arrived(None, count=report.people)
         self._admitted += report.admitted
         self._failed += report.failed
+        if report.capacity > 0.0:
+            self._capacities[worker] = report.capacity
 
     def tick(self, *, now: float) -> AdvicePublication | None:
         """Decide, if a period has ended; return what is new for the workers, None if nothing is."""
-        if not 0.0 <= now - self._updated < _EARLY * self._section.period:
+        if not 0.0 <= now - self.decided_at < _EARLY * self._section.period:
             self._decide(now)
-        entries = self._published()
-        if entries == self._entries and not self._fetching:
+        if not self._publish() and not self._fetching:
             return None
-        if entries != self._entries:
-            self._entries = entries
-            self._number()
         agents, self._fetching = self._fetching, []
-        return AdvicePublication(document(entries), self._serial, agents)
+        return AdvicePublication(document(self._entries), self._serial, agents)
 
     def state(self) -> tuple[AdviceState, ...]:
         """Return what is published for each class, and why."""
@@ -122,27 +172,52 @@ class AdviceLoop:
         return AdviceState(
             user_agent=entry.user_agent,
             fraction=round(explained.fraction, _DIGITS),
-            published=_fraction_of(entry),
+            published=fraction_of(entry),
             demand=round(explained.demand, _RATE_DIGITS),
             arrivals=round(explained.arrivals, _RATE_DIGITS),
             in_force=round(explained.in_force, _DIGITS),
             agents=explained.agents,
             compliance=explained.compliance,
-            reason="override" if self._overrides else explained.reason,
+            reason=self._reason(explained.reason),
         )
 
+    def _reason(self, reason: str) -> str:
+        section = self._section
+        if section.mode == "adaptive" and section.override != "off":
+            return "override"
+        return "capacity unknown" if self.capacity <= 0.0 and section.rate is None else reason
+
     @property
-    def _overrides(self) -> bool:
-        return self._section.mode == "adaptive" and self._section.override != "off"
+    def capacity(self) -> float:
+        """The capacity in requests per second; 0 as long as it is not learned."""
+        rate = self._section.rate
+        return self._learned_capacity() if rate is None else rate
+
+    def _learned_capacity(self) -> float:
+        """Return the sum over the workers; those that have learned nothing yet are like the others."""
+        if not self._capacities:
+            return self._saved_capacity
+        return sum(self._capacities.values()) * self._workers / len(self._capacities)
 
     def _decide(self, now: float) -> None:
         """End a period. One in which the origin was down shows no demand: agents back off."""
-        self._updated = now
-        frozen = self._failed > 0 and self._failed >= _DOWN * self._admitted
+        self.decided_at = now
+        down = self._failed > 0 and self._failed >= _DOWN * self._admitted
         self._admitted = self._failed = 0
-        self._controller.update(now=now, frozen=frozen)
+        is_known = self.capacity > 0.0 or self._section.rate is not None
+        self._controller.update(now=now, capacity=self.capacity, frozen=down or not is_known)
+        self._log.decided(self.state(), down=down, now=now)
         self._agents.forget(now=now)
         self._proxies.intersection_update(agent.key for agent in self._agents.all())
+
+    def _publish(self) -> bool:
+        """Replace the document; return whether it changes."""
+        entries = self._published()
+        if entries == self._entries:
+            return False
+        self._entries = entries
+        self._number()
+        return True
 
     def _published(self) -> tuple[Entry, ...]:
         """Return the entries of the document."""
@@ -153,16 +228,16 @@ class AdviceLoop:
             entry = each.entry()
             if each.is_automatic and section.mode == "adaptive":
                 if section.override != "off":
-                    entry = _entry(each.user_agent, section.override)
+                    entry = entry_of(each.user_agent, section.override)
                 else:
-                    entry = _entry(each.user_agent, min(_fraction_of(computed[each.user_agent]), section.ceiling))
+                    entry = entry_of(each.user_agent, min(fraction_of(computed[each.user_agent]), section.ceiling))
             published.append(entry)
         return tuple(published)
 
     def _number(self) -> None:
         """Give the document its number, and remember its fractions."""
         self._serial += 1
-        self._documents[self._serial] = {entry.user_agent: _fraction_of(entry) for entry in self._entries}
+        self._documents[self._serial] = {entry.user_agent: fraction_of(entry) for entry in self._entries}
         if len(self._documents) > _MAX_DOCUMENTS:
             self._documents.popitem(last=False)
 
@@ -194,20 +269,24 @@ class AdviceLoop:
         """Record that an agent obeys its entry of a document for `max_age` seconds more."""
         latest = self._documents[self._serial]
         served = self._documents.get(serial, latest).get(name)
-        if served is not None and max_age > 0.0 and any(entry.user_agent == name for entry in self._automatic):
+        if served is not None and max_age > 0.0 and self._is_computed(name):
             self._controller.fetched(name, agent, now=now, max_age=max_age, served=served)
+
+    def _is_computed(self, name: str) -> bool:
+        return any(each.name == name for each in self._settings.classes)
 
 
 def static_state(entry: Entry) -> AdviceState:
     """Return the state of a class whose entry is published as written."""
-    fraction = _fraction_of(entry)
+    fraction = fraction_of(entry)
     return AdviceState(user_agent=entry.user_agent, fraction=fraction, published=fraction, reason="static")
 
 
-def _settings(section: AdviceSection, automatic: Sequence[AdviceEntrySection]) -> Settings:
+def _settings(section: AdviceSection) -> Settings:
+    """Return the settings of the controller; the capacity is given with each decision."""
     return Settings(
-        capacity=section.rate or 0.0,
-        classes=tuple(AgentClass(entry.user_agent, entry.weight) for entry in automatic),
+        capacity=0.0,
+        classes=tuple(AgentClass(entry.user_agent, entry.weight) for entry in section.entries if entry.is_automatic),
         target=section.target,
         period=section.period,
         max_age=section.freshness,
@@ -216,9 +295,11 @@ def _settings(section: AdviceSection, automatic: Sequence[AdviceEntrySection]) -
     )
 
 
-def _fraction_of(entry: Entry) -> float:
+def fraction_of(entry: Entry) -> float:
+    """Return the fraction of an entry, 0 if it disallows."""
     return 0.0 if entry.disallow else entry.fraction
 
 
-def _entry(name: str, fraction: float) -> Entry:
+def entry_of(name: str, fraction: float) -> Entry:
+    """Return the entry with a fraction; 0 disallows."""
     return Entry(name, fraction=fraction) if fraction > 0.0 else Entry(name, disallow=True)

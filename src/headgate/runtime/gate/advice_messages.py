@@ -19,6 +19,8 @@ class AdviceReport(msgspec.Struct, frozen=True, tag=True):
     """Requests that were passed to the origin."""
     failed: int = 0
     """Requests that did not reach the origin. One that is too slow may be overloaded, and is not counted."""
+    capacity: float = 0.0
+    """Requests per second that the origin completes for this worker, as learned; 0 if not known."""
 
 
 class AdvicePublication(msgspec.Struct, frozen=True, tag=True):

@@ -12,8 +12,9 @@ from headgate.config.advice_section import AdviceSection
 from headgate.observe import AdviceState
 from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalMeter
-from headgate.runtime.gate.advice_loop import FORGOTTEN_AFTER, AdviceLoop, arrival_classes, static_state
+from headgate.runtime.gate.advice_loop import FORGOTTEN_AFTER, arrival_classes, static_state
 from headgate.runtime.gate.advice_messages import AdvicePublication, AdviceReport
+from headgate.runtime.gate.advice_service import AdviceService
 
 
 class Outcomes(NamedTuple):
@@ -23,12 +24,15 @@ class Outcomes(NamedTuple):
     """Those that were passed to the origin."""
     failed: int
     """Those that did not reach it."""
+    capacity: float
+    """Requests per second that it completes, as learned; 0 if not known."""
 
 
 class AdvicePart:
     """What answers requests for the advice, and what counts the others; neither if nothing is published.
 
-    `publication` is what a supervisor publishes; without it, a mode that computes has its loop here.
+    `publication` is what a supervisor publishes; without it, a mode that computes has its service here: `service`, that
+    of the configuration before, or a new one.
     """
 
     def __init__(
@@ -36,27 +40,30 @@ class AdvicePart:
         tree: Configuration,
         publication: AdvicePublication | None,
         *,
+        service: AdviceService | None = None,
         now: float,
         log: Callable[[str], None],
     ) -> None:
         self.resource: AdviceResource | None = None
         self.arrivals: ArrivalMeter | None = None
-        self.loop: AdviceLoop | None = None
+        self.service: AdviceService | None = None
         """What decides, if that is in this process."""
         self.section = tree.advice
         section = tree.advice
-        if section.computes:
-            self._start_computed(tree, publication, now=now, log=log)
+        if section.computes and publication is None:
+            if service is None:
+                service = AdviceService(section, workers=1, now=now, log=log)
+            else:
+                service.reload(section, now=now)
+            self.service = service
+            publication = service.loop.publication
+        if section.computes and publication is not None:
+            self._start_computed(tree, publication, now=now)
         elif section.entry:
             self.resource = AdviceResource(document(static_entries(section)), max_age=section.freshness)
 
-    def _start_computed(
-        self, tree: Configuration, publication: AdvicePublication | None, *, now: float, log: Callable[[str], None]
-    ) -> None:
+    def _start_computed(self, tree: Configuration, publication: AdvicePublication, *, now: float) -> None:
         section = tree.advice
-        if publication is None:
-            self.loop = AdviceLoop(section, now=now, log=log)
-            publication = self.loop.publication
         priorities = {domain.name: domain.priority for domain in tree.domain}
         classes = arrival_classes(section, priorities)
         self.arrivals = ArrivalMeter(classes, seconds=FORGOTTEN_AFTER * section.freshness)
@@ -80,20 +87,21 @@ class AdvicePart:
             arrivals.people,
             outcomes.admitted,
             outcomes.failed,
+            outcomes.capacity,
         )
 
-    def tick(self, outcomes: Outcomes, *, now: float) -> None:
+    async def tick(self, outcomes: Outcomes, *, now: float) -> None:
         """Report to the loop in this process, have it decide, and publish the result."""
-        assert self.loop is not None
-        self.loop.take(self.report(outcomes), now=now)
-        publication = self.loop.tick(now=now)
+        assert self.service is not None
+        self.service.loop.take(self.report(outcomes), now=now)
+        publication = await self.service.tick(now=now)
         if publication is not None:
             self.publish(publication, now=now)
 
     def state(self) -> tuple[AdviceState, ...]:
         """Return what is published; nothing in a worker whose supervisor decides."""
-        if self.loop is not None:
-            return self.loop.state()
+        if self.service is not None:
+            return self.service.loop.state()
         return () if self.section.computes else tuple(map(static_state, static_entries(self.section)))
 
 

@@ -148,7 +148,10 @@ def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySet
     """Return the settings of the concurrency limit of worker `number`, which has its part of it; None without one."""
     section, workers = tree.limit.concurrency, tree.gate.workers
     if not section.is_on:
-        return None
+        if not tree.advice.learns:
+            return None
+        # A limit that refuses nothing learns the capacity of the origin for the traffic advice.
+        section = replace(section, max="learned", mode="monitor")
 
     def part(whole: int) -> int:
         return whole // workers + (number < whole % workers)

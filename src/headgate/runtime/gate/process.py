@@ -93,7 +93,7 @@ class GateProcess(Backend):
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._advice = _new_advice(tree, configuration)
+            self._advice = AdvicePart(tree, configuration.advice, now=time.time(), log=_log)
             self._gateway = self._build_gateway()
         except BaseException:
             if self._link is not None:
@@ -137,6 +137,8 @@ class GateProcess(Backend):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        if self._advice.service is not None:
+            await self._advice.service.save(now=time.time())
         await self._gateway.drain(0)
         await self._store.close()
         if self._link is not None:
@@ -160,7 +162,8 @@ class GateProcess(Backend):
             self._link.set_domains(names, dict.fromkeys(names, 0.0) if self._bus else windows(composed.domains))
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
-        self._advice = _new_advice(tree, configuration)
+        service = self._advice.service
+        self._advice = AdvicePart(tree, configuration.advice, service=service, now=time.time(), log=_log)
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_gateway().policy
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
@@ -216,14 +219,15 @@ class GateProcess(Backend):
         counts, (admitted, failed) = self._gateway.counts, self._reported
         passed = sum(totals.accepted + totals.delayed for totals in self.gatekeeper.totals.values())
         self._reported = passed, counts["unreachable"]
-        return Outcomes(max(0, self._reported[0] - admitted), self._reported[1] - failed)
+        capacity = self._gateway.places.state.capacity if self._gateway.places is not None else 0.0
+        return Outcomes(max(0, self._reported[0] - admitted), self._reported[1] - failed, capacity)
 
     async def _advise(self) -> None:
         """Report to what computes the traffic advice, here or in the supervisor."""
         while True:
             await asyncio.sleep(report_interval(self.tree.advice))
-            if self._advice.loop is not None:
-                self._advice.tick(self._outcomes(), now=time.time())
+            if self._advice.service is not None:
+                await self._advice.tick(self._outcomes(), now=time.time())
             elif self._send is not None and self._advice.arrivals is not None:
                 self._send(self._advice.report(self._outcomes()))
 
@@ -261,10 +265,6 @@ class GateProcess(Backend):
         if gatekeeper.master is not None:
             self._store.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
-
-
-def _new_advice(tree: Configuration, configuration: GateConfiguration) -> AdvicePart:
-    return AdvicePart(tree, configuration.advice, now=time.time(), log=_log)
 
 
 def _log(message: str) -> None:

@@ -27,6 +27,7 @@ from headgate.runtime.gate.build import (
     build_master,
     check_composition,
     compose,
+    concurrency_settings,
     keep_restart_keys,
     require_gate,
     restart_keys,
@@ -179,7 +180,7 @@ class GateWorkers(Backend):
         if self._link is not None:
             counters |= master_counters(self._link.master) | self._store.counters()
         tree = self._configuration.tree
-        concurrency = total.concurrency if tree.limit.concurrency.is_on else None
+        concurrency = total.concurrency if concurrency_settings(tree) is not None else None
         advice = self._advice.state() or total.advice
         return replace(total, master=tree.gate.master_text, concurrency=concurrency, counters=counters, advice=advice)
 
@@ -210,9 +211,9 @@ class GateWorkers(Backend):
         """Return the configuration of a worker."""
         return Configure(replace(self._configuration, number=number, advice=self._advice.publication))
 
-    def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:  # noqa: ARG002  # of the protocol
+    def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:
         """Take a report for the traffic advice."""
-        self._advice.take(message)
+        self._advice.take(message, worker=worker.number)
 
     def on_worker_exit(self, worker: WorkerProcess[GateState]) -> None:
         """Keep the totals of a worker that has ended."""

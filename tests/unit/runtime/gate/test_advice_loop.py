@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.origin.gateway.advice_resource import AdviceFetch
@@ -192,3 +193,106 @@ def test_domains_of_other_priorities_belong_to_a_class() -> None:
 @pytest.mark.parametrize(("period", "seconds"), [(60.0, 1.0), (5.0, 0.5), (0.1, 0.05)])
 def test_workers_report_often_in_a_period(period: float, seconds: float) -> None:
     assert report_interval(AdviceSection(period=period)) == seconds
+
+
+def overloaded(section: AdviceSection = SECTION) -> tuple[AdviceLoop, Agents]:
+    decides = loop(section)
+    agents = Agents(decides, count=40, rate=10.0)
+    agents.run(1_300)
+    return decides, agents
+
+
+def test_a_restart_in_overload_goes_on_with_the_fractions_and_the_agents() -> None:
+    decides, agents = overloaded()
+    before = state(decides).published
+    again = AdviceLoop(SECTION, saved=decides.saved(now=agents.now), now=agents.now, log=ignore)
+    assert published(again.publication.document)["*"] == before
+    assert set(again.publication.agents) == set(agents.agents)
+    agents.loop = again
+    for _ in range(20):
+        assert agents.run(60) < 110.0
+        assert state(again).published == pytest.approx(before, rel=0.1)
+
+
+def test_a_state_that_is_too_old_is_not_restored() -> None:
+    decides, agents = overloaded()
+    saved, later = decides.saved(now=agents.now), agents.now + 1_201
+    again = AdviceLoop(SECTION, saved=saved, now=later, log=ignore)
+    assert published(again.publication.document)["*"] == 1.0
+    ahead = AdviceLoop(SECTION, saved=saved, now=agents.now - 60, log=ignore)
+    assert published(ahead.publication.document)["*"] == 1.0
+
+
+def test_a_reload_of_the_capacity_keeps_what_is_known() -> None:
+    decides, agents = overloaded()
+    before = decides.publication
+    decides.reload(replace(SECTION, capacity="50/s"), now=agents.now)
+    assert decides.publication.document == before.document
+    assert state(decides).demand == pytest.approx(400.0, rel=0.1)
+    assert agents.run(1_300) == pytest.approx(48.5, rel=0.1)
+
+
+def test_a_reload_of_the_override_publishes_at_once_and_its_end_starts_from_it() -> None:
+    decides, agents = overloaded()
+    decides.reload(replace(SECTION, override=0.0), now=agents.now)
+    assert published(decides.publication.document) == {"prefetch-proxy": 0.0, "*": 0.0}
+    assert agents.run(1_300) == 0.0
+    decides.reload(SECTION, now=agents.now)
+    assert published(decides.publication.document)["*"] == 0.0
+    # It rises as after a restart: agents that were held do not return at once.
+    loads = [agents.run(60) for _ in range(40)]
+    assert max(loads) < 130.0
+    assert loads[-1] == pytest.approx(97.0, rel=0.15)
+
+
+def test_each_reload_that_changes_the_document_gives_it_a_number() -> None:
+    decides, _ = overloaded()
+    before = decides.publication.serial
+    decides.reload(replace(SECTION, override=0.5), now=NOW + 1_300)
+    assert decides.publication.serial == before + 1
+    decides.reload(replace(SECTION, override=0.5), now=NOW + 1_301)
+    assert decides.publication.serial == before + 1
+
+
+LEARNED = replace(SECTION, capacity="learned")
+
+
+def test_without_a_learned_capacity_the_fractions_stay() -> None:
+    decides = loop(LEARNED)
+    agents = Agents(decides, count=40, rate=10.0)
+    assert agents.run(700) == 400.0
+    assert state(decides).reason == "capacity unknown"
+    assert state(decides).published == 1.0
+
+
+def test_the_capacity_is_the_sum_of_what_workers_have_learned() -> None:
+    decides = AdviceLoop(LEARNED, workers=2, now=NOW, log=ignore)
+    agents = Agents(decides, count=40, rate=10.0)
+    decides.take(AdviceReport(capacity=60.0), worker=0, now=NOW)
+    assert decides.capacity == 120.0
+    decides.take(AdviceReport(capacity=40.0), worker=1, now=NOW)
+    decides.take(AdviceReport(), worker=1, now=NOW)
+    assert decides.capacity == 100.0
+    assert agents.run(1_300) == pytest.approx(97.0, rel=0.1)
+
+
+def test_a_learned_capacity_survives_a_restart() -> None:
+    decides = loop(LEARNED)
+    decides.take(AdviceReport(capacity=80.0), now=NOW)
+    again = AdviceLoop(LEARNED, saved=decides.saved(now=NOW), now=NOW + 1e6, log=ignore)
+    assert again.capacity == 80.0
+
+
+def test_fractions_of_classes_without_an_entry_are_not_restored() -> None:
+    saved = overloaded()[0].saved(now=NOW)
+    entries = (AdviceEntrySection(user_agent="ExampleBot", fraction="auto"),)
+    other = AdviceLoop(replace(SECTION, entry=entries), saved=saved, now=NOW, log=ignore)
+    assert published(other.publication.document) == {"ExampleBot": 1.0}
+
+
+def test_the_log_has_a_line_for_a_change() -> None:
+    lines: list[str] = []
+    decides = AdviceLoop(SECTION, now=NOW, log=lines.append)
+    Agents(decides, count=40, rate=10.0).run(1_300)
+    assert lines[0].startswith("traffic advice: prefetch-proxy 1 (")
+    assert len(lines) < 15
