@@ -21,8 +21,8 @@ from headgate.limit.concurrency.values import (
 from headgate.release import NEVER
 
 _NOTHING: Final[Sequence[Decision]] = ()
-_FIRST_DURATION: Final = 10.0
-"""The time of a request in times of the queue's target, before one is known."""
+_FIRST_DURATION: Final = 0.1
+"""Seconds of a request, before any has ended."""
 _LEAST_RATE: Final = 0.05
 """The share of the completions that a class is assumed to get, at least."""
 
@@ -52,7 +52,7 @@ class ConcurrencyLimit:
         """The number of requests that may be in flight now."""
         self._draw = draw
         self._queue = PriorityQueue()
-        self._throughput = Throughput(_FIRST_DURATION * settings.queue_target)
+        self._throughput = Throughput(_FIRST_DURATION)
         self._overload = OverloadDetector()
         self._returns = ReturnTimes(draw)
         self._started = [0] * len(PRIORITIES)  # after they have waited
@@ -174,24 +174,41 @@ class ConcurrencyLimit:
         """Start what there are places for, refuse what has waited for too long, and find the next wakeup."""
         self._now = now
         decisions: list[Decision] = []
-        queue, overload = self._queue, self._overload
+        queue = self._queue
         if self._throughput.is_due(self._ended, now=now):
             self._measure(now)
         while queue.length and self._taken() < self.limit:
             self._start_next(now, decisions)
-        waits, self.wakeup = False, NEVER
-        for rank, line in enumerate(queue.lines):
-            waits = waits or len(line) > 0
-            overload.look(rank, waits=waits, now=now)
-            if overload.overloaded[rank]:
-                while line and line.oldest.since + overload.target <= now:
-                    queue.remove(request := line.oldest)
-                    self._refuse(request, Reason.WAITED, now, decisions)
-                if line:
-                    self.wakeup = min(self.wakeup, line.oldest.since + overload.target)
-            self.wakeup = min(self.wakeup, overload.wakeup(rank))
+        self._look(now)
+        if self._refuse_overdue(now, decisions):
+            self._look(now)
+        self._set_wakeup()
         self._update_room()
         return _NOTHING if self._monitors else decisions or _NOTHING
+
+    def _look(self, now: float) -> None:
+        """Show the detector of overload which classes wait."""
+        waits = False
+        for rank, line in enumerate(self._queue.lines):
+            waits = waits or len(line) > 0
+            self._overload.look(rank, waits=waits, now=now)
+
+    def _refuse_overdue(self, now: float, decisions: list[Decision]) -> bool:
+        """Refuse what has waited for too long in overloaded classes; returns whether there was such a request."""
+        queue, overload, found = self._queue, self._overload, False
+        for rank, line in enumerate(queue.lines):
+            while overload.overloaded[rank] and line and line.oldest.since + overload.target <= now:
+                queue.remove(request := line.oldest)
+                self._refuse(request, Reason.WAITED, now, decisions)
+                found = True
+        return found
+
+    def _set_wakeup(self) -> None:
+        overload, self.wakeup = self._overload, NEVER
+        for rank, line in enumerate(self._queue.lines):
+            if line and overload.overloaded[rank]:
+                self.wakeup = min(self.wakeup, line.oldest.since + overload.target)
+            self.wakeup = min(self.wakeup, overload.wakeup(rank))
 
     def _start_next(self, now: float, decisions: list[Decision]) -> None:
         rank = next(rank for rank, line in enumerate(self._queue.lines) if line)

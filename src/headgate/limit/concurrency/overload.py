@@ -14,7 +14,7 @@ from typing import Final
 from headgate.limit.concurrency.values import PRIORITIES
 from headgate.release import NEVER
 
-LONGEST_QUEUE: Final = 600
+LONGEST_QUEUE: Final = 1000
 """Completions."""
 SHORTEST_INTERVAL: Final = 10
 """The interval in times of a request, at least: with many servers, LONGEST_QUEUE completions take less than one."""
@@ -24,6 +24,8 @@ TARGET: Final = 0.5
 """A request may wait for this share of the usual time, at least."""
 FEWEST_PLACES: Final = 8
 """The least size of the queue under overload."""
+SHORTEST_DURATION: Final = 0.001
+"""Seconds; an event loop does not distinguish shorter ones."""
 
 
 class OverloadDetector:
@@ -44,7 +46,7 @@ class OverloadDetector:
 
     def adapt(self, duration: float, limit: float, queue_target: float) -> None:
         """Take the usual time of a request, the limit, and the least wait that is allowed."""
-        duration = max(duration, queue_target)
+        duration = max(duration, queue_target, SHORTEST_DURATION)
         least = SHORTEST_INTERVAL * duration
         self.interval = max(least, min(LONGEST_QUEUE * duration / max(limit, 1.0), LONGEST_INTERVAL))
         self.target = max(queue_target, TARGET * duration)
