@@ -17,7 +17,7 @@ from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.places import PATIENCE, OriginPlaces
 from headgate.origin.gateway.states import ClientState, GatewayEvent, GatewayState, PlaceState, UpstreamState
 from headgate.origin.gateway.upstream import UpstreamConnection
-from tests.unit.origin.gateway.stub import StubTransport, make_context
+from tests.unit.origin.gateway.stub import StubTimers, StubTransport, make_context
 
 END = b"Host: a\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\n" + END
@@ -59,12 +59,13 @@ class Gateway(RuleBasedStateMachine):
         self.lost: set[StubTransport] = set()
         self.origins: dict[UpstreamConnection, StubTransport] = {}
         self.connecting: list[asyncio.Future[None]] = []
+        self.timers = StubTimers()
         self.now = 1000.0
         self.accepts = True  # whether the origin accepts connections at once
 
     @initialize(limit=SETTINGS)
     def start(self, limit: ConcurrencySettings) -> None:
-        self.places = OriginPlaces(limit, draw=lambda: 0.5, clock=lambda: self.now)
+        self.places = OriginPlaces(limit, draw=lambda: 0.5, clock=lambda: self.now, call_later=self.timers.call_later)
         self.context = make_context(places=self.places)
         self.context.pool.connect = self.connect  # type: ignore[method-assign]  # no socket
 
@@ -200,7 +201,7 @@ class Gateway(RuleBasedStateMachine):
             self.now = self.context.now = self.now + seconds
             self.context.pool.tick(self.now)
             self.places.tick(self.now, late)
-            self.places._on_timer()
+            self.timers.fire()
             for connection in self.registered():
                 if connection.deadline <= self.now:
                     connection.expire()

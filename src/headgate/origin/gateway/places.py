@@ -32,6 +32,17 @@ _NO_LATENCY: Final = -1.0
 _MIN_TIMER: Final = 0.001
 
 
+class Timer(Protocol):
+    """A timer that is set."""
+
+    def cancel(self) -> None:
+        """Cancel it."""
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+"""Sets a timer: seconds, and what to call then."""
+
+
 class QueueingClient(Protocol):
     """The side of a client's connection that waits for a place."""
 
@@ -136,14 +147,16 @@ class OriginPlaces:
         *,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
+        call_later: CallLater | None = None,
     ) -> None:
         self.limit = ConcurrencyLimit(settings, draw)
         self.clock = clock
         self.refused: Counter[Priority] = Counter()
         """The number of refused requests by their priority."""
+        self._call_later = call_later or _call_later
         self._slow: dict[Place, None] = {}  # in the order of `slow_since`
         self._coarse_now = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._due = math.inf
 
     @property
@@ -237,12 +250,16 @@ class OriginPlaces:
         if self._timer is not None:
             self._timer.cancel()
         self._due = due
-        self._timer = asyncio.get_running_loop().call_later(max(_MIN_TIMER, due - self.clock()), self._on_timer)
+        self._timer = self._call_later(max(_MIN_TIMER, due - self.clock()), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer, self._due = None, math.inf
         now = self.clock()
         self._carry_out(self.limit.awake(now=now) if self.limit.wakeup <= now else ())
+
+
+def _call_later(seconds: float, callback: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, callback)
 
 
 def _report(error: Exception) -> None:

@@ -1,6 +1,7 @@
 """A transport without a socket, and the context of a gateway, for connections that are driven by hand."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from headgate.config.tree import Timeouts
@@ -62,6 +63,34 @@ class StubTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
+
+
+class StubTimers:
+    """Takes the timers of places; `fire` calls the last one that was set."""
+
+    def __init__(self) -> None:
+        self.last: StubTimer | None = None
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> "StubTimer":
+        self.last = StubTimer(seconds, callback)
+        return self.last
+
+    def fire(self) -> None:
+        timer, self.last = self.last, None
+        if timer is not None and not timer.cancelled:
+            timer.callback()
+
+
+class StubTimer:
+    """A timer that is set."""
+
+    def __init__(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 def make_policy(**settings: Any) -> GatewayPolicy:
