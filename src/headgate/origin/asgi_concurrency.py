@@ -1,17 +1,19 @@
 """The concurrency limit in front of an ASGI application, on asyncio.
 
-A request is in flight until the application has returned, or its response has become a stream. The limit is used from
-one event loop only, so no lock is needed.
+A request is in flight until the application has returned. Its place does not wait for its client: it is lent to others
+while a request body is slow, and given back when the response has become a stream. The limit is used from one event
+loop only, so no lock is needed.
 """
 
 import asyncio
+import enum
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from time import monotonic
 from typing import Any, Final
 
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencyState, Decision, Outcome, Priority, Waiting
-from headgate.origin.concurrency import LOOK_INTERVAL, STREAM_AGE, LimitLog, RequestClasses
+from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, LimitLog, RequestClasses
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
 from headgate.origin.refusal import Refusals
 from headgate.origin.request_info import field_value
@@ -33,7 +35,7 @@ class AsgiConcurrency:
         self._limit = limit
         self._classes = classes
         self._refusals = Refusals(status=status)
-        self._responses: dict[_Exchange, None] = {}  # those whose head was sent, the oldest first
+        self._slow: dict[_Place, None] = {}  # those that wait for their client, in the order of `slow_since`
         self._log = LimitLog()
         self._refused = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,15 +59,15 @@ class AsgiConcurrency:
             self._use_running_loop()
         now = monotonic()
         if self._limit.start(now=now):
-            return self._run(scope, receive, _Exchange(self, domain, now, send))
+            return self._run(scope, _Place(self, domain, receive, send))
         flow = limited[1] if limited is not None else classes.identifier_of(scope) or b""
         return self._queue(scope, receive, send, _Request(domain, priority, flow, now))
 
-    async def _run(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
+    async def _run(self, scope: Scope, place: "_Place") -> None:
         """Call the application for a request that is in flight."""
         outcome = Outcome.UNKNOWN  # also if the application returns without a response: its client has left
         try:
-            await self._app(scope, receive, exchange.send)
+            await self._app(scope, place.receive, place.send)
         except TimeoutError:
             outcome = Outcome.TIMED_OUT
             raise
@@ -73,28 +75,27 @@ class AsgiConcurrency:
             outcome = Outcome.ANSWERED  # by the server, with 500
             raise
         finally:
-            self.end(exchange, outcome)
+            self._give_back(place, outcome)
 
     async def _queue(self, scope: Scope, receive: Receive, send: Send, request: "_Request") -> None:
-        """Wait for a decision, and carry it out; the place or the slot of a client that leaves is given back."""
+        """Wait for a decision, and carry it out; what a client has that leaves is given back."""
         self._carry_out(self._limit.queue(request, now=request.since))
         ahead = ReadAhead(receive)
-        exchange = None
+        place = None
         try:
-            stays = await ahead.wait(request.decision)
-            if not stays:
+            if not await ahead.wait(request.decision):
                 return
             decision = request.decision.result()
             if decision.starts:
-                exchange = _Exchange(self, request.domain, monotonic(), send)
-                await self._run(scope, ahead.receive, exchange)
+                place = _Place(self, request.domain, ahead.receive, send)
+                await self._run(scope, place)
             else:
                 self._refused += 1
                 accept = field_value(scope["headers"], b"accept")
                 await send_response(self._refusals(decision.retry_after, accept=accept), send)
         finally:
             ahead.close()
-            if exchange is None:
+            if place is None:
                 self._leave(request)
 
     def _leave(self, request: "_Request") -> None:
@@ -105,27 +106,54 @@ class AsgiConcurrency:
         elif request.decision.result().starts:
             self._carry_out(self._limit.end(request.domain, 0.0, Outcome.UNKNOWN, now=now))
 
-    def begun(self, exchange: "_Exchange", message: Message) -> None:
-        """Take the head of a response."""
-        exchange.latency = monotonic() - exchange.started
-        if _is_event_stream(message.get("headers", ())):
-            self.end(exchange, Outcome.ANSWERED)
-        else:
-            self._responses[exchange] = None
+    def body_expected(self, place: "_Place", now: float) -> None:
+        """The application waits for a request body."""
+        place.slow_since = now
+        self._slow[place] = None
 
-    def end(self, exchange: "_Exchange", outcome: Outcome) -> None:
-        """Give back the place of a request, once."""
-        if exchange.has_ended:
+    def body_complete(self, place: "_Place") -> None:
+        """The application has the request body, and works on it."""
+        if place.latency is not None:
             return
-        exchange.has_ended = True
+        self._slow.pop(place, None)
+        if place.state is _State.LENT:
+            place.state = _State.HELD
+            self._limit.enter()
+
+    def response_begun(self, place: "_Place", message: Message) -> None:
+        """The application has sent the head of its response."""
         now = monotonic()
-        latency = exchange.latency
+        place.latency = now - place.started
+        if _is_event_stream(message.get("headers", ())):
+            self._give_back(place, Outcome.ANSWERED)
+        else:
+            self._slow.pop(place, None)
+            place.slow_since = now
+            self._slow[place] = None
+
+    def _give_back(self, place: "_Place", outcome: Outcome) -> None:
+        """Free the place of a request for good."""
+        self._slow.pop(place, None)
+        state, place.state = place.state, _State.RETURNED
+        if state is not _State.HELD:
+            return
+        now = monotonic()
+        latency = place.latency
         if latency is None:
-            latency = now - exchange.started
+            latency = now - place.started
         else:
             outcome = Outcome.ANSWERED
-            self._responses.pop(exchange, None)
-        self._carry_out(self._limit.end(exchange.domain, latency, outcome, now=now))
+        decisions = self._limit.end(place.domain, latency, outcome, now=now)
+        if decisions or self._limit.wakeup < self._due:
+            self._carry_out(decisions)
+
+    def _client_is_slow(self, place: "_Place", now: float) -> None:
+        """Free a place, for now if its response has not begun."""
+        if place.latency is not None:
+            self._give_back(place, Outcome.ANSWERED)
+        elif place.state is _State.HELD:
+            place.state = _State.LENT
+            self._carry_out(self._limit.end(place.domain, 0.0, Outcome.UNKNOWN, now=now))
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
@@ -162,10 +190,11 @@ class AsgiConcurrency:
             self._loop = self._timer = None
 
     def _look(self, now: float) -> None:
-        """Give back the places of streams, and write the log."""
+        """Free the places of slow clients, and write the log."""
         self._look_at = now + LOOK_INTERVAL
-        while self._responses and (oldest := next(iter(self._responses))).begun_at <= now - STREAM_AGE:
-            self.end(oldest, Outcome.ANSWERED)
+        while self._slow and (place := next(iter(self._slow))).slow_since <= now - PATIENCE:
+            del self._slow[place]
+            self._client_is_slow(place, now)
         refused, self._refused = self._refused, 0
         for line in self._log.lines(self._limit.state, refused, now=now):
             _logger.warning(line)
@@ -181,29 +210,53 @@ class _Request(Waiting):
         self.decision: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
 
 
-class _Exchange:
-    """A request in flight, and its response."""
+class _State(enum.Enum):
+    """The state of a place."""
 
-    __slots__ = ("_owner", "_send", "domain", "has_ended", "latency", "started")
+    HELD = "the request is in flight"
+    LENT = "the rest of the request body is awaited; meanwhile another request may be in flight"
+    RETURNED = "the request is not in flight any more"
 
-    def __init__(self, owner: AsgiConcurrency, domain: str, started: float, send: Send) -> None:
+
+class _Place:
+    """The place of a request, and its messages."""
+
+    __slots__ = ("_is_read", "_owner", "_receive", "_send", "domain", "latency", "slow_since", "started", "state")
+
+    def __init__(self, owner: AsgiConcurrency, domain: str, receive: Receive, send: Send) -> None:
         self._owner = owner
+        self._receive = receive
         self._send = send
+        self._is_read = False
         self.domain = domain
-        self.started = started
+        self.state = _State.HELD
+        self.started = monotonic()
+        """The instant at which the application was called, later by what it has waited for the request body."""
         self.latency: float | None = None
         """Seconds from its start to the head of its response; None before that."""
-        self.has_ended = False
+        self.slow_since = NEVER
+        """Since when the client may be what the application waits for."""
 
-    @property
-    def begun_at(self) -> float:
-        """The instant of the head of its response."""
-        return self.started + (self.latency or 0.0)
+    def receive(self) -> Awaitable[Message]:
+        """Return the next message of the server."""
+        return self._receive() if self._is_read else self._read()
+
+    async def _read(self) -> Message:
+        now = monotonic()
+        if self.slow_since == NEVER:
+            self._owner.body_expected(self, now)
+        message = await self._receive()
+        if self.latency is None:
+            self.started += monotonic() - now
+        if not message.get("more_body"):
+            self._is_read = True
+            self._owner.body_complete(self)
+        return message
 
     def send(self, message: Message) -> Awaitable[None]:
         """Pass a message to the server."""
         if self.latency is None and message["type"] == "http.response.start":
-            self._owner.begun(self, message)
+            self._owner.response_begun(self, message)
         return self._send(message)
 
 

@@ -18,10 +18,10 @@ from headgate.limit.concurrency import (
 )
 from headgate.origin.routes import Routes
 
-STREAM_AGE: Final = 3.0
-"""Seconds after its head at which a response counts as a stream, which takes no place: its client may read slowly."""
+PATIENCE: Final = 3.0
+"""Seconds that a place is held while the application waits for the client: for a request body, or to read."""
 LOOK_INTERVAL: Final = 1.0
-"""Seconds between two looks at the responses that have become streams, and at what the log should say."""
+"""Seconds between two looks at the places that wait for clients, and at what the log should say."""
 
 _LINE_INTERVAL: Final = 10.0
 """Seconds between two log lines of a kind, at least."""

@@ -23,7 +23,7 @@ from headgate.limit.concurrency import (
     Priority,
     Waiting,
 )
-from headgate.origin.concurrency import LOOK_INTERVAL, STREAM_AGE, LimitLog, RequestClasses
+from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, LimitLog, RequestClasses
 from headgate.origin.refusal import Refusals
 from headgate.origin.response import Response
 
@@ -193,7 +193,7 @@ class WsgiConcurrency:
 
     def _look(self, now: float) -> list[str]:
         """Give back the places of streams, and return the lines for the log."""
-        while self._sending and (oldest := next(iter(self._sending))).begun_at <= now - STREAM_AGE:
+        while self._sending and (oldest := next(iter(self._sending))).begun_at <= now - PATIENCE:
             self._carry_out(self._give_back(oldest, Outcome.ANSWERED, now))
         refused, self._refused = self._refused, 0
         return list(self._log.lines(self._limit.state, refused, now=now))

@@ -12,7 +12,7 @@ from headgate.limit import ConcurrencyLimit, ConcurrencySettings, DelayUntil, Do
 from headgate.limit.concurrency import Decision, Outcome
 from headgate.origin import Rejections, Route, Routes, asgi_concurrency
 from headgate.origin.asgi import GatekeeperMiddleware
-from headgate.origin.concurrency import LOOK_INTERVAL, STREAM_AGE
+from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE
 
 DISCONNECT = {"type": "http.disconnect"}
 BODY = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.request", "body": b"b"}]
@@ -87,6 +87,7 @@ class Client:
     def __init__(self, middleware: Any, path: str = "/", *messages: Any, **scope: Any) -> None:
         self.messages = list(messages or [{"type": "http.request", "body": b""}])
         self.gone = asyncio.Event()
+        self.complete: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.sent: list[Any] = []
         whole = {"type": "http", "method": "GET", "path": path, "headers": [], "client": ("192.0.2.1", 4000), **scope}
         self.task = asyncio.ensure_future(middleware(whole, self.receive, self.send))
@@ -102,7 +103,12 @@ class Client:
     async def receive(self) -> Any:
         if self.messages:
             return self.messages.pop(0)
-        await self.gone.wait()
+        gone = asyncio.ensure_future(self.gone.wait())
+        await asyncio.wait((gone, self.complete), return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if self.complete.done() and not self.gone.is_set():
+            message, self.complete = self.complete.result(), asyncio.get_running_loop().create_future()
+            return message
         return DISCONNECT
 
     async def send(self, message: Any) -> None:
@@ -382,11 +388,11 @@ def test_a_response_that_takes_long_after_its_head_gives_its_place_back(clock, m
         middleware = GatekeeperMiddleware(app, concurrency=limit)
         clients = [Client(middleware, "/begun"), Client(middleware, "/")]
         await settle()
-        clock.now += 0.75 * STREAM_AGE
+        clock.now += 0.75 * PATIENCE
         clients.append(Client(middleware, "/begun"))
         await asyncio.sleep(0.02)
         assert limit.in_flight == 3
-        clock.now += 0.5 * STREAM_AGE
+        clock.now += 0.5 * PATIENCE
         await until(lambda: limit.in_flight != 3)
         assert app.running == 3
         app.released.set()
@@ -396,6 +402,89 @@ def test_a_response_that_takes_long_after_its_head_gives_its_place_back(clock, m
     limit = asyncio.run(asyncio.wait_for(main(), 10))
     assert limit.in_flight == 0
     assert len(limit.ends) == 3
+
+
+def test_a_slow_request_body_lends_its_place(clock, monkeypatch):
+    """And takes it back when it is complete, whatever the limit is; its latency is that of the application."""
+    monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", 0.001)
+
+    async def main():
+        app, limit = App(), Limit()
+        middleware = GatekeeperMiddleware(app, concurrency=limit)
+        slow = Client(middleware, "/body", BODY[0])
+        await settle()
+        clock.now += 0.5 * PATIENCE
+        await asyncio.sleep(0.02)
+        assert limit.in_flight == 1
+        clock.now += 0.5 * PATIENCE
+        await until(lambda: limit.in_flight == 0)
+        fast = Client(middleware)
+        await settle()
+        assert app.calls == ["/body", "/"]
+        slow.complete.set_result(BODY[1])
+        await settle()
+        assert limit.in_flight == 2
+        clock.now += 0.25
+        app.released.set()
+        await asyncio.gather(slow.task, fast.task)
+        return app, limit
+
+    app, limit = asyncio.run(asyncio.wait_for(main(), 10))
+    assert app.read == BODY
+    assert limit.ends == [("", 0.0, Outcome.UNKNOWN), ("", 0.25, Outcome.ANSWERED), ("", 0.25, Outcome.ANSWERED)]
+    assert limit.in_flight == 0
+
+
+@pytest.mark.parametrize("ends", ["response", "cancel"])
+def test_a_lent_place_is_not_given_back_again(ends, clock, monkeypatch):
+    monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", 0.001)
+
+    async def main():
+        limit = Limit()
+
+        async def app(scope, receive, send):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(receive(), 0.1)
+            await send({"type": "http.response.start", "status": 413, "headers": []})
+            clock.now += PATIENCE
+            await asyncio.sleep(0.01)
+
+        middleware = GatekeeperMiddleware(app, concurrency=limit)
+        slow = Client(middleware, "/body")
+        slow.messages.clear()
+        await settle()
+        clock.now += PATIENCE
+        await until(lambda: limit.in_flight == 0)
+        if ends == "cancel":
+            slow.task.cancel()
+        await asyncio.wait((slow.task,))
+        return limit
+
+    limit = asyncio.run(asyncio.wait_for(main(), 10))
+    assert limit.in_flight == 0
+    assert len(limit.ends) == 1
+
+
+def test_an_application_that_waits_for_the_disconnect_holds_its_place(clock, monkeypatch):
+    monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", 0.001)
+
+    async def main():
+        limit = Limit()
+
+        async def app(scope, receive, send):
+            await receive()
+            await receive()
+
+        client = Client(GatekeeperMiddleware(app, concurrency=limit))
+        await settle()
+        clock.now += 2 * PATIENCE
+        await asyncio.sleep(0.02)
+        assert limit.in_flight == 1
+        client.gone.set()
+        await client.task
+        return limit
+
+    assert asyncio.run(main()).in_flight == 0
 
 
 def test_a_websocket_takes_no_place():
@@ -569,14 +658,15 @@ def test_the_limit_is_awakened_when_it_wants_to_be(clock):
             self.awakened: list[float] = []
 
         def queue(self, request, *, now):
+            decisions = super().queue(request, now=now)
             self.wakeup = now + 0.01
-            return super().queue(request, now=now)
+            return decisions
 
         def awake(self, *, now):
             self.awakened.append(now)
+            request = self.requests[-1]
+            super().leave(request, now=now)
             self.wakeup = float("inf")
-            (request,) = self._waiting
-            del self._waiting[request]
             return (Decision(request, starts=False, retry_after=7.2),)
 
     async def main():

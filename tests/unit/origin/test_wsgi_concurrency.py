@@ -10,7 +10,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import ConcurrencyLimit, ConcurrencySettings, Domain, Gatekeeper, Rule
 from headgate.limit.concurrency import Decision, Outcome
 from headgate.origin import Rejections, Route, Routes, wsgi_concurrency
-from headgate.origin.concurrency import STREAM_AGE
+from headgate.origin.concurrency import PATIENCE
 from headgate.origin.wsgi import GatekeeperMiddleware
 from headgate.origin.wsgi_concurrency import WsgiConcurrency, fit_threads
 
@@ -345,7 +345,7 @@ def test_a_response_that_takes_long_after_its_head_gives_its_place_back(clock):
         answer = server.get()
         until(lambda: limit.state.queued == 1)
         assert limit.in_flight == 1
-        clock.now += STREAM_AGE
+        clock.now += PATIENCE
         assert answer.result(10)[0] == "200 OK"
     slow.close()
     assert limit.in_flight == 0
@@ -381,13 +381,14 @@ def test_a_request_that_is_interrupted_while_it_waits_gives_its_place_back(monke
 def test_the_limit_is_awakened_when_it_wants_to_be(clock):
     class Sleepy(Limit):
         def queue(self, request, *, now):
+            decisions = super().queue(request, now=now)
             self.wakeup = now + 0.01
-            return super().queue(request, now=now)
+            return decisions
 
         def awake(self, *, now):
-            self.wakeup = float("inf")
             request = self.requests[-1]
             super().leave(request, now=now)
+            self.wakeup = float("inf")
             return (Decision(request, starts=False, retry_after=7.2),)
 
     app, limit = App(), Sleepy()

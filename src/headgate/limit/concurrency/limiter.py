@@ -282,6 +282,8 @@ class ConcurrencyLimit:
     def _measure(self, now: float) -> None:
         throughput = self._throughput
         elapsed = now - throughput.since
+        if elapsed <= 0.0:
+            return  # a coarse clock: the sample goes on until the clock has moved
         throughput.measure(self._area + self.in_flight * now, self._ended, now=now)
         self._shares = [(after - before) / elapsed for before, after in zip(self._sampled, self._started, strict=True)]
         self._sampled = list(self._started)

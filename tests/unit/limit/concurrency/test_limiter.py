@@ -22,6 +22,15 @@ def test_at_most_max_requests_are_in_flight_and_others_wait_until_one_ends() -> 
     assert limit.in_flight == 2
 
 
+def test_a_clock_may_stand_still_for_many_requests() -> None:
+    limit = ConcurrencyLimit(ConcurrencySettings(max=2), lambda: 0.5)
+    for now in (0.0, 5.0):
+        for _ in range(300):
+            assert limit.start(now=now)
+            assert limit.end("api", 0.0, Outcome.ANSWERED, now=now) == ()
+    assert limit.in_flight == 0
+
+
 def test_monitor_starts_everything_and_counts_what_would_wait_or_be_refused() -> None:
     limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=1, mode="monitor"), lambda: 0.5)
     assert limit.start(now=0.0)
