@@ -97,15 +97,22 @@ def process(command: list[str], on: set[int], **environment: str) -> Iterator["s
 
 @contextmanager
 def serving(app: str, **environment: str) -> Iterator[Side]:
-    """Serve an application of `bench.middleware_app` on a free port."""
+    """Serve an application of `bench.middleware_app` with uvicorn on a free port."""
+    flags = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error"]
+    with listening(["uvicorn", *flags, "--factory", f"bench.middleware_app:{app}"], **environment) as side:
+        yield side
+
+
+@contextmanager
+def listening(command: list[str], **environment: str) -> Iterator[Side]:
+    """Run `python -m` with a server and its arguments on a free port."""
     with socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    flags = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error"]
-    command = [sys.executable, "-m", "uvicorn", "--factory", f"bench.middleware_app:{app}", "--port", str(port)]
-    with process([*command, *flags], cores()[0], **environment) as server:
+    python = [sys.executable, "-m", command[0], "--port", str(port)]
+    with process([*python, *command[1:]], cores()[0], **environment) as server:
         for _ in range(200):
-            verify("uvicorn keeps running", right=server.poll() is None)
+            verify("the server keeps running", right=server.poll() is None)
             try:
                 create_connection(("127.0.0.1", port), 1).close()
             except OSError:
@@ -140,12 +147,7 @@ def counted(master: "subprocess.Popen[str]") -> int:
 
 def run(rounds: int) -> list[Row]:
     """Measure accepted requests, bare and limited in turns, and rejected ones, ours and those of `limits` in turns."""
-    for program in ("wrk", "taskset"):
-        if which(program) is None:
-            raise Absent(f"{program} is not installed; make servers")
-    for module in ("uvicorn", "uvloop", "httptools", "starlette", "limits"):
-        if importlib.util.find_spec(module) is None:
-            raise Absent(f"{module} is not installed; make venv")
+    check_programs()
     with tempfile.TemporaryDirectory() as folder:
         script = write_script(Path(folder) / "load.lua", more=KEY)
         return [
@@ -153,6 +155,16 @@ def run(rounds: int) -> list[Row]:
             *accepted("raw", "raw ASGI app with the middleware", script, rounds),
             *rejections(script, rounds),
         ]
+
+
+def check_programs() -> None:
+    """Raise Absent for what is not installed."""
+    for program in ("wrk", "taskset"):
+        if which(program) is None:
+            raise Absent(f"{program} is not installed; make servers")
+    for module in ("uvicorn", "uvloop", "httptools", "starlette", "limits"):
+        if importlib.util.find_spec(module) is None:
+            raise Absent(f"{module} is not installed; make venv")
 
 
 def in_turns(sides: tuple[Side, Side], script: Path, rounds: int, *, rejected: bool = False) -> None:

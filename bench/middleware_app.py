@@ -2,9 +2,10 @@
 
 `uvicorn --factory bench.middleware_app:starlette` serves a Starlette application of one route, and `…:raw` the cheapest
 application there is, written against ASGI itself; both answer the same. `…:limited_starlette` and `…:limited_raw` are
-the same behind the middleware. `…:rejecting` is `raw` behind a middleware that rejects nearly every request, and
-`…:rejecting_with_limits` does the same with the library `limits`. `python -m bench.middleware_app ADDRESS` is the
-master; each line on its standard input makes it print how many messages it has accounted, as JSON.
+the same behind the middleware, `…:in_flight_starlette` and `…:in_flight_raw` behind its concurrency limit alone;
+`…:wsgi` and `…:in_flight_wsgi` are WSGI applications. `…:rejecting` is `raw` behind a middleware that rejects nearly
+every request, and `…:rejecting_with_limits` does the same with the library `limits`. `python -m bench.middleware_app
+ADDRESS` is the master; each line on its standard input makes it print how many messages it has accounted, as JSON.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from limits import RateLimitItemPerHour
 from limits.storage import MemoryStorage
@@ -25,17 +26,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.limit import Domain, Gatekeeper, Master, Rule
+from headgate.limit import ConcurrencySettings, Domain, Gatekeeper, Master, Rule
 from headgate.link import GatekeeperLink, MasterLink
 from headgate.origin.asgi import GatekeeperMiddleware
 from headgate.origin.asgi_concurrency import App, Scope, Send
 from headgate.origin.read_ahead import Receive
+from headgate.origin.wsgi import GatekeeperMiddleware as WsgiMiddleware
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 ADDRESS = "HEADGATE_BENCH_MASTER"
 """The environment variable with the master's address, for the limited application."""
 
 DOMAIN = Domain("default", (Rule.parse("1000/s burst 2000"),))
 """A rule that is worked out for every request and holds none of the 1000 identifiers of the load."""
+
+IN_FLIGHT = 64
+"""The smallest limit: twice the connections of the load, so that no request waits."""
+WSGI_THREADS = 128
 
 BODY = b"x" * 130 + b"\n"
 START = {
@@ -103,6 +112,33 @@ def limited_raw() -> App:
 def limited_starlette() -> App:
     """Make `starlette` behind the middleware."""
     return limited(starlette)
+
+
+def in_flight(app: App) -> App:
+    """Put an application behind a limit that is learned, and is never below the number of connections of the load."""
+    return GatekeeperMiddleware(app, concurrency=ConcurrencySettings(max="learned", floor=IN_FLIGHT))
+
+
+def in_flight_raw() -> App:
+    """Make `raw` behind a concurrency limit."""
+    return in_flight(raw())
+
+
+def in_flight_starlette() -> App:
+    """Make `starlette` behind a concurrency limit."""
+    return in_flight(starlette())
+
+
+def wsgi(_environ: "WSGIEnvironment", start_response: "StartResponse") -> list[bytes]:
+    """Answer as `raw` does."""
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(BODY)))])
+    return [BODY]
+
+
+def in_flight_wsgi() -> "WSGIApplication":
+    """Make `wsgi` behind a concurrency limit."""
+    settings = ConcurrencySettings(max="learned", floor=IN_FLIGHT)
+    return WsgiMiddleware(wsgi, concurrency=settings, threads=WSGI_THREADS)
 
 
 def rejecting() -> App:
