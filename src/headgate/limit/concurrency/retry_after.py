@@ -13,7 +13,7 @@ from headgate.limit.concurrency.values import PRIORITIES
 
 MAX_RETRY_AFTER: Final = 300.0
 """Seconds."""
-_JITTER: Final = 0.5
+_JITTER: Final = 0.25
 """Up to this share of the wait is added, at random."""
 _MIN_JITTER: Final = 1.0
 """Seconds up to which is added at least: Retry-After has whole seconds."""
