@@ -3,11 +3,12 @@
 A pure core: no clock, no socket, no thread. Modules, from the top: `limiter` admits, queues and refuses requests;
 `learned` finds the limit, with the baselines (`baseline`) and rates (`measurement`) of an origin; `capacity` is how
 many requests it answers per second; `queue` orders those that wait; `overload` tells overload from moments;
-`retry_after` gives the refused their time to return; `throughput` measures how long requests take; `values` has what
-they share.
+`retry_after` gives the refused their time to return; `throughput` measures how long requests take; `long_refusals`
+finds classes that are refused for a day; `values` has what they share.
 """
 
 from headgate.limit.concurrency.limiter import ConcurrencyLimit
+from headgate.limit.concurrency.long_refusals import LongRefusals, RequestCounts
 from headgate.limit.concurrency.values import (
     PRIORITIES,
     ConcurrencySettings,
@@ -25,8 +26,10 @@ __all__ = [
     "ConcurrencySettings",
     "ConcurrencyState",
     "Decision",
+    "LongRefusals",
     "Outcome",
     "Priority",
     "Reason",
+    "RequestCounts",
     "Waiting",
 ]

@@ -1,6 +1,7 @@
 """Admits requests to an origin: a request starts at once, waits in the queue, or is refused."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -50,6 +51,8 @@ class ConcurrencyLimit:
         self._learns = settings.max == "learned"
         self.limit = self._learned.limit if settings.max == "learned" else float(settings.max)
         """The number of requests that may be in flight now."""
+        self.ended: Counter[str] = Counter()
+        """The number of requests so far that have ended, by domain."""
         self._draw = draw
         self._queue = PriorityQueue()
         self._throughput = Throughput(_FIRST_DURATION)
@@ -85,6 +88,7 @@ class ConcurrencyLimit:
                 self.limit = self._learned.limit
                 self._update_room()
         self.in_flight -= 1
+        self.ended[domain] += 1
         self._now = now
         self._area += now
         self._ended += 1
