@@ -35,7 +35,9 @@ _NO_QUEUE_IN_GROWTH: Final = 0.85
 _SATURATED: Final = 0.8
 """The share of requests that end at the limit, from which on throughput depends on the limit and not on demand."""
 _OFTEN_FULL: Final = 0.2
-_RECENT: Final = 30
+_ABANDONED: Final = 0.5
+"""Below this share a trial ends without a result."""
+_RECENT: Final = 100
 """Requests over which the saturation is averaged."""
 _LOOK: Final = 100
 """Requests after which a measurement is looked at."""
@@ -162,12 +164,12 @@ class LearnedLimit:
 
     def _follow_demand(self, window: Window, now: float) -> None:
         """Keep the limit while it is not reached all the time; raise it while it is often reached without a queue."""
-        if self._trial is not None and self._trial.limit > self.limit:
-            self._set(self._trial.limit, "not reached", now)
-        self._trial = None
-        if self._measurement.requests:
+        if self._saturation < _ABANDONED and self._measurement.requests:
+            if self._trial is not None:
+                self._set(min(self._trial.limit, self.limit), "not reached", now)
+            self._trial = None
             self._restart()
-        if window.full > _OFTEN_FULL and window.work > 0.9 * window.in_flight * window.seconds:
+        if self._trial is None and window.full > _OFTEN_FULL and window.work > 0.9 * window.in_flight * window.seconds:
             self._often_full += window.requests * window.full
             if self._often_full >= _LOOK:
                 self._often_full = 0.0
@@ -220,7 +222,7 @@ class LearnedLimit:
             if queueless > no_queue:
                 target, reason = self._higher(measurement), "no queue at the origin"
             elif now >= self._since + self._probe_interval:
-                target, reason = self._higher(measurement), "probe"
+                target, reason = max(limit * _GROWTH_AFTER_FAILURE, limit + 1.0), "probe"
         return self._clamp(target), reason
 
     @property
@@ -248,7 +250,6 @@ class LearnedLimit:
             self._restart()
         elif self.limit > trial.limit:
             if followed and after.slow <= _MANY_SLOW * after.requests:
-                self._learn(before)
                 self._probe_interval = _FIRST_PROBE_INTERVAL
                 self._set(self.limit, "gain", now)
             else:

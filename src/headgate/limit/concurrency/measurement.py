@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from math import fsum, inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.limit.concurrency.baseline import Baseline
+
+FULL: Final = 0.9
+"""The limit is reached when this share of it is in flight: between two requests, a place is free for a moment."""
 
 
 class DomainWindow:
@@ -54,7 +57,7 @@ def close_window(domains: Mapping[str, DomainWindow], seconds: float, limit: flo
         answered = [latency for latency in domain.latencies if latency < inf]
         requests += len(pairs)
         in_flight += sum(domain.in_flight)
-        full += sum(1 for number in domain.in_flight if number >= limit)
+        full += sum(1 for number in domain.in_flight if number >= FULL * limit)
         timeouts += len(pairs) - len(answered)
         slow += sum(1 for latency in domain.latencies if latency > healthy)
         if answered:
