@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,6 +35,11 @@ def limited(folder: Path, origin: Origin, *arguments: object) -> Iterator[Progra
 
 def concurrency(gate: Program) -> Any:
     return gate.state()["concurrency"]
+
+
+def refusals(gate: Program) -> dict[str, int]:
+    """Return the number of refused requests by priority."""
+    return {priority: sum(reasons.values()) for priority, reasons in concurrency(gate)["refused"].items()}
 
 
 def until(gate: Program, **expected: int) -> None:
@@ -73,10 +79,10 @@ def test_requests_start_wait_or_are_refused(tmp_path: Path, origin: Origin, pool
         until(gate, limit=2, in_flight=0, queued=0)
         found = concurrency(gate)
         assert found["mode"] == "enforce"
-        assert found["refused"] == {"people": 1, "verified": 0, "automated": 0, "prefetch": 0}
+        assert refusals(gate) == {"people": 1, "verified": 0, "automated": 0, "prefetch": 0}
         metrics = gate.admin("/metrics")
         assert "headgate_concurrency_limit 2.0\n" in metrics
-        assert 'headgate_refused_requests_total{priority="people"} 1.0\n' in metrics
+        assert 'headgate_refused_requests_total{priority="people",reason="full"} 1.0\n' in metrics
 
 
 def test_a_gate_without_a_limit_shows_none(tmp_path: Path, origin: Origin) -> None:
@@ -156,7 +162,7 @@ def test_workers_have_parts_of_the_limit(tmp_path: Path, origin: Origin, pool: T
         assert found["queued"] <= 5
         origin.hold.set()
         statuses = sorted(one.result().status for one in slow)
-        assert statuses.count(503) == sum(concurrency(gate)["refused"].values()) >= 8
+        assert statuses.count(503) == sum(refusals(gate).values()) >= 8
         until(gate, in_flight=0, queued=0)
 
 
@@ -167,3 +173,30 @@ def test_a_limit_below_the_number_of_workers_is_an_error(tmp_path: Path) -> None
     assert code == 2
     assert "limit.concurrency.max: each of 2 workers needs a place, got 1" in said
     assert programs.refused(tmp_path, "serve", "--max-in-flight", "many")[0] == 2
+
+
+def test_people_are_refused_last(tmp_path: Path, origin: Origin, pool: ThreadPoolExecutor) -> None:
+    settings = tmp_path / "classes.toml"
+    settings.write_text(
+        f'[gate]\norigin = "{origin.url}"\n[limit.concurrency]\nmax = 1\nqueue = 4\n'
+        '[[domain]]\nname = "prefetch"\nheader = "Sec-Purpose"\nvalue = "prefetch"\npriority = "prefetch"\n'
+        '[[domain]]\nname = "rest"\nrules = ["1000/s burst 1000"]\n'
+    )
+    with programs.gate(tmp_path, "--config", settings) as gate:
+        slow = asking(gate, pool)("/slow")
+        until(gate, in_flight=1)
+        stop = threading.Event()
+
+        def prefetches() -> list[int]:
+            return [gate.get("/prefetch", Sec_Purpose="prefetch").status for _ in range(20) if not stop.is_set()]
+
+        crowd = [pool.submit(prefetches) for _ in range(8)]
+        gate.until(lambda: refusals(gate)["prefetch"] >= 4, "refused prefetches")
+        person = asking(gate, pool)("/person")
+        stop.set()
+        gate.until(lambda: concurrency(gate)["queued"] >= 1 or person.done(), "person")
+        origin.hold.set()
+        assert slow.result().status == 200
+        assert person.result().status == 200
+        assert {status for one in crowd for status in one.result()} <= {200, 503}
+        assert refusals(gate)["people"] == 0

@@ -6,11 +6,14 @@ from typing import Literal
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from headgate.limit.concurrency import PRIORITIES, Priority
+from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, Priority, Reason
 
 
 class ConcurrencyReport(msgspec.Struct, frozen=True):
-    """A concurrency limit, or the sum of those of several workers."""
+    """A concurrency limit, or the sum of those of several workers.
+
+    In monitor mode, the requests that wait and those refused are those that would be.
+    """
 
     limit: float
     """Requests that may be in flight at the origin at once."""
@@ -23,13 +26,35 @@ class ConcurrencyReport(msgspec.Struct, frozen=True):
     """Why the limit was changed last; of several workers, each reason once."""
     baseline: float
     """Seconds that responses take at low load; 0 if not known. Of several workers, the longest."""
-    refused: dict[Priority, int] = {}
-    """The number of requests refused, by their priority."""
+    overloaded: bool = False
+    """Whether requests have waited for so long that the origin is overloaded."""
+    capacity: float = 0.0
+    """Requests per second that the origin was seen to answer at most; 0 if not known."""
+    waiting: dict[Priority, int] = {}
+    """Requests that wait, by their priority."""
+    refused: dict[Priority, dict[str, int]] = {}
+    """Requests refused so far, by their priority and the reason."""
+
+    @classmethod
+    def of(cls, state: ConcurrencyState) -> "ConcurrencyReport":
+        """Make the report of one limit."""
+        return cls(
+            limit=state.limit,
+            in_flight=state.in_flight,
+            queued=state.queued,
+            mode=state.mode,
+            reason=state.reason,
+            baseline=state.baseline,
+            overloaded=state.overloaded,
+            capacity=state.capacity,
+            waiting=dict(state.waiting),
+            refused={priority: dict(reasons) for priority, reasons in state.refused.items()},
+        )
 
     @property
     def totals(self) -> "ConcurrencyReport":
         """What remains of it when its worker has ended: the totals."""
-        return ConcurrencyReport(0.0, 0, 0, self.mode, "", 0.0, self.refused)
+        return ConcurrencyReport(0.0, 0, 0, self.mode, "", 0.0, refused=self.refused)
 
 
 def sum_reports(reports: Iterable[ConcurrencyReport | None]) -> ConcurrencyReport | None:
@@ -44,7 +69,16 @@ def sum_reports(reports: Iterable[ConcurrencyReport | None]) -> ConcurrencyRepor
         mode=found[-1].mode,
         reason=", ".join(dict.fromkeys(report.reason for report in found if report.reason)),
         baseline=max(report.baseline for report in found),
-        refused={name: sum(report.refused.get(name, 0) for report in found) for name in PRIORITIES},
+        overloaded=any(report.overloaded for report in found),
+        capacity=sum(report.capacity for report in found),
+        waiting={name: sum(report.waiting.get(name, 0) for report in found) for name in PRIORITIES},
+        refused={
+            name: {
+                reason.value: sum(report.refused.get(name, {}).get(reason.value, 0) for report in found)
+                for reason in Reason
+            }
+            for name in PRIORITIES
+        },
     )
 
 
@@ -54,15 +88,34 @@ def concurrency_metrics(report: ConcurrencyReport | None) -> Iterator[Metric]:
         return
     yield GaugeMetricFamily("headgate_concurrency_limit", "Requests that may be in flight at the origin.", report.limit)
     yield GaugeMetricFamily("headgate_requests_in_flight", "Requests in flight at the origin.", report.in_flight)
-    yield GaugeMetricFamily("headgate_queued_requests", "Requests that wait for a place at the origin.", report.queued)
+    yield _by_priority("headgate_queued_requests", "Requests that wait for a place at the origin.", report.waiting)
+    yield GaugeMetricFamily(
+        "headgate_concurrency_overloaded", "Whether requests wait too long for a place: 1 or 0.", report.overloaded
+    )
     yield GaugeMetricFamily(
         "headgate_concurrency_baseline_seconds",
         "Time to the head of a response at low load; 0 if not known.",
         report.baseline,
     )
-    refused = CounterMetricFamily(
-        "headgate_refused_requests", "Requests refused by the concurrency limit.", labels=["priority"]
+    yield GaugeMetricFamily(
+        "headgate_concurrency_capacity",
+        "Requests per second that the origin was seen to answer at most; 0 if not known.",
+        report.capacity,
     )
+    yield _refused(report)
+
+
+def _by_priority(name: str, description: str, values: dict[Priority, int]) -> Metric:
+    metric = GaugeMetricFamily(name, description, labels=["priority"])
     for priority in PRIORITIES:
-        refused.add_metric([priority], report.refused.get(priority, 0))
-    yield refused
+        metric.add_metric([priority], values.get(priority, 0))
+    return metric
+
+
+def _refused(report: ConcurrencyReport) -> Metric:
+    description = "Requests refused by the concurrency limit; in monitor mode those that would be."
+    metric = CounterMetricFamily("headgate_refused_requests", description, labels=["priority", "reason"])
+    for priority in PRIORITIES:
+        for reason in Reason:
+            metric.add_metric([priority, reason.value], report.refused.get(priority, {}).get(reason.value, 0))
+    return metric

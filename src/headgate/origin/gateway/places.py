@@ -10,7 +10,6 @@ import asyncio
 import math
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -151,8 +150,6 @@ class OriginPlaces:
     ) -> None:
         self.limit = ConcurrencyLimit(settings, draw)
         self.clock = clock
-        self.refused: Counter[Priority] = Counter()
-        """The number of refused requests by their priority."""
         self._call_later = call_later or _call_later
         self._slow: dict[Place, None] = {}  # in the order of `slow_since`
         self._coarse_now = 0.0
@@ -176,8 +173,6 @@ class OriginPlaces:
             if decision.request is request:
                 own = decision
         self._carry_out([one for one in decisions if one is not own] if own is not None else decisions)
-        if own is not None and not own.starts:
-            self.refused[request.priority] += 1
         return own
 
     def end(self, domain: str, latency: float, outcome: Outcome) -> None:
@@ -229,7 +224,6 @@ class OriginPlaces:
                 if place is not None:
                     request.client.start(request.head, place)
                 else:
-                    self.refused[request.priority] += 1
                     request.client.refuse(request.head, decision.retry_after)
             except Exception as error:  # a defect must cost neither the place nor the other decisions
                 if place is not None:

@@ -14,7 +14,6 @@ import msgspec
 
 from headgate.config import Address, Configuration
 from headgate.limit import Gatekeeper
-from headgate.limit.concurrency import PRIORITIES
 from headgate.link import GatekeeperLink
 from headgate.observe import GateState, HeldIdentifier, master_counters
 from headgate.observe.concurrency import ConcurrencyReport
@@ -191,13 +190,7 @@ class GateProcess(Backend):
 
     def _concurrency(self) -> ConcurrencyReport | None:
         places = self._gateway.places
-        if places is None:
-            return None
-        refused = {name: places.refused[name] for name in PRIORITIES}
-        state = places.state
-        return ConcurrencyReport(
-            state.limit, state.in_flight, state.queued, state.mode, state.reason, state.baseline, refused
-        )
+        return ConcurrencyReport.of(places.state) if places is not None else None
 
     def _counters(self) -> dict[str, int]:
         counters = {f"gateway_{event}": count for event, count in self._gateway.counts.items()}

@@ -362,7 +362,7 @@ def test_a_request_over_the_queue_is_refused_and_the_next_one_is_read() -> None:
     assert harness.client.written.count(b"HTTP/1.1 503 ") == 3
     assert harness.client.written.count(b'ratelimit: "concurrency";r=0;t=') == 3
     assert harness.context.places is not None
-    assert harness.context.places.refused == {"people": 3}
+    assert harness.context.places.state.refused["people"]["full"] == 3
     assert harness.state is ClientState.IDLE
     assert free_place(harness).receive(GET).origin.written != b""
 
