@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -78,7 +79,7 @@ def proxied(folder: Path, rounds: int) -> list[Row]:
             verify("the origin's body arrives", right=fetch(side.port)[:2] == (200, BODY))
             return microseconds_each(side, script, expect_refusals=False)
 
-        figures = in_turns({name: (lambda side=side: cost(side)) for name, side in sides.items()}, rounds)
+        figures = in_turns({name: partial(cost, side) for name, side in sides.items()}, rounds)
         for name in ("fixed", "learned"):
             check_limit(sides[name])
     return [
@@ -117,9 +118,9 @@ def refused(folder: Path, rounds: int) -> list[Row]:
 
         figures = in_turns(
             {
-                "nginx": lambda: refusals(peer, script),
-                "gate": lambda: refusals(full, script),
-                "closing gate": lambda: refusals(full, closing),
+                "nginx": partial(refusals, peer, script),
+                "gate": partial(refusals, full, script),
+                "closing gate": partial(refusals, full, closing),
                 "application": answers,
             },
             rounds,
