@@ -55,6 +55,9 @@ class Agent(Protocol):
     def visit(self, visit: Visit, draw: Callable[[], float]) -> Coroutine[Any, Any, None]:
         """Send the requests of one visit, and count what is sent and served."""
 
+    async def connect(self) -> None:
+        """Open a connection for the first request. Raises `OSError`."""
+
     def close(self) -> None:
         """Close its connections."""
 
@@ -95,6 +98,10 @@ class Visitor:
         visit.sent()
         await _timed(visit, lambda: self._client.get(_path(draw)), self._place.deadline)
 
+    async def connect(self) -> None:
+        """Open a connection for the first request. Raises `OSError`."""
+        await self._client.connect()
+
     def close(self) -> None:
         """Close its connections."""
         self._client.close()
@@ -113,6 +120,10 @@ class PoliteAgent:
         """Send one request, unless it is held."""
         with suppress(NoContact):
             await _timed(visit, lambda: self._get(_path(draw), visit), self._place.deadline)
+
+    async def connect(self) -> None:
+        """Open a connection for the first request. Raises `OSError`."""
+        await self._client.connect()
 
     def close(self) -> None:
         """Close its connections."""
@@ -167,6 +178,9 @@ class PrefetchClient:
                     return
         finally:
             tunnel.close()
+
+    async def connect(self) -> None:
+        """Do nothing: each visit has a tunnel of its own."""
 
     def close(self) -> None:
         """Do nothing: it keeps no connection between two visits."""

@@ -18,6 +18,8 @@ from headgate.http.h1.syntax import split_fields
 _MAX_BODY: Final = 1 << 20
 _MAX_IDLE: Final = 16
 """Idle connections that a client keeps."""
+_MAX_OPENING: Final = 8
+"""Connections that a client opens at the same time."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -95,7 +97,11 @@ class Connection:
 
 
 class Client:
-    """Sends the requests of one client to a target, over connections that it keeps."""
+    """Sends the requests of one client to a target, over connections that it keeps.
+
+    A connection that is being opened when its request is given up is opened all the same, and kept for the next one.
+    Otherwise a server that is too slow to open all connections in time would never get rid of that work.
+    """
 
     def __init__(self, target: Target, tls: ssl.SSLContext, source: str, fields: str) -> None:
         self.target = target
@@ -103,6 +109,11 @@ class Client:
         self._source = source
         self._fields = fields
         self._idle: list[Connection] = []
+        self._opening: set[asyncio.Task[Connection]] = set()
+
+    async def connect(self) -> None:
+        """Open a connection to keep. Raises `OSError`."""
+        self._keep(await self._open())
 
     async def get(self, path: str, fields: str = "") -> Response:
         """Send a request; raises `FetchError` or `OSError` without a response. If cancelled, the connection closes."""
@@ -112,27 +123,49 @@ class Client:
         except BaseException:
             connection.close()
             raise
-        if connection.is_open:
-            if len(self._idle) < _MAX_IDLE:
-                self._idle.append(connection)
-            else:
-                connection.close()
+        self._keep(connection)
         return response
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections, and open no others."""
+        for opening in self._opening:
+            opening.cancel()
         while self._idle:
             self._idle.pop().close()
+
+    def _keep(self, connection: Connection) -> None:
+        """Keep an open connection for later requests."""
+        if connection.is_open and len(self._idle) < _MAX_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     async def _connection(self) -> Connection:
         while self._idle:
             if (connection := self._idle.pop()).is_open:
                 return connection
             connection.close()
+        if len(self._opening) >= _MAX_OPENING:
+            raise FetchError(f"{_MAX_OPENING} connections are being opened")
+        opening = asyncio.get_running_loop().create_task(self._open())
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._keep_late)
+            raise
+
+    async def _open(self) -> Connection:
         connection = await Connection.open(self.target.port, self._source)
         if self.target.tls:
             await encrypt(connection, self._tls, self.target)
         return connection
+
+    def _keep_late(self, opening: asyncio.Task[Connection]) -> None:
+        """Keep a connection whose request was given up."""
+        if not opening.cancelled() and opening.exception() is None:
+            self._keep(opening.result())
 
 
 async def open_tunnel(proxy: int, target: Target, tls: ssl.SSLContext, source: str) -> Connection | None:

@@ -8,6 +8,7 @@ import asyncio
 import math
 import random
 import sys
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -22,6 +23,8 @@ from headgate.runtime.worker_main import run_worker
 
 _MAX_VISITS: Final = 2_000
 """Visits under way at once; the requests of further ones are lost at once."""
+_CONNECT_TIMEOUT: Final = 2.0
+"""Seconds to open the first connections; the others are opened when they are needed."""
 _MAX_BEHIND: Final = 0.5
 """Seconds that the process may be late, if it gets no processor; later requests are left out."""
 
@@ -73,7 +76,7 @@ class LoadProcess(Backend):
 
     async def start(self) -> None:
         """Begin to send."""
-        self._make_agents()
+        await self._make_agents()
         self._sending = asyncio.get_running_loop().create_task(self._send())
 
     async def state(self, *, whole: bool) -> LoadState:  # noqa: ARG002  # nothing of it takes long
@@ -86,7 +89,7 @@ class LoadProcess(Backend):
         old, self._configuration = self._configuration, configuration
         if configuration.target != old.target:
             await self._leave()
-            self._make_agents()
+            await self._make_agents()
         self._sending = asyncio.get_running_loop().create_task(self._send())
 
     async def close(self) -> None:
@@ -94,12 +97,16 @@ class LoadProcess(Backend):
         await self._stop_sending()
         await self._leave()
 
-    def _make_agents(self) -> None:
+    async def _make_agents(self) -> None:
+        """Make the clients, with a connection each: to open all of them in the first second is a load of its own."""
         made = self._configuration
         place = Place(made.target, made.proxies, self._tls, deadline=made.deadline)
         self._agents = [
             new_agent(made.kind, number, place, min_freshness=made.min_freshness) for number in range(made.clients)
         ]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT_TIMEOUT):
+                await asyncio.gather(*(agent.connect() for agent in self._agents), return_exceptions=True)
 
     async def _stop_sending(self) -> None:
         if self._sending is not None:

@@ -4,7 +4,7 @@ import ssl
 import pytest
 
 from headgate.errors import FetchError
-from headgate.runtime.demo.connections import Client, open_tunnel
+from headgate.runtime.demo.connections import Client, Connection, open_tunnel
 from tests.unit.runtime.demo.serving import OK, asynchronous
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -66,6 +66,61 @@ async def test_a_cancelled_request_closes_its_connection(server):
     await sender.get("/")
     assert server.connections == 2
     sender.close()
+
+
+@asynchronous
+async def test_a_connection_opened_before_is_used(server):
+    sender = client(server)
+    await sender.connect()
+    await sender.get("/")
+    assert server.connections == 1
+    sender.close()
+
+
+def slow_opening(monkeypatch):
+    """Have connections open only after an event."""
+    may_open, open_now = asyncio.Event(), Connection.open
+
+    async def open_later(port, source):
+        await may_open.wait()
+        return await open_now(port, source)
+
+    monkeypatch.setattr(Connection, "open", open_later)
+    return may_open
+
+
+def test_a_connection_is_opened_although_its_request_is_given_up(monkeypatch):
+    @asynchronous
+    async def test(server):
+        may_open, sender = slow_opening(monkeypatch), client(server)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await sender.get("/")
+        may_open.set()
+        while not sender._idle:  # noqa: ASYNC110  # the connection is opened in the background
+            await asyncio.sleep(0.01)
+        assert not sender._opening
+        await sender.get("/")
+        assert server.connections == 1
+        sender.close()
+
+    test()
+
+
+def test_the_connections_opened_at_the_same_time_are_limited(monkeypatch):
+    @asynchronous
+    async def test(server):
+        slow_opening(monkeypatch)
+        sender = client(server)
+        asking = [asyncio.ensure_future(sender.get("/")) for _ in range(9)]
+        done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        assert [type(task.exception()) for task in done] == [FetchError]
+        sender.close()
+        await asyncio.wait(asking)
+        assert not sender._opening
+        assert server.connections == 0
+
+    test()
 
 
 @asynchronous
