@@ -36,6 +36,10 @@ class ConcurrencySection(ConfigSection, frozen=True):
     healthy_latency: SecondsOrZero = 0.0
     """Seconds that a response may take to begin; longer ones lower a learned limit. 0 sets no bound."""
 
+    refused_warning: Annotated[float, Meta(ge=3_600, le=2_678_400), Format("SECONDS")] = 86_400.0
+    """Seconds for which most requests of a priority class are refused before the gate logs a warning: search engines
+    remove pages that fail for one to two days."""
+
     @property
     def is_on(self) -> bool:
         """Whether there is a limit."""

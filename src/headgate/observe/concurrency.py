@@ -1,6 +1,6 @@
 """The state of the concurrency limit of a gate: summed over workers, and written as metrics."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -35,8 +35,11 @@ class ConcurrencyReport(msgspec.Struct, frozen=True):
     refused: dict[Priority, dict[str, int]] = {}
     """Requests refused so far, by their priority and the reason."""
 
+    refused_for: dict[Priority, float] = {}
+    """Seconds for which most requests have been refused, by their priority; of several workers, the longest."""
+
     @classmethod
-    def of(cls, state: ConcurrencyState) -> "ConcurrencyReport":
+    def of(cls, state: ConcurrencyState, refused_for: Mapping[Priority, float]) -> "ConcurrencyReport":
         """Make the report of one limit."""
         return cls(
             limit=state.limit,
@@ -49,6 +52,7 @@ class ConcurrencyReport(msgspec.Struct, frozen=True):
             capacity=state.capacity,
             waiting=dict(state.waiting),
             refused={priority: dict(reasons) for priority, reasons in state.refused.items()},
+            refused_for={priority: round(seconds, 3) for priority, seconds in refused_for.items()},
         )
 
     @property
@@ -79,6 +83,7 @@ def sum_reports(reports: Iterable[ConcurrencyReport | None]) -> ConcurrencyRepor
             }
             for name in PRIORITIES
         },
+        refused_for={name: max(report.refused_for.get(name, 0.0) for report in found) for name in PRIORITIES},
     )
 
 
@@ -103,9 +108,14 @@ def concurrency_metrics(report: ConcurrencyReport | None) -> Iterator[Metric]:
         report.capacity,
     )
     yield _refused(report)
+    yield _by_priority(
+        "headgate_refused_class_seconds",
+        "Time for which most requests of a class have been refused.",
+        report.refused_for,
+    )
 
 
-def _by_priority(name: str, description: str, values: dict[Priority, int]) -> Metric:
+def _by_priority(name: str, description: str, values: Mapping[Priority, float]) -> Metric:
     metric = GaugeMetricFamily(name, description, labels=["priority"])
     for priority in PRIORITIES:
         metric.add_metric([priority], values.get(priority, 0))

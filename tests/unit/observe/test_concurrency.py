@@ -19,6 +19,7 @@ OTHER = ConcurrencyReport(
     capacity=6.0,
     waiting={"prefetch": 1},
     refused={"people": {"full": 2}, "prefetch": {"waited": 5}},
+    refused_for={"prefetch": 90.0},
 )
 NONE = {reason.value: 0 for reason in Reason}
 
@@ -41,6 +42,7 @@ def test_the_limits_of_workers_are_summed() -> None:
             "automated": NONE,
             "prefetch": {**NONE, "waited": 5},
         },
+        refused_for={"people": 0.0, "verified": 0.0, "automated": 0.0, "prefetch": 90.0},
     )
     assert sum_reports([OTHER, OTHER]).reason == "latency"  # type: ignore[union-attr]  # there are two
 
@@ -74,7 +76,8 @@ def test_a_report_has_the_state_of_a_limit() -> None:
     assert limit.start(now=1.0)
     limit.queue(Waiting("a", "automated", b"a", 1.0), now=1.0)
     limit.queue(Waiting("a", "prefetch", b"a", 1.0), now=1.0)
-    report = ConcurrencyReport.of(limit.state)
+    report = ConcurrencyReport.of(limit.state, {"people": 1.23456})
     assert (report.limit, report.in_flight, report.queued, report.mode) == (1.0, 1, 1, "enforce")
     assert report.waiting["automated"] == 1
+    assert report.refused_for == {"people": 1.235}
     assert report.refused["prefetch"]["full"] == 1

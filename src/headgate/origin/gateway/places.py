@@ -150,6 +150,8 @@ class OriginPlaces:
     ) -> None:
         self.limit = ConcurrencyLimit(settings, draw)
         self.clock = clock
+        self.without_domain = 0
+        """The number of requests so far that had no domain."""
         self._call_later = call_later or _call_later
         self._slow: dict[Place, None] = {}  # in the order of `slow_since`
         self._coarse_now = 0.0
@@ -162,7 +164,9 @@ class OriginPlaces:
         return self.limit.state
 
     def take(self, domain: str) -> Place | None:
-        """Return a place for a request of a domain; None if none is free."""
+        """Return a place for a request of a domain; None if none is free. Called once for each request."""
+        if not domain:
+            self.without_domain += 1
         return Place(self, domain) if self.limit.start(now=self.clock()) else None
 
     def queue(self, request: QueuedRequest) -> Decision | None:

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import Any, Final
 
@@ -14,11 +15,13 @@ import msgspec
 
 from headgate.config import Address, Configuration
 from headgate.limit import Gatekeeper
+from headgate.limit.concurrency import Priority
 from headgate.link import GatekeeperLink
 from headgate.observe import GateState, HeldIdentifier, master_counters
 from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import Gateway, TlsKeys
+from headgate.origin.gateway.places import OriginPlaces
 from headgate.runtime.gate.advice_loop import report_interval
 from headgate.runtime.gate.advice_messages import AdvicePublication
 from headgate.runtime.gate.advice_part import AdvicePart, Outcomes
@@ -35,6 +38,7 @@ from headgate.runtime.gate.build import (
     read_keys,
     require_gate,
 )
+from headgate.runtime.gate.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.runtime.gatekeeping import (
     domain_state,
     forget_expired,
@@ -94,6 +98,7 @@ class GateProcess(Backend):
             """The gatekeeper in force."""
             self._advice = AdvicePart(tree, configuration.advice, now=time.time(), log=_log)
             self._gateway = self._build_gateway()
+            self._watch = self._new_watch()
         except BaseException:
             if self._link is not None:
                 self._link.close()
@@ -118,7 +123,12 @@ class GateProcess(Backend):
         loop = asyncio.get_running_loop()
         self._periodic = [
             loop.create_task(task)
-            for task in (forget_expired(lambda: self.gatekeeper), self._check_bundles(), self._advise())
+            for task in (
+                forget_expired(lambda: self.gatekeeper),
+                self._check_bundles(),
+                self._advise(),
+                self._watch_concurrency(),
+            )
         ]
         if link is not None and not self._number and not self._bus:
             reports = MasterReports(lambda: link.connections, _log)
@@ -166,6 +176,8 @@ class GateProcess(Backend):
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_gateway().policy
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
+        if tree.limit.concurrency.refused_warning != self._watch.warn_after:
+            self._watch = self._new_watch()
 
     async def state(self, *, whole: bool) -> GateState:
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
@@ -190,7 +202,25 @@ class GateProcess(Backend):
 
     def _concurrency(self) -> ConcurrencyReport | None:
         places = self._gateway.places
-        return ConcurrencyReport.of(places.state) if places is not None else None
+        refused_for = self._watch.refused_for(time.monotonic())
+        return ConcurrencyReport.of(places.state, refused_for) if places is not None else None
+
+    async def _watch_concurrency(self) -> None:
+        """Log what becomes of the concurrency limit."""
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL)
+            places = self._gateway.places
+            if places is not None:
+                self._watch.look(places.state, self._admitted(places), now=time.monotonic())
+
+    def _admitted(self, places: OriginPlaces) -> Counter[Priority]:
+        """Return how many requests of each class the rules have passed on to the concurrency limit."""
+        admitted: Counter[Priority] = Counter({"people": places.without_domain})
+        for section in self.tree.domain:
+            totals = self.gatekeeper.totals.get(section.name)
+            if totals is not None:
+                admitted[section.priority] += totals.accepted + totals.delayed
+        return admitted
 
     def _counters(self) -> dict[str, int]:
         counters = {f"gateway_{event}": count for event, count in self._gateway.counts.items()}
@@ -202,6 +232,9 @@ class GateProcess(Backend):
         return build_gateway(
             self.tree, self._composed, self.gatekeeper, self._bundles, number=self._number, advice=self._advice
         )
+
+    def _new_watch(self) -> ConcurrencyWatch:
+        return ConcurrencyWatch(_log, warn_after=self.tree.limit.concurrency.refused_warning)
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdvicePublication):
