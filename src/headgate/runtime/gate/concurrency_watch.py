@@ -52,8 +52,8 @@ class ConcurrencyWatch:
         for name in self._long.update(counts, now=now):
             hours = self._long.refused_for(name, now=now) / _HOUR
             self._log(
-                f"warning: concurrency limit: most requests of the class {name} were refused for {hours:.0f} hours; search "
-                "engines remove pages that fail for one to two days"
+                f"warning: concurrency limit: most requests of the class {name} were refused for {hours:.0f} hours; "
+                "search engines remove pages that fail for one to two days"
             )
 
     def refused_for(self, now: float) -> dict[Priority, float]:
