@@ -10,7 +10,7 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from time import monotonic
-from typing import Any, Final
+from typing import Any
 
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencyState, Decision, Outcome, Priority, Waiting
 from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, LimitLog, RequestClasses
@@ -23,7 +23,6 @@ from headgate.release import NEVER
 Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-_EVENT_STREAM: Final = b"text/event-stream"
 _logger = logging.getLogger("headgate.origin")
 
 
@@ -33,7 +32,9 @@ class AsgiConcurrency:
     def __init__(self, app: App, limit: ConcurrencyLimit, classes: RequestClasses[Scope], status: int) -> None:
         self._app = app
         self._limit = limit
-        self._classes = classes
+        self._domain_of = classes.domain_of
+        self._identifier_of = classes.identifier_of
+        self._priority_of = classes.priority_of
         self._refusals = Refusals(status=status)
         self._slow: dict[_Place, None] = {}  # those that wait for their client, in the order of `slow_since`
         self._log = LimitLog()
@@ -50,17 +51,16 @@ class AsgiConcurrency:
 
     def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> Awaitable[None]:
         """Serve a request, whose domain and identifier may be known; the result is to be awaited at once."""
-        classes = self._classes
-        domain = limited[0] if limited is not None else classes.domain_of(scope) or ""
-        priority = "people" if classes.priority_of is None else classes.priority_of(scope, domain)
+        domain = limited[0] if limited is not None else self._domain_of(scope) or ""
+        priority = "people" if self._priority_of is None else self._priority_of(scope, domain)
         if priority is None:
             return self._app(scope, receive, send)
         if self._loop is not asyncio.get_running_loop():
             self._use_running_loop()
         now = monotonic()
         if self._limit.start(now=now):
-            return self._run(scope, _Place(self, domain, receive, send))
-        flow = limited[1] if limited is not None else classes.identifier_of(scope) or b""
+            return self._run(scope, _Place(self, domain, now, (receive, send)))
+        flow = limited[1] if limited is not None else self._identifier_of(scope) or b""
         return self._queue(scope, receive, send, _Request(domain, priority, flow, now))
 
     async def _run(self, scope: Scope, place: "_Place") -> None:
@@ -87,7 +87,7 @@ class AsgiConcurrency:
                 return
             decision = request.decision.result()
             if decision.starts:
-                place = _Place(self, request.domain, ahead.receive, send)
+                place = _Place(self, request.domain, monotonic(), (ahead.receive, send))
                 await self._run(scope, place)
             else:
                 self._refused += 1
@@ -116,8 +116,8 @@ class AsgiConcurrency:
         if place.latency is not None:
             return
         self._slow.pop(place, None)
-        if place.state is _State.LENT:
-            place.state = _State.HELD
+        if place.state is _LENT:
+            place.state = _HELD
             self._limit.enter()
 
     def response_begun(self, place: "_Place", message: Message) -> None:
@@ -127,15 +127,16 @@ class AsgiConcurrency:
         if _is_event_stream(message.get("headers", ())):
             self._give_back(place, Outcome.ANSWERED)
         else:
-            self._slow.pop(place, None)
+            if place.slow_since != NEVER:
+                self._slow.pop(place, None)
             place.slow_since = now
             self._slow[place] = None
 
     def _give_back(self, place: "_Place", outcome: Outcome) -> None:
         """Free the place of a request for good."""
         self._slow.pop(place, None)
-        state, place.state = place.state, _State.RETURNED
-        if state is not _State.HELD:
+        state, place.state = place.state, _RETURNED
+        if state is not _HELD:
             return
         now = monotonic()
         latency = place.latency
@@ -151,8 +152,8 @@ class AsgiConcurrency:
         """Free a place, for now if its response has not begun."""
         if place.latency is not None:
             self._give_back(place, Outcome.ANSWERED)
-        elif place.state is _State.HELD:
-            place.state = _State.LENT
+        elif place.state is _HELD:
+            place.state = _LENT
             self._carry_out(self._limit.end(place.domain, 0.0, Outcome.UNKNOWN, now=now))
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
@@ -218,19 +219,21 @@ class _State(enum.Enum):
     RETURNED = "the request is not in flight any more"
 
 
+_HELD, _LENT, _RETURNED = _State  # every request needs them, and a lookup in an Enum is slow
+
+
 class _Place:
     """The place of a request, and its messages."""
 
     __slots__ = ("_is_read", "_owner", "_receive", "_send", "domain", "latency", "slow_since", "started", "state")
 
-    def __init__(self, owner: AsgiConcurrency, domain: str, receive: Receive, send: Send) -> None:
+    def __init__(self, owner: AsgiConcurrency, domain: str, started: float, server: tuple[Receive, Send]) -> None:
         self._owner = owner
-        self._receive = receive
-        self._send = send
+        self._receive, self._send = server
         self._is_read = False
         self.domain = domain
-        self.state = _State.HELD
-        self.started = monotonic()
+        self.state = _HELD
+        self.started = started
         """The instant at which the application was called, later by what it has waited for the request body."""
         self.latency: float | None = None
         """Seconds from its start to the head of its response; None before that."""
@@ -261,8 +264,10 @@ class _Place:
 
 
 def _is_event_stream(fields: Iterable[tuple[bytes, bytes]]) -> bool:
-    # Field names are in lower case (the ASGI specification).
-    return any(name == b"content-type" and value.lower().startswith(_EVENT_STREAM) for name, value in fields)
+    for name, value in fields:  # a plain loop: every request needs it
+        if name.lower() == b"content-type":
+            return value.lower().startswith(b"text/event-stream")
+    return False
 
 
 async def send_response(response: Response, send: Send) -> None:
