@@ -63,15 +63,15 @@ def run(rounds: int) -> list[Row]:
             raise Absent(f"{program} is not installed")
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
-        return proxied(folder, rounds) + refused(folder, rounds)
-
-
-def proxied(folder: Path, rounds: int) -> list[Row]:
-    """Measure proxied requests with and without a limit."""
-    with ExitStack() as running:
         (folder / "origin").mkdir()
         directives = ORIGIN.format(body=BODY.replace("\n", "\\n"))
         origin = running.enter_context(servers.nginx(folder / "origin", server=directives, http=LASTING)).port
+        return proxied(folder, origin, rounds) + refused(folder, origin, rounds)
+
+
+def proxied(folder: Path, origin: int, rounds: int) -> list[Row]:
+    """Measure proxied requests with and without a limit."""
+    with ExitStack() as running:
         sides = {name: running.enter_context(gate(folder, origin, RULE + text, name)) for name, text in LIMITS.items()}
         script = write_script(folder / "load.lua")
 
@@ -94,14 +94,14 @@ def proxied(folder: Path, rounds: int) -> list[Row]:
     ]
 
 
-def refused(folder: Path, rounds: int) -> list[Row]:
+def refused(folder: Path, origin: int, rounds: int) -> list[Row]:
     """Measure refusals, and the answers of a small application."""
     with ExitStack() as running:
         stuck = running.enter_context(socket.create_server(("127.0.0.1", 0)))  # accepts and never answers
         full = running.enter_context(gate(folder, stuck.getsockname()[1], FULL, "full"))
         holder = running.enter_context(socket.create_connection(("127.0.0.1", full.port)))
         holder.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        peer = running.enter_context(nginx(folder / "refused", "rejected", stuck.getsockname()[1]))
+        peer = running.enter_context(nginx(folder / "refused", "rejected", origin))
         application = running.enter_context(small_application(folder))
         script, closing = write_script(folder / "kept.lua"), write_script(folder / "closed.lua", more=CLOSE)
 
@@ -173,8 +173,8 @@ def microseconds_each(side: Side, script: Path, *, expect_refusals: bool) -> flo
     result = load(side.port, script, seconds=SECONDS)
     spent = side.cpu() - before
     settle(side)
-    expected = result.requests if expect_refusals else 0
-    verify("wrk saw refusals only, or none", right=result.refused == expected)
+    missing = result.requests - result.refused if expect_refusals else result.refused
+    verify("wrk saw refusals only, or none", right=missing <= expect_refusals)  # nginx lets one through in a minute
     return spent / result.requests * 1e6
 
 

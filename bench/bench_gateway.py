@@ -107,9 +107,16 @@ def nginx(folder: Path, kind: Kind, origin: int) -> Iterator[Side]:
     rate, burst = RATES[kind]
     http = LASTING + UPSTREAM.format(port=origin) + ZONE.format(rate=rate)
     with servers.nginx(folder, server=PROXY.format(burst=burst), http=http) as peer:
-        parent = peer.process.pid
-        worker = int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
-        yield Side(peer.port, worker)
+        yield Side(peer.port, worker_of(peer.process.pid))
+
+
+def worker_of(parent: int) -> int:
+    """Return the process id of the one worker of nginx; it may start later than the port is open."""
+    for _ in range(100):
+        if children := Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            return int(children[0])
+        time.sleep(0.05)
+    raise Absent("nginx has no worker")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import webbundles
 from tests.e2e import programs
 from tests.e2e.programs import Answer, Origin, Program
 
@@ -200,3 +201,24 @@ def test_people_are_refused_last(tmp_path: Path, origin: Origin, pool: ThreadPoo
         assert person.result().status == 200
         assert {status for one in crowd for status in one.result()} <= {200, 503}
         assert refusals(gate)["people"] == 0
+
+
+def test_a_refusal_links_to_a_bundle_with_the_resource(
+    tmp_path: Path, origin: Origin, pool: ThreadPoolExecutor
+) -> None:
+    webbundles.write(tmp_path / "site.wbn", {"url": "/page"})
+    settings = tmp_path / "published.toml"
+    settings.write_text(
+        f'[gate]\norigin = "{origin.url}"\n[limit.concurrency]\nmax = 1\nqueue = 0\n'
+        '[[bundle]]\nfile = "site.wbn"\npath = "/site.wbn"\n'
+    )
+    with programs.gate(tmp_path, "--config", settings) as gate:
+        slow = asking(gate, pool)("/slow")
+        until(gate, in_flight=1)
+        refused = gate.get("/page")
+        assert refused.status == 503
+        assert refused.headers["Link"] == '</site.wbn>; rel="collection"; type="application/webbundle"'
+        assert gate.get("/elsewhere").headers["Link"] is None
+        assert gate.get("/site.wbn").body == (tmp_path / "site.wbn").read_bytes()
+        origin.hold.set()
+        assert slow.result().status == 200

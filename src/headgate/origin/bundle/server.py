@@ -6,7 +6,7 @@ Independent of ASGI and sockets: from a request's method, host, target and field
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from headgate.errors import HeadgateError, ResponseError
 from headgate.http.h1 import RequestHead
@@ -125,6 +125,24 @@ class Lifeboat:
         return response
 
 
+class BundleLink:
+    """Links to a bundle that is published at `path`, decoded, from the resources that it contains."""
+
+    def __init__(self, path: bytes, bundle: ReloadingBundle) -> None:
+        # RFC 6573: a collection of which the resource is an item. No registered relation is more specific.
+        self._value = b'<%b>; rel="collection"; type="application/webbundle"' % quote_from_bytes(path).encode()
+        self._bundle = bundle
+        self._snapshot = bundle.snapshot
+        self._site = Site(self._snapshot, site_headers)
+
+    def value(self, request: RequestHead) -> bytes:
+        """Return the value of Link for the resource of a request; empty if the bundle does not contain it."""
+        if self._bundle.snapshot is not self._snapshot:
+            self._snapshot = self._bundle.snapshot
+            self._site = Site(self._snapshot, site_headers)
+        return self._value if self._site.contains(request.host, request.target) else b""
+
+
 class GateBundles:
     """The bundles of a gate: `published` by path, decoded and plain, and `lifeboats` in the order they are tried."""
 
@@ -133,6 +151,7 @@ class GateBundles:
         self.lifeboats = tuple(lifeboats)
         self.bundles = {*self.published.values(), *(lifeboat.bundle for lifeboat in self.lifeboats)}
         """All bundles."""
+        self._links = tuple(BundleLink(path, bundle) for path, bundle in self.published.items())
 
     def check(self) -> None:
         """Check for replaced files, and begin to load them: see `ReloadingBundle.check`."""
@@ -143,6 +162,12 @@ class GateBundles:
         """Answer a request for a published bundle; None for another path."""
         bundle = self.published.get(plain_path(request.path))
         return publish(bundle, request.method, request.fields) if bundle is not None else None
+
+    def link(self, request: RequestHead) -> bytes:
+        """Return the value of Link to the published bundles with the resource of a request; empty without one."""
+        if request.method not in _SERVED_METHODS:
+            return b""
+        return b", ".join(filter(None, (link.value(request) for link in self._links)))
 
     def rescue(self, request: RequestHead) -> Response | None:
         """Answer a rejected request from a bundle; None if that is not possible."""

@@ -143,8 +143,7 @@ class Site:
 
         Raises `Unservable`, `ResponseError` and `OSError` for a response that cannot be sent.
         """
-        origin = self._origin(host)
-        url = parse_url(origin + _NOT_ASCII.sub(_escaped, target).decode()) if origin else None
+        url = self._url(host, target)
         found = self._requests.get(url) if url else None
         if url is None or found is None:
             return None
@@ -159,6 +158,14 @@ class Site:
             if len(self._cache) > _MAX_CACHED:
                 self._cache.popitem(last=False)
         return made
+
+    def contains(self, host: bytes, target: bytes) -> bool:
+        """Return whether the bundle has a response to requests for `target`, a path and query."""
+        return self._url(host, target) in self._requests
+
+    def _url(self, host: bytes, target: bytes) -> str | None:
+        origin = self._origin(host)
+        return parse_url(origin + _NOT_ASCII.sub(_escaped, target).decode()) if origin else None
 
     def _origin(self, host: bytes) -> str | None:
         """Return the origin in the bundle that a Host means."""

@@ -48,6 +48,8 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Finds the address of an agent, however requests are identified."""
     refuse: Refusals = msgspec.field(default_factory=Refusals)
     """Writes the responses to requests that the concurrency limit refuses."""
+    link: Callable[[RequestHead], bytes] | None = None
+    """Returns the value of Link in the response to a refused request; empty for none."""
     priorities: Mapping[str, Priority] = {}
     """The priority of each domain, for the concurrency limit; that of others, and of no domain, is people."""
     advice: AdviceResource | None = None
@@ -115,7 +117,8 @@ def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]
 def refusal(request: RequestHead, client: ClientView, retry_after: float, note: Callable[[str], None]) -> Response:
     """Return the response to a request that the concurrency limit refuses; see `decide`."""
     policy = client.policy
-    return _rescue(request, policy, note) or policy.refuse(retry_after, accept=_accept(request))
+    link = policy.link(request) if policy.link is not None else b""
+    return _rescue(request, policy, note) or policy.refuse(retry_after, accept=_accept(request), link=link)
 
 
 def flow_of(request: RequestHead, client: ClientView) -> bytes:

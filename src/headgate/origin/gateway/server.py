@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headgate.config.section import origin_address
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError, reason_of
-from headgate.http.h1 import RequestLimits
+from headgate.http.h1 import RequestHead, RequestLimits
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings, Priority
 from headgate.origin.gateway.advice_resource import AdviceResource
@@ -44,8 +44,8 @@ class Gateway:
     if it has an answer. `trusted` lists the CIDRs of the operator's own proxies: their forwarding fields are continued,
     those of other clients are replaced. `allow` is the value of Allow in a response to a method that is never served.
     `concurrency` limits the requests in flight at the origin; `priorities` gives the priority of a domain by its name,
-    and `refuse` answers refused requests.
-    `counts` has the numbers of unusual events: `refused`, `retried`, `unreachable`, `slow`, `truncated`, `crowded`,
+    `refuse` answers refused requests, and `link` returns their Link to where the content can be had instead. `counts`
+    has the numbers of unusual events: `refused`, `retried`, `unreachable`, `slow`, `truncated`, `crowded`,
     `crowded_client`, `lifeboat`.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
@@ -72,6 +72,7 @@ class Gateway:
         concurrency: ConcurrencySettings | None = None,
         priorities: Mapping[str, Priority] | None = None,
         refuse: Refusals | None = None,
+        link: Callable[[RequestHead], bytes] | None = None,
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
         policy = GatewayPolicy(
@@ -86,6 +87,7 @@ class Gateway:
             lifeboat=lifeboat,
             priorities=priorities or {},
             refuse=refuse or Refusals(),
+            link=link,
             is_trusted=_trust(trusted),
         )
         self._context = GatewayContext(

@@ -141,6 +141,7 @@ def build_gateway(
         concurrency=concurrency_settings(tree, number),
         priorities={section.name: section.priority for section in tree.domain},
         refuse=Refusals(status=gate.rejection_status),
+        link=bundles.link if bundles is not None and bundles.published else None,
     )
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import pathlib
 
 import h11
 import pytest
@@ -429,3 +430,23 @@ def check_responses(path, profile):
             rescued = boat.rescue(parse_request_head(line, RequestLimits()), [])
             if rescued is not None:
                 read_whole(rescued, method)
+
+
+def test_link_names_the_published_bundles_that_contain_the_resource(bundle):
+    path = bundle({"url": "/a"}, {"url": "/b?c"})
+    bundles = GateBundles({b"/my site.wbn": ReloadingBundle(path), b"/other.wbn": ReloadingBundle(path)}, [])
+    one = b'<%b>; rel="collection"; type="application/webbundle"'
+    assert bundles.link(request(b"/a")) == b", ".join([one % b"/my%20site.wbn", one % b"/other.wbn"])
+    assert bundles.link(request(b"/b?c"))
+    assert bundles.link(request(b"/b")) == b""
+    assert bundles.link(request(b"/a", method=b"POST")) == b""
+    assert bundles.link(request(b"/a", host=b"elsewhere.example")) == b""
+
+
+def test_link_follows_a_replaced_bundle(bundle):
+    reloading = ReloadingBundle(bundle({"url": "/a"}))
+    bundles = GateBundles({b"/site.wbn": reloading}, [])
+    assert bundles.link(request(b"/new")) == b""
+    pathlib.Path(bundle({"url": "/new"})).replace(reloading.absolute)
+    reloading.check(at_once=True)
+    assert bundles.link(request(b"/new")) != b""
