@@ -8,12 +8,14 @@ loop only, so no lock is needed.
 import asyncio
 import enum
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from time import monotonic
 from typing import Any
 
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencyState, Decision, Outcome, Priority, Waiting
-from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, LimitLog, RequestClasses
+from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, RequestClasses
+from headgate.origin.concurrency_watch import PAUSE, ConcurrencyWatch
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
 from headgate.origin.refusal import Refusals
 from headgate.origin.request_info import field_value
@@ -37,8 +39,8 @@ class AsgiConcurrency:
         self._priority_of = classes.priority_of
         self._refusals = Refusals(status=status)
         self._slow: dict[_Place, None] = {}  # those that wait for their client, in the order of `slow_since`
-        self._log = LimitLog()
-        self._refused = 0
+        self._watch = ConcurrencyWatch(_logger.warning, warn_after=math.inf)
+        self._watch_until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = NEVER
@@ -90,7 +92,7 @@ class AsgiConcurrency:
                 place = _Place(self, request.domain, monotonic(), (ahead.receive, send))
                 await self._run(scope, place)
             else:
-                self._refused += 1
+                self._watch_until = monotonic() + 2 * PAUSE  # to log the end of refusals
                 accept = field_value(scope["headers"], b"accept")
                 await send_response(self._refusals(decision.retry_after, accept=accept), send)
         finally:
@@ -185,7 +187,7 @@ class AsgiConcurrency:
             self._carry_out(self._limit.awake(now=now))
         if now >= self._look_at:
             self._look(now)
-        if self._limit.state.queued or self._limit.in_flight or self._log.is_open:
+        if self._limit.in_flight or self._limit.state.queued or now < self._watch_until:
             self._set_timer(min(self._look_at, self._limit.wakeup))
         else:
             self._loop = self._timer = None
@@ -196,9 +198,7 @@ class AsgiConcurrency:
         while self._slow and (place := next(iter(self._slow))).slow_since <= now - PATIENCE:
             del self._slow[place]
             self._client_is_slow(place, now)
-        refused, self._refused = self._refused, 0
-        for line in self._log.lines(self._limit.state, refused, now=now):
-            _logger.warning(line)
+        self._watch.look(self._limit.state, {}, now=now)
 
 
 class _Request(Waiting):

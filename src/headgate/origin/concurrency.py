@@ -1,10 +1,10 @@
-"""What both middlewares share of the concurrency limit: its parameters, priorities and log lines.
+"""What both middlewares share of the concurrency limit: its parameters and priorities.
 
 This file knows neither ASGI nor WSGI, and reads no clock.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -13,7 +13,6 @@ from headgate.limit.concurrency import (
     PRIORITIES,
     ConcurrencyLimit,
     ConcurrencySettings,
-    ConcurrencyState,
     Priority,
 )
 from headgate.origin.routes import Routes
@@ -23,10 +22,6 @@ PATIENCE: Final = 3.0
 LOOK_INTERVAL: Final = 1.0
 """Seconds between two looks at the places that wait for clients, and at what the log should say."""
 
-_LINE_INTERVAL: Final = 10.0
-"""Seconds between two log lines of a kind, at least."""
-_CHANGE: Final = 0.2
-"""Part of the limit by which it must have changed since the last line for another one."""
 _PEOPLE: Final[Priority] = "people"
 
 R = TypeVar("R")
@@ -95,55 +90,3 @@ def _check(priority: Priority | None, what: str) -> Priority | None:
         expected = ", ".join(map(repr, PRIORITIES))
         raise ConfigurationError(f"{what} must be one of {expected}, or None, got {priority!r:.80}")
     return priority
-
-
-class LimitLog:
-    """Compares states of a limit and writes what has changed, at most one line of a kind in ten seconds."""
-
-    def __init__(self) -> None:
-        self._limit = 0.0
-        self._limit_at = 0.0
-        self._queue = _Spell("requests wait", "no request has waited")
-        self._refusals = _Spell("requests are refused", "no request was refused")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a spell has begun whose end is still to be reported."""
-        return self._queue.since is not None or self._refusals.since is not None
-
-    def lines(self, state: ConcurrencyState, refused: int, *, now: float) -> Iterator[str]:
-        """Yield the lines that are due, given the requests that were refused since the last call."""
-        now_state = f"limit {state.limit:.0f}, in flight {state.in_flight}, queued {state.queued}"
-        if not self._limit:
-            self._limit = state.limit
-        elif abs(state.limit - self._limit) > _CHANGE * self._limit and now >= self._limit_at:
-            yield f"concurrency: limit {self._limit:.0f} is now {state.limit:.0f}: {state.reason} ({now_state})"
-            self._limit, self._limit_at = state.limit, now + _LINE_INTERVAL
-        for spell, number in ((self._queue, state.queued), (self._refusals, refused)):
-            line = spell.line(number, now)
-            if line is not None:
-                yield f"concurrency: {line} ({now_state})"
-
-
-class _Spell:
-    """A time in which something happens; it ends when it has not happened for ten seconds."""
-
-    def __init__(self, begun: str, ended: str) -> None:
-        self.since: float | None = None
-        self._begun = begun
-        self._ended = ended
-        self._total = 0
-        self._last = 0.0
-
-    def line(self, number: int, now: float) -> str | None:
-        """Return the line for `number` events since the last call, if the time begins or ends."""
-        if number:
-            self._last = now
-            self._total += number
-            if self.since is None:
-                self.since, self._total = now, number
-                return self._begun
-        elif self.since is not None and now - self._last >= _LINE_INTERVAL:
-            seconds, self.since = now - self.since, None
-            return f"{self._ended} for {now - self._last:.0f} s; it began {seconds:.0f} s ago"
-        return None

@@ -5,6 +5,7 @@ stream. The limit does not lock, so each of its calls happens under a lock here;
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
@@ -23,7 +24,8 @@ from headgate.limit.concurrency import (
     Priority,
     Waiting,
 )
-from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, LimitLog, RequestClasses
+from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, RequestClasses
+from headgate.origin.concurrency_watch import ConcurrencyWatch
 from headgate.origin.refusal import Refusals
 from headgate.origin.response import Response
 
@@ -81,8 +83,8 @@ class WsgiConcurrency:
         self._refusals = Refusals(status=status)
         self._lock = threading.Lock()
         self._sending: dict[_Place, None] = {}  # those whose response is being sent, the oldest first
-        self._log = LimitLog()
-        self._refused = 0
+        self._lines: list[str] = []
+        self._watch = ConcurrencyWatch(self._lines.append, warn_after=math.inf)
         self._look_at = 0.0
 
     @property
@@ -189,14 +191,15 @@ class WsgiConcurrency:
             assert isinstance(request, _Request)
             request.decision = decision
             request.woken.release()
-            self._refused += not decision.starts
 
     def _look(self, now: float) -> list[str]:
         """Give back the places of streams, and return the lines for the log."""
         while self._sending and (oldest := next(iter(self._sending))).begun_at <= now - PATIENCE:
             self._carry_out(self._give_back(oldest, Outcome.ANSWERED, now))
-        refused, self._refused = self._refused, 0
-        return list(self._log.lines(self._limit.state, refused, now=now))
+        self._watch.look(self._limit.state, {}, now=now)
+        lines = self._lines.copy()
+        self._lines.clear()
+        return lines
 
 
 class _Request(Waiting):

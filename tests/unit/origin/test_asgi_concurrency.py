@@ -687,6 +687,31 @@ def test_the_limit_is_awakened_when_it_wants_to_be(clock):
     assert second.fields[b"retry-after"] == b"8"
 
 
+def test_the_log_says_when_refusals_begin_and_end(clock, monkeypatch, caplog):
+    """The end also if no request comes after them."""
+    monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", 0.001)
+
+    async def main():
+        app = App()
+        middleware = GatekeeperMiddleware(app, concurrency=Limit(queue=0))
+        first = Client(middleware)
+        await settle()
+        await Client(middleware).task
+        clock.now += 1.0
+        await until(lambda: len(caplog.records) == 1)
+        app.released.set()
+        await first.task
+        clock.now += 10.0
+        await until(lambda: len(caplog.records) == 2)
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+    figures = "(limit 1, {} in flight, 0 wait, 1 refused so far)"
+    assert [record.message for record in caplog.records] == [
+        f"concurrency limit: refuses requests {figures.format(1)}",
+        f"concurrency limit: refuses no more requests {figures.format(0)}",
+    ]
+
+
 def test_a_slow_event_loop_is_reported_to_the_limit(clock, monkeypatch):
     monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", 0.001)
     lags = []

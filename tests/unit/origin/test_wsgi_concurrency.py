@@ -444,7 +444,7 @@ def test_the_log_says_that_requests_are_refused(clock, caplog):
         app.released.set()
         first.result(10)
     assert [record.message for record in caplog.records] == [
-        "concurrency: requests are refused (limit 1, in flight 1, queued 0)"
+        "concurrency limit: refuses requests (limit 1, 1 in flight, 0 wait, 1 refused so far)"
     ]
 
 

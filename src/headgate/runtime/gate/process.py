@@ -20,6 +20,7 @@ from headgate.link import GatekeeperLink
 from headgate.observe import GateState, HeldIdentifier, master_counters
 from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.state import identifier_digest, identifier_text
+from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.gateway.places import OriginPlaces
 from headgate.runtime.gate.advice_loop import report_interval
@@ -38,7 +39,6 @@ from headgate.runtime.gate.build import (
     read_keys,
     require_gate,
 )
-from headgate.runtime.gate.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.runtime.gatekeeping import (
     domain_state,
     forget_expired,

@@ -1,7 +1,7 @@
 """Lines of the log about the concurrency limit, and the classes that are refused for long."""
 
 from headgate.limit.concurrency import ConcurrencyState
-from headgate.runtime.gate.concurrency_watch import PAUSE, ConcurrencyWatch
+from headgate.origin.concurrency_watch import PAUSE, ConcurrencyWatch
 
 
 def state(
