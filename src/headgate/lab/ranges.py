@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from headgate.errors import ConfigurationError
 
-Statistic = Literal["value", "mean", "max", "min", "mode", "p99", "settling_time", "overshoot", "ripple"]
+Statistic = Literal["value", "mean", "max", "min", "mode", "p99", "settling_time", "overshoot", "ripple", "peak"]
 """What is compared with the range: "value" is that of a metric, the others are those of a series."""
 
 OfSeeds = Literal["each", "mean"]
@@ -105,6 +105,12 @@ def ripple(values: Sequence[float]) -> float:
     if deviation == 0.0:
         return 0.0
     return deviation / abs(middle) if middle else math.inf
+
+
+def peak(values: Sequence[float]) -> float:
+    """Return the maximum as a multiple of the mean; 1 if all values are equal; NaN without a value, or a mean of 0."""
+    middle = mean(values)
+    return max(values) / middle if values and middle else math.nan
 
 
 @dataclass(frozen=True)
@@ -242,4 +248,5 @@ _OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "min": lambda values: min(values, default=math.nan),
     "p99": lambda values: quantile(values, 0.99),
     "ripple": ripple,
+    "peak": peak,
 }

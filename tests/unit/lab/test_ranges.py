@@ -3,7 +3,7 @@ import math
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.lab.ranges import Expectation, judge, mean, mode, overshoot, quantile, ripple, settling_time, window
+from headgate.lab.ranges import Expectation, judge, mean, mode, overshoot, peak, quantile, ripple, settling_time, window
 
 NAN, INF = math.nan, math.inf
 
@@ -85,7 +85,13 @@ def test_ripple():
     assert ripple(circle) == pytest.approx(0.1 / math.sqrt(2))
 
 
-@pytest.mark.parametrize("statistic", ["mean", "max", "min", "mode", "p99", "ripple"])
+def test_peak():
+    assert peak([1.0, 1.0, 4.0]) == 2.0
+    assert peak([3.0, 3.0]) == 1.0
+    assert math.isnan(peak([0.0, 0.0]))
+
+
+@pytest.mark.parametrize("statistic", ["mean", "max", "min", "mode", "p99", "ripple", "peak"])
 def test_a_window_without_a_sample_is_outside_every_range(statistic):
     expectation = Expectation("goodput", statistic, start=10.0, at_least=-1e9, at_most=1e9)
     value = expectation.measure({}, [0.0, 1.0], {"goodput": [1.0, 1.0]})

@@ -192,10 +192,10 @@ class ConcurrencyLimit:
 
     def _look(self, now: float) -> None:
         """Show the detector of overload which classes wait."""
-        waits = False
+        ahead = 0
         for rank, line in enumerate(self._queue.lines):
-            waits = waits or len(line) > 0
-            self._overload.look(rank, waits=waits, now=now)
+            ahead += len(line)
+            self._overload.look(rank, ahead, now=now)
 
     def _refuse_overdue(self, now: float, decisions: list[Decision]) -> bool:
         """Refuse what has waited for too long in overloaded classes; returns whether there was such a request."""

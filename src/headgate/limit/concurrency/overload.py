@@ -1,9 +1,9 @@
 """Tells the moments at which requests wait from overload, and for how long a request may wait in either.
 
-A class is overloaded when requests of it, or of more important classes, have waited without a break for as long as
-`LONGEST_QUEUE` completions take. Below the capacity, queues end by themselves: at 0.7 of it, the longest of a day is
-half of that, with any number of servers. The class is not overloaded any more when none has waited for as long as a
-request usually takes.
+A class is overloaded when more than `LONGEST_QUEUE` requests of it, and of more important classes, wait, or when some
+have waited without a break for as long as `MOST_COMPLETIONS` completions take. Below the capacity, queues end by
+themselves: at 0.7 of it, the longest of a day has 27 to 65 requests and lasts for 240 to 500 completions, whatever the
+number of servers. The class is not overloaded any more when none has waited for as long as a request usually takes.
 
 This is CoDel's distinction of a good from a bad queue (RFC 8289) with an interval on the scale of the service time,
 as CoDel's is on that of the round trip.
@@ -14,10 +14,13 @@ from typing import Final
 from headgate.limit.concurrency.values import PRIORITIES
 from headgate.release import NEVER
 
-LONGEST_QUEUE: Final = 1000
-"""Completions."""
+LONGEST_QUEUE: Final = 64
+"""Requests."""
+LONG_QUEUE_SHARE: Final = 0.1
+"""The share of the interval for which a queue may be longer: herds come and go."""
+MOST_COMPLETIONS: Final = 1000
 SHORTEST_INTERVAL: Final = 10
-"""The interval in times of a request, at least: with many servers, LONGEST_QUEUE completions take less than one."""
+"""The interval in times of a request, at least: with many servers, MOST_COMPLETIONS take less than one."""
 LONGEST_INTERVAL: Final = 30.0
 """Seconds of the interval at most, unless SHORTEST_INTERVAL is longer: every wait has a limit."""
 TARGET: Final = 0.5
@@ -42,30 +45,35 @@ class OverloadDetector:
         """The size of the queue under overload: what starts within twice the target."""
         self._gap = 0.0
         self._since = [NEVER] * len(PRIORITIES)  # when the queue that still lasts began
+        self._long_since = [NEVER] * len(PRIORITIES)  # when it became longer than LONGEST_QUEUE
         self._ended = [0.0] * len(PRIORITIES)  # when the last queue ended
 
     def adapt(self, duration: float, limit: float, queue_target: float) -> None:
         """Take the usual time of a request, the limit, and the least wait that is allowed."""
         duration = max(duration, queue_target, SHORTEST_DURATION)
         least = SHORTEST_INTERVAL * duration
-        self.interval = max(least, min(LONGEST_QUEUE * duration / max(limit, 1.0), LONGEST_INTERVAL))
+        self.interval = max(least, min(MOST_COMPLETIONS * duration / max(limit, 1.0), LONGEST_INTERVAL))
         self.target = max(queue_target, TARGET * duration)
         self.places = max(FEWEST_PLACES, round(2.0 * limit * self.target / duration))
         self._gap = duration
 
-    def look(self, rank: int, *, waits: bool, now: float) -> None:
-        """Take whether a request of a class, or of one above it, waits."""
+    def look(self, rank: int, ahead: int, *, now: float) -> None:
+        """Take how many requests of a class, and of those above it, wait."""
         since = self._since[rank]
-        if not waits and since < NEVER:
+        if not ahead and since < NEVER:
             self._since[rank] = since = NEVER
             self._ended[rank] = now
         if self.overloaded[rank]:
             if since == NEVER and now >= self._ended[rank] + self._gap:
                 self.overloaded[rank] = False
-        elif since < NEVER and now >= since + self.interval:
+        elif now >= since + self.interval or now >= self._long_since[rank] + LONG_QUEUE_SHARE * self.interval:
             self.overloaded[rank] = True
-        if waits and since == NEVER:
+        if ahead and since == NEVER:
             self._since[rank] = now
+        if ahead <= LONGEST_QUEUE:
+            self._long_since[rank] = NEVER
+        elif self._long_since[rank] == NEVER:
+            self._long_since[rank] = now
 
     def wakeup(self, rank: int) -> float:
         """Return when `look` is due even if nothing happens; when a request has waited too long is not considered."""
