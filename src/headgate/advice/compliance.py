@@ -49,34 +49,41 @@ class _Period(NamedTuple):
 class Evidence:
     """Sums of changes in requests: those seen and those expected, with the variance of the former."""
 
-    __slots__ = ("_expected", "_seen", "_variance")
+    __slots__ = ("expected", "seen", "variance")
 
     def __init__(self) -> None:
-        self._seen = self._expected = self._variance = 0.0
+        self.seen = self.expected = self.variance = 0.0
 
     def add(self, seen: float, expected: float, variance: float) -> None:
         """Add a change; `expected` is that of an agent that obeys, and positive."""
-        self._seen += seen
-        self._expected += expected
-        self._variance += variance
+        self.seen += seen
+        self.expected += expected
+        self.variance += variance
 
     def bound(self, demand: float) -> None:
         """Let later evidence replace earlier evidence; `demand` is the requests of a period without advice."""
-        if self._expected > _MEMORY * demand > 0.0:
-            factor = _MEMORY * demand / self._expected
-            self._seen, self._expected, self._variance = (
-                factor * part for part in (self._seen, self._expected, self._variance)
+        if self.expected > _MEMORY * demand > 0.0:
+            factor = _MEMORY * demand / self.expected
+            self.seen, self.expected, self.variance = (
+                factor * part for part in (self.seen, self.expected, self.variance)
             )
+
+    def plus(self, other: "Evidence") -> "Evidence":
+        """Return both together."""
+        total = Evidence()
+        for each in (self, other):
+            total.add(each.seen, each.expected, each.variance)
+        return total
 
     @property
     def error(self) -> float:
         """The standard error of `compliance`; infinity without evidence."""
-        return math.sqrt(self._variance) / self._expected if self._expected > 0.0 else math.inf
+        return math.sqrt(self.variance) / self.expected if self.expected > 0.0 else math.inf
 
     @property
     def compliance(self) -> float | None:
         """The seen change divided by the expected one, from 0 to 1; None if the noise permits no answer."""
-        return min(max(self._seen / self._expected, 0.0), 1.0) if self.error <= _MAX_ERROR else None
+        return min(max(self.seen / self.expected, 0.0), 1.0) if self.error <= _MAX_ERROR else None
 
 
 class AgentHistory:
@@ -208,8 +215,13 @@ class ComplianceMeter:
             return
         growth = _growth(unchanged)
         if 1.0 / _MAX_GROWTH <= growth.factor <= _MAX_GROWTH:
+            latest = Evidence()
             for comparison in changed:
-                comparison.add_to(self._evidence, growth)
+                comparison.add_to(latest, growth)
+            total = self._evidence.plus(latest)
+            # Many small changes, which are mostly noise, must not hide a large one.
+            if total.error <= max(self._evidence.error, _MAX_ERROR):
+                self._evidence = total
             self._evidence.bound(demand)
 
 

@@ -122,3 +122,13 @@ def test_error_falls_with_the_evidence_and_the_evidence_is_bounded():
     assert evidence.compliance == 0.5
     evidence.bound(50.0)  # twice 50 is half of what it has
     assert evidence.error == pytest.approx(0.3)
+
+
+def test_changes_that_show_little_do_not_hide_those_that_show_much():
+    """Of an agent that does not obey, and is disallowed and admitted again and again near the floor."""
+    agents = Agents(20, obeying=0.0, rate=8.0)
+    agents.run(12, 1.0)
+    known = agents.run(12, 0.2)
+    assert known == pytest.approx(0.0, abs=0.1)
+    for fraction in (0.0, 0.001, 0.0, 0.002) * 20:
+        assert agents.run(12, fraction) == pytest.approx(0.0, abs=0.1)

@@ -1,0 +1,145 @@
+"""Agents for a gate that computes its traffic advice, with shortened clocks: polite ones of this project, agents that
+fetch the advice and do not obey it, and clients of a prefetch proxy. Each has an address of its own on loopback.
+"""
+
+import asyncio
+import itertools
+import ssl
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx2
+
+from headgate.agent import Courtesy, NoContact
+from headgate.agent.httpx import AsyncTransport
+from headgate.throttle import Policy, Throttle
+from tests.e2e.programs import PATIENCE, Program
+
+_WINDOW = 2.0
+
+
+class Load:
+    """What agents would send, and what they send."""
+
+    def __init__(self) -> None:
+        self.wanted: deque[float] = deque()
+        self.sent: deque[float] = deque()
+
+    def attempt(self) -> None:
+        """Count a request that an agent would send."""
+        self.wanted.append(time.monotonic())
+
+    def send(self) -> None:
+        """Count one that it has sent."""
+        self.sent.append(time.monotonic())
+
+    @property
+    def part_sent(self) -> float:
+        """The part of the requests of the last seconds that were sent."""
+        begin = time.monotonic() - _WINDOW
+        for times in (self.wanted, self.sent):
+            while times and times[0] < begin:
+                times.popleft()
+        return len(self.sent) / max(1, len(self.wanted))
+
+    @property
+    def rate(self) -> float:
+        """Requests per second that would be sent without advice."""
+        return len(self.wanted) / _WINDOW
+
+
+@asynccontextmanager
+async def agents(port: int, load: Load, *, count: int, rate: float, obeys: bool = True) -> AsyncIterator[None]:
+    """Run agents of this project that want to send `rate` requests per second each."""
+
+    async def run(number: int) -> None:
+        throttle = Throttle(Policy(), hold_localhost=False)
+        courtesy = Courtesy("LoadBot" if obeys else None, throttle=throttle, min_freshness=1.0)
+        address = f"127.0.1.{number + 1}"
+        transport = AsyncTransport(courtesy, httpx2.AsyncHTTPTransport(local_address=address))
+        headers = {"User-Agent": "LoadBot/1.0"}
+        await asyncio.sleep(number / count / rate)
+        async with httpx2.AsyncClient(transport=transport, headers=headers) as client:
+            fetched = 0.0
+            for request in itertools.count():
+                due = time.monotonic() + 1 / rate
+                if not obeys and time.monotonic() - fetched > 1.0:
+                    fetched = time.monotonic()
+                    await client.get(
+                        f"http://127.0.0.1:{port}/.well-known/traffic-advice", headers={"User-Agent": "LoadBot"}
+                    )
+                load.attempt()
+                with suppress(NoContact):
+                    await client.get(f"http://127.0.0.1:{port}/{number}/{request}")
+                    load.send()
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    async with _running(*(run(number) for number in range(count))):
+        yield
+
+
+@asynccontextmanager
+async def prefetching(
+    proxy: int, authority: str, load: Load, *, count: int, rate: float, tls: ssl.SSLContext
+) -> AsyncIterator[None]:
+    """Run clients that want `rate` prefetches per second each, through a prefetch proxy that speaks no TLS."""
+
+    async def prefetch(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy, local_addr=(f"127.0.2.{number + 1}", 0))
+        try:
+            writer.write(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
+            if b" 200 " not in (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]:
+                return
+            await writer.start_tls(tls, server_hostname=authority.partition(":")[0])
+            fields = f"Host: {authority}\r\nSec-Purpose: prefetch;anonymous-client-ip\r\nUser-Agent: Mozilla/5.0 a\r\n"
+            writer.write(f"GET / HTTP/1.1\r\n{fields}Connection: close\r\n\r\n".encode())
+            await reader.readuntil(b"\r\n\r\n")
+            load.send()
+        finally:
+            writer.transport.abort()
+
+    async def run(number: int) -> None:
+        await asyncio.sleep(number / count / rate)
+        while True:
+            due = time.monotonic() + 1 / rate
+            load.attempt()
+            with suppress(OSError, asyncio.IncompleteReadError):
+                await prefetch(number)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    async with _running(*(run(number) for number in range(count))):
+        yield
+
+
+@asynccontextmanager
+async def _running(*agents: Awaitable[None]) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(agent) for agent in agents]
+    try:
+        yield
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def state_of(gate: Program, name: str) -> dict[str, Any]:
+    """Return the state of a class of agents."""
+    state = await asyncio.to_thread(gate.state)
+    return next(each for each in state["advice"] if each["user_agent"] == name)
+
+
+async def wait_until(gate: Program, name: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Return the state of a class as soon as it has `reached` what is expected."""
+    deadline, state = time.monotonic() + 2 * PATIENCE, {}
+    while time.monotonic() < deadline:
+        state = await state_of(gate, name)
+        if reached(state):
+            return state
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"not reached: {state}; {gate.said()}")

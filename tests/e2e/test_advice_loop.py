@@ -1,0 +1,193 @@
+"""`headgate serve` computes its traffic advice from the load of real agents, with shortened clocks.
+
+No test expects a time: each waits until a state is reached, and the gate and the agents are slowed down alike.
+"""
+
+import asyncio
+import json
+import signal
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.e2e import programs
+from tests.e2e.advice_agents import Load, agents, prefetching, state_of, wait_until
+
+CAPACITY = 40.0
+ADVICE = """
+[advice]
+mode = "{mode}"
+capacity = "{capacity:g}/s"
+max_age = 2
+period = 0.4
+state = "advice.json"
+{more}
+"""
+
+
+def written(folder: Path, *, mode: str = "adaptive", capacity: float = CAPACITY, more: str = "") -> None:
+    (folder / "headgate.toml").write_text(ADVICE.format(mode=mode, capacity=capacity, more=more))
+
+
+def brought_down(load: Load) -> Any:
+    """Return a test of a state: whether the part that is sent fits the capacity, and so does the fraction."""
+
+    def reached(state: dict[str, Any]) -> bool:
+        wanted, part = load.rate, load.part_sent
+        fits = 0.4 * CAPACITY <= wanted * part <= 1.3 * CAPACITY
+        return bool(fits and wanted > 2 * CAPACITY and 0.0 < state["fraction"] < 0.6 and state["agents"] > 0)
+
+    return reached
+
+
+@pytest.fixture
+def origin():
+    with programs.origin() as running:
+        yield running
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_polite_agents_come_down_to_the_capacity(tmp_path, origin, workers):
+    written(tmp_path)
+
+    async def check(gate: programs.Program) -> None:
+        load = Load()
+        async with agents(gate.port, load, count=16, rate=10.0):
+            state = await wait_until(gate, "*", brought_down(load))
+            assert state["demand"] == pytest.approx(load.rate, rel=0.5)
+            # It stays there: most of a number of later states are still so.
+            reached = brought_down(load)
+            later = []
+            for _ in range(12):
+                await asyncio.sleep(0.25)
+                later.append(reached(await state_of(gate, "*")))
+            assert sum(later) >= 8
+            state = await wait_until(gate, "*", lambda state: state["compliance"] is not None)
+            assert state["compliance"] > 0.5
+        assert 'headgate_advice_fraction{user_agent="*"}' in gate.admin("/metrics")
+        assert "traffic advice: prefetch-proxy" in gate.said()
+
+    with programs.gate(tmp_path, "--origin", origin.url, "--workers", workers) as gate:
+        asyncio.run(check(gate))
+
+
+def test_agents_that_do_not_obey_are_reported(tmp_path, origin):
+    written(tmp_path)
+
+    async def check(gate: programs.Program) -> None:
+        load = Load()
+        async with agents(gate.port, load, count=16, rate=10.0, obeys=False):
+            state = await wait_until(gate, "*", lambda state: state["reason"] == "does not obey")
+            assert state["compliance"] < 0.5
+            assert load.part_sent > 0.8
+        assert "warning: traffic advice: *: this class does not obey" in gate.said()
+
+    with programs.gate(tmp_path, "--origin", origin.url) as gate:
+        asyncio.run(check(gate))
+
+
+def test_a_prefetch_proxy_comes_down_to_the_capacity(tmp_path, origin):
+    (tmp_path / "gate").mkdir()
+    (tmp_path / "proxy").mkdir()
+    written(tmp_path / "gate", capacity=10.0)
+    authority, names = trustme.CA(), ("www.example.org",)
+    issued = authority.issue_cert(*names)
+    cert, key, ca = (tmp_path / name for name in ("cert.pem", "key.pem", "ca.pem"))
+    issued.cert_chain_pems[0].write_to_path(str(cert))
+    issued.private_key_pem.write_to_path(str(key))
+    authority.cert_pem.write_to_path(str(ca))
+    tls = ssl.create_default_context()
+    authority.configure_trust(tls)
+
+    def reached(state: dict[str, Any], load: Load) -> bool:
+        return bool(load.rate > 20.0 and load.rate * load.part_sent < 18.0 and 0.0 < state["fraction"] < 0.7)
+
+    async def check(gate: programs.Program, proxy: programs.Program) -> None:
+        load = Load()
+        async with prefetching(proxy.port, f"www.example.org:{gate.port}", load, count=40, rate=1.0, tls=tls):
+            state = await wait_until(gate, "prefetch-proxy", lambda state: reached(state, load))
+            assert state["agents"] == 1
+            assert (await state_of(gate, "*"))["arrivals"] == 0.0
+
+    with programs.gate(tmp_path / "gate", "--origin", origin.url, "--cert", cert, "--key", key) as gate:
+        words = ["--plaintext", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--advice-ca", ca]
+        words += ["--allow-port", gate.port, "--allow-address", "127.0.0.0/8", "--resolve", "*=127.0.0.1"]
+        words += ["--min-freshness", "1"]
+        with programs.headgate(tmp_path / "proxy", "proxy", *words) as proxy:
+            assert proxy.ready
+            asyncio.run(check(gate, proxy))
+
+
+def advice_of(gate: programs.Program) -> dict[str, float]:
+    """Fetch the document; return the fractions."""
+    entries = json.loads(gate.get("/.well-known/traffic-advice", User_Agent="Reader").body)
+    return {entry["user_agent"]: 0.0 if entry.get("disallow") else entry.get("fraction", 1.0) for entry in entries}
+
+
+def test_a_restart_in_overload_keeps_the_fraction(tmp_path, origin):
+    written(tmp_path)
+
+    async def overload(gate: programs.Program) -> None:
+        load = Load()
+        async with agents(gate.port, load, count=16, rate=10.0):
+            await wait_until(gate, "*", brought_down(load))
+
+    with programs.gate(tmp_path, "--origin", origin.url) as gate:
+        asyncio.run(overload(gate))
+        assert gate.end() == 0
+    saved = json.loads((tmp_path / "advice.json").read_text())
+    assert 0.0 < saved["fractions"]["*"] < 0.6
+    assert len(saved["agents"]) >= 16
+    # A longer max-age: the restart itself takes a part of the shortened one.
+    (tmp_path / "headgate.toml").write_text(
+        (tmp_path / "headgate.toml").read_text().replace("max_age = 2", "max_age = 600").replace("0.4", "60")
+    )
+    with programs.gate(tmp_path, "--origin", origin.url) as gate:
+        assert advice_of(gate)["*"] == saved["fractions"]["*"]
+
+
+def test_an_override_is_published_by_a_reload(tmp_path, origin):
+    written(tmp_path)
+    with programs.gate(tmp_path, "--origin", origin.url, "--workers", 2) as gate:
+        assert advice_of(gate) == {"prefetch-proxy": 1.0, "*": 1.0}
+        written(tmp_path, more="override = 0.125")
+        gate.process.send_signal(signal.SIGHUP)
+        gate.until(lambda: advice_of(gate)["*"] == 0.125, "override")
+        assert {each["reason"] for each in gate.state()["advice"]} == {"override"}
+        written(tmp_path, mode="monitor")
+        gate.process.send_signal(signal.SIGHUP)
+        gate.until(lambda: advice_of(gate)["*"] == 1.0, "monitor")
+        (tmp_path / "headgate.toml").write_text('[[advice]]\nuser_agent = "*"\ndisallow = true\n')
+        gate.process.send_signal(signal.SIGHUP)
+        gate.wait_for("no rule")  # a static gate without a rule has nothing to do, and the old one stays in force
+        assert advice_of(gate)["*"] == 1.0
+
+
+def test_the_advice_of_an_origin_that_is_down_stays(tmp_path):
+    written(tmp_path, more="override = 0.5")
+    with programs.gate(tmp_path, "--origin", "http://127.0.0.1:9") as gate:
+        gate.until(lambda: gate.statuses(5) == [502] * 5 and "unreachable" in gate.said(), "frozen")
+        assert "headgate: traffic advice: the origin is unreachable, so the fractions stay" in gate.said()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--advice-mode", "adaptive"], "needs --capacity"),
+        (["--capacity", "many", "--advice-mode", "adaptive"], "invalid capacity 'many'"),
+    ],
+)
+def test_flags_are_explained(tmp_path, flags, message):
+    code, said = programs.refused(tmp_path, "serve", "--origin", "http://127.0.0.1:9", *flags)
+    assert code == 2
+    assert message in said
+
+
+def test_flags_are_enough(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, "--capacity", "500/s", "--advice-mode", "adaptive") as gate:
+        answer = gate.get("/.well-known/traffic-advice")
+        assert answer.headers["Cache-Control"] == "max-age=600"
+        assert advice_of(gate) == {"prefetch-proxy": 1.0, "*": 1.0}
