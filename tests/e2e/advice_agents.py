@@ -52,12 +52,15 @@ class Load:
 
 
 @asynccontextmanager
-async def agents(port: int, load: Load, *, count: int, rate: float, obeys: bool = True) -> AsyncIterator[None]:
-    """Run agents of this project that want to send `rate` requests per second each."""
+async def agents(port: int, load: Load, *, count: int, rate: float, ignored: float = 0.0) -> AsyncIterator[None]:
+    """Run agents of this project that want to send `rate` requests per second each.
+
+    If `ignored` is not 0, they fetch the advice once in so many seconds, and do not obey it.
+    """
 
     async def run(number: int) -> None:
         throttle = Throttle(Policy(), hold_localhost=False)
-        courtesy = Courtesy("LoadBot" if obeys else None, throttle=throttle, min_freshness=1.0)
+        courtesy = Courtesy(None if ignored else "LoadBot", throttle=throttle, min_freshness=1.0)
         address = f"127.0.1.{number + 1}"
         transport = AsyncTransport(courtesy, httpx2.AsyncHTTPTransport(local_address=address))
         headers = {"User-Agent": "LoadBot/1.0"}
@@ -66,7 +69,7 @@ async def agents(port: int, load: Load, *, count: int, rate: float, obeys: bool 
             fetched = 0.0
             for request in itertools.count():
                 due = time.monotonic() + 1 / rate
-                if not obeys and time.monotonic() - fetched > 1.0:
+                if ignored and time.monotonic() - fetched > ignored:
                     fetched = time.monotonic()
                     await client.get(
                         f"http://127.0.0.1:{port}/.well-known/traffic-advice", headers={"User-Agent": "LoadBot"}

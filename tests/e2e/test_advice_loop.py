@@ -76,10 +76,12 @@ def test_polite_agents_come_down_to_the_capacity(tmp_path, origin, workers):
 
 def test_agents_that_do_not_obey_are_reported(tmp_path, origin):
     written(tmp_path)
+    path = tmp_path / "headgate.toml"
+    path.write_text(path.read_text().replace("max_age = 2", "max_age = 4"))
 
     async def check(gate: programs.Program) -> None:
         load = Load()
-        async with agents(gate.port, load, count=16, rate=10.0, obeys=False):
+        async with agents(gate.port, load, count=16, rate=10.0, ignored=4.0):
             state = await wait_until(gate, "*", lambda state: state["reason"] == "does not obey")
             assert state["compliance"] < 0.5
             assert load.part_sent > 0.8

@@ -152,9 +152,10 @@ class AdviceLoop:
 
     def tick(self, *, now: float) -> AdvicePublication | None:
         """Decide, if a period has ended; return what is new for the workers, None if nothing is."""
+        before = self._serial
         if not 0.0 <= now - self.decided_at < _EARLY * self._section.period:
             self._decide(now)
-        if not self._publish() and not self._fetching:
+        if self._serial == before and not self._fetching:
             return None
         agents, self._fetching = self._fetching, []
         return AdvicePublication(document(self._entries), self._serial, agents)
@@ -206,18 +207,17 @@ class AdviceLoop:
         self._admitted = self._failed = 0
         is_known = self.capacity > 0.0 or self._section.rate is not None
         self._controller.update(now=now, capacity=self.capacity, frozen=down or not is_known)
+        self._publish()
         self._log.decided(self.state(), down=down, now=now)
         self._agents.forget(now=now)
         self._proxies.intersection_update(agent.key for agent in self._agents.all())
 
-    def _publish(self) -> bool:
-        """Replace the document; return whether it changes."""
+    def _publish(self) -> None:
+        """Replace the document, if it changes."""
         entries = self._published()
-        if entries == self._entries:
-            return False
-        self._entries = entries
-        self._number()
-        return True
+        if entries != self._entries:
+            self._entries = entries
+            self._number()
 
     def _published(self) -> tuple[Entry, ...]:
         """Return the entries of the document."""
