@@ -46,34 +46,37 @@ class _Period(NamedTuple):
         return self.first == self.last
 
 
-class Evidence:
-    """Sums of changes in requests: those seen and those expected, with the variance of the former."""
+class Evidence(NamedTuple):
+    """Sums of what has changed between two periods.
 
-    __slots__ = ("expected", "seen", "variance")
+    With `obeying` the part of the demand that obeys, requests are demand * (obeying * fraction + 1 - obeying). So their
+    difference is demand * obeying * (high - low), and the demand is what arrived with the fraction `high`, and what
+    obeyed it by staying away.
+    """
 
-    def __init__(self) -> None:
-        self.seen = self.expected = self.variance = 0.0
-
-    def add(self, seen: float, expected: float, variance: float) -> None:
-        """Add a change; `expected` is that of an agent that obeys, and positive."""
-        self.seen += seen
-        self.expected += expected
-        self.variance += variance
-
-    def bound(self, demand: float) -> None:
-        """Let later evidence replace earlier evidence; `demand` is the requests of a period without advice."""
-        if self.expected > _MEMORY * demand > 0.0:
-            factor = _MEMORY * demand / self.expected
-            self.seen, self.expected, self.variance = (
-                factor * part for part in (self.seen, self.expected, self.variance)
-            )
+    seen: float = 0.0
+    """Differences in requests."""
+    reference: float = 0.0
+    """What they would be if all agents obeyed, and none had stayed away from the larger fraction."""
+    stayed: float = 0.0
+    """The requests that had, multiplied by the difference of the fractions."""
+    variance: float = 0.0
+    """The variance of the differences."""
 
     def plus(self, other: "Evidence") -> "Evidence":
         """Return both together."""
-        total = Evidence()
-        for each in (self, other):
-            total.add(each.seen, each.expected, each.variance)
-        return total
+        return Evidence(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+    def bounded(self, demand: float) -> "Evidence":
+        """Let later evidence replace earlier evidence; `demand` is the requests of a period without advice."""
+        factor = _MEMORY * demand / self.expected if self.expected > 0.0 else 1.0
+        return Evidence(*(factor * part for part in self)) if 0.0 < factor < 1.0 else self
+
+    @property
+    def expected(self) -> float:
+        """The differences, if all agents obeyed."""
+        # Noise can make the sum negative. Of single agents it may be: to leave it out there adds the noise of many.
+        return self.reference + max(self.stayed, 0.0)
 
     @property
     def error(self) -> float:
@@ -89,15 +92,13 @@ class Evidence:
 class AgentHistory:
     """The fraction and the requests of one agent: in the current period, and in the two before."""
 
-    __slots__ = ("_divided", "_first", "_floor", "_middle", "_oldest", "_undivided", "evidence", "fraction", "requests")
+    __slots__ = ("_divided", "_first", "_floor", "_middle", "_oldest", "_undivided", "fraction", "requests")
 
     def __init__(self, fraction: float, *, floor: float) -> None:
         self.fraction = fraction
         """The fraction that the agent was served last; 0 for `disallow`."""
         self.requests = 0.0
         """Requests in this period. The caller adds each request here."""
-        self.evidence = Evidence()
-        """How the agent has responded to changes."""
         self._floor = floor
         self._undivided = self._divided = 0.0  # requests before the last fetch in this period, and their demand
         # Requests before the first fetch are not counted for this agent, so its first period is compared with none.
@@ -123,7 +124,7 @@ class AgentHistory:
         # The fraction changed in the middle period, or at its end, or not at all.
         if middle.first != oldest.last or middle.last != latest.first:
             return None
-        return _Comparison(self, oldest.requests, latest.requests, oldest.last, latest.last)
+        return _Comparison(oldest.requests, latest.requests, oldest.last, latest.last)
 
     def begin(self) -> None:
         """Begin the next period."""
@@ -144,7 +145,6 @@ class AgentHistory:
 class _Comparison(NamedTuple):
     """An agent in two periods, between which it may have fetched another fraction."""
 
-    agent: AgentHistory
     before: float
     """Requests of the earlier period."""
     after: float
@@ -158,27 +158,14 @@ class _Comparison(NamedTuple):
     def is_change(self) -> bool:
         return self.new != self.old and abs(self.new - self.old) >= _MIN_CHANGE * max(self.new, self.old)
 
-    def add_to(self, total: Evidence, growth: "_Growth") -> None:
-        """Add what it shows to the evidence of the agent and of the class.
-
-        Of the two periods, that with the larger fraction is the reference. With `obeying` the part of the demand that
-        obeys, requests are demand * (obeying * fraction + 1 - obeying), so their difference is demand * obeying *
-        (high - low), and the demand is what arrives with `high` and what obeyed by staying away.
-        """
-        expected_before = self.before * growth.factor
-        if self.old > self.new:
-            high, low, more, fewer = self.old, self.new, expected_before, self.after
-        else:
-            high, low, more, fewer = self.new, self.old, self.after, expected_before
-        seen = more - fewer
-        expected = more * (high - low) + max(seen, 0.0) * (1.0 - high)
-        variance = (
-            self.before * growth.factor**2 + self.after + (_BURSTS * more) ** 2 + (_BURSTS * fewer) ** 2
-        ) + growth.variance * expected_before**2
-        if expected > 0.0:
-            self.agent.evidence.add(seen, expected, variance)
-            self.agent.evidence.bound(expected / (high - low))
-            total.add(seen, expected, variance)
+    def evidence(self, growth: "_Growth") -> Evidence:
+        """Return what it shows. Of the two periods, that with the larger fraction is the reference."""
+        expected = self.before * growth.factor
+        more, fewer = (expected, self.after) if self.old > self.new else (self.after, expected)
+        high, low = max(self.old, self.new), min(self.old, self.new)
+        variance = self.before * growth.factor**2 + self.after + growth.variance * expected**2
+        variance += _BURSTS**2 * (more**2 + fewer**2)
+        return Evidence(more - fewer, more * (high - low), (more - fewer) * (1.0 - high), variance)
 
 
 class _Growth(NamedTuple):
@@ -215,14 +202,12 @@ class ComplianceMeter:
             return
         growth = _growth(unchanged)
         if 1.0 / _MAX_GROWTH <= growth.factor <= _MAX_GROWTH:
-            latest = Evidence()
+            total = self._evidence
             for comparison in changed:
-                comparison.add_to(latest, growth)
-            total = self._evidence.plus(latest)
+                total = total.plus(comparison.evidence(growth))
             # Many small changes, which are mostly noise, must not hide a large one.
             if total.error <= max(self._evidence.error, _MAX_ERROR):
-                self._evidence = total
-            self._evidence.bound(demand)
+                self._evidence = total.bounded(demand)
 
 
 def _growth(unchanged: Iterable[_Comparison]) -> _Growth:

@@ -112,16 +112,29 @@ def test_first_period_of_an_agent_is_compared_with_none():
     assert history.compared() is not None
 
 
-def test_error_falls_with_the_evidence_and_the_evidence_is_bounded():
+def test_noise_of_many_small_agents_cancels_out():
+    """Each agent alone may seem to send more with a smaller fraction."""
     evidence = Evidence()
-    assert (evidence.error, evidence.compliance) == (math.inf, None)
-    evidence.add(50.0, 100.0, 900.0)
-    assert (evidence.error, evidence.compliance) == (pytest.approx(0.3), None)
-    evidence.add(50.0, 100.0, 900.0)
-    assert evidence.error == pytest.approx(0.3 / math.sqrt(2))
-    assert evidence.compliance == 0.5
-    evidence.bound(50.0)  # twice 50 is half of what it has
-    assert evidence.error == pytest.approx(0.3)
+    for _ in range(100):
+        # Of 50 requests without advice, 10 and 5 on average.
+        evidence = evidence.plus(Evidence(12.0 - 2.0, 12.0 * 0.1, 10.0 * 0.8, 14.0))
+        evidence = evidence.plus(Evidence(8.0 - 8.0, 8.0 * 0.1, 0.0 * 0.8, 16.0))
+    assert evidence.compliance == pytest.approx(1.0)
+
+
+def test_class_that_sends_more_with_a_smaller_fraction_does_not_obey():
+    assert Evidence(seen=-100.0, reference=400.0, stayed=-50.0, variance=100.0).compliance == 0.0
+
+
+def test_error_falls_with_the_evidence_and_the_evidence_is_bounded():
+    assert (Evidence().error, Evidence().compliance) == (math.inf, None)
+    one = Evidence(seen=50.0, reference=100.0, variance=900.0)
+    assert (one.error, one.compliance) == (pytest.approx(0.3), None)
+    two = one.plus(one)
+    assert two.error == pytest.approx(0.3 / math.sqrt(2))
+    assert two.compliance == 0.5
+    assert two.bounded(100.0) == two
+    assert two.bounded(50.0).error == pytest.approx(0.3)  # twice 50 is half of what it has
 
 
 def test_changes_that_show_little_do_not_hide_those_that_show_much():

@@ -5,7 +5,9 @@ target, and correct what they published. What they observe is the mean of what w
 correct again before their first correction has arrived.
 """
 
+import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Protocol
 
@@ -114,8 +116,41 @@ class Fixed(Feedback):
         return 1.0
 
 
+class Arrivals(Controller):
+    """The demand law, with a compliance from the arrivals of a class: naive, as a demand that changes looks like it."""
+
+    def __init__(self, settings: Settings, *, start: Iterable[Entry] = ()) -> None:
+        super().__init__(settings, start=start)
+        self._latest: deque[tuple[Explanation, ...]] = deque(maxlen=math.ceil(settings.max_age / settings.period) + 1)
+
+    def update(self, *, now: float, capacity: float | None = None, frozen: bool = False) -> tuple[Entry, ...]:
+        """Decide; remember what was known in each period of one max-age."""
+        entries = super().update(now=now, capacity=capacity, frozen=frozen)
+        known = super().explain()
+        if not self._latest or known != self._latest[-1]:
+            self._latest.append(known)
+        return entries
+
+    def explain(self) -> tuple[Explanation, ...]:
+        """Return what is known of each class, with the change of its arrivals by the change of the fraction."""
+        if not self._latest:
+            return super().explain()
+        return tuple(
+            after._replace(compliance=_change(after.arrivals, before.arrivals, after.in_force, before.in_force))
+            for before, after in zip(self._latest[0], self._latest[-1], strict=True)
+        )
+
+
+def _change(arrivals: float, arrivals_before: float, in_force: float, in_force_before: float) -> float | None:
+    """Return the relative change of arrivals by that of the fraction in force; None without a change."""
+    if not arrivals_before or not in_force_before or abs(in_force / in_force_before - 1.0) < 0.1:
+        return None
+    return min(max((1.0 - arrivals / arrivals_before) / (1.0 - in_force / in_force_before), 0.0), 1.0)
+
+
 LAWS: Final[Mapping[str, Callable[..., Law]]] = {
     "demand": Controller,
+    "arrivals": Arrivals,
     "ratio": Ratio,
     "aimd": Aimd,
     "pi": ProportionalIntegral,

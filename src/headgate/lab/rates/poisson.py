@@ -19,5 +19,10 @@ def poisson(mean: float, draw: Draw) -> int:
             number += 1
             chance *= mean / number
         return number
+    return max(0, math.floor(mean + math.sqrt(mean) * normal(draw) + 0.5))
+
+
+def normal(draw: Draw) -> float:
+    """Return a number from the standard normal distribution; draws two numbers."""
     radius = math.sqrt(-2.0 * math.log(1.0 - draw()))  # Box and Muller
-    return max(0, math.floor(mean + math.sqrt(mean) * radius * math.cos(math.tau * draw()) + 0.5))
+    return radius * math.cos(math.tau * draw())

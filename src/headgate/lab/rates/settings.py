@@ -45,9 +45,13 @@ class Agents(Section, frozen=True, kw_only=True):
     fetches: Literal["staggered", "synchronised", "never"] = "staggered"
     """Each agent fetches once a max-age: at a time of its own, all at once, or never."""
     lost: Share = 0.0
-    """The share of fetches that fail. The agent then has no advice, and fetches again after a minute."""
+    """The share of fetches that fail. The agent fetches again after a minute."""
+    after_loss: Literal["previous", "nothing"] = "previous"
+    """What an agent obeys after a lost fetch: what it fetched before, as the agents of headgate do, or nothing."""
     obeys: bool = True
     """Whether the agents do what they fetch."""
+    response: Factor = 1.0
+    """Agents send this many times what was asked, up to their demand; other than 1, the estimate of it is wrong."""
     identified: bool = True
     """Whether the origin knows which agent sends a request; otherwise only its class."""
     weight: Factor = 1.0
@@ -80,8 +84,12 @@ class RateScenario(Scenario, frozen=True, kw_only=True):
     """The capacity over time, as a multiple of that at the start."""
     people: RateOrZero | Points = 0.0
     """Requests of people, who have no advice, as a multiple of the capacity at the start."""
+    capacity_error: Annotated[float, Meta(ge=0.0, le=0.5)] = 0.0
+    """Standard deviation of the capacity that the law is told, as a part of it: the noise of a measured capacity."""
     restart: Seconds | None = None
     """When the law is restarted with the entries that it has published, and nothing else."""
+    restart_error: Factor = 1.0
+    """The fractions of these entries are this many times those that were published, and at most 1."""
     target: Share = 0.97
     """The part of the capacity that laws fill."""
     period: Seconds = 60.0

@@ -7,12 +7,14 @@ serves what its capacity permits; the law decides, if one of its periods has end
 import math
 from typing import Final
 
+import msgspec
+
 from headgate.advice import AdviceEntry, AgentIdentity, document, parse_advice
 from headgate.advice.identity import EVERY_AGENT
 from headgate.advice.publisher import Entry
 from headgate.lab.chance import Chance, Draw
 from headgate.lab.rates.laws import LAWS, Law
-from headgate.lab.rates.poisson import poisson
+from headgate.lab.rates.poisson import normal, poisson
 from headgate.lab.rates.settings import Agents, RateScenario, profile
 from headgate.lab.results import NO_SERIES, Run, Series
 
@@ -51,13 +53,14 @@ class Population:
             if due > now:
                 continue
             if self.settings.lost and self._fetch_draws[index]() < self.settings.lost:
-                self._fractions[index] = 1.0
+                if self.settings.after_loss == "nothing":
+                    self._fractions[index] = 1.0
                 self._fetch_at[index] = now + RETRY
                 continue
             entry = law.fetched(self.settings.entry, self._numbers[index], now=now)
             self._fetch_at[index] = now + self._max_age
             if self.settings.obeys:
-                self._fractions[index] = fraction_of(entry)
+                self._fractions[index] = min(1.0, self.settings.response * fraction_of(entry))
 
     def send(self, law: Law, *, time: float, tick: float) -> None:
         """Let every agent send its requests of a tick."""
@@ -105,6 +108,7 @@ class _World:
         self._changes = profile(scenario.changes)
         self._people = profile(scenario.people)
         self._people_draw = chance.stream("people")
+        self._capacity_draw = chance.stream("capacity")
         self._populations: list[Population] = []
         first = 0
         for agents in scenario.agents:
@@ -119,7 +123,7 @@ class _World:
         scenario, now = self._scenario, START + time
         if self._restart is not None and time >= self._restart:
             self._restart = None
-            self._law = self._kind(scenario.law_settings(), start=self._law.entries)
+            self._law = self._kind(scenario.law_settings(), start=self._restart_entries())
             self._law.update(now=now)
         middle = time + scenario.tick / 2
         people = self._people.value(middle) * scenario.capacity
@@ -132,16 +136,28 @@ class _World:
             arrivals += population.sent
             demand += population.demand(middle)
         capacity = self._changes.value(middle) * scenario.capacity
-        self._law.update(now=now + scenario.tick, capacity=capacity)
+        self._law.update(now=now + scenario.tick, capacity=self._measured(capacity))
         self._measure(time, capacity, demand, arrivals / scenario.tick)
 
     def metrics(self) -> dict[str, float | list[float]]:
-        """Return the means after the warm-up, of what was measured."""
-        after = {
-            name: [value for value in values[self._scenario.warmup :] if not math.isnan(value)]
+        """Return the means after the warm-up; a compliance has none, since it is not known from the start."""
+        return {
+            name: sum(values[self._scenario.warmup :]) / len(values[self._scenario.warmup :])
             for name, values in self.values.items()
+            if not name.endswith("compliance")
         }
-        return {name: sum(values) / len(values) for name, values in after.items() if values}
+
+    def _restart_entries(self) -> list[Entry]:
+        """Return the entries that the restarted law starts with."""
+        return [
+            msgspec.structs.replace(entry, fraction=min(1.0, self._scenario.restart_error * entry.fraction))
+            for entry in self._law.entries
+        ]
+
+    def _measured(self, capacity: float) -> float:
+        """Return what the law is told of the capacity."""
+        error = self._scenario.capacity_error
+        return capacity * max(0.0, 1.0 + error * normal(self._capacity_draw)) if error else capacity
 
     def _measure(self, time: float, capacity: float, demand: float, load: float) -> None:
         """Record a tick; all signals are multiples of the present capacity, but `served`, a part of what could be."""

@@ -1,3 +1,5 @@
+import math
+
 import msgspec
 import pytest
 
@@ -120,6 +122,55 @@ def test_restarted_law_continues_with_its_entries():
     assert max(result.series.values["load"][120:]) < 1.1
 
 
+def test_restarted_law_can_start_with_wrong_entries():
+    result = run(scenario(restart=1_200.0, restart_error=4.0, ticks=300), "none", 0, record=True)
+    assert result.series.values["fraction"][130] == 1.0  # four times 1 is 1
+    result = run(scenario(restart=1_200.0, restart_error=4.0, ticks=130), "demand", 0, record=True)
+    assert result.series.values["fraction"][121] == pytest.approx(4 * 0.097, rel=0.05)
+
+
+def test_agent_after_a_lost_fetch_obeys_what_it_fetched_before_or_nothing():
+    asked = {}
+    for after_loss in ("previous", "nothing"):
+        group = agents(lost=0.3, after_loss=after_loss, count=200, demand=2.0)
+        values = run(scenario(ticks=200, agents=group), "demand", 0, record=True)
+        asked[after_loss] = mean(values, "load", 120) / (2.0 * mean(values, "fraction", 120))
+    assert asked["previous"] == pytest.approx(1.0, abs=0.02)
+    assert asked["nothing"] > 1.03  # one in 24 agents waits for its next fetch, and sends twice as much
+
+
+def test_agents_can_send_more_or_less_than_was_asked():
+    for response in (0.5, 2.0):
+        result = run(scenario(agents=agents(response=response)), "demand", 0, record=True)
+        assert mean(result, "load", 160) == pytest.approx(0.97, abs=0.05)
+        assert mean(result, "fraction", 160) == pytest.approx(0.097 / response, rel=0.06)
+
+
+def test_law_is_told_a_capacity_with_an_error():
+    exact = run(scenario(), "ratio", 0, record=True).series.values
+    noisy = run(scenario(capacity_error=0.1), "ratio", 0, record=True).series.values
+    assert exact["demand"] == noisy["demand"]
+    assert exact["fraction"] != noisy["fraction"]
+
+
+@pytest.mark.parametrize(("obeys", "compliance"), [(True, 1.0), (False, 0.0)])
+def test_compliance_is_a_signal_and_has_no_mean(obeys, compliance):
+    result = run(
+        scenario(agents=agents(demand=[[0, 0.5], [990, 0.5], [990, 5.0]], obeys=obeys)), "demand", 0, record=True
+    )
+    measured = result.series.values["compliance"]
+    assert all(math.isnan(value) for value in measured[:99])
+    assert measured[-1] == pytest.approx(compliance, abs=0.05)
+    assert "compliance" not in result.metrics
+
+
+def test_naive_compliance_takes_a_falling_demand_for_obedience():
+    falling = agents(demand=[[0, 0.9], [600, 0.9], [1_800, 0.2]], obeys=False)
+    people = [[0, 0.0], [600, 0.0], [1_800, 0.95]]
+    result = run(scenario(agents=falling, people=people), "arrivals", 0, record=True)
+    assert max(value for value in result.series.values["compliance"] if not math.isnan(value)) > 0.7
+
+
 def test_agents_read_the_document_that_is_served():
     assert fraction_of(Entry("*", fraction=0.25)) == 0.25
     assert fraction_of(Entry("ModelBot", disallow=True)) == 0.0
@@ -136,7 +187,7 @@ def test_agents_read_the_document_that_is_served():
         ({"agents": agents(demand=[[10, 1.0], [0, 1.0]])}, r"agents\.agents\.demand: the points must be in ascending"),
         ({"people": [[10, 1.0], [0, 1.0]]}, "people: the points must be in ascending"),
         ({"target": 0.0}, "target must be above 0"),
-        ({"law": "x"}, "unknown law 'x'; expected one of demand, ratio"),
+        ({"law": "x"}, "unknown law 'x'; expected one of demand, arrivals, ratio"),
         ({"max_age": 30.0}, "period must be at most max_age"),
     ],
 )
