@@ -1,6 +1,5 @@
 import json
 import os
-import pathlib
 
 import h11
 import pytest
