@@ -111,7 +111,8 @@ class ConcurrencyLimit:
             decisions.append(Decision(request, starts=True))
         victim, reason = self._victim(request)
         if victim is not None:
-            self._queue.remove(victim)
+            if victim is not request:
+                self._queue.remove(victim)
             self._refuse(victim, reason, now, decisions)
         if victim is not request:
             self._queue.add(request)

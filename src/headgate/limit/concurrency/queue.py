@@ -156,13 +156,17 @@ class PriorityQueue:
 
     def ahead(self, rank: int) -> int:
         """Return the number of waiting requests of a class and of those above it."""
-        if rank == len(self.lines) - 1:
+        if rank == len(self.lines) - 1 or not self.length:
             return self.length
         return sum(map(len, self.lines[: rank + 1]))
 
     def lowest(self, rank: int) -> int:
         """Return the rank of the least important class that has a waiting request, at least `rank`."""
-        return max([rank, *(number for number, line in enumerate(self.lines) if line)])
+        if self.length:
+            for number in range(len(self.lines) - 1, rank, -1):
+                if self.lines[number]:
+                    return number
+        return rank
 
 
 RANKS: Final[dict[Priority, int]] = {priority: rank for rank, priority in enumerate(PRIORITIES)}

@@ -63,8 +63,9 @@ class QueuedRequest(Waiting):
     def __init__(
         self, places: "OriginPlaces", client: QueueingClient, head: RequestHead, waiting: tuple[str, Priority, bytes]
     ) -> None:
-        domain, priority, flow = waiting
-        super().__init__(domain, priority, flow, places.clock())
+        # Not by super().__init__(): in overload, one is made for each request.
+        self.domain, self.priority, self.flow = waiting
+        self.since = places.clock()
         self._places = places
         self.client = client
         self.head = head
@@ -171,12 +172,15 @@ class OriginPlaces:
 
     def queue(self, request: QueuedRequest) -> Decision | None:
         """Queue a request that got no place; returns the decision on it if there is one already."""
-        own = None
         decisions = self.limit.queue(request, now=request.since)
+        if len(decisions) == 1 and decisions[0].request is request:  # as in overload, when refusing must cost little
+            self._set_timer()
+            return decisions[0]
+        own = None
         for decision in decisions:
             if decision.request is request:
                 own = decision
-        self._carry_out([one for one in decisions if one is not own] if own is not None else decisions)
+        self._carry_out([one for one in decisions if one is not own])
         return own
 
     def end(self, domain: str, latency: float, outcome: Outcome) -> None:
