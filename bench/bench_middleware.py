@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
-from socket import create_connection, socket
+from socket import create_connection
 from statistics import median
 
 import psutil
@@ -32,6 +32,7 @@ import psutil
 from bench.browser_load import CONNECTIONS, Result, load, write_script
 from bench.measure import Absent, Row, verify
 from bench.middleware_app import ADDRESS
+from tests.servers import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 PAIRS_A_ROUND = 5
@@ -106,9 +107,7 @@ def serving(app: str, **environment: str) -> Iterator[Side]:
 @contextmanager
 def listening(command: list[str], **environment: str) -> Iterator[Side]:
     """Run `python -m` with a server and its arguments on a free port."""
-    with socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     python = [sys.executable, "-m", command[0], "--port", str(port)]
     with process([*python, *command[1:]], cores()[0], **environment) as server:
         for _ in range(200):
@@ -167,8 +166,8 @@ def check_programs() -> None:
             raise Absent(f"{module} is not installed; make venv")
 
 
-def in_turns(sides: tuple[Side, Side], script: Path, rounds: int, *, rejected: bool = False) -> None:
-    """Load two sides in short turns: whatever else the machine does lasts longer than one, and falls on both."""
+def in_turns(sides: Sequence[Side], script: Path, rounds: int, *, rejected: bool = False) -> None:
+    """Load the sides in short turns: whatever else the machine does lasts longer than one, and falls on all."""
     for side in sides:
         loaded(side, script, rejected=rejected)
     for turn in range(rounds * PAIRS_A_ROUND):

@@ -42,6 +42,9 @@ ADDRESS = "HEADGATE_BENCH_MASTER"
 DOMAIN = Domain("default", (Rule.parse("1000/s burst 2000"),))
 """A rule that is worked out for every request and holds none of the 1000 identifiers of the load."""
 
+LIMIT = "HEADGATE_BENCH_LIMIT"
+"""The environment variable with the kind of the concurrency limit: fixed or learned."""
+
 IN_FLIGHT = 64
 """The smallest limit: twice the connections of the load, so that no request waits."""
 WSGI_THREADS = 128
@@ -114,9 +117,14 @@ def limited_starlette() -> App:
     return limited(starlette)
 
 
+def settings() -> ConcurrencySettings:
+    """Return those of a limit, fixed or learned, that is never below the number of connections of the load."""
+    return ConcurrencySettings(max="learned" if os.environ[LIMIT] == "learned" else IN_FLIGHT, floor=IN_FLIGHT)
+
+
 def in_flight(app: App) -> App:
-    """Put an application behind a limit that is learned, and is never below the number of connections of the load."""
-    return GatekeeperMiddleware(app, concurrency=ConcurrencySettings(max="learned", floor=IN_FLIGHT))
+    """Put an application behind a concurrency limit."""
+    return GatekeeperMiddleware(app, concurrency=settings())
 
 
 def in_flight_raw() -> App:
@@ -137,8 +145,7 @@ def wsgi(_environ: "WSGIEnvironment", start_response: "StartResponse") -> list[b
 
 def in_flight_wsgi() -> "WSGIApplication":
     """Make `wsgi` behind a concurrency limit."""
-    settings = ConcurrencySettings(max="learned", floor=IN_FLIGHT)
-    return WsgiMiddleware(wsgi, concurrency=settings, threads=WSGI_THREADS)
+    return WsgiMiddleware(wsgi, concurrency=settings(), threads=WSGI_THREADS)
 
 
 def rejecting() -> App:

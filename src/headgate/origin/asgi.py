@@ -43,11 +43,11 @@ class GatekeeperMiddleware:
 
     Accepted requests go on at once, delayed ones at their release, rejected ones are answered here with 503 and
     `Retry-After`. `identify` is `"client-address"`, `"header:NAME"`, an `Identify`, or a callable from the scope to
-    bytes, text or None; `domain` is a name, `Routes`, or a callable from the scope to a name or None. A callable that
-    returns None leaves the request without rules. Without `domain`, requests belong to the only domain of the
-    gatekeeper's embedded master, or to `"default"` if it has several or there is none. `rejections` writes the
-    rejections; by default with the domains of that master. Raises `ConfigurationError` for a domain that it does not
-    have.
+    bytes, text or None; `domain` is a name, `Routes`, or a callable from the scope to a name or None. A callable
+    that returns None leaves the request without rules; totals are kept for each name, so clients must not choose
+    it. Without `domain`, requests belong to the only domain of the gatekeeper's embedded master, or to `"default"`
+    if it has several or there is none. `rejections` writes the rejections; by default with the domains of that
+    master. Raises `ConfigurationError` for a domain that it does not have.
 
     `concurrency` limits the requests that are in flight in `app`: a `ConcurrencyLimit`, or the settings of one. It
     needs no gatekeeper. Others wait in its queue, or are refused like rejected ones. WebSockets and responses
