@@ -233,7 +233,8 @@ class Gateway(RuleBasedStateMachine):
     @invariant()
     def a_queued_request_has_a_client_that_waits(self) -> None:
         waiting = sum(connection.state is ClientState.QUEUED for connection, _ in self.clients)
-        assert self.places.state.queued == waiting
+        if self.places.state.mode == "enforce":  # in monitor mode, the queue has the requests that would wait
+            assert self.places.state.queued == waiting
         assert waiting <= 4 * 5  # the longest queue, and those that were let in before it was shortened
 
     def teardown(self) -> None:
