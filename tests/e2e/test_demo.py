@@ -109,7 +109,12 @@ def test_a_signal_ends_everything(tmp_path, number):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("guarded serve", "the gate"), ("guarded proxy", "a prefetch proxy"), ("demo.load", "the process of ")],
+    [
+        ("guarded serve", "the gate"),
+        ("guarded proxy", "a prefetch proxy"),
+        ("demo.load", "the process of "),
+        ("demo.origin", "the origin"),
+    ],
 )
 def test_a_killed_process_ends_everything(tmp_path, name, said):
     with demonstration(tmp_path) as program:

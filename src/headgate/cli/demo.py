@@ -1,13 +1,15 @@
 """`headgate demo`: the whole system on this machine in two minutes, overloaded with and without headgate."""
 
 import io
+import os
 import select
+import shutil
 import sys
 from typing import Final
 
 import click
 
-from headgate.cli.demo_picture import Picture, announcement, frame_line, opening, result_line
+from headgate.cli.demo_picture import HEIGHT, WIDTH, Picture, announcement, frame_line, opening, result_line
 from headgate.cli.output import print_json
 from headgate.cli.params import Parsed, number
 from headgate.runtime.demo.measure import PhaseResult
@@ -63,7 +65,7 @@ class _Output:
         else:
             self._poll = select.poll()
             self._poll.register(descriptor, select.POLLOUT)
-        self.draws = sys.stdout.isatty()
+        self.draws = sys.stdout.isatty() and _fits_terminal()
         """Whether a picture can be drawn on it."""
 
     def check(self) -> bool:
@@ -91,6 +93,12 @@ class _Output:
         if as_json:
             return self._check_only
         return _Terminal(self, plan) if self.draws else _Log(self, plan)
+
+
+def _fits_terminal() -> bool:
+    """Return whether the terminal can move its cursor, and is large enough to draw the picture again in place."""
+    columns, lines = shutil.get_terminal_size()
+    return os.environ.get("TERM") != "dumb" and columns >= WIDTH and lines > HEIGHT
 
 
 class _Log:

@@ -8,6 +8,10 @@ from headgate.runtime.demo.measure import PhaseResult
 from headgate.runtime.demo.plan import Phase, Plan
 from headgate.runtime.demo.show import Frame
 
+WIDTH: Final = 80
+"""Maximum columns of the picture."""
+HEIGHT: Final = 13
+"""Lines of the picture."""
 _BAR_WIDTH: Final = 44
 _HISTORY_WIDTH: Final = 60
 _HISTORY: Final = ("wanted", "sent", "served", "people")

@@ -116,6 +116,17 @@ def test_the_picture_is_drawn_again_in_place(monkeypatch):
     assert [text.count("\n") for text in terminal.texts[2:4]] == [height - 1] * 2
 
 
+@pytest.mark.parametrize(
+    ("columns", "lines", "term", "draws"),
+    [(80, 14, "xterm", True), (79, 14, "xterm", False), (80, 13, "xterm", False), (80, 14, "dumb", False)],
+)
+def test_a_picture_needs_a_terminal_that_it_fits(monkeypatch, columns, lines, term, draws):
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", str(lines))
+    assert demo._fits_terminal() == draws
+
+
 def test_the_picture_shows_load_against_capacity():
     picture = demo_picture.Picture(PLAN)
     picture.draw(FRAME, progress=0.1)
@@ -127,7 +138,8 @@ def test_the_picture_shows_load_against_capacity():
     assert "█" * 44 in text
     assert f"  wanted  {'█' * 60}\n" in text
     assert f"  sent    {'▁' * 60}\n" in text
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= demo_picture.WIDTH
+    assert len(lines) == demo_picture.HEIGHT
     bare = "\n".join(picture.draw(FRAME._replace(fraction=None, limit=None), progress=1.0))
     assert "limit" not in bare
     assert "–" in bare
