@@ -110,6 +110,7 @@ class Client:
         self._fields = fields
         self._idle: list[Connection] = []
         self._opening: set[asyncio.Task[Connection]] = set()
+        self._is_closed = False
 
     async def connect(self) -> None:
         """Open a connection to keep. Raises `OSError`."""
@@ -127,7 +128,8 @@ class Client:
         return response
 
     def close(self) -> None:
-        """Close the idle connections, and open no others."""
+        """Close the idle connections, and keep no others."""
+        self._is_closed = True
         for opening in self._opening:
             opening.cancel()
         while self._idle:
@@ -135,7 +137,7 @@ class Client:
 
     def _keep(self, connection: Connection) -> None:
         """Keep an open connection for later requests."""
-        if connection.is_open and len(self._idle) < _MAX_IDLE:
+        if connection.is_open and len(self._idle) < _MAX_IDLE and not self._is_closed:
             self._idle.append(connection)
         else:
             connection.close()

@@ -57,6 +57,7 @@ async def serving() -> AsyncIterator[Server]:
     try:
         yield server
     finally:
+        await asyncio.sleep(0.01)  # connections that were opened last are accepted in the next turns of the loop
         listener.close()
         talks = [talk for talk in server.talks if talk is not None]
         for talk in talks:

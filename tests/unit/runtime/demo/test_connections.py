@@ -24,8 +24,8 @@ async def test_a_connection_is_used_again(server):
     assert server.heads[0] == f"GET /page HTTP/1.1\r\nHost: localhost:{server.port}\r\nUser-Agent: A/1.0\r\n\r\n"
     sender.close()
     await sender.get("/page")
-    assert server.connections == 2
-    sender.close()
+    await sender.get("/page")
+    assert server.connections == 3
 
 
 @asynchronous
@@ -103,6 +103,29 @@ def test_a_connection_is_opened_although_its_request_is_given_up(monkeypatch):
         await sender.get("/")
         assert server.connections == 1
         sender.close()
+
+    test()
+
+
+def test_a_connection_that_is_opened_after_the_client_was_closed_is_closed(monkeypatch):
+    @asynchronous
+    async def test(server):
+        may_open, sender = slow_opening(monkeypatch), client(server)
+        asking = asyncio.ensure_future(sender.get("/"))
+        await asyncio.sleep(0)
+        (opening,) = sender._opening
+
+        def leave(_opening):
+            """Leave in the very turn in which the connection is open."""
+            asking.cancel()
+            sender.close()
+
+        opening.add_done_callback(leave)
+        may_open.set()
+        await asyncio.wait([asking])
+        await asyncio.sleep(0.01)
+        assert sender._idle == []
+        assert not opening.result().is_open
 
     test()
 
