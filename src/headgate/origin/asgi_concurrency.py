@@ -181,16 +181,19 @@ class AsgiConcurrency:
 
     def _on_timer(self) -> None:
         now = monotonic()
-        self._limit.lagged(max(0.0, now - self._due), now=now)
-        self._due = NEVER
-        if now >= self._limit.wakeup:
-            self._carry_out(self._limit.awake(now=now))
-        if now >= self._look_at:
-            self._look(now)
-        if self._limit.in_flight or self._limit.state.queued or now < self._watch_until:
-            self._set_timer(min(self._look_at, self._limit.wakeup))
-        else:
-            self._loop = self._timer = None
+        lag, self._due = now - self._due, NEVER
+        try:
+            self._limit.lagged(max(0.0, lag), now=now)
+            if now >= self._limit.wakeup:
+                self._carry_out(self._limit.awake(now=now))
+            if now >= self._look_at:
+                self._look(now)
+        finally:  # waiting requests depend on it
+            wakeup = self._limit.wakeup
+            if self._limit.in_flight or self._limit.state.queued or wakeup < NEVER or now < self._watch_until:
+                self._set_timer(min(self._look_at, wakeup))
+            else:
+                self._loop = self._timer = None
 
     def _look(self, now: float) -> None:
         """Free the places of slow clients, and write the log."""

@@ -687,6 +687,27 @@ def test_the_limit_is_awakened_when_it_wants_to_be(clock):
     assert second.fields[b"retry-after"] == b"8"
 
 
+def test_the_timer_goes_on_after_an_error_of_the_limit(clock, monkeypatch):
+    monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", 0.001)
+    errors, lags = [], []
+
+    class Broken(Limit):
+        def lagged(self, seconds, *, now):
+            lags.append(seconds)
+            raise ValueError("broken")
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        client = Client(GatekeeperMiddleware(App(), concurrency=Broken()))
+        await settle()
+        clock.now += 1.0
+        await until(lambda: len(lags) > 1)
+        client.task.cancel()
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+    assert str(errors[0]) == "broken"
+
+
 def test_the_log_says_when_refusals_begin_and_end(clock, monkeypatch, caplog):
     """The end also if no request comes after them."""
     monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", 0.001)
