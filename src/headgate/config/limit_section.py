@@ -22,9 +22,10 @@ class ConcurrencySection(ConfigSection, frozen=True):
     """Requests in flight at the origin at once, at most: a number, or learned from latencies; 0 for no limit. Further
     requests wait in a queue or are refused; WebSockets and event streams are not counted once they are open."""
     queue: Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] = 128
-    """Requests that wait for a place at the origin, at most; further ones are refused."""
+    """Requests that wait for a place at the origin, at most; from half of it on, more and more are refused. Below the
+    capacity, queues of up to 64 requests come and go: 128 for each worker refuse none of them."""
     queue_target: SecondsOrZero = 0.01
-    """Seconds that requests wait while the origin is overloaded, in about."""
+    """Seconds that a request may wait under overload of the origin; or half the time of a request, if that is more."""
     mode: Literal["off", "monitor", "enforce"] = "enforce"
     """enforce; monitor to evaluate the limit and refuse nothing; off for no limit."""
     floor: _Places = 4

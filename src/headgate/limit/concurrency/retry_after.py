@@ -13,11 +13,10 @@ from headgate.limit.concurrency.values import PRIORITIES
 
 MAX_RETRY_AFTER: Final = 300.0
 """Seconds."""
-_JITTER: Final = 0.25
-"""Up to this share of the wait is added, at random."""
-_MIN_JITTER: Final = 1.0
-"""Seconds up to which is added at least: Retry-After has whole seconds."""
-_MAX_WAIT: Final = MAX_RETRY_AFTER / (1.0 + _JITTER)
+_JITTER: Final = 1.0
+"""Seconds up to which is added at random: Retry-After has whole seconds. With more, the seconds differ as by chance."""
+_LONGEST_WAIT: Final = 240.0
+"""Seconds; clients whose place would be later return at random between this and the maximum."""
 
 
 class ReturnTimes:
@@ -34,6 +33,7 @@ class ReturnTimes:
         """
         rate = max(rate, 1e-9)
         place = max(now + ahead / rate, *self._served[: rank + 1]) + 1.0 / rate
-        place = self._served[rank] = min(place, now + _MAX_WAIT)
+        place = self._served[rank] = min(place, now + _LONGEST_WAIT)
         wait = place - now
-        return float(math.ceil(wait + self._draw() * max(_MIN_JITTER, _JITTER * wait)))
+        jitter = _JITTER if wait < _LONGEST_WAIT else MAX_RETRY_AFTER - _LONGEST_WAIT
+        return float(math.ceil(wait + self._draw() * jitter))

@@ -54,9 +54,9 @@ class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     max: int | Literal["learned"] = "learned"
     """Requests in flight at once, at most; or learned from latencies."""
     queue: int = 128
-    """Requests that wait, at most."""
+    """Requests that wait, at most. Below the capacity, queues of up to 64 come and go: a shorter one refuses them."""
     queue_target: float = 0.01
-    """Seconds that a request may wait while the origin is overloaded, in about."""
+    """Seconds that a request may wait while the origin is overloaded, or half the time of a request if that is more."""
     mode: Mode = "enforce"
     """monitor computes everything and refuses nothing."""
     floor: int = 4
