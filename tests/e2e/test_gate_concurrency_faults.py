@@ -1,0 +1,134 @@
+"""Places at the origin after faults: clients that leave, reset, half-close or stall, and an origin that fails.
+
+The gate is a process, with asyncio and with uvloop. Clients and origin choose at random, from a seed, what they do; the
+requests in flight must be none afterwards, on a gate that was reloaded meanwhile and that still answers.
+"""
+
+import asyncio
+import importlib.util
+import random
+import signal
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import programs
+from tests.e2e.gateway_setup import origin_running, read_request
+from tests.e2e.programs import Program
+
+CLIENTS = 24
+REQUESTS = 8
+BODY = b"hello"
+RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+RESPONSES = [
+    RESPONSE, RESPONSE, RESPONSE,
+    b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n",
+    b"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    b"HTTP/1.1 103 Early Hints\r\n\r\n" + RESPONSE, b"garbage\r\n\r\n", b"", b"silence",
+]  # fmt: skip
+HEADS = [
+    b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 3,
+    b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n" + BODY,
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nmalformed\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost",
+]
+
+
+async def fail_often(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chance: random.Random) -> None:
+    """Answer requests in ways chosen at random, until one ends the connection."""
+    while True:
+        await read_request(reader)
+        await asyncio.sleep(chance.choice([0, 0, 0.01, 0.1]))
+        response = chance.choice(RESPONSES)
+        if response == b"silence":
+            await asyncio.sleep(60)
+        writer.write(response)
+        if response != RESPONSE:
+            return
+
+
+async def misbehave(port: int, chance: random.Random) -> None:
+    """Connect again and again; send a request, and leave in a way chosen at random."""
+    for _ in range(REQUESTS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError, TimeoutError):
+            writer.write(chance.choice(HEADS))
+            await leave(reader, writer, chance)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chance: random.Random) -> None:
+    """Read for a while or not, and end a connection in a way chosen at random."""
+    end = chance.choice(["read", "read", "half-close", "close", "reset"])
+    if end == "half-close":
+        writer.write_eof()
+    if end == "reset":
+        sock: socket.socket = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if end in {"read", "half-close"}:
+        await asyncio.wait_for(reader.read(65536), chance.choice([0.02, 0.2, 0.6]))
+    else:
+        await asyncio.sleep(chance.choice([0, 0.02]))
+
+
+async def run_clients(gate: Program, port: int, chance: random.Random) -> None:
+    """Run all clients, and reload the gate while they are at work."""
+    clients = [asyncio.create_task(misbehave(port, chance)) for _ in range(CLIENTS)]
+    while not all(client.done() for client in clients):
+        await asyncio.sleep(0.3)
+        gate.process.send_signal(signal.SIGHUP)
+    await asyncio.gather(*clients)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("limit", ["2", '"learned"'])
+def test_no_place_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
+    if importlib.util.find_spec(loop) is None:
+        pytest.skip(f"{loop} is not installed")
+    chance = random.Random(f"{loop} {limit}")
+
+    async def check() -> None:
+        async with origin_running(lambda reader, writer: fail_often(reader, writer, chance)) as origin:
+            settings = tmp_path / "faults.toml"
+            settings.write_text(
+                f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\nloop = "{loop}"\n'
+                "[gate.timeouts]\nresponse = 0.5\nidle = 0.5\nheader = 0.5\nresponse_body = 0.5\n"
+                f"[limit.concurrency]\nmax = {limit}\nqueue = 6\nfloor = 2\n"
+            )
+            with programs.gate(tmp_path, "--config", settings) as gate:
+                await run_clients(gate, gate.port, chance)
+                await asyncio.to_thread(gate.until, lambda: is_idle(gate), "end of all requests")
+                origin.script = answer
+                answers = [await asyncio.to_thread(gate.get) for _ in range(3)]
+                assert [one.status for one in answers] == [200, 200, 200]
+                await asyncio.to_thread(gate.until, lambda: is_idle(gate), "end of the last request")
+                assert gate.end() == 0
+                assert "Traceback" not in gate.said()
+
+    asyncio.run(check())
+
+
+def is_idle(gate: Program) -> bool:
+    """Return whether no request is in flight or waits."""
+    found = gate.state()["concurrency"]
+    return (found["in_flight"], found["queued"]) == (0, 0)
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer each request."""
+    while True:
+        await read_request(reader)
+        writer.write(RESPONSE)
