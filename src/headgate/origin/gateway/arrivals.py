@@ -16,7 +16,7 @@ that the operator has listed: a client could fetch the advice with the brand of 
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -35,6 +35,7 @@ UNKNOWN_AGENT: Final = b""
 
 _ANONYMOUS: Final = b"anonymous-client-ip"
 _BROWSER: Final = b"Mozilla/"
+_USER_AGENT: Final = b"\r\nUser-Agent: "
 _NAME: Final = rb"[\w-]"
 
 
@@ -67,6 +68,8 @@ class KnownAgents:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._brands: OrderedDict[bytes, tuple[float, tuple[bytes, ...]]] = OrderedDict()
+        self.addresses: Container[bytes] = self._brands
+        """The addresses."""
 
     def __len__(self) -> int:
         """Return the number of addresses."""
@@ -135,8 +138,12 @@ class ArrivalMeter:
         self.agents = KnownAgents(seconds)
         """The agents that have fetched the advice."""
         self._classes = classes
-        self._domains = dict(classes.domains)
-        self._brands = [(brand, brand.encode(), _whole_word(brand.encode())) for brand in classes.brands]
+        self._addresses = self.agents.addresses
+        self._domains: Mapping[str | None, str] = {name: classes.domains[name] for name in classes.domains}
+        self._listed = tuple(brand.encode() for brand in classes.brands)
+        self._brands = [(brand, _whole_word(brand.encode())) for brand in classes.brands]
+        self._known: dict[tuple[bytes, bytes, str | None, bool], tuple[str, bytes]] = {}
+        """The class and the agent of requests like those seen lately: to find them takes a part of the time."""
         self._counts: dict[tuple[str, bytes], int] = {}
         self._people = 0
 
@@ -145,22 +152,32 @@ class ArrivalMeter:
         for agent in agents:
             self.agents.add(agent, now=now)
         self.agents.forget(now=now)
+        self._known.clear()
 
     def count(self, request: RequestHead, domain: str | None, address: bytes) -> None:
         """Count a request."""
-        # Three cheap tests are enough for nearly all requests of people.
-        name = self._domains.get(domain) if domain is not None else None
-        brands = self.agents.brands(address)
-        if name is None and not brands and _ANONYMOUS not in request.raw and not self._has_brand(request.raw):
+        # A few cheap tests are enough for nearly all requests of people.
+        raw = request.raw
+        if domain not in self._domains and address not in self._addresses and _ANONYMOUS not in raw:
+            for brand in self._listed:
+                if brand in raw:
+                    break
+            else:
+                self._people += 1
+                return
+        is_prefetch = _ANONYMOUS in raw and _ANONYMOUS in b", ".join(request.values(b"sec-purpose"))
+        listed = domain if domain in self._domains else None
+        seen = (address, _user_agent(request), listed, is_prefetch)
+        key = self._known.get(seen)
+        if key is None:
+            if len(self._known) >= MAX_COUNTED:
+                self._known.clear()
+            key = self._known[seen] = self._classify(*seen[:3], is_prefetch=is_prefetch)
+        if not key[0]:
             self._people += 1
             return
-        name, agent = self._classify(request, name, address, brands)
-        if not name:
-            self._people += 1
-            return
-        key = (name, agent)
         if key not in self._counts and len(self._counts) >= MAX_COUNTED:
-            key = (name, UNKNOWN_AGENT)
+            key = (key[0], UNKNOWN_AGENT)
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def take(self) -> Arrivals:
@@ -169,21 +186,21 @@ class ArrivalMeter:
         self._counts, self._people = {}, 0
         return counted
 
-    def _has_brand(self, text: bytes) -> bool:
-        return any(brand in text for _, brand, _ in self._brands)
-
     def _classify(
-        self, request: RequestHead, name: str | None, address: bytes, brands: tuple[bytes, ...]
+        self, address: bytes, user_agent: bytes, domain: str | None, *, is_prefetch: bool
     ) -> tuple[str, bytes]:
-        """Return the class and the agent of a request; an empty class for people. The numbers are those above."""
-        user_agent = b", ".join(request.values(b"user-agent"))
+        """Return the class and the agent of a request; an empty class for people. The numbers are those above.
+
+        `domain` is None unless its requests belong to a class.
+        """
+        brands = self.agents.brands(address)
         own = next((brand for brand in brands if brand in user_agent), None)
-        agent = KnownAgent(address, own or brands[0]).key if brands else UNKNOWN_AGENT
-        if name is not None:
-            return name, agent  # 1
+        agent = b"%b %b" % (address, own or brands[0]) if brands else UNKNOWN_AGENT
+        if domain is not None:
+            return self._domains[domain], agent  # 1
         if listed := self._listed_brand(user_agent):
             return listed, agent  # 2
-        if _ANONYMOUS in b", ".join(request.values(b"sec-purpose")):
+        if is_prefetch:
             return self._classes.most_specific(*_texts(brands), PREFETCH_PROXY, EVERY_AGENT), agent  # 3
         if own is not None or (brands and not user_agent.startswith(_BROWSER)):
             return self._classes.most_specific(*_texts((own or brands[0],)), EVERY_AGENT), agent  # 4
@@ -191,7 +208,17 @@ class ArrivalMeter:
 
     def _listed_brand(self, user_agent: bytes) -> str:
         """Return the brand with an entry that a User-Agent contains as a whole word; an empty text without one."""
-        return next((name for name, _, pattern in self._brands if pattern.search(user_agent)), "")
+        return next((name for name, pattern in self._brands if pattern.search(user_agent)), "")
+
+
+def _user_agent(request: RequestHead) -> bytes:
+    """Return the User-Agent: fast if its name is written as usual."""
+    raw = request.raw
+    begin = raw.find(_USER_AGENT)
+    if begin < 0:
+        return b", ".join(request.values(b"user-agent"))
+    begin += len(_USER_AGENT)
+    return raw[begin : raw.find(b"\r\n", begin)]
 
 
 def _whole_word(brand: bytes) -> re.Pattern[bytes]:

@@ -124,3 +124,31 @@ def test_the_table_of_agents_is_bounded(monkeypatch):
 )
 def test_the_brand_is_what_an_agent_fetches_with(user_agent, brand):
     assert brand_of(user_agent) == brand
+
+
+@pytest.mark.parametrize("name", ["User-Agent:", "user-agent:", "USER-AGENT: \t"])
+def test_the_name_of_the_field_may_be_written_in_any_way(name):
+    counting = meter("*", agents=(BOT,))
+    head = f"GET / HTTP/1.1\r\nHost: a\r\n{name}ExampleBot/1\r\n\r\n".encode()
+    parsed = parse_request_head(head, RequestLimits())
+    assert parsed is not None
+    counting.count(parsed, None, HERE)
+    assert counting.take().agents == {("*", BOT.key): 1}
+
+
+def test_a_request_is_classified_anew_when_an_agent_has_fetched():
+    counting = meter("*", "ExampleProxy")
+    sent = request("Mozilla/5.0 (compatible; ExampleBot/1)", PREFETCH)
+    counting.count(sent, None, HERE)
+    counting.learn([PROXY], now=NOW)
+    counting.count(sent, None, HERE)
+    assert counting.take().agents == {("*", b""): 1, ("ExampleProxy", PROXY.key): 1}
+
+
+def test_what_is_known_of_requests_is_bounded(monkeypatch):
+    monkeypatch.setattr(arrivals, "MAX_COUNTED", 3)
+    counting = meter("*", agents=(BOT,))
+    for number in range(10):
+        counting.count(request(f"ExampleBot/{number}"), None, HERE)
+    assert len(counting._known) <= 3
+    assert counting.take().agents == {("*", BOT.key): 10}
