@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -125,6 +125,9 @@ def _explain(message: str, document: Any, kind: Any) -> str:
     if ">=" in reason or "<=" in reason:
         reason += f", got {_value_at(document, path)!r}"
     choices = _choices(kind, path)
+    words = _words_beside_numbers(kind, path)
+    if words and reason.startswith("invalid enum value"):
+        reason = f"expected a number or {', '.join(map(repr, words))}, got {_value_at(document, path)!r}"
     if choices:
         reason = f"expected one of {', '.join(choices)}, got {_value_at(document, path)!r}"
     return f"{path or 'the file'}: {reason}"
@@ -147,8 +150,8 @@ def _steps(path: str) -> list[str]:
     return re.findall(r"[^.\[\]]+|\[[^\]]*\]", path)
 
 
-def _choices(kind: Any, path: str) -> list[str]:
-    """Return the values allowed for the key at `path`; empty unless the key is an enumeration."""
+def _kind_at(kind: Any, path: str) -> Any:
+    """Return the type of the key at `path` without its limits; of the tag of a union, a list of the tags."""
     for name in _steps(path):
         if name.startswith("["):
             kind = get_args(kind)[0] if get_args(kind) else None
@@ -157,5 +160,20 @@ def _choices(kind: Any, path: str) -> list[str]:
         elif get_origin(kind) in {Union, UnionType} and name == _tag_field(kind):
             return [str(tag) for tag in _tagged(kind)]
         kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return kind
+
+
+def _words_beside_numbers(kind: Any, path: str) -> list[str]:
+    """Return the words allowed in place of a number for the key at `path`; empty for other keys."""
+    kind = _kind_at(kind, path)
+    members = get_args(kind) if get_origin(kind) in {Union, UnionType} else ()
+    return [word for member in members if get_origin(member) is Literal for word in get_args(member)]
+
+
+def _choices(kind: Any, path: str) -> list[str]:
+    """Return the values allowed for the key at `path`; empty unless the key is an enumeration."""
+    kind = _kind_at(kind, path)
+    if isinstance(kind, list):
+        return kind
     values = get_args(kind)
     return [str(value) for value in values] if values and all(isinstance(v, (str, int)) for v in values) else []

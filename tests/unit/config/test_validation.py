@@ -3,6 +3,8 @@ import pytest
 from headgate.config import log_warnings, parse
 from headgate.errors import ConfigurationError
 
+COMPUTED = '[advice]\nmode = "adaptive"\ncapacity = "5/s"\n'
+ENTRY = '[[advice.entry]]\nuser_agent = "*"\nfraction = "auto"\n'
 INVALID = [
     ("[gate]\nlisten = 3", "gate.listen", "expected a text, got a whole number"),
     ('[gate]\nlisten = "nowhere"', "gate.listen", "127.0.0.1:8080"),
@@ -61,6 +63,29 @@ INVALID = [
     ('[gate.tls]\ncert = "a.pem"', "gate.tls", "needs its key"),
     ('[master]\nlisten = "a:65535"', "master.listen", "control"),
     ('[[advice]]\nuser_agent = "a"\nfraction = 2', "advice[0].fraction", "<= 1.0, got 2"),
+    ('[[advice]]\nuser_agent = "a"\nfraction = "x"', "advice[0].fraction", "expected a number or 'auto', got 'x'"),
+    ('[[advice]]\nuser_agent = "a"\nfraction = "auto"', "advice[0].fraction", "needs advice.mode"),
+    ('[[advice]]\nuser_agent = " "', "advice[0].user_agent", "empty"),
+    ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"', "advice[1].user_agent", "appears twice"),
+    ('[advice]\noverride = "on"', "advice.override", "expected a number or 'off', got 'on'"),
+    ('[advice]\nmode = "off"', "advice.mode", "expected one of static, monitor, adaptive, got 'off'"),
+    ('[advice]\nmode = "adaptive"', "advice", "needs `capacity`"),
+    ('[advice]\ncapacity = "5/s burst 3"', "advice.capacity", "invalid capacity '5/s burst 3'; expected a rate"),
+    (f"{COMPUTED}period = 700", "advice.period", "at most max_age, 600 s, got 700"),
+    (f"{COMPUTED}floor = 0.5\nceiling = 0.25", "advice.floor", "at most ceiling, 0.25, got 0.5"),
+    (f'{COMPUTED}[[advice.entry]]\nuser_agent = "a"', "advice", "needs an entry with fraction 'auto'"),
+    (f"{COMPUTED}{ENTRY}disallow = true", "advice.entry[0]", "excludes fraction 'auto'"),
+    (f'{COMPUTED}{ENTRY}domains = ["a"]', "advice.entry[0].domains", "unknown domain 'a'; expected one of: none"),
+    (
+        f'{COMPUTED}{ENTRY}domains = ["a", "a"]\n[[domain]]\nname = "a"',
+        "advice.entry[0].domains",
+        "'a' belongs to an entry already",
+    ),
+    (
+        '[limit.concurrency]\nmax = 5\n[advice]\nmode = "adaptive"\ncapacity = "learned"',
+        "advice.capacity",
+        "needs limit.concurrency.max 'learned', got 5",
+    ),
     ('[proxy]\nlisten = "nowhere"', "proxy.listen", "127.0.0.1:8080"),
     ('[proxy]\nadmin = "a"', "proxy.admin", "127.0.0.1:8080"),
     ('[proxy]\nclient_rate = "often"', "proxy.client_rate", "'often'"),

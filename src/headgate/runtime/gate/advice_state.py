@@ -75,7 +75,7 @@ class AdviceFile:
         try:
             with open_output(self.path, len(content)) as output:
                 output.put(content)
-        except HeadgateError as error:
+        except (HeadgateError, OSError) as error:
             if str(error) != self._failure:
                 self._log(f"warning: advice.state: not saved: {error}")
             self._failure = str(error)
