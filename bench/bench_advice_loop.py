@@ -21,7 +21,7 @@ from bench.measure import Absent, Row, verify
 from headgate.advice import PATH
 from tests import servers
 
-ADVICE = '[advice]\nmode = "adaptive"\ncapacity = "1000000/s"\nperiod = 1\n'
+ADVICE = '[advice]\nmode = "adaptive"\ncapacity = "1000000/s"\nperiod = 4\n'
 TARGET = 1.03
 
 
@@ -50,7 +50,7 @@ def run(rounds: int) -> list[Row]:
         request = urllib.request.Request(f"http://127.0.0.1:{computed.port}{PATH}", headers={"User-Agent": "Gecko"})
         with urllib.request.urlopen(request) as response:
             verify("the advice is served", right=response.status == 200)
-        time.sleep(3)  # the agent is known after a report
+        time.sleep(2)  # the agent is known after a report
         agents = in_turns(sides, rounds)
         check(computed, counts_agents=True)
     peer = ("the gate without", "without")

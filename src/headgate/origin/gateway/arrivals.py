@@ -131,6 +131,15 @@ class Arrivals(NamedTuple):
     """The other requests."""
 
 
+class _Counter:
+    """The requests of an agent of a class since the last report."""
+
+    __slots__ = ("requests",)
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+
 class ArrivalMeter:
     """Counts requests by class and agent; `learn` names the agents that have fetched the advice."""
 
@@ -142,9 +151,10 @@ class ArrivalMeter:
         self._domains: Mapping[str | None, str] = {name: classes.domains[name] for name in classes.domains}
         self._listed = tuple(brand.encode() for brand in classes.brands)
         self._brands = [(brand, _whole_word(brand.encode())) for brand in classes.brands]
-        self._known: dict[tuple[bytes, bytes, str | None, bool], tuple[str, bytes]] = {}
-        """The class and the agent of requests like those seen lately: to find them takes a part of the time."""
-        self._counts: dict[tuple[str, bytes], int] = {}
+        self._known: dict[tuple[bytes, bytes, str | None, bool], _Counter] = {}
+        """The counter of requests like those seen lately: to classify them takes longer than to count them."""
+        self._counters: dict[tuple[str, bytes], _Counter] = {}
+        self._other = _Counter()  # requests of people that were classified
         self._people = 0
 
     def learn(self, agents: Iterable[KnownAgent], *, now: float) -> None:
@@ -152,15 +162,16 @@ class ArrivalMeter:
         for agent in agents:
             self.agents.add(agent, now=now)
         self.agents.forget(now=now)
-        self._known.clear()
+        self._known.clear()  # the counters remain
 
     def count(self, request: RequestHead, domain: str | None, address: bytes) -> None:
         """Count a request."""
         # A few cheap tests are enough for nearly all requests of people.
         raw = request.raw
         if domain not in self._domains and address not in self._addresses and _ANONYMOUS not in raw:
+            user_agent = _user_agent(request) if self._listed else b""
             for brand in self._listed:
-                if brand in raw:
+                if brand in user_agent:
                     break
             else:
                 self._people += 1
@@ -168,23 +179,33 @@ class ArrivalMeter:
         is_prefetch = _ANONYMOUS in raw and _ANONYMOUS in b", ".join(request.values(b"sec-purpose"))
         listed = domain if domain in self._domains else None
         seen = (address, _user_agent(request), listed, is_prefetch)
-        key = self._known.get(seen)
-        if key is None:
+        counter = self._known.get(seen)
+        if counter is None:
             if len(self._known) >= MAX_COUNTED:
                 self._known.clear()
-            key = self._known[seen] = self._classify(*seen[:3], is_prefetch=is_prefetch)
-        if not key[0]:
-            self._people += 1
-            return
-        if key not in self._counts and len(self._counts) >= MAX_COUNTED:
-            key = (key[0], UNKNOWN_AGENT)
-        self._counts[key] = self._counts.get(key, 0) + 1
+            counter = self._known[seen] = self._counter(*self._classify(*seen[:3], is_prefetch=is_prefetch))
+        counter.requests += 1
 
     def take(self) -> Arrivals:
         """Return the counts since the last call."""
-        counted = Arrivals(self._counts, self._people)
-        self._counts, self._people = {}, 0
+        counts = {key: counter.requests for key, counter in self._counters.items() if counter.requests}
+        counted = Arrivals(counts, self._people + self._other.requests)
+        # Those of agents that have sent nothing are dropped, so that others can be counted apart.
+        self._counters = {key: counter for key, counter in self._counters.items() if counter.requests}
+        self._known = {seen: counter for seen, counter in self._known.items() if counter.requests}
+        for counter in (*self._counters.values(), self._other):
+            counter.requests = 0
+        self._people = 0
         return counted
+
+    def _counter(self, name: str, agent: bytes) -> "_Counter":
+        """Return the counter of an agent of a class; an empty class is that of people."""
+        if not name:
+            return self._other
+        key = (name, agent)
+        if key not in self._counters and len(self._counters) >= MAX_COUNTED:
+            key = (name, UNKNOWN_AGENT)
+        return self._counters.setdefault(key, _Counter())
 
     def _classify(
         self, address: bytes, user_agent: bytes, domain: str | None, *, is_prefetch: bool

@@ -36,4 +36,5 @@ class AdviceService:
 
     async def save(self, *, now: float) -> None:
         """Save the state, in a thread: a disk may be slow."""
-        await asyncio.to_thread(self._file.write, self.loop.saved(now=now))
+        if self._file.path:
+            await asyncio.to_thread(self._file.write, self.loop.saved(now=now))
