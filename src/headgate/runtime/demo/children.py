@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final, Generic, Self, TypeVar
 
-from headgate.errors import HeadgateError
+from headgate.errors import DemoError
 from headgate.runtime.ipc import Configure, Shutdown
 from headgate.runtime.supervisor import WorkerProcess, spawn_worker
 
@@ -23,10 +23,6 @@ _LINES_KEPT: Final = 5
 _ADMIN: Final = re.compile(r" admin (http://\S+)")
 
 _State = TypeVar("_State")
-
-
-class DemoError(HeadgateError):
-    """A process of the demonstration could not start, or has ended before its time."""
 
 
 class Role(Generic[_State]):
