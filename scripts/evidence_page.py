@@ -76,6 +76,8 @@ def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _figure(value: float) -> str:
     """Format a figure of a table: shares with three decimals, counts without."""
+    if math.isnan(value):
+        return "not measured"
     if not math.isfinite(value):
         return "never"
     if value == 0:

@@ -72,3 +72,17 @@ def test_a_case_that_is_not_as_expected_is_marked():
         in evidence_page.suite_table(figures, "outer")
     )
     assert evidence_page.cases_count(figures, "outer") == "0 of 1"
+
+
+def test_a_figure_that_was_not_measured_is_not_one_that_is_never_reached():
+    def rows(low):
+        finding = {"what": "mean of x", "range": "at least 1", "low": low, "high": low, "within": False}
+        laws = [{"law": "a", "control": True, "within": False, "findings": [finding]}]
+        laws.insert(
+            0, {"law": "b", "control": False, "within": True, "findings": [finding | {"low": 1.0, "high": 1.0}]}
+        )
+        figures = {"suites": {"outer": [{"name": "case", "as_expected": True, "laws": laws}]}}
+        return render(figures, "{{ table suite outer }}")
+
+    assert "`a` never" in rows(float("inf"))
+    assert "`a` not measured" in rows(float("nan"))
