@@ -155,7 +155,7 @@ class OriginPlaces:
         """The number of requests so far that had no domain."""
         self._call_later = call_later or _call_later
         self._slow: dict[Place, None] = {}  # in the order of `slow_since`
-        self._coarse_now = 0.0
+        self._coarse_now = clock()
         self._timer: Timer | None = None
         self._due = math.inf
 
