@@ -103,8 +103,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Requests that the origin serves at the same time."""
     service_time: float = 0.1
     """Seconds for each."""
-    max_in_flight: int = 15
-    """The concurrency limit of the gate: as many as the workers, and a few that are next."""
+    max_in_flight: int | Literal["learned"] = 15
+    """The concurrency limit of the gate: by default as many as the workers, and a few that are next."""
     queue: int = 30
     """Requests that wait at the gate for a place, at most."""
     target: float = 1.0

@@ -167,7 +167,7 @@ timeouts = {{ connect = 1, response = 5 }}
 tls = {{ cert = {json.dumps(certificate)}, key = {json.dumps(key)} }}
 
 [limit.concurrency]
-max = {plan.max_in_flight}
+max = {json.dumps(plan.max_in_flight)}
 queue = {plan.queue}
 
 [[domain]]
