@@ -25,6 +25,7 @@ from headgate.observe import master_state as master
 from headgate.observe import router_state as router
 from headgate.observe import sidecar_state as sidecar
 from headgate.observe import state as gate
+from headgate.observe.advice import AdviceState
 from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.master_state import MasterDomainState, MasterState, QuotaState
 from headgate.observe.router_state import RoutedMasterState, RouterState
@@ -239,6 +240,7 @@ def metrics() -> str:
         (DomainState("default"),),
         concurrency=ConcurrencyReport(1.0, 0, 0, "enforce", "", 0.0),
         counters=dict.fromkeys(gate._HELP, 0),  # noqa: SLF001  # our own
+        advice=(AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0, 0, 1.0),),
     )
     counters = dict.fromkeys(master._HELP, 0)  # noqa: SLF001  # our own
     quotas = QuotaState("127.0.0.1:10006")
@@ -280,8 +282,8 @@ def _metric_table(families: Iterator[Metric]) -> str:
 
 
 def _label(name: str, values: list[str]) -> str:
-    if name == "domain":
-        return "`domain`"
+    if name in {"domain", "user_agent"}:
+        return f"`{name}`"
     return f"`{name}`: {', '.join(f'`{value}`' if value else 'empty' for value in values)}"
 
 
