@@ -7,6 +7,8 @@ import asyncio
 import json
 import signal
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +195,54 @@ def test_flags_are_enough(tmp_path, origin):
         answer = gate.get("/.well-known/traffic-advice")
         assert answer.headers["Cache-Control"] == "max-age=600"
         assert advice_of(gate) == {"prefetch-proxy": 1.0, "*": 1.0}
+
+
+SLOW_ORIGIN = """
+import asyncio
+
+async def serve(reader, writer):
+    try:
+        while True:
+            await reader.readuntil(b"\\r\\n\\r\\n")
+            async with places:
+                await asyncio.sleep(0.04)
+            writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n")
+    except (OSError, asyncio.IncompleteReadError):
+        writer.close()
+
+async def main():
+    global places
+    places = asyncio.Semaphore(2)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.deep
+def test_a_capacity_is_learned_under_load_and_kept(tmp_path):
+    written(tmp_path)
+    path = tmp_path / "headgate.toml"
+    limit = '[limit.concurrency]\nmax = "learned"\nqueue = 8\n'
+    path.write_text(path.read_text().replace('"40/s"', '"learned"') + limit)
+
+    async def check(gate: programs.Program) -> None:
+        load = Load()
+        async with agents(gate.port, load, count=60, rate=4.0):
+            assert (await state_of(gate, "*"))["reason"] == "capacity unknown"
+            state = await wait_until(gate, "*", lambda state: 0.0 < state["fraction"] < 0.6)
+            assert state["agents"] > 0
+
+    with subprocess.Popen([sys.executable, "-c", SLOW_ORIGIN], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            with programs.gate(tmp_path, "--origin", f"http://127.0.0.1:{port}") as gate:
+                asyncio.run(check(gate))
+                assert gate.end() == 0
+        finally:
+            process.kill()
+    # Two requests at a time, each of 40 ms.
+    assert json.loads((tmp_path / "advice.json").read_text())["capacity"] == pytest.approx(50.0, rel=0.3)
