@@ -6,7 +6,11 @@ from typing import Final
 
 MEMORY: Final = 1_000
 """Responses after which an earlier one has lost most of its weight."""
+_KNOWN: Final = 500
+"""Responses without a load after which a baseline needs no proof by a trial."""
 _RECENT: Final = 200
+_FIRST: Final = 200
+"""The first responses, which count loaded or not: the earliest are those of short requests."""
 _MUCH_LOWER: Final = 0.6
 
 
@@ -17,24 +21,30 @@ class Baseline:
     it falls when recent latencies are far lower: a queue makes latencies longer, never shorter.
     """
 
-    __slots__ = ("_falls", "_recent", "_recent_weight", "_weight", "mean", "unloaded")
+    __slots__ = ("_falls", "_first", "_recent", "_recent_weight", "_weight", "mean", "unloaded")
 
     def __init__(self) -> None:
         self.mean = 0.0
         """Seconds; 0 before the first response."""
         self.unloaded = 0
-        """The number of responses in it of which it is known that they met no queue."""
+        """The number of responses while the limit was not reached."""
         self._weight = 0
+        self._first = _FIRST
         self._recent = 0.0
         self._recent_weight = 0
         self._falls = False
 
-    def add(self, latencies: Sequence[float], unloaded: Sequence[float]) -> None:
-        """Take the latencies of responses, and those of them that were measured while the origin had few requests."""
-        self.unloaded += len(unloaded)
+    def add(self, latencies: Sequence[float], unloaded: Sequence[float], *, full: bool) -> None:
+        """Take the latencies of responses, and those of them that were measured while the origin had few requests.
+
+        `full` says whether the limit was reached meanwhile.
+        """
+        self.unloaded += len(unloaded) if full else len(latencies)
         mean, count = fsum(latencies) / len(latencies), len(latencies)
-        if not self._weight:
-            self.mean, self._weight = mean, count
+        if self._first > 0:
+            self._first -= count
+            self._weight += count
+            self.mean += (mean - self.mean) * count / self._weight
         elif unloaded:
             self._weight = min(MEMORY, self._weight + len(unloaded))
             self.mean += (fsum(unloaded) / len(unloaded) - self.mean) * min(1.0, len(unloaded) / self._weight)
@@ -42,9 +52,15 @@ class Baseline:
         self._recent += (mean - self._recent) * min(1.0, count / self._recent_weight)
         self._fall()
 
-    def replace(self, mean: float, count: int) -> None:
-        """Set the baseline to the mean of `count` responses that are known to have met no queue."""
-        self.mean, self._weight, self.unloaded = mean, min(MEMORY, count), count
+    @property
+    def is_known(self) -> bool:
+        """Whether it needs no proof by a trial."""
+        return self.unloaded >= _KNOWN
+
+    def replace(self, mean: float, count: int, *, known: bool) -> None:
+        """Set the baseline to the mean of `count` responses, of which it may be known that they met no queue."""
+        self.mean, self._weight, self.unloaded = mean, min(MEMORY, count), _KNOWN if known else 0
+        self._first = 0
 
     def _fall(self) -> None:
         """Follow latencies that are far below the baseline, until they rise again."""

@@ -9,10 +9,12 @@ mean of few requests. So each change of the limit is a *trial*: the throughput b
   and the latencies that were measured are the new baseline;
 - a higher limit stays only if the throughput rises with it.
 
-While the limit is not reached, it stays as it is. There is no need to starve traffic to measure a baseline.
+While the limit is not reached, it stays as it is, and responses tell the baseline. At the start, with neither, the
+limit is doubled as long as the throughput follows. Only an origin that is overloaded from the start gets a lower
+limit in order to measure: step by step, until the throughput falls.
 """
 
-from math import inf, log
+from math import ceil, inf, log
 from typing import Final, NamedTuple
 
 from headgate.limit.concurrency.capacity import LearnedCapacity
@@ -31,7 +33,7 @@ _TOO_HIGH: Final = 0.8
 """A target below this share of the limit is worth a trial."""
 _NO_QUEUE: Final = 0.95
 """Above this share of the latency without a queue, a higher limit is worth a trial."""
-_NO_QUEUE_IN_GROWTH: Final = 0.85
+_NO_QUEUE_IN_GROWTH: Final = 0.9
 _SATURATED: Final = 0.8
 """The share of requests that end at the limit, from which on throughput depends on the limit and not on demand."""
 _OFTEN_FULL: Final = 0.2
@@ -48,14 +50,17 @@ _MIN_LEARNED: Final = 20
 _FIRST_PROBE_INTERVAL: Final = 2.0
 _PROBE_INTERVAL: Final = 15.0
 """Seconds at a limit, or after trials of a higher one that failed, until a higher one is tried."""
-_KNOWN: Final = 100
-"""Responses without a load after which a baseline needs no proof by a trial."""
+_FIRST_LOOK: Final = 60
+"""Requests after which a limit at the start is doubled."""
+_FIRST_GAIN: Final = 1.4
+"""The factor by which the throughput has to rise with a doubled limit."""
+_ABOVE_KNEE: Final = 1.05
 _DRAIN: Final = 1.1
 _FEW_SLOW: Final = 0.05
 _MANY_SLOW: Final = 0.1
 _REDUCTION: Final = 0.9
 
-_GROWTH: Final = 1.4
+_GROWTH: Final = 1.3
 _GROWTH_AFTER_FAILURE: Final = 1.25
 _SEARCH: Final = 0.6
 
@@ -91,6 +96,7 @@ class LearnedLimit:
         self._lagged = False
         self._measurement = Measurement()
         self._settled = 0.0  # what begins now ends then
+        self._turnover = FIRST_LIMIT  # the number of requests that end before they show what the limit does
         self._since = 0.0  # the limit is what it is
         self._proposed = False
         self._trial: Trial | None = None
@@ -98,6 +104,8 @@ class LearnedLimit:
         self._next_probe = 0.0
         self._probe_interval = _FIRST_PROBE_INTERVAL
         self._searches = False
+        self._starts = True  # neither a limit that is too high nor a baseline is known
+        self._first_rate = 0.0
 
     def reconfigure(self, settings: ConcurrencySettings) -> None:
         """Put other settings in force; what was learned stays."""
@@ -131,6 +139,7 @@ class LearnedLimit:
         if window.answered:
             self.baseline = window.work / window.answered
         self._saturation += (window.full - self._saturation) * window.requests / (window.requests + _RECENT)
+        self._starts = self._starts and not any(domain.baseline.is_known for domain in self._domains.values())
         if self._saturation >= _SATURATED:
             self.capacity.add(window.answered, window.seconds)
         if self._settings.freeze:
@@ -140,7 +149,11 @@ class LearnedLimit:
                 self._follow_demand(window, now)
             elif self._settings.mode == "monitor":
                 self._estimate(window, now)
-            elif now >= self._settled and window.in_flight <= self.limit * _DRAIN + 1:
+            elif now < self._settled or self._turnover > 0:
+                self._turnover -= window.requests
+            elif self._starts:
+                self._double(window, now)
+            elif window.in_flight <= self.limit * _DRAIN + 1:
                 self._measure(window, now)
 
     def _reduce(self, window: Window, now: float) -> bool:
@@ -154,6 +167,7 @@ class LearnedLimit:
             factor, reason = _REDUCTION, "event loop"
         else:
             return False
+        self._starts = False
         if reason and self.limit > self._settings.floor:
             if self.reason != reason:
                 self._threshold, self._probe_interval = self.limit, _FIRST_PROBE_INTERVAL
@@ -180,6 +194,24 @@ class LearnedLimit:
         self._measurement.add(window)
         if self._measurement.requests >= _LOOK:
             self._set(self._target(self._measurement), "estimate", now)
+
+    def _double(self, window: Window, now: float) -> None:
+        """Double the limit at the start, as long as that raises the throughput: a baseline is not known."""
+        measurement = self._measurement
+        measurement.add(window)
+        if measurement.requests < _FIRST_LOOK:
+            return
+        gains = measurement.rate > _FIRST_GAIN * self._first_rate
+        slow = measurement.slow > _MANY_SLOW * measurement.requests
+        if gains and not slow and self.limit < self._settings.ceiling:
+            self._first_rate = measurement.rate
+            self._set(2.0 * self.limit, "start", now)
+            return
+        self._starts, self._searches = False, True
+        self._next_probe = now + self._probe_interval
+        if not gains:
+            self._threshold = self.limit / 2.0
+            self._set(self._threshold, "no gain", now)
 
     def _measure(self, window: Window, now: float) -> None:
         measurement = self._measurement
@@ -220,7 +252,7 @@ class LearnedLimit:
         elif now >= self._next_probe and measurement.slow <= _FEW_SLOW * measurement.requests:
             no_queue = _NO_QUEUE_IN_GROWTH if self._grows else _NO_QUEUE
             if queueless > no_queue:
-                target, reason = self._higher(measurement), "no queue at the origin"
+                target, reason = self._higher, "no queue at the origin"
             elif now >= self._since + self._probe_interval:
                 target, reason = max(limit * _GROWTH_AFTER_FAILURE, limit + 1.0), "probe"
         return self._clamp(target), reason
@@ -230,9 +262,10 @@ class LearnedLimit:
         """Whether no trial of a higher limit has failed since the last one that did not."""
         return self._probe_interval == _FIRST_PROBE_INTERVAL
 
-    def _higher(self, measurement: Measurement) -> float:
+    @property
+    def _higher(self) -> float:
         """Return the limit that is tried next."""
-        if 2.0 * self.limit <= self._threshold and (self._threshold < inf or not self._is_known(measurement)):
+        if 2.0 * self.limit <= self._threshold < inf:
             return 2.0 * self.limit
         return max(self.limit * (_GROWTH if self._grows else _GROWTH_AFTER_FAILURE), self.limit + 1.0)
 
@@ -257,33 +290,35 @@ class LearnedLimit:
                 self._probe_interval = min(_PROBE_INTERVAL, 2.0 * self._probe_interval)
                 self._searches = not self._is_known(before) and before.queueless > 0.9
                 target = trial.limit
-                if not self._searches:
-                    target = min(target, max(self._target(before), _TOO_HIGH * target))
+                if not self._searches:  # the knee is where the throughput was reached that did not rise further
+                    knee = target * after.busy / max(before.busy, 1e-9)
+                    target = max(_REDUCTION * target, min(_ABOVE_KNEE * knee, self._target(after), self.limit))
                 self._set(target, "no gain", now)
         elif followed:
-            self._learn(after)
+            self._learn(after, known=True)
             self._searches = False
             self._probe_interval = _FIRST_PROBE_INTERVAL
             self._set(trial.limit, "loss", now)
         else:
             if self._searches:
-                self._learn(after)
+                self._learn(after, known=False)
             self._set(self.limit, "no loss", now)
 
     def _is_known(self, measurement: Measurement) -> bool:
         """Return whether most responses are of domains whose baselines met no queue."""
         counts = {name: count for name, (_, count) in measurement.latencies.items()}
-        known = sum(count for name, count in counts.items() if self._domains[name].baseline.unloaded >= _KNOWN)
+        known = sum(count for name, count in counts.items() if self._domains[name].baseline.is_known)
         return known >= sum(counts.values()) / 2
 
-    def _learn(self, measurement: Measurement) -> None:
-        """Take latencies that met no queue as the baselines."""
+    def _learn(self, measurement: Measurement, *, known: bool) -> None:
+        """Take the latencies of a measurement as the baselines; it may be known that they met no queue."""
         for name, (seconds, count) in measurement.latencies.items():
             if count >= _MIN_LEARNED:
-                self._domains[name].baseline.replace(seconds / count, count)
+                self._domains[name].baseline.replace(seconds / count, count, known=known)
 
     def _set(self, limit: float, reason: str, now: float) -> None:
         """Change the limit, and measure anew as soon as requests have started and ended under it."""
+        self._turnover = ceil(self.limit)
         self.limit = self._clamp(limit)
         self.reason = reason
         latencies = self._measurement.latencies.values()

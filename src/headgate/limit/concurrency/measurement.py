@@ -61,7 +61,8 @@ def close_window(domains: Mapping[str, DomainWindow], seconds: float, limit: flo
         timeouts += len(pairs) - len(answered)
         slow += sum(1 for latency in domain.latencies if latency > healthy)
         if answered:
-            domain.baseline.add(answered, [latency for latency, n in pairs if n <= limit / 2 and latency < inf])
+            unloaded = [latency for latency, n in pairs if n <= limit / 2 and latency < inf]
+            domain.baseline.add(answered, unloaded, full=max(domain.in_flight) >= FULL * limit)
             work += domain.baseline.mean * len(answered)
             sums[name] = (fsum(answered), len(answered))
         domain.latencies.clear()
@@ -98,6 +99,11 @@ class Measurement:
     def in_flight(self) -> float:
         """The mean number of requests in flight."""
         return self._in_flight / self._seconds
+
+    @property
+    def rate(self) -> float:
+        """Responses per second."""
+        return self._answered / self._seconds
 
     @property
     def busy(self) -> float:

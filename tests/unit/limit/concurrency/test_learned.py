@@ -48,6 +48,23 @@ def test_the_limit_finds_the_places_of_an_origin(places):
     assert 0.9 * places <= origin.run(60.0) <= 1.5 * places
 
 
+def test_the_limit_is_doubled_at_the_start_while_the_throughput_follows():
+    origin = Origin(200)
+    origin.run(3.0)
+    assert origin.law.limit >= 160.0
+    assert origin.answered > 2_000  # of the 6,000 that the places allow; 20 at once would be 600
+
+
+def test_a_start_that_is_overloaded_ends_with_the_first_limit_that_gains_nothing():
+    origin = Origin(20)
+    limits = set()
+    for _ in range(30):
+        origin.run(0.1)
+        limits.add(origin.law.limit)
+    assert max(limits) == 40.0
+    assert origin.law.limit <= 20.0
+
+
 def test_the_limit_stays_while_it_is_not_reached():
     origin = Origin()
     origin.demand = 10
