@@ -87,16 +87,17 @@ class GatekeeperMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        limited = None if self._gatekeeper is None else self._classify(scope)
-        if limited is None or self._gatekeeper is None:
+        gatekeeper = self._gatekeeper
+        limited = None if gatekeeper is None else self._classify(scope)
+        if limited is None or gatekeeper is None:
             await self._pass(scope, receive, send, limited)
             return
         domain, identifier = limited
         now = time.time()
-        accounting = self._gatekeeper.admit(domain, identifier, now=now)
+        accounting = gatekeeper.admit(domain, identifier, now=now)
         if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
             self._forget_at = now + FORGET_INTERVAL
-            forget(self._gatekeeper, now=now)
+            forget(gatekeeper, now=now)
         if accounting.status is _ACCEPTED:
             await self._pass(scope, receive, send, limited)
         elif accounting.status is _DELAYED:

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencyState, Decision, Outcome, Priority, Waiting
 from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, RequestClasses
@@ -25,6 +25,7 @@ from headgate.release import NEVER
 Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_EVENT_STREAM: Final = b"text/event-stream"
 _logger = logging.getLogger("headgate.origin")
 
 
@@ -51,22 +52,23 @@ class AsgiConcurrency:
         """What the limit is and does now."""
         return self._limit.state
 
-    def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> Awaitable[None]:
-        """Serve a request, whose domain and identifier may be known; the result is to be awaited at once."""
+    async def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> None:
+        """Serve a request, whose domain and identifier may be known."""
         domain = limited[0] if limited is not None else self._domain_of(scope) or ""
         priority = "people" if self._priority_of is None else self._priority_of(scope, domain)
         if priority is None:
-            return self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         if self._loop is not asyncio.get_running_loop():
             self._use_running_loop()
-        now = monotonic()
-        if self._limit.start(now=now):
-            return self._run(scope, _Place(self, domain, now, (receive, send)))
-        flow = limited[1] if limited is not None else self._identifier_of(scope) or b""
-        return self._queue(scope, receive, send, _Request(domain, priority, flow, now))
-
-    async def _run(self, scope: Scope, place: "_Place") -> None:
-        """Call the application for a request that is in flight."""
+        ahead, now = None, monotonic()
+        if not self._limit.start(now=now):
+            flow = limited[1] if limited is not None else self._identifier_of(scope) or b""
+            ahead = ReadAhead(receive)
+            if not await self._wait(_Request(domain, priority, flow, now), ahead, scope, send):
+                return
+            receive, now = ahead.receive, monotonic()
+        place = _Place(self, domain, now, (receive, send))
         outcome = Outcome.UNKNOWN  # also if the application returns without a response: its client has left
         try:
             await self._app(scope, place.receive, place.send)
@@ -78,27 +80,26 @@ class AsgiConcurrency:
             raise
         finally:
             self._give_back(place, outcome)
+            if ahead is not None:
+                ahead.close()
 
-    async def _queue(self, scope: Scope, receive: Receive, send: Send, request: "_Request") -> None:
-        """Wait for a decision, and carry it out; what a client has that leaves is given back."""
-        self._carry_out(self._limit.queue(request, now=request.since))
-        ahead = ReadAhead(receive)
-        place = None
+    async def _wait(self, request: "_Request", ahead: ReadAhead, scope: Scope, send: Send) -> bool:
+        """Wait for a decision; return whether the request is in flight, and if not, give back what it has."""
+        starts = False
         try:
-            if not await ahead.wait(request.decision):
-                return
-            decision = request.decision.result()
-            if decision.starts:
-                place = _Place(self, request.domain, monotonic(), (ahead.receive, send))
-                await self._run(scope, place)
-            else:
-                self._watch_until = monotonic() + 2 * PAUSE  # to log the end of refusals
-                accept = field_value(scope["headers"], b"accept")
-                await send_response(self._refusals(decision.retry_after, accept=accept), send)
+            self._carry_out(self._limit.queue(request, now=request.since))
+            if await ahead.wait(request.decision):
+                decision = request.decision.result()
+                if not decision.starts:
+                    self._watch_until = monotonic() + 2 * PAUSE  # to log the end of refusals
+                    accept = field_value(scope["headers"], b"accept")
+                    await send_response(self._refusals(decision.retry_after, accept=accept), send)
+                starts = decision.starts
         finally:
-            ahead.close()
-            if place is None:
+            if not starts:
+                ahead.close()
                 self._leave(request)
+        return starts
 
     def _leave(self, request: "_Request") -> None:
         """Give back what a request has that will not reach the application."""
@@ -126,13 +127,14 @@ class AsgiConcurrency:
         """The application has sent the head of its response."""
         now = monotonic()
         place.latency = now - place.started
-        if _is_event_stream(message.get("headers", ())):
-            self._give_back(place, Outcome.ANSWERED)
-        else:
-            if place.slow_since != NEVER:
-                self._slow.pop(place, None)
-            place.slow_since = now
-            self._slow[place] = None
+        for name, value in message.get("headers", ()):  # here, since a call for each request costs more
+            if name.lower() == b"content-type" and value.lower().startswith(_EVENT_STREAM):
+                self._give_back(place, Outcome.ANSWERED)
+                return
+        if place.slow_since != NEVER:
+            self._slow.pop(place, None)
+        place.slow_since = now
+        self._slow[place] = None
 
     def _give_back(self, place: "_Place", outcome: Outcome) -> None:
         """Free the place of a request for good."""
@@ -264,13 +266,6 @@ class _Place:
         if self.latency is None and message["type"] == "http.response.start":
             self._owner.response_begun(self, message)
         return self._send(message)
-
-
-def _is_event_stream(fields: Iterable[tuple[bytes, bytes]]) -> bool:
-    for name, value in fields:  # a plain loop: every request needs it
-        if name.lower() == b"content-type":
-            return value.lower().startswith(b"text/event-stream")
-    return False
 
 
 async def send_response(response: Response, send: Send) -> None:
