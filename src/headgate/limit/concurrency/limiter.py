@@ -117,8 +117,6 @@ class ConcurrencyLimit:
         if victim is not request:
             self._queue.add(request)
             decisions.extend(self._decide(now))
-        elif now >= self.wakeup:
-            decisions.extend(self._decide(now))
         return decisions or _NOTHING
 
     def leave(self, request: Waiting, *, now: float) -> Sequence[Decision]:
@@ -188,7 +186,6 @@ class ConcurrencyLimit:
         if self._refuse_overdue(now, decisions):
             self._look(now)
         self._set_wakeup()
-        self._update_room()
         return _NOTHING if self._monitors else decisions or _NOTHING
 
     def _look(self, now: float) -> None:
@@ -279,10 +276,7 @@ class ConcurrencyLimit:
         self._area -= now
 
     def _update_room(self) -> None:
-        if self.settings.mode == "off":
-            self._room = math.inf
-        else:
-            self._room = -1.0 if self._queue.length else self.limit
+        self._room = math.inf if self.settings.mode == "off" else self.limit
 
     def _measure(self, now: float) -> None:
         throughput = self._throughput

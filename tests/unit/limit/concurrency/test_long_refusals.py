@@ -46,6 +46,13 @@ def test_one_hour_that_is_served_ends_it() -> None:
     assert site.run(30, 0, 1) == [24.0]
 
 
+def test_after_a_warning_and_a_good_hour_the_day_begins_anew() -> None:
+    site = Site(warn_after=2 * HOUR)
+    assert site.run(3, 0, 1) == [2.0]
+    assert site.run(5, 1, 0) == []
+    assert site.run(3, 0, 1) == [2.0]
+
+
 def test_hours_without_requests_neither_begin_nor_end_it() -> None:
     site = Site()
     assert site.run(30, 0, 0) == []

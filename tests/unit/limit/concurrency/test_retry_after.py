@@ -54,3 +54,15 @@ def test_the_peak_second_of_a_refused_herd_is_at_most_one_and_a_half_of_the_mean
     assert sum(seconds.values()) == clients
     span = max(seconds) - min(seconds) + 1
     assert max(seconds.values()) <= 1.5 * clients / span
+
+
+def test_up_to_a_second_is_added_at_random() -> None:
+    for draw, seconds in ((0.0, 1.0), (0.49, 1.0), (0.51, 2.0)):
+        assert ReturnTimes(lambda draw=draw: draw).retry_after(PEOPLE, 0, 2.0, now=50.0) == seconds  # type: ignore[misc]  # as above
+
+
+def test_those_for_whom_there_is_no_place_are_spread_over_the_last_minute() -> None:
+    returns = ReturnTimes(Random(1).random)
+    seconds = [returns.retry_after(PEOPLE, 0, 0.1, now=50.0) for _ in range(200)][30:]
+    assert min(seconds) < 250.0
+    assert max(seconds) > 290.0
