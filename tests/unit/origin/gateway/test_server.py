@@ -8,9 +8,11 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
+from headgate.limit.concurrency import ConcurrencySettings, Outcome
 from headgate.origin import Rejections, Routes, client_address
 from headgate.origin.gateway import Gateway
 from headgate.origin.gateway.context import ConnectionRegistry
+from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.states import GatewayState
 
 
@@ -87,3 +89,44 @@ def test_trusted_peers_are_looked_up_by_address() -> None:
     is_trusted = make_gateway(trusted=["10.0.0.0/8"]).policy.is_trusted
     assert is_trusted("10.1.2.3")
     assert not is_trusted("192.0.2.1")
+
+
+def test_a_late_tick_tells_the_limit_how_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        lags: list[float] = []
+        monkeypatch.setattr(OriginPlaces, "tick", lambda _places, _now, lag: lags.append(lag))
+        gateway = make_gateway(concurrency=ConcurrencySettings(max=1))
+        await gateway.start(port=0)
+        assert lags == [0.0]
+        gateway._tick_due -= 100.0
+        gateway._tick()
+        gateway._tick()
+        assert lags[1] > 99.0
+        assert lags[2] < lags[1]
+        await gateway.drain(0)
+
+    asyncio.run(check())
+
+
+def test_a_limit_is_added_changed_and_removed_while_requests_are_in_flight() -> None:
+    gateway = make_gateway()
+    gateway.limit_concurrency(None)
+    gateway.limit_concurrency(ConcurrencySettings(max=1))
+    places = places_of(gateway)
+    place = places.take("api")
+    assert place is not None
+    gateway.limit_concurrency(ConcurrencySettings(max=2))
+    assert places_of(gateway) is places
+    assert (places.state.limit, places.state.in_flight) == (2.0, 1)
+    gateway.limit_concurrency(None)
+    removed = gateway.places
+    gateway.limit_concurrency(ConcurrencySettings(max=3))
+    place.give_back(Outcome.ANSWERED)
+    assert places.state.in_flight == 0
+    assert removed is None
+    assert places_of(gateway) is not places
+
+
+def places_of(gateway: Gateway) -> OriginPlaces:
+    assert gateway.places is not None
+    return gateway.places
