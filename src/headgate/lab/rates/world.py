@@ -155,7 +155,7 @@ class _World:
         ]
 
     def _measured(self, capacity: float) -> float:
-        """Return what the law is told of the capacity."""
+        """Return the capacity as the law measures it."""
         error = self._scenario.capacity_error
         return capacity * max(0.0, 1.0 + error * normal(self._capacity_draw)) if error else capacity
 
