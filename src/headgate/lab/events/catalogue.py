@@ -10,6 +10,7 @@ from headgate.lab.chance import Draw
 from headgate.lab.events.bus_law import GatekeeperLaw
 from headgate.lab.events.concurrency_law import ConcurrencyLaw
 from headgate.lab.events.laws import FixedLimit, Law, NoLimit
+from headgate.lab.events.naive_laws import Aimd, Gradient, Vegas
 from headgate.lab.scenario import Section
 from headgate.lab.user_class import describe_error, is_user_class, load_user_class
 
@@ -17,6 +18,9 @@ LAWS: Final[Mapping[str, Any]] = {
     "none": NoLimit,
     "fixed": FixedLimit,
     "concurrency": ConcurrencyLaw,
+    "aimd": Aimd,
+    "gradient": Gradient,
+    "vegas": Vegas,
     "gatekeepers": GatekeeperLaw,
 }
 """The laws of the package."""

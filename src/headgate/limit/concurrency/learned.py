@@ -91,6 +91,7 @@ class LearnedLimit:
         self._domains: dict[str, DomainWindow] = {}
         self._started = 0.0  # the window
         self._due = inf
+        self._ended = 0
         self._saturation = 0.0
         self._often_full = 0.0
         self._lagged = False
@@ -136,6 +137,7 @@ class LearnedLimit:
         healthy = self._settings.healthy_latency or inf
         window = close_window(self._domains, now - self._started, self.limit, healthy)
         self._started, self._due = now, now + _WINDOW
+        self._ended += window.requests
         if window.answered:
             self.baseline = window.work / window.answered
         self._saturation += (window.full - self._saturation) * window.requests / (window.requests + _RECENT)
