@@ -60,8 +60,8 @@ _FEW_SLOW: Final = 0.05
 _MANY_SLOW: Final = 0.1
 _REDUCTION: Final = 0.9
 
-_GROWTH: Final = 1.3
-_GROWTH_AFTER_FAILURE: Final = 1.25
+_GROWTH: Final = 1.25
+_FAR_ABOVE: Final = 1.4
 _SEARCH: Final = 0.6
 
 
@@ -91,7 +91,6 @@ class LearnedLimit:
         self._domains: dict[str, DomainWindow] = {}
         self._started = 0.0  # the window
         self._due = inf
-        self._ended = 0
         self._saturation = 0.0
         self._often_full = 0.0
         self._lagged = False
@@ -137,7 +136,6 @@ class LearnedLimit:
         healthy = self._settings.healthy_latency or inf
         window = close_window(self._domains, now - self._started, self.limit, healthy)
         self._started, self._due = now, now + _WINDOW
-        self._ended += window.requests
         if window.answered:
             self.baseline = window.work / window.answered
         self._saturation += (window.full - self._saturation) * window.requests / (window.requests + _RECENT)
@@ -254,9 +252,9 @@ class LearnedLimit:
         elif now >= self._next_probe and measurement.slow <= _FEW_SLOW * measurement.requests:
             no_queue = _NO_QUEUE_IN_GROWTH if self._grows else _NO_QUEUE
             if queueless > no_queue:
-                target, reason = self._higher, "no queue at the origin"
+                target, reason = self._higher(measurement), "no queue at the origin"
             elif now >= self._since + self._probe_interval:
-                target, reason = max(limit * _GROWTH_AFTER_FAILURE, limit + 1.0), "probe"
+                target, reason = self._higher(measurement), "probe"
         return self._clamp(target), reason
 
     @property
@@ -264,12 +262,12 @@ class LearnedLimit:
         """Whether no trial of a higher limit has failed since the last one that did not."""
         return self._probe_interval == _FIRST_PROBE_INTERVAL
 
-    @property
-    def _higher(self) -> float:
-        """Return the limit that is tried next."""
+    def _higher(self, measurement: Measurement) -> float:
+        """Return the limit that is tried next, which is the present one if it is far above what the origin works on."""
         if 2.0 * self.limit <= self._threshold < inf:
             return 2.0 * self.limit
-        return max(self.limit * (_GROWTH if self._grows else _GROWTH_AFTER_FAILURE), self.limit + 1.0)
+        bound = _FAR_ABOVE * measurement.busy + 1.0
+        return max(self.limit, min(max(self.limit * _GROWTH, self.limit + 1.0), bound))
 
     def _target(self, measurement: Measurement) -> float:
         waiting_for_timeout = measurement.in_flight - measurement.responding
