@@ -32,20 +32,6 @@ _MEMORY: Final = 2.0
 """Evidence that is remembered: changes that, together, move the whole demand from nothing to all this many times."""
 
 
-class _Period(NamedTuple):
-    """What an agent was served and sent in a period."""
-
-    requests: float
-    first: float
-    """The fraction at the begin."""
-    last: float
-    """The fraction at the end."""
-
-    @property
-    def is_constant(self) -> bool:
-        return self.first == self.last
-
-
 class Evidence(NamedTuple):
     """Sums of what has changed between two periods.
 
@@ -92,19 +78,25 @@ class Evidence(NamedTuple):
 class AgentHistory:
     """The fraction and the requests of one agent: in the current period, and in the two before."""
 
-    __slots__ = ("_divided", "_first", "_floor", "_middle", "_oldest", "_undivided", "fraction", "requests")
+    __slots__ = (
+        "_divided", "_first", "_floor", "_middle_first", "_middle_requests", "_undivided", "before", "fraction",
+        "old", "requests",
+    )  # fmt: skip
 
     def __init__(self, fraction: float, *, floor: float) -> None:
         self.fraction = fraction
         """The fraction that the agent was served last; 0 for `disallow`."""
         self.requests = 0.0
         """Requests in this period. The caller adds each request here."""
+        self.old = math.nan
+        """The fraction in the period before the last; not a number, unless it was the same all the time."""
+        self.before = 0.0
+        """Requests in the period before the last."""
         self._floor = floor
         self._undivided = self._divided = 0.0  # requests before the last fetch in this period, and their demand
         # Requests before the first fetch are not counted for this agent, so its first period is compared with none.
-        self._first = math.nan
-        self._middle: _Period | None = None
-        self._oldest: _Period | None = None
+        self._first = self._middle_first = math.nan
+        self._middle_requests = 0.0
 
     @property
     def demand(self) -> float:
@@ -116,56 +108,23 @@ class AgentHistory:
         self._divided, self._undivided = self.demand, self.requests
         self.fraction = fraction
 
-    def compared(self) -> "_Comparison | None":
-        """Return the current period compared with the one before the last; None if they cannot be compared."""
-        oldest, middle, latest = self._oldest, self._middle, self._latest
-        if oldest is None or middle is None or not (oldest.is_constant and latest.is_constant):
-            return None
-        # The fraction changed in the middle period, or at its end, or not at all.
-        if middle.first != oldest.last or middle.last != latest.first:
-            return None
-        return _Comparison(oldest.requests, latest.requests, oldest.last, latest.last)
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the fraction has changed in the last period, or at its end, or in none of three periods."""
+        return self._first == self.fraction and self._middle_first == self.old
 
     def begin(self) -> None:
         """Begin the next period."""
-        self._oldest, self._middle = self._middle, self._latest
+        self.old = self._middle_first if self._middle_first == self._first else math.nan
+        self.before = self._middle_requests
+        self._middle_first, self._middle_requests = self._first, self.requests
         self._first = self.fraction
         self.requests = self._undivided = self._divided = 0.0
 
     def discard(self) -> None:
         """Begin the next period; those before it are compared with none."""
         self.begin()
-        self._middle = self._oldest = None
-
-    @property
-    def _latest(self) -> _Period:
-        return _Period(self.requests, self._first, self.fraction)
-
-
-class _Comparison(NamedTuple):
-    """An agent in two periods, between which it may have fetched another fraction."""
-
-    before: float
-    """Requests of the earlier period."""
-    after: float
-    """Requests of the later period."""
-    old: float
-    """The fraction of the earlier period."""
-    new: float
-    """The fraction of the later period."""
-
-    @property
-    def is_change(self) -> bool:
-        return self.new != self.old and abs(self.new - self.old) >= _MIN_CHANGE * max(self.new, self.old)
-
-    def evidence(self, growth: "_Growth") -> Evidence:
-        """Return what it shows. Of the two periods, that with the larger fraction is the reference."""
-        expected = self.before * growth.factor
-        more, fewer = (expected, self.after) if self.old > self.new else (self.after, expected)
-        high, low = max(self.old, self.new), min(self.old, self.new)
-        variance = self.before * growth.factor**2 + self.after + growth.variance * expected**2
-        variance += _BURSTS**2 * (more**2 + fewer**2)
-        return Evidence(more - fewer, more * (high - low), (more - fewer) * (1.0 - high), variance)
+        self.old = self._middle_first = math.nan
 
 
 class _Growth(NamedTuple):
@@ -186,36 +145,45 @@ class ComplianceMeter:
         """The part of the demand that obeys; None as long as the fractions have not changed enough to tell."""
         return self._evidence.compliance
 
-    def measure(self, agents: Iterable[AgentHistory]) -> None:
-        """Compare the current period of all agents of the class with the one before the last."""
-        demand, changed, unchanged = 0.0, [], []
+    def measure(self, agents: Iterable[AgentHistory], *, demand: float) -> None:
+        """Compare the current period of all agents of the class with the one before the last.
+
+        `demand` is that of the current period, in requests.
+        """
+        changed: list[AgentHistory] = []
+        unchanged: list[AgentHistory] = []
         for agent in agents:
-            comparison = agent.compared()
-            demand += agent.demand
-            if comparison is None:
-                continue
-            if comparison.is_change:
-                changed.append(comparison)
-            elif comparison.old == comparison.new:
-                unchanged.append(comparison)
+            if agent.is_comparable:
+                (unchanged if agent.old == agent.fraction else changed).append(agent)
         if not changed:
             return
         growth = _growth(unchanged)
         if 1.0 / _MAX_GROWTH <= growth.factor <= _MAX_GROWTH:
             total = self._evidence
-            for comparison in changed:
-                total = total.plus(comparison.evidence(growth))
+            for agent in changed:
+                if abs(agent.fraction - agent.old) >= _MIN_CHANGE * max(agent.fraction, agent.old):
+                    total = total.plus(_evidence(agent, growth))
             # Many small changes, which are mostly noise, must not hide a large one.
             if total.error <= max(self._evidence.error, _MAX_ERROR):
                 self._evidence = total.bounded(demand)
 
 
-def _growth(unchanged: Iterable[_Comparison]) -> _Growth:
+def _evidence(agent: AgentHistory, growth: _Growth) -> Evidence:
+    """Return what an agent shows. Of the two periods, that with the larger fraction is the reference."""
+    expected = agent.before * growth.factor
+    more, fewer = (expected, agent.requests) if agent.old > agent.fraction else (agent.requests, expected)
+    high, low = max(agent.old, agent.fraction), min(agent.old, agent.fraction)
+    variance = agent.before * growth.factor**2 + agent.requests + growth.variance * expected**2
+    variance += _BURSTS**2 * (more**2 + fewer**2)
+    return Evidence(more - fewer, more * (high - low), (more - fewer) * (1.0 - high), variance)
+
+
+def _growth(unchanged: Iterable[AgentHistory]) -> _Growth:
     before = after = squares = 0.0
-    for comparison in unchanged:
-        before += comparison.before
-        after += comparison.after
-        squares += comparison.before**2
+    for agent in unchanged:
+        before += agent.before
+        after += agent.requests
+        squares += agent.before * agent.before
     if not before or not after:
         return _Growth()
     variance = 1.0 / before + 1.0 / after + 2.0 * squares * (_BURSTS / before) ** 2

@@ -336,8 +336,8 @@ class Controller:
 
     def _measure(self, state: _State, elapsed: float, *, now: float) -> None:
         """End the period of a class: add its arrivals and its demand to the window."""
-        state.meter.measure(state.log.histories())
         logged = state.log.requests()
+        state.meter.measure(state.log.histories(), demand=logged.demand)
         state.are_agents_known = logged.arrivals > _MIN_KNOWN * state.arrivals
         in_force = state.log.read(now=now)
         state.in_force, state.explained = in_force.mean, "settled"

@@ -22,7 +22,7 @@ class Agents:
                 if at_once or number % 10 == self.period % 10:
                     history.change(fraction)
                 history.requests += self.rate * (history.fraction if self.obeys[number] else 1.0)
-            self.meter.measure(self.histories)
+            self.meter.measure(self.histories, demand=sum(history.demand for history in self.histories))
             for history in self.histories:
                 if valid:
                     history.begin()
@@ -107,9 +107,9 @@ def test_first_period_of_an_agent_is_compared_with_none():
     history = AgentHistory(1.0, floor=0.001)
     for _ in range(3):
         history.requests += 1
-        assert history.compared() is None
+        assert not history.is_comparable
         history.begin()
-    assert history.compared() is not None
+    assert history.is_comparable
 
 
 def test_noise_of_many_small_agents_cancels_out():
