@@ -25,8 +25,10 @@ from headgate.limit.concurrency import (
 )
 from headgate.origin.gateway.states import PLACE_TRANSITIONS, PlaceEvent, PlaceState
 
-PATIENCE: Final = 3.0
-"""Seconds that a place is held while the origin waits for the client: for the rest of a request body, or to read."""
+PATIENCE: Final = 0.75
+"""Seconds that a place is held while the origin waits for the client: for the rest of a request body, or to read. They
+are those of a coarse clock, so half a second at least. Clients that send a byte of a body hold as many places as they
+open connections in this time."""
 _NO_LATENCY: Final = -1.0
 _MIN_TIMER: Final = 0.001
 

@@ -40,12 +40,14 @@ class RecordedPlaces(OriginPlaces):
         self.tick(self.now, 0.0)
 
 
-def started(*fields: Any, line: bytes = b"GET / HTTP/1.1", pooled: bool = True) -> tuple[RecordedPlaces, Harness]:
-    """Start an exchange with a place."""
+def started(
+    *fields: Any, line: bytes = b"GET / HTTP/1.1", pooled: bool = True, ago: float = 2.0
+) -> tuple[RecordedPlaces, Harness]:
+    """Start an exchange with a place, so many seconds ago."""
     places = RecordedPlaces()
     harness = Harness(request(line, *fields), pooled=pooled, place=places.take_place())
     harness.exchange.start(HEAD)
-    places.now += 2.0
+    places.now += ago
     return places, harness
 
 
@@ -125,11 +127,11 @@ def test_an_origin_that_cannot_be_reached_gives_the_place_back(connect: str, out
 
 
 def test_a_place_is_lent_while_the_body_of_a_request_is_slow() -> None:
-    places, harness = started(*POST[1:], line=POST[0])
+    places, harness = started(*POST[1:], line=POST[0], ago=0.0)
     harness.exchange.feed(b"he")
-    places.pass_time(PATIENCE - 2.5)
+    places.pass_time(PATIENCE - 0.25)
     assert places.ended == []
-    places.pass_time(0.5)
+    places.pass_time(0.25)
     assert places.ended == [("api", 0.0, Outcome.UNKNOWN)]
     other = places.take_place()
     harness.exchange.feed(b"llo")
