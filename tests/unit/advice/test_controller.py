@@ -334,7 +334,7 @@ def test_invalid_class_is_refused():
 
 @pytest.mark.parametrize(
     ("obeying", "compliance", "reason"),
-    [(1.0, 1.0, "settled"), (0.0, 0.0, "does not obey")],
+    [(1.0, 1.0, "settled"), (0.6, 0.6, "changed"), (0.4, 0.4, "does not obey"), (0.0, 0.0, "does not obey")],
 )
 def test_compliance_of_a_class_is_reported(obeying, compliance, reason):
     controller = Controller(Settings(capacity=100.0))

@@ -207,7 +207,7 @@ class LearnedLimit:
             self._first_rate = measurement.rate
             self._set(2.0 * self.limit, "start", now)
             return
-        self._starts, self._searches = False, True
+        self._starts, self._searches = False, not gains
         self._next_probe = now + self._probe_interval
         if not gains:
             self._threshold = self.limit / 2.0

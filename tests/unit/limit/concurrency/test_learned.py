@@ -16,26 +16,34 @@ class Origin:
         self.law = LearnedLimit(ConcurrencySettings(**settings))
         self.places, self.mean, self.timeouts = places, mean, 0.0
         self.demand = float("inf")
+        self.domains: tuple[tuple[str, float], ...] = (("", 1.0),)
+        """Names, and their service times as multiples of the mean; requests take turns."""
+        self.is_limited = True
         self.now = 0.0
         self.answered = 0
         self._draw = random.Random(1)
         self._started: list[float] = []  # those that wait for a place, the earliest first
-        self._serving: list[tuple[float, float]] = []  # (end, start)
+        self._serving: list[tuple[float, float, str]] = []  # (end, start, domain)
+        self._served = 0
 
     def run(self, seconds: float) -> float:
         """Let the time pass; return the mean of the limit at the ends of requests."""
         until, limits = self.now + seconds, []
         while self.now < until:
-            while len(self._started) + len(self._serving) < min(self.law.limit, self.demand):
+            most = min(self.law.limit, self.demand) if self.is_limited else self.demand
+            while len(self._started) + len(self._serving) < most:
                 self._started.append(self.now)
             while self._started and len(self._serving) < self.places:
                 start = self._started.pop(0)
-                heapq.heappush(self._serving, (self.now + self._draw.expovariate(1.0 / self.mean), start))
+                domain, factor = self.domains[self._served % len(self.domains)]
+                self._served += 1
+                seconds = self._draw.expovariate(1.0 / (factor * self.mean))
+                heapq.heappush(self._serving, (self.now + seconds, start, domain))
             in_flight = len(self._started) + len(self._serving)
-            self.now, start = heapq.heappop(self._serving)
+            self.now, start, domain = heapq.heappop(self._serving)
             timed_out = self._draw.random() < self.timeouts
             outcome = Outcome.TIMED_OUT if timed_out else Outcome.ANSWERED
-            self.law.ended("", self.now - start, outcome, in_flight, now=self.now)
+            self.law.ended(domain, self.now - start, outcome, in_flight, now=self.now)
             limits.append(self.law.limit)
             self.answered += not timed_out
         return sum(limits) / len(limits)
@@ -135,3 +143,41 @@ def test_the_capacity_is_known_once_the_limit_was_reached():
     origin.demand = 10
     origin.run(300.0)
     assert origin.law.capacity.rate == pytest.approx(300.0, rel=0.1)
+
+
+def test_domains_with_different_times_share_one_limit():
+    origin = Origin(30)
+    origin.domains = (("pages", 0.2), ("searches", 1.8))
+    origin.run(60.0)
+    assert 27.0 <= origin.run(60.0) <= 45.0
+
+
+def test_responses_slower_than_the_healthy_latency_lower_the_limit():
+    origin = Origin(30, healthy_latency=0.1)  # the mean: no limit is low enough
+    origin.run(60.0)
+    assert origin.law.limit == 4.0
+    assert origin.law.reason == "slow"
+
+
+@pytest.mark.parametrize(("lag", "is_overload"), [(0.049, False), (0.051, True)])
+def test_a_lag_of_the_event_loop_above_50_ms_is_overload(lag, is_overload):
+    origin = Origin(30)
+    origin.run(60.0)
+    reasons = set()
+    for _ in range(50):
+        origin.law.lagged(lag)
+        origin.run(0.2)
+        reasons.add(origin.law.reason)
+    assert ("event loop" in reasons) == is_overload
+    assert (origin.law.limit < 20.0) == is_overload
+
+
+def test_a_monitored_limit_is_an_estimate_although_no_request_obeys_it():
+    origin = Origin(30, mode="monitor")
+    origin.is_limited = False
+    origin.demand = 8
+    origin.run(60.0)
+    origin.demand = 90
+    origin.run(30.0)
+    assert 27.0 <= origin.run(30.0) <= 45.0
+    assert origin.law.reason == "estimate"
