@@ -74,6 +74,7 @@ def test_requests_start_wait_or_are_refused(tmp_path: Path, origin: Origin, pool
         assert int(seconds) >= 1
         assert refused.headers["RateLimit"] == f'"concurrency";r=0;t={seconds}'
         assert refused.headers["Cache-Control"] == "no-store"
+        gate.until(lambda: len(origin.seen) == 2, "requests in flight at the origin")
         assert origin.seen == ["/slow", "/slow"]
         origin.hold.set()
         assert [one.result().status for one in (*slow, waiting)] == [200, 200, 200]

@@ -45,10 +45,15 @@ HEADS = [
 ]
 
 
-async def fail_often(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chance: random.Random) -> None:
-    """Answer requests in ways chosen at random, until one ends the connection."""
+async def fail_often(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chance: random.Random, over: asyncio.Event
+) -> None:
+    """Answer requests in ways chosen at random, until one ends the connection; properly when that is `over`."""
     while True:
         await read_request(reader)
+        if over.is_set():
+            writer.write(RESPONSE)
+            continue
         await asyncio.sleep(chance.choice([0, 0, 0.01, 0.1]))
         response = chance.choice(RESPONSES)
         if response == b"silence":
@@ -101,7 +106,8 @@ def test_no_place_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
     chance = random.Random(f"{loop} {limit}")
 
     async def check() -> None:
-        async with origin_running(lambda reader, writer: fail_often(reader, writer, chance)) as origin:
+        over = asyncio.Event()
+        async with origin_running(lambda reader, writer: fail_often(reader, writer, chance, over)) as origin:
             settings = tmp_path / "faults.toml"
             settings.write_text(
                 f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\nloop = "{loop}"\n'
@@ -111,7 +117,7 @@ def test_no_place_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
             with programs.gate(tmp_path, "--config", settings) as gate:
                 await run_clients(gate, gate.port, chance)
                 await asyncio.to_thread(gate.until, lambda: is_idle(gate), "end of all requests")
-                origin.script = answer
+                over.set()
                 answers = [await asyncio.to_thread(gate.get) for _ in range(3)]
                 assert [one.status for one in answers] == [200, 200, 200]
                 await asyncio.to_thread(gate.until, lambda: is_idle(gate), "end of the last request")
@@ -125,10 +131,3 @@ def is_idle(gate: Program) -> bool:
     """Return whether no request is in flight or waits."""
     found = gate.state()["concurrency"]
     return (found["in_flight"], found["queued"]) == (0, 0)
-
-
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer each request."""
-    while True:
-        await read_request(reader)
-        writer.write(RESPONSE)

@@ -44,7 +44,7 @@ def test_all_seeds_keep_the_ranges_and_those_of_the_control_leave_them(name):
 
 
 def test_a_control_that_keeps_a_range_is_found():
-    scenario = read_scenario(FILES["inner/step-constant"])
+    scenario = read_scenario(FILES["inner/knee"])
     swapped = msgspec.structs.replace(scenario, law="none", control="fixed", seeds=1, seconds=20.0)
     with pytest.raises(AssertionError, match="assert not"):
         check(run_scenario(swapped))
