@@ -373,7 +373,10 @@ class ClientConnection(asyncio.Protocol):
         elif not self._transport.is_closing():
             self._flow.release()
             if self._transport.can_write_eof():
-                self._transport.write_eof()
+                try:
+                    self._transport.write_eof()
+                except OSError:  # the client has reset the connection, and the event loop has not noticed it yet
+                    self._transport.abort()
 
     def _reject_connection(self, response: Response) -> None:
         """Answer a connection over a limit, and close it; it is not registered."""

@@ -1,6 +1,7 @@
 """A client's connection, called directly, over a transport without a socket; each row of its table."""
 
 import asyncio
+import errno
 import math
 import time
 from collections.abc import Callable
@@ -611,3 +612,14 @@ def test_a_draining_connection_closes_after_the_request_under_way(
     finish(harness)
     assert harness.client.closed
     assert harness.state is ClientState.CLOSED
+
+
+def test_a_client_that_has_reset_its_connection_is_closed_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    harness = Harness()
+    monkeypatch.setattr(harness.client, "write_eof", fail)
+    harness.receive(b"GET\r\n\r\n")
+    assert harness.state is ClientState.LINGERING
+    assert harness.client.aborted
