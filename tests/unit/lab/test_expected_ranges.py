@@ -1,6 +1,6 @@
 """Each scenario of the package that states ranges keeps them, and its negative control leaves them.
 
-`make test` runs the first seed of each, `make test-deep` the seeds that the file states.
+`make test` runs the first seed of each but the slow ones, `make test-deep` the seeds that the file states of all.
 """
 
 import msgspec
@@ -14,6 +14,12 @@ FILES = {
     for path in sorted(FOLDER.rglob("*.toml"))
     if read_scenario(path).expect
 }
+
+SLOW = {
+    "inner/capacity-doubled", "inner/learn-large", "inner/overload-hour", "inner/quiet-day", "inner/slow-ten-minutes",
+    "prefetch",
+}  # fmt: skip
+"""Those of which one seed takes more than three seconds."""
 
 
 def outside(result, policy):
@@ -31,10 +37,14 @@ def check(result):
             assert not outside(result, policy)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", sorted(FILES.keys() - SLOW))
 def test_the_first_seed_keeps_the_ranges_and_that_of_the_control_leaves_them(name):
     scenario = read_scenario(FILES[name])
     check(run_scenario(msgspec.structs.replace(scenario, seeds=scenario.seed_list[:1])))
+
+
+def test_the_slow_scenarios_exist():
+    assert FILES.keys() >= SLOW
 
 
 @pytest.mark.deep

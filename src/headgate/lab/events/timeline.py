@@ -20,11 +20,6 @@ class Timeline:
         self._events: list[tuple[float, int, int, Callable[[Any], None], Any]] = []
         self._scheduled = 0
 
-    @property
-    def scheduled(self) -> int:
-        """The number of events scheduled so far."""
-        return self._scheduled
-
     def schedule(self, instant: float, action: Callable[[Any], None], argument: Any = None, *, rank: int = 0) -> None:
         """Call `action(argument)` at `instant`, which is not before `now`."""
         number = self._scheduled = self._scheduled + 1

@@ -120,14 +120,14 @@ class OriginPolicy:
         self.draw = draw
         """Random numbers of this gate."""
 
-    def admit(self, arrivals: Sequence[AgentView], *, now: float) -> Admission:  # noqa: ARG002
+    def admit(self, arrivals: Sequence[AgentView], *, now: float) -> Admission:  # noqa: ARG002 - the protocol
         """Decide on the requests that arrive in a tick; called in every tick.
 
         A request that is neither admitted nor refused is delayed: admit or refuse it in a later tick.
         """
         return Admission(arrivals)
 
-    def answer(self, agent: AgentView, status: int, headers: Headers, *, now: float) -> Answer:  # noqa: ARG002
+    def answer(self, agent: AgentView, status: int, headers: Headers, *, now: float) -> Answer:  # noqa: ARG002 - the protocol
         """Return what an agent receives for a response of the server, which is down if `origin.is_down(now)`."""
         return agent, status, headers
 

@@ -1,8 +1,8 @@
 """Admits requests to an origin: a request starts at once, waits in the queue, or is refused."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final
 
 from headgate.limit.concurrency.learned import LearnedLimit
@@ -51,8 +51,6 @@ class ConcurrencyLimit:
         self._learns = settings.max == "learned"
         self.limit = self._learned.limit if settings.max == "learned" else float(settings.max)
         """The number of requests that may be in flight now."""
-        self.ended: Counter[str] = Counter()
-        """The number of requests so far that have ended, by domain."""
         self._draw = draw
         self._queue = PriorityQueue()
         self._throughput = Throughput(_FIRST_DURATION)
@@ -68,6 +66,7 @@ class ConcurrencyLimit:
         self._now = 0.0
         self._monitors = settings.mode == "monitor"
         self._room = 0.0  # a request starts at once if fewer are in flight
+        self._rates: list[float] = []  # requests per second that each class gets
         self._adapt()
 
     # For each request.
@@ -82,13 +81,10 @@ class ConcurrencyLimit:
 
     def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:
         """Take the end of a request of a domain, whose response took `latency` seconds to begin."""
-        if self._learns:
-            self._learned.ended(domain, latency, outcome, self.in_flight, now=now)
-            if self.limit != self._learned.limit:
-                self.limit = self._learned.limit
-                self._update_room()
+        if self._learns and self._learned.ended(domain, latency, outcome, self.in_flight, now=now):
+            self.limit = self._learned.limit
+            self._limit_changed()
         self.in_flight -= 1
-        self.ended[domain] += 1
         self._now = now
         self._area += now
         self._ended += 1
@@ -136,6 +132,7 @@ class ConcurrencyLimit:
         self._learned.reconfigure(settings)
         self._learns = settings.max == "learned"
         self.limit = self._learned.limit if settings.max == "learned" else float(settings.max)
+        self._adapt()
         decisions: list[Decision] = []
         if settings.mode != "enforce" or was_monitoring:
             decisions = self._start_all(now, in_flight=was_monitoring)
@@ -143,10 +140,9 @@ class ConcurrencyLimit:
             request = self._queue.lines[self._queue.lowest(0)].newest_of_longest
             self._queue.remove(request)
             self._refuse(request, Reason.FULL, now, decisions)
-        self._adapt()
         return [*decisions, *self._decide(now)]
 
-    def lagged(self, seconds: float, *, now: float) -> None:  # noqa: ARG002
+    def lagged(self, seconds: float) -> None:
         """Take a delay of the caller's event loop; one above 50 ms means that the gate itself is overloaded."""
         self._learned.lagged(seconds)
 
@@ -244,14 +240,8 @@ class ConcurrencyLimit:
         rank = RANKS[request.priority]
         self._refused[rank][reason] += 1
         if not self._monitors:
-            ahead, rate = self._queue.ahead(rank), self._rate(rank)
-            seconds = self._returns.retry_after(rank, ahead, rate, now=now)
+            seconds = self._returns.retry_after(rank, self._queue.ahead(rank), self._rates[rank], now=now)
             decisions.append(Decision(request, starts=False, retry_after=seconds))
-
-    def _rate(self, rank: int) -> float:
-        """Return how many requests per second a class gets: what the classes above it leave."""
-        completed = self.limit / self._throughput.recent
-        return max(completed - sum(self._shares[:rank]), _LEAST_RATE * completed)
 
     def _start_all(self, now: float, *, in_flight: bool) -> list[Decision]:
         """Empty the queue; `in_flight` requests have started already."""
@@ -275,8 +265,12 @@ class ConcurrencyLimit:
         self.in_flight += 1
         self._area -= now
 
-    def _update_room(self) -> None:
+    def _limit_changed(self) -> None:
+        """Work out what each request needs of the limit and the throughput."""
         self._room = math.inf if self.settings.mode == "off" else self.limit
+        # A class gets what the classes above it leave.
+        completed, above = self.limit / self._throughput.recent, [0.0, *accumulate(self._shares)]
+        self._rates = [max(completed - starts, _LEAST_RATE * completed) for starts in above]
 
     def _measure(self, now: float) -> None:
         throughput = self._throughput
@@ -295,4 +289,4 @@ class ConcurrencyLimit:
 
     def _adapt(self) -> None:
         self._overload.adapt(self._throughput.duration, self.limit, self.settings.queue_target)
-        self._update_room()
+        self._limit_changed()

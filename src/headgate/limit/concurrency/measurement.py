@@ -1,7 +1,7 @@
 """What is measured of an origin: the windows in which requests end, and what several of them say of one limit."""
 
 from collections.abc import Mapping
-from math import fsum, inf
+from math import fsum
 from typing import Final, NamedTuple
 
 from headgate.limit.concurrency.baseline import Baseline
@@ -11,16 +11,25 @@ FULL: Final = 0.9
 
 
 class DomainWindow:
-    """The requests of one domain that ended in the current window."""
+    """The requests of one domain that ended in the current window: only sums, since each request updates them."""
 
-    __slots__ = ("baseline", "in_flight", "latencies")
+    __slots__ = ("answered", "baseline", "full", "in_flight", "loaded", "loaded_seconds", "seconds", "slow", "timeouts")
 
     def __init__(self) -> None:
         self.baseline = Baseline()
-        self.latencies: list[float] = []
-        """Seconds; infinity for a timeout."""
-        self.in_flight: list[int] = []
-        """How many requests were in flight at each end, the one that ended included."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a new window."""
+        self.answered = self.timeouts = self.slow = 0
+        self.seconds = 0.0
+        """The sum of the latencies of the responses."""
+        self.loaded, self.loaded_seconds = 0, 0.0
+        """The responses that ended while more than half of the limit was in flight, and the sum of their latencies."""
+        self.in_flight = 0
+        """The sum, at the end of each request, of how many were in flight, itself included."""
+        self.full = 0
+        """The requests that ended while the limit was reached."""
 
 
 class Window(NamedTuple):
@@ -46,27 +55,24 @@ class Window(NamedTuple):
         return self.requests - self.timeouts
 
 
-def close_window(domains: Mapping[str, DomainWindow], seconds: float, limit: float, healthy: float) -> Window:
+def close_window(domains: Mapping[str, DomainWindow], seconds: float) -> Window:
     """Return what was collected since the last call, teach it to the baselines, and begin a new window."""
     requests = in_flight = full = timeouts = slow = 0
     work, sums = 0.0, {}
     for name, domain in domains.items():
-        if not domain.latencies:
-            continue
-        pairs = list(zip(domain.latencies, domain.in_flight, strict=True))
-        answered = [latency for latency in domain.latencies if latency < inf]
-        requests += len(pairs)
-        in_flight += sum(domain.in_flight)
-        full += sum(1 for number in domain.in_flight if number >= FULL * limit)
-        timeouts += len(pairs) - len(answered)
-        slow += sum(1 for latency in domain.latencies if latency > healthy)
+        answered = domain.answered
+        requests += answered + domain.timeouts
+        in_flight += domain.in_flight
+        full += domain.full
+        timeouts += domain.timeouts
+        slow += domain.slow
         if answered:
-            unloaded = [latency for latency, n in pairs if n <= limit / 2 and latency < inf]
-            domain.baseline.add(answered, unloaded, full=max(domain.in_flight) >= FULL * limit)
-            work += domain.baseline.mean * len(answered)
-            sums[name] = (fsum(answered), len(answered))
-        domain.latencies.clear()
-        domain.in_flight.clear()
+            unloaded, unloaded_seconds = answered - domain.loaded, domain.seconds - domain.loaded_seconds
+            elapsed = 0.0 if domain.full else seconds
+            domain.baseline.add(domain.seconds, answered, unloaded_seconds, unloaded, elapsed)
+            work += domain.baseline.mean * answered
+            sums[name] = (domain.seconds, answered)
+        domain.clear()
     return Window(seconds, requests, in_flight / requests, full / requests, timeouts, slow, work, sums)
 
 
@@ -78,7 +84,7 @@ class Measurement:
         self.slow = 0
         self.latencies: dict[str, tuple[float, int]] = {}
         """The sum and the number of the latencies of each domain."""
-        self._seconds = 0.0
+        self.seconds = 0.0
         self._work = 0.0
         self._in_flight = 0.0
         self._answered = 0
@@ -87,7 +93,7 @@ class Measurement:
         """Add a window."""
         self.requests += window.requests
         self.slow += window.slow
-        self._seconds += window.seconds
+        self.seconds += window.seconds
         self._work += window.work
         self._in_flight += window.in_flight * window.seconds
         self._answered += window.answered
@@ -98,23 +104,23 @@ class Measurement:
     @property
     def in_flight(self) -> float:
         """The mean number of requests in flight."""
-        return self._in_flight / self._seconds
+        return self._in_flight / self.seconds
 
     @property
     def rate(self) -> float:
         """Responses per second."""
-        return self._answered / self._seconds
+        return self._answered / self.seconds
 
     @property
     def busy(self) -> float:
         """The requests that would be in flight at this rate if there were no queue at the origin."""
-        return self._work / self._seconds
+        return self._work / self.seconds
 
     @property
     def responding(self) -> float:
         """The requests in flight that are answered in the end; the others keep their place until they time out."""
         seconds = fsum(total for total, _ in self.latencies.values())
-        return min(self.in_flight, seconds / self._seconds) if self._answered < self.requests else self.in_flight
+        return min(self.in_flight, seconds / self.seconds) if self._answered < self.requests else self.in_flight
 
     @property
     def queueless(self) -> float:

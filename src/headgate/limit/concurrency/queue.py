@@ -158,7 +158,7 @@ class PriorityQueue:
         """Return the number of waiting requests of a class and of those above it."""
         if rank == len(self.lines) - 1 or not self.length:
             return self.length
-        return sum(map(len, self.lines[: rank + 1]))
+        return sum(map(len, self.lines[: rank + 1])) if rank else len(self.lines[0])
 
     def lowest(self, rank: int) -> int:
         """Return the rank of the least important class that has a waiting request, at least `rank`."""

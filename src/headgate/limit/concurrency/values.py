@@ -98,7 +98,7 @@ class Waiting:
         """The instant at which it arrived."""
 
 
-class Decision(NamedTuple):
+class Decision(msgspec.Struct, frozen=True):
     """A waiting request that is in flight from now on, or is refused."""
 
     request: Waiting
