@@ -68,12 +68,16 @@ class AnySequence(RuleBasedStateMachine):
             assert math.isfinite(explanation.demand)
             assert explanation.agents <= SETTINGS.max_agents
             assert explanation.compliance is None or 0.0 <= explanation.compliance <= 1.0
-        for state in self.controller._states.values():
-            assert len(state.window._periods) <= 10
-            assert len(state.published) <= 10
-            assert len(state.window._estimates) <= 30
-            assert len(state.log._served) + len(state.log._stale) <= SETTINGS.max_agents
-            assert 0.5 * state.window.demand <= state.window.forecast(330.0) <= 2.0 * state.window.demand
+        for each in self.controller._classes.values():
+            demand = each.demand
+            assert len(demand._published) <= 10
+            assert len(demand._pool._periods) <= 11
+            assert 0.0 <= demand._pool.compliance <= 1.0
+            assert len(demand._log._served) + len(demand._log._stale) <= SETTINGS.max_agents
+            for window in (demand.window, demand.uncontrolled):
+                assert len(window._periods) <= 10
+                assert len(window._estimates) <= 30
+            assert 0.5 * demand.window.demand <= demand.window.forecast(330.0) <= 2.0 * demand.window.demand
 
 
 TestAnySequence = AnySequence.TestCase

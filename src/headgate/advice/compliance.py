@@ -7,14 +7,17 @@ not send the same: a constant number of requests. So agents are compared with ea
 changed are compared with themselves two periods before, and the growth of those whose fraction has not changed is
 divided out. Without such agents (all fetch at once, or there is only one) the demand is assumed to be constant.
 
-Nothing is measured of requests whose agent is not known, and of changes below a tenth. Old evidence is not forgotten by
+Requests whose agent is not known are compared only with the mean of the fractions (`PooledCompliance`). Nothing is
+measured of changes below a tenth. Old evidence is not forgotten by
 time, but replaced by later evidence: a class whose fraction does not change keeps its compliance.
 
 This file reads no clock and draws no numbers.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 OBEYS_FROM: Final = 0.5
@@ -30,6 +33,10 @@ _MAX_ERROR: Final = 0.25
 """The standard error up to which a compliance is known."""
 _MEMORY: Final = 2.0
 """Evidence that is remembered: changes that, together, move the whole demand from nothing to all this many times."""
+_MIN_CHANGES: Final = 3
+"""The fewest changes from which the compliance of agents that are not known follows."""
+_MIN_SPREAD: Final = 0.15
+"""The least root of the sum of the squares of these changes, relative to the largest fraction."""
 
 
 class Evidence(NamedTuple):
@@ -189,3 +196,44 @@ def _growth(unchanged: Iterable[AgentHistory]) -> _Growth:
     variance = 1.0 / before + 1.0 / after + 2.0 * squares * (_BURSTS / before) ** 2
     # Few requests tell less about the growth than the assumption that there is none.
     return _Growth(after / before, variance) if variance <= _MAX_ERROR**2 else _Growth()
+
+
+class Divided(NamedTuple):
+    """Requests without advice, by whether their agents obey it."""
+
+    obeying: float
+    ignoring: float
+
+
+class PooledCompliance:
+    """The compliance of agents that are not known, from the requests of all of them and the fraction in force.
+
+    It is the change of their requests from period to period by that of the fraction. So a demand that makes a step
+    shows nothing: it does so in one period, before the fraction follows. Until they show something else, they obey:
+    agents that fetch with one identity and send with another are not known either.
+    """
+
+    def __init__(self, periods: int) -> None:
+        self.compliance = 1.0
+        """The part of their demand that obeys, rounded up by the standard error."""
+        self._periods: deque[tuple[float, float, float]] = deque(maxlen=periods)
+
+    def add(self, fraction: float, rate: float, duration: float) -> None:
+        """Add a period: the fraction in force, the requests per second, and its seconds."""
+        self._periods.append((fraction, rate, rate / duration))
+        changes = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(self._periods)]
+        squares = sum(change * change for change, _ in changes)
+        if len(changes) < _MIN_CHANGES or squares <= (_MIN_SPREAD * max(each[0] for each in self._periods)) ** 2:
+            return
+        slope = max(sum(change * seen for change, seen in changes) / squares, 0.0)
+        residuals = sum((seen - slope * change) ** 2 for change, seen in changes)
+        random = 2.0 * sum(variance for _, _, variance in self._periods)
+        error = math.sqrt(max(residuals, random) / (len(changes) - 1.0) / squares)
+        demand = rate + slope * (1.0 - fraction)
+        if demand > 0.0 and error <= _MAX_ERROR * demand:
+            self.compliance = min((slope + error) / demand, 1.0)
+
+    def divide(self, requests: float, fraction: float) -> Divided:
+        """Return what would have arrived in place of these requests without the fraction in force."""
+        demand = requests / (self.compliance * fraction + 1.0 - self.compliance)
+        return Divided(demand * self.compliance, demand * (1.0 - self.compliance))

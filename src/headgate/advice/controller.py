@@ -6,7 +6,7 @@ again and again before its first correction has arrived, and oscillates. This la
 arrives, before anything is rejected, divided by the fraction in force, which the origin knows because it has served it
 (`FetchLog`). The demand does not depend on what was published, so the first correction is the right one.
 
-    fraction = (target * capacity - people - other classes) / demand
+    fraction = (target * capacity - people - agents that are not controlled - other classes) / demand
 
 What is published now is obeyed for one max-age. So the demand is that which is expected in the middle of this time,
 where it rises or falls steadily (`DemandWindow.forecast`).
@@ -15,15 +15,14 @@ This file reads no clock and draws no numbers. The shell reports fetches and arr
 """
 
 import math
-from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from headgate.advice.compliance import OBEYS_FROM, ComplianceMeter
+from headgate.advice.class_demand import ClassDemand
+from headgate.advice.compliance import OBEYS_FROM
 from headgate.advice.demand import DemandWindow, Period, share
-from headgate.advice.fetch_log import FetchLog, InForce, Requests
 from headgate.advice.publisher import Entry
 from headgate.errors import ConfigurationError
 
@@ -41,14 +40,6 @@ Reason = Literal[
 ]
 """Why a fraction is what it is; `Explanation.reason` explains each."""
 
-_MIN_VISIBLE: Final = 0.1
-"""The part of the agents that must not be disallowed, for arrivals to show the demand."""
-_MIN_KNOWN: Final = 0.5
-"""The part of the arrivals that agents in the log must have sent, for a trend to be known."""
-_HALVES_IN: Final = 1.0
-"""Max-ages in which a demand that cannot be measured is halved."""
-_FORGOTTEN_AFTER: Final = 2.0
-"""Max-ages without a fetch after which a class does not fetch advice."""
 _MAX_PERIODS: Final = 2.0
 """A longer time between two updates, in periods, is a clock that was set or a process that was suspended."""
 _EARLY: Final = 0.999
@@ -136,88 +127,31 @@ class Explanation(NamedTuple):
     nothing. `period invalid`: the clock was set, or the process suspended. `does not obey`: the class has a compliance
     below 0.5, so that its requests have to be limited otherwise; its fraction follows the demand as if it obeyed."""
     compliance: float | None = None
-    """The part of the demand that obeys; None as long as the fractions in force have not changed enough to tell, or the
-    agents of the requests are not known."""
+    """The part of the demand that obeys; None as long as the fractions in force have not changed enough to tell, or no
+    agents of the requests are known."""
 
 
-class _State:
-    """One class: its log, the counts of the current period, and what is published for it."""
-
-    __slots__ = (
-        "anonymous", "are_agents_known", "arrivals", "explained", "fetched_at", "fraction", "in_force", "log", "meter",
-        "published", "replaced", "start", "unknown", "window",
-    )  # fmt: skip
+class _Class:
+    """One class: its demand, and what is published for it."""
 
     def __init__(self, settings: Settings, fraction: float) -> None:
-        self.log = FetchLog(settings.max_agents, fraction=fraction, floor=settings.floor)
-        self.meter = ComplianceMeter()
-        self.window = DemandWindow(settings.samples, settings.max_age)
-        self.start = fraction
-        self.published: deque[tuple[float, float]] = deque(maxlen=math.ceil(settings.max_age / settings.period))
-        """The begin of each period of the latest max-age, and the fraction published in it."""
-        self.replaced: float | None = None
-        """Mean fraction, at the end of the last period, of agents that a full log has replaced."""
-        self.fraction = fraction
-        self.in_force = fraction
-        self.are_agents_known = False
-        self.explained: Reason = "start"
-        self.fetched_at: float | None = None
-        self.begin()
-
-    def begin(self, *, valid: bool = True) -> None:
-        """Begin a new count of arrivals; that of a period that is not valid is compared with none."""
-        self.log.begin(valid=valid)
-        self.arrivals = 0.0
-        """All requests of the period."""
-        self.anonymous = 0.0
-        """Those counted without an agent."""
-        self.unknown = 0.0
-        """Those of agents that are not in the log."""
-
-    def demand(self, in_force: InForce, logged: Requests, *, since_start: float, floor: float) -> float:
-        """Return the requests that would have arrived with a fraction of 1; `logged` are those of agents in the log.
-
-        `since_start` is the part of the first max-age that has passed. Until it is over, agents obey what they fetched
-        before the start; on average, as many have fetched again as of that max-age has passed.
-        """
-        fetched_before = max(0.0, 1.0 - since_start)
-        unknown = self._unknown(in_force)
-        if fetched_before > 0.0:
-            unknown = self.start
-        anonymous = self.start * fetched_before + in_force.mean * (1.0 - fetched_before)
-        # Agents that are disallowed, and so send nothing, are assumed to be like the others.
-        return (
-            logged.demand / (1.0 - in_force.disallowed)
-            + self.unknown / max(unknown, floor)
-            + self.anonymous / max(anonymous, floor)
+        self.demand = ClassDemand(
+            start=fraction,
+            floor=settings.floor,
+            samples=settings.samples,
+            period=settings.period,
+            max_age=settings.max_age,
+            max_agents=settings.max_agents,
         )
-
-    def expected_demand(self, seconds: float) -> float:
-        """Return the demand in so many seconds.
-
-        The mean over agents is too inexact for a forecast: agents of different sizes that fetch look like a trend.
-        """
-        return self.window.forecast(seconds) if self.are_agents_known else self.window.demand
+        self.fraction = fraction
+        self.explained: Reason = "start"
 
     @property
     def reason(self) -> Reason:
         """Why the fraction is what it is."""
-        compliance = self.meter.compliance
+        compliance = self.demand.compliance
         decided = self.explained not in ("start", "no fetch", "frozen", "period invalid")
         return "does not obey" if decided and compliance is not None and compliance < OBEYS_FROM else self.explained
-
-    def _unknown(self, in_force: InForce) -> float:
-        """Return the fraction of agents that are not in the log.
-
-        If it is full, they fetched before the earliest agent in it, and obey what was published then: the mean of that
-        at the begin and at the end of the period.
-        """
-        full_since = self.log.full_since
-        earlier = [] if full_since is None else [fraction for begin, fraction in self.published if begin < full_since]
-        before, self.replaced = self.replaced, sum(earlier) / len(earlier) if earlier else None
-        if self.replaced is None:
-            return in_force.mean
-        return self.replaced if before is None else (before + self.replaced) / 2
 
 
 class Controller:
@@ -231,7 +165,7 @@ class Controller:
     def __init__(self, settings: Settings, *, start: Iterable[Entry] = ()) -> None:
         self._settings = settings
         begun = {entry.user_agent: 0.0 if entry.disallow else entry.fraction for entry in start}
-        self._states = {each.name: _State(settings, begun.get(each.name, 1.0)) for each in settings.classes}
+        self._classes = {each.name: _Class(settings, begun.get(each.name, 1.0)) for each in settings.classes}
         self._weights = {each.name: each.weight for each in settings.classes}
         self._others = DemandWindow(settings.samples, settings.max_age)
         self._others_count = 0.0
@@ -241,7 +175,7 @@ class Controller:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The entries to publish, in the order of the classes."""
-        return tuple(_entry(name, state.fraction) for name, state in self._states.items())
+        return tuple(_entry(name, each.fraction) for name, each in self._classes.items())
 
     def fetched(
         self,
@@ -258,33 +192,25 @@ class Controller:
         served, 0 for `disallow`, if not that of the returned entry. Raises `KeyError` for a class that the settings do
         not contain.
         """
-        state = self._states[agent_class]
-        entry = _entry(agent_class, state.fraction)
-        state.fetched_at = now
+        found = self._classes[agent_class]
+        entry = _entry(agent_class, found.fraction)
         if served is None:
             served = 0.0 if entry.disallow else entry.fraction
-        state.log.add(agent, served, now=now, max_age=self._settings.max_age if max_age is None else max_age)
+        found.demand.fetched(agent, served, now=now, max_age=self._settings.max_age if max_age is None else max_age)
         return entry
 
     def arrived(self, agent_class: str | None, agent: Hashable = None, *, count: float = 1.0) -> None:
         """Count requests, before any is rejected; a class that the settings do not contain counts as people.
 
         Requests of an agent in the log are divided by its own fraction, so agents of any size are counted exactly;
-        those of another agent, or without one, by the mean over agents, which is exact only for agents of one size.
+        those without one by the mean over agents, which is exact only for agents of one size. So are those of another
+        agent, as far as they follow it.
         """
-        state = self._states.get(agent_class) if agent_class is not None else None
-        if state is None:
+        found = self._classes.get(agent_class) if agent_class is not None else None
+        if found is None:
             self._others_count += count
-            return
-        state.arrivals += count
-        if agent is None:
-            state.anonymous += count
-            return
-        history = state.log.history(agent)
-        if history is None:
-            state.unknown += count
         else:
-            history.requests += count
+            found.demand.arrived(agent, count)
 
     def update(self, *, now: float, capacity: float | None = None, frozen: bool = False) -> tuple[Entry, ...]:
         """Decide, if a period has ended, and return the entries to publish.
@@ -303,9 +229,12 @@ class Controller:
             self._skip("start" if begins else "frozen" if frozen else "period invalid", now=now)
             return self.entries
         self._others.add(Period(elapsed, others, others))
-        for state in self._states.values():
-            state.published.append((now - elapsed, state.fraction))
-            self._measure(state, elapsed, now=now)
+        since_start = (now - elapsed / 2 - self._started) / self._settings.max_age
+        for each in self._classes.values():
+            each.demand.measure(elapsed, each.fraction, now=now, since_start=since_start)
+            each.explained = (
+                "no fetch" if not each.demand.has_fetches else "settled" if each.demand.is_visible else "demand unknown"
+            )
         self._decide(self._settings.capacity if capacity is None else capacity, elapsed)
         return self.entries
 
@@ -314,78 +243,55 @@ class Controller:
         return tuple(
             Explanation(
                 name,
-                state.fraction,
-                state.window.demand,
-                state.window.arrivals,
-                state.in_force,
-                len(state.log),
-                state.reason,
-                state.meter.compliance,
+                each.fraction,
+                each.demand.window.demand + each.demand.uncontrolled.demand,
+                each.demand.window.arrivals + each.demand.uncontrolled.arrivals,
+                each.demand.in_force,
+                each.demand.agents,
+                each.reason,
+                each.demand.compliance,
             )
-            for name, state in self._states.items()
+            for name, each in self._classes.items()
         )
 
     def _skip(self, reason: Reason, *, now: float) -> None:
         """Begin a new period without a decision."""
-        for state in self._states.values():
-            state.in_force = state.log.read(now=now).mean
-            state.explained = reason
-            state.begin(valid=False)
+        for each in self._classes.values():
+            each.demand.skip(now=now)
+            each.explained = reason
             if reason != "frozen":
-                state.fetched_at = now
-
-    def _measure(self, state: _State, elapsed: float, *, now: float) -> None:
-        """End the period of a class: add its arrivals and its demand to the window."""
-        logged = state.log.requests()
-        state.meter.measure(state.log.histories(), demand=logged.demand)
-        state.are_agents_known = logged.arrivals > _MIN_KNOWN * state.arrivals
-        in_force = state.log.read(now=now)
-        state.in_force, state.explained = in_force.mean, "settled"
-        if state.fetched_at is None or now - state.fetched_at > _FORGOTTEN_AFTER * self._settings.max_age:
-            state.window.add(Period(elapsed, state.arrivals, state.arrivals))
-            # Without requests it is only idle, and its demand is 0.
-            state.explained = "no fetch" if state.window.arrivals > 0.0 else "settled"
-        elif 1.0 - in_force.disallowed < _MIN_VISIBLE:
-            state.window.scale(0.5 ** (elapsed / (_HALVES_IN * self._settings.max_age)))
-            state.explained = "demand unknown"
-        else:
-            since_start = (now - elapsed / 2 - self._started) / self._settings.max_age
-            demand = state.demand(in_force, logged, since_start=since_start, floor=self._settings.floor)
-            if demand > 0.0:
-                state.in_force = state.arrivals / demand
-            state.window.add(Period(elapsed, state.arrivals, demand))
-        state.begin()
+                each.demand.renew(now=now)
 
     def _decide(self, capacity: float, elapsed: float) -> None:
         """Share what people leave among the classes that fetch advice, and change their fractions."""
-        controlled = {name: state for name, state in self._states.items() if state.explained != "no fetch"}
-        uncontrolled = sum(state.window.arrivals for name, state in self._states.items() if name not in controlled)
+        controlled = {name: each for name, each in self._classes.items() if each.demand.has_fetches}
+        uncontrolled = sum(each.demand.uncontrolled.demand for each in self._classes.values())
         # Agents fetch this until the next decision, and obey it for one max-age: that is the middle of this time.
         ahead = (elapsed + self._settings.max_age) / 2.0
-        demands = {name: state.expected_demand(ahead) for name, state in controlled.items()}
+        demands = {name: each.demand.expected(ahead) for name, each in controlled.items()}
         available = self._settings.target * capacity - self._others.arrivals - uncontrolled
         shares = share(available, demands, self._weights)
-        for name, state in controlled.items():
+        for name, each in controlled.items():
             demand = demands[name]
             # While people need everything, an idle class is not invited either.
             satisfied = shares[name] >= demand and available > 0.0
-            self._change(state, 1.0 if satisfied else shares[name] / demand if demand else 0.0, elapsed)
+            self._change(each, 1.0 if satisfied else shares[name] / demand if demand else 0.0, elapsed)
 
-    def _change(self, state: _State, wanted: float, elapsed: float) -> None:
+    def _change(self, changed: _Class, wanted: float, elapsed: float) -> None:
         """Move the published fraction towards `wanted`: down at once, up from the floor to 1 in one max-age."""
-        settings, published = self._settings, state.fraction
-        hysteresis = settings.hysteresis * state.window.noise * published
+        settings, published = self._settings, changed.fraction
+        hysteresis = settings.hysteresis * changed.demand.window.noise * published
         if wanted < settings.floor and (published == 0.0 or wanted < published - hysteresis):
-            state.fraction = 0.0
-            if state.explained != "demand unknown":
-                state.explained = "disallowed"
+            changed.fraction = 0.0
+            if changed.explained != "demand unknown":
+                changed.explained = "disallowed"
         elif wanted == published or (wanted < 1.0 and abs(wanted - published) <= hysteresis):
             return
         else:
             growth = settings.floor ** (-elapsed / settings.max_age)
-            limit = published * growth if published > 0.0 else settings.floor
-            state.fraction = min(wanted, limit)
-            state.explained = "changed" if wanted <= limit else "rise limited"
+            limit = max(published * growth, settings.floor)
+            changed.fraction = min(wanted, limit)
+            changed.explained = "changed" if wanted <= limit else "rise limited"
 
 
 def _entry(name: str, fraction: float) -> Entry:

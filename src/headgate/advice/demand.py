@@ -34,8 +34,6 @@ class Period(NamedTuple):
 class DemandWindow:
     """The latest periods: as many as have `samples` requests, but no more than fit `span` seconds."""
 
-    __slots__ = ("_estimates", "_periods", "_samples", "_span")
-
     def __init__(self, samples: int, span: float) -> None:
         self._periods: list[Period] = []
         self._estimates: deque[float] = deque()

@@ -43,11 +43,6 @@ class FetchLog:
     `floor` if the fraction of their agent is less.
     """
 
-    __slots__ = (
-        "_disallowed", "_elapsed", "_floor", "_integral", "_known", "_max_agents", "_replaced", "_served", "_since",
-        "_stale", "_total",
-    )  # fmt: skip
-
     def __init__(self, max_agents: int, *, fraction: float = 1.0, floor: float = 0.001) -> None:
         self._max_agents = max_agents
         self._floor = floor

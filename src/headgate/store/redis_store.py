@@ -130,7 +130,7 @@ class RedisStore:
                 self.counters.learned += 1
                 self._publish(DelayUntil(name, identifier, release))
 
-    def on_moved(self, server: StoreServer, moved: Moved, records: Sequence[Record]) -> None:  # noqa: ARG002
+    def on_moved(self, server: StoreServer, moved: Moved, records: Sequence[Record]) -> None:  # noqa: ARG002 - the protocol
         """Send records to the server that has their slot now; the slots of others are asked for."""
         target = self._server(moved.address)
         if not target.put_first(records):

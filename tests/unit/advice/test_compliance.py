@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from headgate.advice.compliance import AgentHistory, ComplianceMeter, Evidence
+from headgate.advice.compliance import AgentHistory, ComplianceMeter, Evidence, PooledCompliance
 
 
 class Agents:
@@ -95,6 +95,12 @@ def test_step_of_the_demand_is_not_compared():
     assert agents.run(12, 0.5) == pytest.approx(1.0)
 
 
+def test_change_of_one_agent_that_its_bursts_can_explain_shows_nothing():
+    agents = Agents(1, rate=1e6)
+    agents.run(12, 1.0)
+    assert agents.run(12, 0.85) is None
+
+
 def test_period_that_is_not_valid_is_compared_with_none():
     agents = Agents(20)
     agents.run(12, 1.0)
@@ -145,3 +151,42 @@ def test_changes_that_show_little_do_not_hide_those_that_show_much():
     assert known == pytest.approx(0.0, abs=0.1)
     for fraction in (0.0, 0.001, 0.0, 0.002) * 20:
         assert agents.run(12, fraction) == pytest.approx(0.0, abs=0.1)
+
+
+def pooled(*periods, duration=60.0):
+    pool = PooledCompliance(11)
+    for fraction, rate in periods:
+        pool.add(fraction, rate, duration)
+    return pool.compliance
+
+
+FALLING = [1.0 - 0.1 * number for number in range(10)]
+
+
+@pytest.mark.parametrize("obeying", [0.0, 0.5, 1.0])
+def test_compliance_of_agents_that_are_not_known_is_the_change_of_their_requests(obeying):
+    periods = [(fraction, 1_000.0 * (obeying * fraction + 1.0 - obeying)) for fraction in FALLING]
+    assert pooled(*periods) == pytest.approx(obeying, abs=0.03)
+    assert pooled(*reversed(periods)) == pytest.approx(obeying, abs=0.03)
+
+
+def test_agents_that_are_not_known_obey_until_they_show_something_else():
+    ignoring = [(fraction, 1_000.0) for fraction in FALLING]
+    assert pooled() == pooled(*ignoring[:3]) == 1.0
+    assert pooled(*ignoring[:4]) < 0.1
+    assert pooled(*((fraction, 0.0) for fraction in FALLING)) == 1.0
+    assert pooled(*((0.5 + fraction / 20, 1_000.0) for fraction in FALLING), duration=1e9) == 1.0  # nearly no change
+    assert pooled(*((fraction, 0.1) for fraction in FALLING), duration=6.0) == 1.0  # too few requests
+
+
+def test_step_of_the_demand_of_agents_that_are_not_known_shows_nothing():
+    for later in (FALLING[:6], FALLING[1:7]):
+        assert pooled(*[(1.0, 100.0)] * 5, *((fraction, 1_000.0 * fraction) for fraction in later)) == 1.0
+
+
+def test_requests_of_agents_that_are_not_known_are_divided_by_their_compliance():
+    pool = PooledCompliance(11)
+    assert pool.divide(30.0, 0.1) == pytest.approx((300.0, 0.0))
+    for fraction in FALLING:
+        pool.add(fraction, 1e9 * (0.5 * fraction + 0.5), 1e9)
+    assert pool.divide(55.0, 0.1) == pytest.approx((50.0, 50.0))

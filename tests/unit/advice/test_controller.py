@@ -14,6 +14,7 @@ class Plant:
         self.controller, self.rate, self.max_age = controller, rate, max_age
         self.names = [f"agent {number}" for number in range(agents)]
         self.fraction = dict.fromkeys(self.names, 1.0)
+        self.sends_as = {name: name for name in self.names}
         self.fetch_at = {
             name: NOW + (max_age * number / agents if staggered else 0.0) for number, name in enumerate(self.names)
         }
@@ -31,7 +32,7 @@ class Plant:
                     self.fraction[name] = 0.0 if entry.disallow else entry.fraction
                     self.fetch_at[name] += self.max_age
                 sent = self.rate * (self.obeying * self.fraction[name] + 1.0 - self.obeying) * tick
-                self.controller.arrived("*", name if known else None, count=sent)
+                self.controller.arrived("*", self.sends_as[name] if known else None, count=sent)
                 load += sent / tick
             self.now += tick
             self.loads.append(load)
@@ -241,6 +242,63 @@ def test_agents_that_ignore_advice_leave_the_rest_to_the_others():
     assert fraction(controller) * 970 + 30 == pytest.approx(100, rel=0.06)
 
 
+def run_beside(plant, periods, *, others, people=0.0):
+    """Run beside so many requests per second of agents that have not fetched, and of people."""
+    for _ in range(periods):
+        plant.controller.arrived("*", "other", count=others * 60)
+        plant.controller.arrived(None, count=people * 60)
+        plant.run(60)
+
+
+def test_agents_without_a_fetch_leave_the_rest_to_the_others():
+    """48 people and 30 requests that no fraction changes leave 19 of 97 per second to a demand of 480."""
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=40, rate=0.5)
+    run_beside(plant, 21, others=30, people=48)
+    plant.rate = 12.0
+    run_beside(plant, 12, others=30, people=48)
+    for _ in range(30):
+        run_beside(plant, 1, others=30, people=48)
+        (explanation,) = controller.explain()
+        assert explanation.fraction == pytest.approx(0.04, rel=0.12)
+        assert explanation.demand == pytest.approx(510, rel=0.05)
+        assert explanation.compliance == pytest.approx(480 / 510, abs=0.02)
+
+
+def test_agents_without_a_fetch_that_use_the_whole_capacity_leave_nothing_to_the_others():
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=40, rate=0.5)
+    run_beside(plant, 30, others=100)
+    plant.rate = 10.0
+    run_beside(plant, 30, others=100)
+    assert (fraction(controller), plant.loads[-1]) == (0.0, 0.0)
+    run_beside(plant, 30, others=10)
+    assert plant.loads[-1] == pytest.approx(87.0, rel=0.1)
+
+
+def test_class_whose_most_requests_are_of_agents_without_a_fetch_does_not_obey():
+    controller = Controller(Settings(capacity=1_000.0))
+    plant = Plant(controller, agents=40, rate=1.0)
+    run_beside(plant, 21, others=900)
+    plant.rate = 20.0
+    run_beside(plant, 21, others=900)
+    assert controller.explain()[0].compliance == pytest.approx(800 / 1_700, abs=0.05)
+    assert reason(controller) == "does not obey"
+
+
+@pytest.mark.parametrize("elsewhere", [3, 7])
+def test_agents_that_fetch_with_one_identity_and_send_with_another_obey(elsewhere):
+    """A step to ten times the capacity comes from them, too: the class must not be disallowed for a while."""
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=100, rate=0.5)
+    plant.sends_as.update({name: f"not {name}" for number, name in enumerate(plant.names) if number % 10 < elsewhere})
+    plant.run(1_260)
+    plant.rate = 10.0
+    for _ in range(30):
+        plant.run(60)
+        assert 0.08 < fraction(controller) < 0.12
+
+
 def test_frozen_period_changes_nothing():
     controller = Controller(Settings(capacity=100.0), start=[Entry("*", fraction=0.5)])
     controller.update(now=NOW)
@@ -298,6 +356,17 @@ def test_agent_is_served_the_rounded_fraction_that_the_log_has():
     assert controller.explain()[0].in_force == pytest.approx(0.333333, abs=1e-12)
 
 
+def test_agent_obeys_for_the_max_age_that_it_was_served():
+    controller = Controller(Settings(capacity=100.0))
+    controller.update(now=NOW)
+    controller.fetched("*", "long", now=NOW)
+    controller.fetched("*", "short", now=NOW, max_age=120.0)
+    controller.update(now=NOW + 60)
+    assert controller.explain()[0].agents == 2
+    controller.update(now=NOW + 120)
+    assert controller.explain()[0].agents == 1
+
+
 def test_fetch_of_a_class_that_is_not_configured_is_an_error():
     with pytest.raises(KeyError):
         Controller(Settings(capacity=1.0)).fetched("other", "agent", now=NOW)
@@ -334,7 +403,7 @@ def test_invalid_class_is_refused():
 
 @pytest.mark.parametrize(
     ("obeying", "compliance", "reason"),
-    [(1.0, 1.0, "settled"), (0.6, 0.6, "changed"), (0.4, 0.4, "does not obey"), (0.0, 0.0, "does not obey")],
+    [(1.0, 1.0, "settled"), (0.52, 0.52, "changed"), (0.48, 0.48, "does not obey"), (0.0, 0.0, "does not obey")],
 )
 def test_compliance_of_a_class_is_reported(obeying, compliance, reason):
     controller = Controller(Settings(capacity=100.0))

@@ -91,8 +91,11 @@ class AdviceLoop:
         self._number()
 
     def _restored(self, saved: SavedAdvice, now: float) -> tuple[Entry, ...]:
-        """Return the entries that agents obey; none of a file that is so old that they obey nothing."""
-        if not 0.0 <= now - saved.saved <= FORGOTTEN_AFTER * self._section.freshness:
+        """Return the entries that agents obey; none of a file that is so old that they obey nothing.
+
+        A file of the future is one of before the clock was set back.
+        """
+        if now - saved.saved > FORGOTTEN_AFTER * self._section.freshness:
             return ()
         for agent in saved.agents:
             self._agents.add(

@@ -1,21 +1,43 @@
-"""The advice loop with its file: read at the start, saved after each decision and at the end."""
+"""The advice loop with its file: read at the start, saved after each decision and at the end.
+
+The loop has a clock that is never set (`time.monotonic`): agents keep their advice for a max-age, whatever happens to
+the wall clock. Only the file has wall-clock time.
+"""
 
 import asyncio
+import time
 from collections.abc import Callable
+
+from msgspec.structs import replace
 
 from headgate.config.advice_section import AdviceSection
 from headgate.runtime.gate.advice_loop import AdviceLoop
 from headgate.runtime.gate.advice_messages import AdvicePublication
-from headgate.runtime.gate.advice_state import AdviceFile
+from headgate.runtime.gate.advice_state import AdviceFile, SavedAdvice
 
 
 class AdviceService:
-    """Runs the loop of a gate with so many `workers`; `log` is called with a line for each change and warning."""
+    """Runs the loop of a gate with so many `workers`; `log` is called with a line for each change and warning.
 
-    def __init__(self, section: AdviceSection, *, workers: int, now: float, log: Callable[[str], None]) -> None:
+    `now` is monotonic, and `wall` the clock for the file.
+    """
+
+    def __init__(
+        self,
+        section: AdviceSection,
+        *,
+        workers: int,
+        now: float,
+        log: Callable[[str], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._log = log
         self._file = AdviceFile(section.state, log)
-        self.loop = AdviceLoop(section, workers=workers, saved=self._file.read(), now=now, log=log)
+        self._wall = wall
+        saved = self._file.read()
+        if saved is not None:
+            saved = _later(saved, now - wall())
+        self.loop = AdviceLoop(section, workers=workers, saved=saved, now=now, log=log)
         """What decides."""
         self._saved_at = now
 
@@ -37,4 +59,9 @@ class AdviceService:
     async def save(self, *, now: float) -> None:
         """Save the state, in a thread: a disk may be slow."""
         if self._file.path:
-            await asyncio.to_thread(self._file.write, self.loop.saved(now=now))
+            await asyncio.to_thread(self._file.write, _later(self.loop.saved(now=now), self._wall() - now))
+
+
+def _later(saved: SavedAdvice, seconds: float) -> SavedAdvice:
+    """Return a state with its time on another clock, which is ahead by so many seconds."""
+    return replace(saved, saved=saved.saved + seconds)

@@ -15,7 +15,8 @@ from headgate.bundle.files.atomic_file import open_output
 from headgate.errors import HeadgateError, reason_of
 from headgate.origin.gateway.arrivals import MAX_AGENTS
 
-_MAX_SIZE: Final = 16 << 20
+_MAX_SIZE: Final = 32 << 20
+"""Bytes; more than the most agents take, with brands of the most bytes."""
 _LAST: Final = 1e12
 
 
@@ -59,7 +60,7 @@ class AdviceFile:
         try:
             content = _read(Path(self.path))
             return None if content is None else _decoder.decode(content)
-        except (OSError, ValueError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
             self._is_usable = False
             self._log(
                 f"warning: advice.state: {self.path}: {reason_of(error) if isinstance(error, OSError) else error}; "

@@ -37,14 +37,14 @@ class AdviceSupervisor:
         """Apply another configuration; the workers get the publication with theirs."""
         self._section = tree.advice
         if self._service is not None and self._section.computes:
-            self._service.reload(self._section, now=time.time())
+            self._service.reload(self._section, now=time.monotonic())
         else:
             self._service = self._new_service()
 
     def take(self, report: AdviceReport, *, worker: int) -> None:
         """Add what a worker has counted."""
         if self._service is not None:
-            self._service.loop.take(report, worker=worker, now=time.time())
+            self._service.loop.take(report, worker=worker, now=time.monotonic())
 
     def state(self) -> tuple[AdviceState, ...]:
         """Return what is published; nothing without a loop."""
@@ -57,17 +57,17 @@ class AdviceSupervisor:
             with suppress(asyncio.CancelledError):
                 await self._ticking
         if self._service is not None:
-            await self._service.save(now=time.time())
+            await self._service.save(now=time.monotonic())
 
     def _new_service(self) -> AdviceService | None:
         if not self._section.computes:
             return None
-        return AdviceService(self._section, workers=self._workers, now=time.time(), log=self._log)
+        return AdviceService(self._section, workers=self._workers, now=time.monotonic(), log=self._log)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(report_interval(self._section))
-            publication = await self._service.tick(now=time.time()) if self._service is not None else None
+            publication = await self._service.tick(now=time.monotonic()) if self._service is not None else None
             if publication is not None:
                 for worker in self._supervisor.workers:
                     worker.channel.send(publication)

@@ -96,7 +96,7 @@ class GateProcess(Backend):
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._advice = AdvicePart(tree, configuration.advice, now=time.time(), log=_log)
+            self._advice = AdvicePart(tree, configuration.advice, now=time.monotonic(), log=_log)
             self._gateway = self._build_gateway()
             self._watch = self._new_watch()
         except BaseException:
@@ -147,7 +147,7 @@ class GateProcess(Backend):
             with suppress(asyncio.CancelledError):
                 await task
         if self._advice.service is not None:
-            await self._advice.service.save(now=time.time())
+            await self._advice.service.save(now=time.monotonic())
         await self._gateway.drain(0)
         await self._store.close()
         if self._link is not None:
@@ -172,7 +172,7 @@ class GateProcess(Backend):
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
         service = self._advice.service
-        self._advice = AdvicePart(tree, configuration.advice, service=service, now=time.time(), log=_log)
+        self._advice = AdvicePart(tree, configuration.advice, service=service, now=time.monotonic(), log=_log)
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_gateway().policy
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
@@ -238,7 +238,7 @@ class GateProcess(Backend):
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdvicePublication):
-            self._advice.publish(message, now=time.time())
+            self._advice.publish(message, now=time.monotonic())
 
     def _outcomes(self) -> Outcomes:
         """Return how many requests were passed to the origin since the last call, and how many did not reach it."""
@@ -253,7 +253,7 @@ class GateProcess(Backend):
         while True:
             await asyncio.sleep(report_interval(self.tree.advice))
             if self._advice.service is not None:
-                await self._advice.tick(self._outcomes(), now=time.time())
+                await self._advice.tick(self._outcomes(), now=time.monotonic())
             elif self._send is not None and self._advice.arrivals is not None:
                 self._send(self._advice.report(self._outcomes()))
 

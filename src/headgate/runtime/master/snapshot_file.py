@@ -154,7 +154,7 @@ class SnapshotReader:
         try:
             self.header = _header.decode(self._frame())
             """The first value."""
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidSnapshot(f"invalid header ({error})") from None
 
     def parts(self) -> Iterator[Part]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.origin.gateway.advice_resource import AdviceFetch
 from headgate.origin.gateway.arrivals import KnownAgent
+from headgate.runtime.gate import advice_loop
 from headgate.runtime.gate.advice_loop import AdviceLoop, arrival_classes, report_interval
 from headgate.runtime.gate.advice_messages import AdviceReport
 
@@ -219,8 +220,6 @@ def test_a_state_that_is_too_old_is_not_restored() -> None:
     saved, later = decides.saved(now=agents.now), agents.now + 1_201
     again = AdviceLoop(SECTION, saved=saved, now=later, log=ignore)
     assert published(again.publication.document)["*"] == 1.0
-    ahead = AdviceLoop(SECTION, saved=saved, now=agents.now - 60, log=ignore)
-    assert published(ahead.publication.document)["*"] == 1.0
 
 
 def test_a_reload_of_the_capacity_keeps_what_is_known() -> None:
@@ -252,6 +251,38 @@ def test_each_reload_that_changes_the_document_gives_it_a_number() -> None:
     assert decides.publication.serial == before + 1
     decides.reload(replace(SECTION, override=0.5), now=NOW + 1_301)
     assert decides.publication.serial == before + 1
+
+
+def test_a_prefetch_of_an_agent_whose_advice_is_stale_shows_no_fetch() -> None:
+    decides = loop()
+    agent = KnownAgent(b"192.0.2.1", b"Proxy")
+    decides.take(AdviceReport([AdviceFetch(*agent, 1)]), now=NOW)
+    decides.take(AdviceReport(arrivals=[("prefetch-proxy", agent.key, 1)]), now=NOW + 601)
+    assert state(decides, "prefetch-proxy").agents == 0
+
+
+def test_a_prefetch_does_not_renew_the_advice_of_its_agent() -> None:
+    decides = loop()
+    agent = KnownAgent(b"192.0.2.1", b"Proxy")
+    decides.take(AdviceReport([AdviceFetch(*agent, 1)]), now=NOW)
+    decides.take(AdviceReport(arrivals=[("prefetch-proxy", agent.key, 1)]), now=NOW + 500)
+    decides.tick(now=NOW + 540)
+    assert state(decides, "prefetch-proxy").agents == 1
+    decides.tick(now=NOW + 600)
+    assert state(decides, "prefetch-proxy").agents == 0
+
+
+def test_what_is_known_of_agents_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice_loop, "MAX_AGENTS", 3)
+    decides = loop()
+    agents = [KnownAgent(b"192.0.2.%d" % number, b"Proxy") for number in range(9)]
+    for agent in agents:
+        decides.take(AdviceReport([AdviceFetch(*agent, 1)], [("prefetch-proxy", agent.key, 1)]), now=NOW)
+    assert list(decides._fetched) == [agent.key for agent in agents[-3:]]
+    decides.tick(now=NOW + 60)
+    assert decides._proxies == {agent.key for agent in agents}
+    decides.tick(now=NOW + 1_200)
+    assert decides._proxies == set()
 
 
 LEARNED = replace(SECTION, capacity="learned")

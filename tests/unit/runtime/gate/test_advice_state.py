@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.runtime.gate.advice_state import AdviceFile, SavedAdvice, SavedAgent
 
@@ -48,6 +49,8 @@ def test_without_a_path_nothing_is_read_or_written(tmp_path: Path, messages: lis
         b'{"format":"headgate-advice-1","saved":NaN,"fractions":{}}',
         b'{"format":"headgate-advice-1","saved":17,"fractions":{},"capacity":"many"}',
         b"\xff\xfe",
+        b'{"format":"headgate-advice-1","saved":17,"fractions":{},"more":' + b"[" * 10_000 + b"]" * 10_000 + b"}",
+        b" " * (33 << 20),
     ],
 )
 def test_another_file_is_a_warning_and_is_not_written_over(tmp_path: Path, messages: list[str], content: bytes) -> None:
@@ -60,6 +63,33 @@ def test_another_file_is_a_warning_and_is_not_written_over(tmp_path: Path, messa
     (message,) = messages
     assert message.startswith(f"warning: advice.state: {path}: ")
     assert message.endswith("expected a state file of headgate, or none; nothing is restored or saved")
+
+
+def test_the_largest_state_is_read(tmp_path: Path, messages: list[str]) -> None:
+    addresses = (f"2001:db8:1234:{number:04x}::/64" for number in range(10_000))
+    agents = tuple(SavedAgent(address, f"{brand}" + "\xff" * 199) for address in addresses for brand in "abcd")
+    file = AdviceFile(str(tmp_path / "state"), messages.append)
+    file.write(replace(SAVED, agents=agents))
+    saved = file.read()
+    assert saved is not None
+    assert len(saved.agents) == 40_000
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "/dev/zero", "/dev/full", ".", "state"])
+def test_what_is_no_regular_file_is_a_warning(tmp_path: Path, messages: list[str], target: str) -> None:
+    (tmp_path / "state").symlink_to(target)
+    file = AdviceFile(str(tmp_path / "state"), messages.append)
+    assert file.read() is None
+    file.write(SAVED)
+    assert len(messages) == 1
+
+
+def test_a_link_is_followed(tmp_path: Path, messages: list[str]) -> None:
+    (tmp_path / "link").symlink_to("state")
+    AdviceFile(str(tmp_path / "link"), messages.append).write(SAVED)
+    assert AdviceFile(str(tmp_path / "state"), messages.append).read() == SAVED
+    assert (tmp_path / "link").is_symlink()
+    assert messages == []
 
 
 def test_a_named_pipe_does_not_block(tmp_path: Path, messages: list[str]) -> None:

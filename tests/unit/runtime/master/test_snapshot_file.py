@@ -44,7 +44,10 @@ def read(content):
 
 
 def frame(value):
-    content = msgspec.msgpack.encode(value)
+    return framed(msgspec.msgpack.encode(value))
+
+
+def framed(content):
     return struct.pack(">II", len(content), zlib.crc32(content)) + content
 
 
@@ -95,6 +98,7 @@ START = b"headgate snapshot 1\n" + frame(HEADER)
         (b"headgate snapshot 2\n" + b"x" * 100, "unknown version '2'; expected '1'"),
         (b"headgate snapshot " + b"\xff" * 100, "unknown version '\ufffd"),
         (b"headgate snapshot 1\n" + frame({"saved": 1.0}), "invalid header"),
+        (b"headgate snapshot 1\n" + framed(b"\x81\xa1x" * 10_000 + b"\xc0"), "invalid header"),
         (b"headgate snapshot 1\n" + frame({**msgspec.structs.asdict(HEADER), "saved": 1e13}), "invalid header"),
         (
             b"headgate snapshot 1\n" + frame({**msgspec.structs.asdict(HEADER), "latest": float("nan")}),

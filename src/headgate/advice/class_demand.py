@@ -1,0 +1,168 @@
+"""The demand of one class of agents: what it sent, divided by the fraction that its agents obeyed.
+
+The requests of an agent in the log are divided by its own fraction. Those of agents that are not in it are divided by
+the mean, as far as they follow that: agents may fetch with one identity and send with another. As far as they do not
+follow it, and if the class fetches nothing at all, they are uncontrolled: no fraction changes them.
+"""
+
+import math
+from collections import deque
+from collections.abc import Hashable
+from typing import Final
+
+from headgate.advice.compliance import ComplianceMeter, PooledCompliance
+from headgate.advice.demand import DemandWindow, Period
+from headgate.advice.fetch_log import FetchLog, InForce
+
+_MIN_VISIBLE: Final = 0.1
+"""The part of the agents that must not be disallowed, for arrivals to show the demand."""
+_MIN_KNOWN: Final = 0.5
+"""The part of the controlled requests that agents in the log must have sent, for a trend to be known."""
+_HALVES_IN: Final = 1.0
+"""Max-ages in which a demand that cannot be measured is halved."""
+_FORGOTTEN_AFTER: Final = 2.0
+"""Max-ages without a fetch after which a class does not fetch advice."""
+
+
+class ClassDemand:
+    """Counts the requests of a class, and estimates its demand at the end of each period.
+
+    `start` is the fraction that the agents obey when it begins. `floor` is the smallest one that requests are divided
+    by. Memory is bounded by `max_agents`.
+    """
+
+    def __init__(
+        self, *, start: float, floor: float, samples: int, period: float, max_age: float, max_agents: int
+    ) -> None:
+        self.window = DemandWindow(samples, max_age)
+        """The controlled requests."""
+        self.uncontrolled = DemandWindow(samples, max_age)
+        """The others, which take from what is available."""
+        self.in_force = start
+        """What arrived in the last period, as a part of the demand; without arrivals, the mean over agents."""
+        self.has_fetches = True
+        """Whether the class fetches advice, or is idle."""
+        self.is_visible = True
+        """Whether enough agents are not disallowed."""
+        self._start = start
+        self._floor = floor
+        self._max_age = max_age
+        self._log = FetchLog(max_agents, fraction=start, floor=floor)
+        self._meter = ComplianceMeter()
+        periods = math.ceil(max_age / period)
+        self._pool = PooledCompliance(periods + 1)
+        self._published: deque[tuple[float, float]] = deque(maxlen=periods)
+        """The begin of each period of the latest max-age, and the fraction published in it."""
+        self._replaced: float | None = None
+        """Mean fraction, at the end of the last period, of agents that a full log has replaced."""
+        self._are_agents_known = False
+        self._fetched_at: float | None = None
+        self._arrivals = 0.0  # all requests of the period
+        self._anonymous = 0.0  # those counted without an agent
+        self._unknown = 0.0  # those of agents that are not in the log
+
+    @property
+    def agents(self) -> int:
+        """The number of agents with fresh advice."""
+        return len(self._log)
+
+    @property
+    def compliance(self) -> float | None:
+        """The part of the demand that obeys; None as long as the fractions have not changed enough to tell."""
+        measured = self._meter.compliance
+        demand = self.window.demand + self.uncontrolled.demand
+        return measured * self.window.demand / demand if measured is not None and demand else measured
+
+    def expected(self, seconds: float) -> float:
+        """Return the controlled demand in so many seconds.
+
+        The mean over agents is too inexact for a forecast: agents of different sizes that fetch look like a trend.
+        """
+        return self.window.forecast(seconds) if self._are_agents_known else self.window.demand
+
+    def fetched(self, agent: Hashable, fraction: float, *, now: float, max_age: float) -> None:
+        """Record that an agent was served a fraction, 0 for `disallow`, which it obeys for `max_age` seconds."""
+        self._fetched_at = now
+        self._log.add(agent, fraction, now=now, max_age=max_age)
+
+    def arrived(self, agent: Hashable, count: float) -> None:
+        """Count requests of an agent; None if it is not known."""
+        self._arrivals += count
+        if agent is None:
+            self._anonymous += count
+            return
+        history = self._log.history(agent)
+        if history is None:
+            self._unknown += count
+        else:
+            history.requests += count
+
+    def skip(self, *, now: float) -> None:
+        """End a period that shows nothing."""
+        self.in_force = self._log.read(now=now).mean
+        self._begin(valid=False)
+
+    def renew(self, *, now: float) -> None:
+        """Take the class for one that fetches, as long as it may be."""
+        self._fetched_at = now
+
+    def measure(self, elapsed: float, published: float, *, now: float, since_start: float) -> None:
+        """End a period: add its requests and its demand to the windows.
+
+        `published` is the fraction published in it. `since_start` is the part of the first max-age that has passed.
+        Until it is over, agents obey what they fetched before the start; on average, as many have fetched again as of
+        that max-age has passed.
+        """
+        self._published.append((now - elapsed, published))
+        logged = self._log.requests()
+        self._meter.measure(self._log.histories(), demand=logged.demand)
+        in_force = self._log.read(now=now)
+        visible = 1.0 - in_force.disallowed
+        self.is_visible, self.has_fetches = visible >= _MIN_VISIBLE, True
+        mean_of_unknown = self._mean_of_unknown(in_force)
+        fetched_before = max(0.0, 1.0 - since_start)
+        if fetched_before:
+            mean_of_unknown = self._start
+        else:
+            self._pool.add(mean_of_unknown, self._unknown / elapsed, elapsed)
+        unknown = self._pool.divide(self._unknown, max(mean_of_unknown, self._floor))
+        mean = self._start * fetched_before + in_force.mean * (1.0 - fetched_before)
+        # Agents that are disallowed, and so send nothing, are assumed to be like the others.
+        demand = logged.demand / max(visible, _MIN_VISIBLE) + self._anonymous / max(mean, self._floor) + unknown.obeying
+        uncontrolled = unknown.ignoring
+        if self._fetched_at is None or now - self._fetched_at > _FORGOTTEN_AFTER * self._max_age:
+            # Without requests it is only idle, and its demand is 0.
+            demand, uncontrolled, self.is_visible = 0.0, self._arrivals, True
+            self.has_fetches = not (uncontrolled or self.uncontrolled.demand)
+        self._add(elapsed, demand, uncontrolled, in_force.mean)
+        self._are_agents_known = logged.arrivals > _MIN_KNOWN * (self._arrivals - uncontrolled)
+        self._begin(valid=True)
+
+    def _add(self, elapsed: float, demand: float, uncontrolled: float, mean: float) -> None:
+        """Add the requests of a period to the windows; those of a class that is not visible are guessed."""
+        self.uncontrolled.add(Period(elapsed, uncontrolled, uncontrolled))
+        self.in_force = mean
+        if not self.is_visible:
+            self.window.scale(0.5 ** (elapsed / (_HALVES_IN * self._max_age)))
+            return
+        if demand + uncontrolled > 0.0:
+            self.in_force = self._arrivals / (demand + uncontrolled)
+        self.window.add(Period(elapsed, max(0.0, self._arrivals - uncontrolled), demand))
+
+    def _mean_of_unknown(self, in_force: InForce) -> float:
+        """Return the fraction of agents that are not in the log.
+
+        If it is full, they fetched before the earliest agent in it, and obey what was published then: the mean of that
+        at the begin and at the end of the period.
+        """
+        full_since = self._log.full_since
+        earlier = [] if full_since is None else [fraction for begin, fraction in self._published if begin < full_since]
+        before, self._replaced = self._replaced, sum(earlier) / len(earlier) if earlier else None
+        if self._replaced is None:
+            return in_force.mean
+        return self._replaced if before is None else (before + self._replaced) / 2
+
+    def _begin(self, *, valid: bool) -> None:
+        """Begin a new count of arrivals; that of a period that is not valid is compared with none."""
+        self._log.begin(valid=valid)
+        self._arrivals = self._anonymous = self._unknown = 0.0

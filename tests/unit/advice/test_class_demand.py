@@ -1,0 +1,32 @@
+import pytest
+
+from headgate.advice.class_demand import ClassDemand
+
+NOW = 1_700_000_000.0
+
+
+def rising(known, *, periods=5):
+    """Return a class whose demand has risen steadily; the agent in the log sends the part `known` of it."""
+    demand = ClassDemand(start=1.0, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
+    demand.fetched("agent", 1.0, now=NOW, max_age=6_000.0)
+    for number in range(1, periods + 1):
+        demand.arrived("agent", known * 6_000.0 * number)
+        demand.arrived(None, (1.0 - known) * 6_000.0 * number)
+        demand.measure(60.0, 1.0, now=NOW + 60.0 * number, since_start=2.0)
+    return demand
+
+
+@pytest.mark.parametrize(("known", "expected"), [(0.4, 500.0), (0.6, 850.0)])
+def test_demand_is_forecast_if_most_requests_are_of_agents_in_the_log(known, expected):
+    assert rising(known).expected(180.0) == pytest.approx(expected)
+
+
+def test_requests_of_a_class_without_a_fetch_are_uncontrolled():
+    demand = ClassDemand(start=0.5, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
+    demand.arrived("agent", 6_000.0)
+    demand.measure(60.0, 0.5, now=NOW, since_start=2.0)
+    assert (demand.has_fetches, demand.window.demand, demand.uncontrolled.demand) == (False, 0.0, 100.0)
+    demand.fetched("agent", 0.5, now=NOW, max_age=600.0)
+    demand.arrived("agent", 6_000.0)
+    demand.measure(60.0, 0.5, now=NOW + 60.0, since_start=2.0)
+    assert (demand.has_fetches, demand.window.demand) == (True, 200.0)
