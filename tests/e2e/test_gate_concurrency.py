@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -104,6 +105,8 @@ def test_clients_that_leave_give_their_places_back(tmp_path: Path, origin: Origi
         until(gate, in_flight=1, queued=0)
         waiting = asking(gate, pool)("/waiting")
         until(gate, in_flight=1, queued=1)
+        # Closed without a reset, it would keep its place until the origin answers: it may only have stopped sending.
+        connections[0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connections[0].close()
         assert waiting.result().status == 200
         until(gate, in_flight=0, queued=0)

@@ -110,7 +110,7 @@ def test_no_place_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
         async with origin_running(lambda reader, writer: fail_often(reader, writer, chance, over)) as origin:
             settings = tmp_path / "faults.toml"
             settings.write_text(
-                f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\nloop = "{loop}"\ndrain = 1\n'
+                f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\nloop = "{loop}"\n'
                 "[gate.timeouts]\nresponse = 0.5\nidle = 0.5\nheader = 0.5\nresponse_body = 0.5\n"
                 f"[limit.concurrency]\nmax = {limit}\nqueue = 6\nfloor = 2\n"
             )

@@ -10,6 +10,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import InvalidStatus
 
 from headgate.origin.gateway import Gateway
+from headgate.origin.gateway.tunnel import reset_on_close
 from tests.e2e.gateway_setup import agent_at, gateway_running, served, until
 
 UPGRADE = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -64,8 +65,6 @@ async def switching(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     writer.write(SWITCH + b"first words")
     while data := await reader.read(1000):
         writer.write(data.upper())
-    if not writer.is_closing():
-        writer.write(b" bye")
 
 
 def test_early_bytes_of_either_side_are_not_lost(run: Callable) -> None:
@@ -80,9 +79,8 @@ def test_early_bytes_of_either_side_are_not_lost(run: Callable) -> None:
             sent = origin.received.split(b"\r\n\r\n")[0]
             assert b"Connection: Upgrade\r\nUpgrade: websocket" in sent
             agent.writer.write_eof()
-            assert await agent.rest() == b" bye"
-            await until(lambda: not gateway.tunnels)
-            assert origin.connections[0].ended.is_set()
+            assert await agent.rest() == b""
+            await until(lambda: not gateway.tunnels and origin.connections[0].ended.is_set())
 
     run(check())
 
@@ -125,5 +123,38 @@ def test_a_slow_end_of_a_tunnel_pauses_the_other(run: Callable) -> None:
             while received := await agent.reader.read(2**20):
                 count += len(received)
             assert count == 2**26
+
+    run(check())
+
+
+@pytest.mark.parametrize("end", ["half-close", "close", "reset"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_client_that_has_left_leaves_no_tunnel(run: Callable, when: str, end: str) -> None:
+    """The origin of the tunnel says nothing, and takes no notice of the end."""
+
+    async def check() -> None:
+        left = asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            if when == "before":
+                await left.wait()
+            writer.write(SWITCH)
+            await asyncio.Event().wait()
+
+        async with served(silent) as (origin, gateway), agent_at(gateway) as agent:
+            await agent.send(UPGRADE)
+            await until(lambda: b"\r\n\r\n" in origin.received)
+            if when == "after":
+                await agent.reader.readuntil(b"\r\n\r\n")
+            if end == "half-close":
+                agent.writer.write_eof()
+            else:
+                if end == "reset":
+                    reset_on_close(agent.writer.transport)
+                agent.writer.close()
+            await asyncio.sleep(0.05)
+            left.set()
+            await until(lambda: not gateway.tunnels and not gateway.connections)
 
     run(check())

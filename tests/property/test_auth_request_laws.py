@@ -93,13 +93,13 @@ def test_any_bytes_in_any_pieces(data, cuts):
     async def check():
         whole = exchange(data, [])
         assert all(part.startswith(b"HTTP/1.1 ") for part in whole[0].split(b"\r\n\r\n")[:-1])
-        ends = data.count(b"\r\n\r\n")
-        if data.endswith(b"\r\n\r\n") and ends == 1:
-            # One head is answered alike, whatever pieces it comes in.
+        end = data.find(b"\r\n\r\n")
+        if end == len(data) - 4:
+            # One head is answered alike, whatever pieces it comes in. An empty line more would be a second request.
             assert exchange(data, cuts) == whole
         else:
             exchange(data, cuts)
-        if not ends:
+        if end < 0:
             assert whole[0] == b""
 
     asyncio.run(check())

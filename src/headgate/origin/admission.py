@@ -4,13 +4,15 @@ This file knows neither ASGI nor WSGI: `R` is the scope of the one or the enviro
 reads it. The functions to call are chosen once, when the middleware is built.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
+from headgate.limit.concurrency import Priority
 from headgate.limit.messages import short_identifier
+from headgate.origin.concurrency import RequestClasses, make_priority_of
 from headgate.origin.identify import Header, Identify, parse_identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Rejections
@@ -143,6 +145,18 @@ def make_identifier_of(
 ) -> Callable[[R], bytes | None]:
     """Return the function from a request to its identifier, or None if it has none."""
     return _identifier(parse_identify(identify) if isinstance(identify, str) else identify, adapter)
+
+
+def make_request_classes(
+    identify: Identify | _Callable[R] | str,
+    domain: Routes | Callable[[R], str | None] | str,
+    priority: Mapping[str, Priority | None] | Callable[[R], Priority | None] | None,
+    adapter: RequestAdapter[R],
+) -> RequestClasses[R]:
+    """Return the functions that these arguments of a middleware mean; raises `ConfigurationError`."""
+    return RequestClasses(
+        make_domain_of(domain, adapter), make_identifier_of(identify, adapter), make_priority_of(priority, domain)
+    )
 
 
 def _identifier(identify: Identify | _Callable[R], adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:

@@ -6,7 +6,7 @@ needed.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from headgate.limit import Accounting, Gatekeeper
@@ -18,11 +18,10 @@ from headgate.origin.admission import (
     check_rejections,
     forget,
     make_classifier,
-    make_domain_of,
-    make_identifier_of,
+    make_request_classes,
 )
 from headgate.origin.asgi_concurrency import App, AsgiConcurrency, Scope, Send, send_response
-from headgate.origin.concurrency import RequestClasses, make_limit, make_priority_of
+from headgate.origin.concurrency import make_limit
 from headgate.origin.delay import Delay
 from headgate.origin.identify import Identify
 from headgate.origin.read_ahead import ReadAhead, Receive
@@ -33,7 +32,7 @@ from headgate.release import Status
 
 __all__ = ["GatekeeperMiddleware"]
 
-_ACCEPTED, _DELAYED = Status.ACCEPTED, Status.DELAYED
+_DELAYED, _REJECTED = Status.DELAYED, Status.REJECTED
 _TRY_AGAIN_LATER = 1013
 """The WebSocket close code "try again later"."""
 
@@ -74,60 +73,61 @@ class GatekeeperMiddleware:
         self._classify = make_classifier(identify, checked_domain, adapter)
         self._rejections = check_rejections(rejections, gatekeeper)
         self._forget_at = 0.0
-        classes = RequestClasses(
-            make_domain_of(checked_domain, adapter),
-            make_identifier_of(identify, adapter),
-            make_priority_of(priority, checked_domain),
-        )
+        classes = make_request_classes(identify, checked_domain, priority, adapter)
         self.concurrency = None if limit is None else AsgiConcurrency(app, limit, classes, self._rejections.status)
         """The requests in flight, with the `state` of their limit; None without a limit."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the server: a request, a WebSocket, or the lifespan, which passes unchanged."""
-        if scope["type"] not in ("http", "websocket"):
+        kind, gatekeeper, limited, ahead = scope["type"], self._gatekeeper, None, None
+        if kind not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        gatekeeper = self._gatekeeper
-        limited = None if gatekeeper is None else self._classify(scope)
-        if limited is None or gatekeeper is None:
-            await self._pass(scope, receive, send, limited)
-            return
-        domain, identifier = limited
-        now = time.time()
-        accounting = gatekeeper.admit(domain, identifier, now=now)
-        if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
-            self._forget_at = now + FORGET_INTERVAL
-            forget(gatekeeper, now=now)
-        if accounting.status is _ACCEPTED:
-            await self._pass(scope, receive, send, limited)
-        elif accounting.status is _DELAYED:
-            await self._delay(accounting, scope, receive, send)
-        else:
-            response = self._rejections(accounting, now=now, accept=field_value(scope["headers"], b"accept"))
-            if scope["type"] == "http":
-                await send_response(response, send)
-            else:
-                await _reject_websocket(response, scope, receive, send)
-
-    def _pass(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> Awaitable[None]:
-        """Pass on a request that no rule holds; the result is to be awaited at once."""
-        if self.concurrency is None or scope["type"] != "http":
-            return self.app(scope, receive, send)
-        return self.concurrency.serve(scope, receive, send, limited)
-
-    async def _delay(self, accounting: Accounting, scope: Scope, receive: Receive, send: Send) -> None:
-        """Wait, then pass the request on; when the client disconnects or the server cancels, free the slot."""
-        assert self._gatekeeper is not None
-        released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        delay = Delay(accounting, self._gatekeeper, partial(released.set_result, None))
-        ahead = ReadAhead(receive)
+        if gatekeeper is not None and (limited := self._classify(scope)) is not None:
+            now = time.time()
+            accounting = gatekeeper.admit(*limited, now=now)
+            if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
+                self._forget_at = now + FORGET_INTERVAL
+                forget(gatekeeper, now=now)
+            if accounting.status is _REJECTED:
+                await self._reject(accounting, scope, receive, send)
+                return
+            if accounting.status is _DELAYED:
+                ahead = ReadAhead(receive)
+                if not await _delay(accounting, gatekeeper, ahead):
+                    return
+                receive = ahead.receive
         try:
-            if await ahead.wait(released):
-                await self._pass(scope, ahead.receive, send, (accounting.domain, accounting.identifier))
+            if self.concurrency is None or kind != "http":
+                await self.app(scope, receive, send)
+            else:
+                await self.concurrency.serve(scope, receive, send, limited)
         finally:
-            if not released.done():
-                delay.cancel()
+            if ahead is not None:
+                ahead.close()
+
+    async def _reject(self, accounting: Accounting, scope: Scope, receive: Receive, send: Send) -> None:
+        accept = field_value(scope["headers"], b"accept")
+        response = self._rejections(accounting, now=accounting.received, accept=accept)
+        if scope["type"] == "http":
+            await send_response(response, send)
+        else:
+            await _reject_websocket(response, scope, receive, send)
+
+
+async def _delay(accounting: Accounting, gatekeeper: Gatekeeper, ahead: ReadAhead) -> bool:
+    """Wait for the release; return False, and free the slot, if the client disconnects or the server cancels."""
+    released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    delay = Delay(accounting, gatekeeper, partial(released.set_result, None))
+    passes = False
+    try:
+        passes = await ahead.wait(released)
+    finally:
+        if not released.done():
+            delay.cancel()
+        if not passes:
             ahead.close()
+    return passes
 
 
 async def _reject_websocket(response: Response, scope: Scope, receive: Receive, send: Send) -> None:

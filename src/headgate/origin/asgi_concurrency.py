@@ -6,15 +6,25 @@ loop only, so no lock is needed.
 """
 
 import asyncio
-import enum
 import logging
-import math
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from asyncio import get_running_loop
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from time import monotonic
 from typing import Any, Final
 
-from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencyState, Decision, Outcome, Priority, Waiting
-from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, RequestClasses
+import msgspec
+
+from headgate.limit.concurrency import (
+    PRIORITIES,
+    ConcurrencyLimit,
+    ConcurrencyState,
+    Decision,
+    Outcome,
+    Priority,
+    Waiting,
+)
+from headgate.limit.concurrency.long_refusals import DAY
+from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL, RequestClasses
 from headgate.origin.concurrency_watch import PAUSE, ConcurrencyWatch
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
 from headgate.origin.refusal import Refusals
@@ -25,7 +35,8 @@ from headgate.release import NEVER
 Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-_EVENT_STREAM: Final = b"text/event-stream"
+_SEQUENCES: Final = (list, tuple)
+_ANSWERED, _UNKNOWN = Outcome.ANSWERED, Outcome.UNKNOWN  # a lookup in an Enum is slow
 _logger = logging.getLogger("headgate.origin")
 
 
@@ -39,8 +50,9 @@ class AsgiConcurrency:
         self._identifier_of = classes.identifier_of
         self._priority_of = classes.priority_of
         self._refusals = Refusals(status=status)
-        self._slow: dict[_Place, None] = {}  # those that wait for their client, in the order of `slow_since`
-        self._watch = ConcurrencyWatch(_logger.warning, warn_after=math.inf)
+        self._places: set[_Place] = set()  # those of the requests in flight
+        self._admitted = dict.fromkeys(PRIORITIES, 0)
+        self._watch = ConcurrencyWatch(_logger.warning, warn_after=DAY)
         self._watch_until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -52,6 +64,11 @@ class AsgiConcurrency:
         """What the limit is and does now."""
         return self._limit.state
 
+    @property
+    def refused_for(self) -> Mapping[Priority, float]:
+        """For how many seconds most requests of each class have been refused."""
+        return self._watch.refused_for(monotonic())
+
     async def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> None:
         """Serve a request, whose domain and identifier may be known."""
         domain = limited[0] if limited is not None else self._domain_of(scope) or ""
@@ -59,7 +76,8 @@ class AsgiConcurrency:
         if priority is None:
             await self._app(scope, receive, send)
             return
-        if self._loop is not asyncio.get_running_loop():
+        self._admitted[priority] += 1
+        if self._loop is not get_running_loop():
             self._use_running_loop()
         ahead, now = None, monotonic()
         if not self._limit.start(now=now):
@@ -68,8 +86,9 @@ class AsgiConcurrency:
             if not await self._wait(_Request(domain, priority, flow, now), ahead, scope, send):
                 return
             receive, now = ahead.receive, monotonic()
-        place = _Place(self, domain, now, (receive, send))
-        outcome = Outcome.UNKNOWN  # also if the application returns without a response: its client has left
+        place = _Place(self, receive, send, domain, now)
+        self._places.add(place)
+        outcome = _UNKNOWN  # also if the application returns without a response: its client has left
         try:
             await self._app(scope, place.receive, place.send)
         except TimeoutError:
@@ -79,7 +98,7 @@ class AsgiConcurrency:
             outcome = Outcome.ANSWERED  # by the server, with 500
             raise
         finally:
-            self._give_back(place, outcome)
+            self.give_back(place, outcome)
             if ahead is not None:
                 ahead.close()
 
@@ -109,55 +128,34 @@ class AsgiConcurrency:
         elif request.decision.result().starts:
             self._carry_out(self._limit.end(request.domain, 0.0, Outcome.UNKNOWN, now=now))
 
-    def body_expected(self, place: "_Place", now: float) -> None:
-        """The application waits for a request body."""
-        place.slow_since = now
-        self._slow[place] = None
+    def take_back(self, place: "_Place") -> None:
+        """Put a request whose place was lent in flight again."""
+        place.is_lent = False
+        self._places.add(place)
+        self._limit.enter()
 
-    def body_complete(self, place: "_Place") -> None:
-        """The application has the request body, and works on it."""
-        if place.latency is not None:
+    def give_back(self, place: "_Place", outcome: Outcome) -> None:
+        """Free the place of a request for good, if that has not been done."""
+        if place not in self._places:
+            place.is_lent = False
             return
-        self._slow.pop(place, None)
-        if place.state is _LENT:
-            place.state = _HELD
-            self._limit.enter()
-
-    def response_begun(self, place: "_Place", message: Message) -> None:
-        """The application has sent the head of its response."""
-        now = monotonic()
-        place.latency = now - place.started
-        for name, value in message.get("headers", ()):  # here, since a call for each request costs more
-            if name.lower() == b"content-type" and value.lower().startswith(_EVENT_STREAM):
-                self._give_back(place, Outcome.ANSWERED)
-                return
-        if place.slow_since != NEVER:
-            self._slow.pop(place, None)
-        place.slow_since = now
-        self._slow[place] = None
-
-    def _give_back(self, place: "_Place", outcome: Outcome) -> None:
-        """Free the place of a request for good."""
-        self._slow.pop(place, None)
-        state, place.state = place.state, _RETURNED
-        if state is not _HELD:
-            return
-        now = monotonic()
-        latency = place.latency
+        self._places.remove(place)
+        now, latency, limit = monotonic(), place.latency, self._limit
         if latency is None:
             latency = now - place.started
         else:
-            outcome = Outcome.ANSWERED
-        decisions = self._limit.end(place.domain, latency, outcome, now=now)
-        if decisions or self._limit.wakeup < self._due:
+            outcome = _ANSWERED
+        decisions = limit.end(place.domain, latency, outcome, now=now)
+        if decisions or limit.wakeup < self._due:
             self._carry_out(decisions)
 
     def _client_is_slow(self, place: "_Place", now: float) -> None:
         """Free a place, for now if its response has not begun."""
         if place.latency is not None:
-            self._give_back(place, Outcome.ANSWERED)
-        elif place.state is _HELD:
-            place.state = _LENT
+            self.give_back(place, Outcome.ANSWERED)
+        else:
+            self._places.remove(place)
+            place.is_lent = True
             self._carry_out(self._limit.end(place.domain, 0.0, Outcome.UNKNOWN, now=now))
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
@@ -185,14 +183,14 @@ class AsgiConcurrency:
         now = monotonic()
         lag, self._due = now - self._due, NEVER
         try:
-            self._limit.lagged(max(0.0, lag), now=now)
+            self._limit.lagged(max(0.0, lag))
             if now >= self._limit.wakeup:
                 self._carry_out(self._limit.awake(now=now))
             if now >= self._look_at:
                 self._look(now)
         finally:  # waiting requests depend on it
             wakeup = self._limit.wakeup
-            if self._limit.in_flight or self._limit.state.queued or wakeup < NEVER or now < self._watch_until:
+            if self._limit.in_flight or wakeup < NEVER or now < self._watch_until:
                 self._set_timer(min(self._look_at, wakeup))
             else:
                 self._loop = self._timer = None
@@ -200,10 +198,9 @@ class AsgiConcurrency:
     def _look(self, now: float) -> None:
         """Free the places of slow clients, and write the log."""
         self._look_at = now + LOOK_INTERVAL
-        while self._slow and (place := next(iter(self._slow))).slow_since <= now - PATIENCE:
-            del self._slow[place]
+        for place in [place for place in self._places if place.slow_since <= now - CLIENT_PATIENCE]:
             self._client_is_slow(place, now)
-        self._watch.look(self._limit.state, {}, now=now)
+        self._watch.look(self._limit.state, self._admitted, now=now)
 
 
 class _Request(Waiting):
@@ -216,56 +213,57 @@ class _Request(Waiting):
         self.decision: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
 
 
-class _State(enum.Enum):
-    """The state of a place."""
-
-    HELD = "the request is in flight"
-    LENT = "the rest of the request body is awaited; meanwhile another request may be in flight"
-    RETURNED = "the request is not in flight any more"
-
-
-_HELD, _LENT, _RETURNED = _State  # every request needs them, and a lookup in an Enum is slow
-
-
-class _Place:
+class _Place(msgspec.Struct, eq=False):
     """The place of a request, and its messages."""
 
-    __slots__ = ("_is_read", "_owner", "_receive", "_send", "domain", "latency", "slow_since", "started", "state")
-
-    def __init__(self, owner: AsgiConcurrency, domain: str, started: float, server: tuple[Receive, Send]) -> None:
-        self._owner = owner
-        self._receive, self._send = server
-        self._is_read = False
-        self.domain = domain
-        self.state = _HELD
-        self.started = started
-        """The instant at which the application was called, later by what it has waited for the request body."""
-        self.latency: float | None = None
-        """Seconds from its start to the head of its response; None before that."""
-        self.slow_since = NEVER
-        """Since when the client may be what the application waits for."""
+    owner: AsgiConcurrency
+    server_receive: Receive
+    server_send: Send
+    domain: str
+    started: float
+    """The instant at which the application was called, later by what it has waited for the request body."""
+    latency: float | None = None
+    """Seconds from its start to the head of its response; None before that."""
+    slow_since: float = NEVER
+    """Since when the client may be what the application waits for."""
+    is_lent: bool = False
+    """Whether the rest of the request body is awaited, and another request may be in flight meanwhile."""
+    is_read: bool = False
+    """Whether the request body is complete."""
 
     def receive(self) -> Awaitable[Message]:
         """Return the next message of the server."""
-        return self._receive() if self._is_read else self._read()
+        return self.server_receive() if self.is_read else self._read()
 
     async def _read(self) -> Message:
         now = monotonic()
         if self.slow_since == NEVER:
-            self._owner.body_expected(self, now)
-        message = await self._receive()
+            self.slow_since = now
+        message = await self.server_receive()
         if self.latency is None:
             self.started += monotonic() - now
         if not message.get("more_body"):
-            self._is_read = True
-            self._owner.body_complete(self)
+            self.is_read = True
+            if self.latency is None:
+                self.slow_since = NEVER
+            if self.is_lent:
+                self.owner.take_back(self)
         return message
 
     def send(self, message: Message) -> Awaitable[None]:
         """Pass a message to the server."""
         if self.latency is None and message["type"] == "http.response.start":
-            self._owner.response_begun(self, message)
-        return self._send(message)
+            self.slow_since = now = monotonic()
+            self.latency = now - self.started
+            fields = message.get("headers")
+            if isinstance(fields, _SEQUENCES):  # another iterable could be read only once
+                for name, value in fields:
+                    if name == b"content-type":  # in ASGI, names are in lower case
+                        if value.startswith(b"text/event-stream"):
+                            self.owner.give_back(self, _ANSWERED)
+                        break
+        send = self.server_send
+        return send(message)
 
 
 async def send_response(response: Response, send: Send) -> None:

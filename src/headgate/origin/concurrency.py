@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from headgate.errors import ConfigurationError
-from headgate.limit.concurrency import (
-    PRIORITIES,
-    ConcurrencyLimit,
-    ConcurrencySettings,
-    Priority,
-)
+from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Priority
 from headgate.origin.routes import Routes
 
-PATIENCE: Final = 3.0
-"""Seconds that a place is held while the application waits for the client: for a request body, or to read."""
-LOOK_INTERVAL: Final = 1.0
+CLIENT_PATIENCE: Final = 0.5
+"""Seconds that a place is held, at least, while it may be a client that is slow: to send a request body, or to read.
+Clients that send a byte of a body hold as many places as they open connections in this time."""
+LOOK_INTERVAL: Final = 0.25
 """Seconds between two looks at the places that wait for clients, and at what the log should say."""
 
 _PEOPLE: Final[Priority] = "people"

@@ -62,7 +62,7 @@ class ConcurrencyWatch:
 
     def _look_at_limit(self, state: ConcurrencyState, now: float) -> None:
         if not self._limit:
-            self._limit = state.limit  # that of the start is no news
+            self._limit = state.limit  # the limit of the start is not a change
         elif abs(state.limit - self._limit) > CHANGE * self._limit and self._may_log("limit", now):
             self._log(f"concurrency limit: {self._limit:.0f} to {state.limit:.0f}: {state.reason} ({_figures(state)})")
             self._limit = state.limit

@@ -27,7 +27,7 @@ class ReadAhead:
         self._pending: asyncio.Task[Message] | None = None
 
     async def wait(self, end: asyncio.Future[Any]) -> bool:
-        """Return True when `end` is done, False as soon as the client has disconnected before that."""
+        """Return True when `end` is done, False as soon as the client has disconnected."""
         while not end.done():
             if self._early_bytes > MAX_READ_EARLY:
                 await asyncio.wait((end,))
@@ -37,7 +37,7 @@ class ReadAhead:
             await asyncio.wait((self._pending, end), return_when=asyncio.FIRST_COMPLETED)
             if self._pending.done():
                 message, self._pending = self._pending.result(), None
-                if message["type"] in _DISCONNECTS and not end.done():
+                if message["type"] in _DISCONNECTS:
                     return False
                 self._early.append(message)
                 self._early_bytes += len(message.get("body", b""))

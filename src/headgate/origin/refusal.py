@@ -39,8 +39,7 @@ class Refusals:
 
         Seconds round up to whole ones, from a second to a day.
         """
-        seconds = min(max(1, whole_seconds(retry_after)), _MAX_SECONDS)
-        return self._rendered(seconds, self._prefers_problem(accept), link)
+        return self._rendered(_seconds(retry_after), self._prefers_problem(accept), link)
 
     def _render(self, seconds: int, is_problem: bool, link: bytes) -> Response:  # noqa: FBT001 - a key of the cache
         detail = f"The server is handling as many requests as it can; try again in {seconds} s."
@@ -51,3 +50,8 @@ class Refusals:
         if link:
             response.fields.append((b"link", link))
         return response
+
+
+@lru_cache(_MAX_RENDERED)
+def _seconds(retry_after: float) -> int:
+    return min(max(1, whole_seconds(retry_after)), _MAX_SECONDS)

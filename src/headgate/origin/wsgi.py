@@ -18,10 +18,9 @@ from headgate.origin.admission import (
     check_rejections,
     forget,
     make_classifier,
-    make_domain_of,
-    make_identifier_of,
+    make_request_classes,
 )
-from headgate.origin.concurrency import RequestClasses, make_limit, make_priority_of
+from headgate.origin.concurrency import make_limit
 from headgate.origin.identify import Identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Rejections
@@ -70,11 +69,7 @@ class GatekeeperMiddleware:
         self._rejections = check_rejections(rejections, gatekeeper)
         self._lock = lock or threading.Lock()
         self._forget_at = 0.0
-        classes = RequestClasses(
-            make_domain_of(checked_domain, adapter),
-            make_identifier_of(identify, adapter),
-            make_priority_of(priority, checked_domain),
-        )
+        classes = make_request_classes(identify, checked_domain, priority, adapter)
         self.concurrency = None if limit is None else WsgiConcurrency(app, limit, classes, self._rejections.status)
         """The requests in flight, with the `state` of their limit; None without a limit."""
 

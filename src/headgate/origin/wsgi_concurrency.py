@@ -5,9 +5,8 @@ stream. The limit does not lock, so each of its calls happens under a lock here;
 """
 
 import logging
-import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ import msgspec
 
 from headgate.errors import ConfigurationError
 from headgate.limit.concurrency import (
+    PRIORITIES,
     ConcurrencyLimit,
     ConcurrencySettings,
     ConcurrencyState,
@@ -24,7 +24,8 @@ from headgate.limit.concurrency import (
     Priority,
     Waiting,
 )
-from headgate.origin.concurrency import LOOK_INTERVAL, PATIENCE, RequestClasses
+from headgate.limit.concurrency.long_refusals import DAY
+from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL, RequestClasses
 from headgate.origin.concurrency_watch import ConcurrencyWatch
 from headgate.origin.refusal import Refusals
 from headgate.origin.response import Response
@@ -37,7 +38,6 @@ _WAKE_INTERVAL: Final = 0.1
 """Seconds between two looks of a waiting thread at whether the limit wants to be called."""
 _MIN_TIMEOUT: Final = 0.001
 _WHOLE: Final = (list, tuple)
-_EVENT_STREAM: Final = "text/event-stream"
 _logger = logging.getLogger("headgate.origin")
 
 
@@ -84,7 +84,8 @@ class WsgiConcurrency:
         self._lock = threading.Lock()
         self._sending: dict[_Place, None] = {}  # those whose response is being sent, the oldest first
         self._lines: list[str] = []
-        self._watch = ConcurrencyWatch(self._lines.append, warn_after=math.inf)
+        self._admitted = dict.fromkeys(PRIORITIES, 0)
+        self._watch = ConcurrencyWatch(self._lines.append, warn_after=DAY)
         self._look_at = 0.0
 
     @property
@@ -92,6 +93,12 @@ class WsgiConcurrency:
         """What the limit is and does now."""
         with self._lock:
             return self._limit.state
+
+    @property
+    def refused_for(self) -> Mapping[Priority, float]:
+        """For how many seconds most requests of each class have been refused."""
+        with self._lock:
+            return self._watch.refused_for(monotonic())
 
     def serve(
         self, environ: "WSGIEnvironment", start_response: "StartResponse", limited: tuple[str, bytes] | None
@@ -104,6 +111,7 @@ class WsgiConcurrency:
             return self._app(environ, start_response)
         now = monotonic()
         with self._lock:
+            self._admitted[priority] += 1
             starts = self._limit.start(now=now)
         if not starts:
             flow = limited[1] if limited is not None else classes.identifier_of(environ) or b""
@@ -115,7 +123,7 @@ class WsgiConcurrency:
                 )
                 return send_response(response, environ, start_response)
             now = monotonic()
-        return self._run(environ, _Place(self, domain, now, start_response))
+        return self._run(environ, _Place(self, start_response, domain, now))
 
     def _run(self, environ: "WSGIEnvironment", place: "_Place") -> Iterable[bytes]:
         """Call the application for a request that is in flight."""
@@ -124,7 +132,7 @@ class WsgiConcurrency:
         except BaseException as error:
             self.give_back(place, _outcome(error))
             raise
-        if type(content) in _WHOLE or isinstance(content, environ.get("wsgi.file_wrapper", ())):
+        if type(content) in _WHOLE or _is_file(content, environ):
             # Nothing is left for the application to do, and the server knows what to do with content of these types.
             self.give_back(place, Outcome.ANSWERED)
             return content
@@ -161,29 +169,30 @@ class WsgiConcurrency:
 
     def give_back(self, place: "_Place", outcome: Outcome) -> None:
         """Give back the place of a request, once."""
-        self._call(lambda now: self._give_back(place, outcome, now))
+        with self._lock:
+            now = monotonic()
+            self._end(place, outcome, now)
+        if now >= self._look_at:
+            self._look(now)
 
-    def _give_back(self, place: "_Place", outcome: Outcome, now: float) -> Iterable[Decision]:
-        if place.is_returned:
-            return ()
-        place.is_returned = True
+    def _end(self, place: "_Place", outcome: Outcome, now: float) -> None:
         self._sending.pop(place, None)
-        latency = place.latency
-        if latency is None:
-            return self._limit.end(place.domain, now - place.started, outcome, now=now)
-        return self._limit.end(place.domain, latency, Outcome.ANSWERED, now=now)
+        if place.is_returned:
+            return
+        place.is_returned = True
+        if place.latency is None:
+            latency = now - place.started
+        else:
+            latency, outcome = place.latency, Outcome.ANSWERED
+        self._carry_out(self._limit.end(place.domain, latency, outcome, now=now))
 
     def _call(self, action: Callable[[float], Iterable[Decision]]) -> None:
-        """Carry out the decisions of an action of the limit, and once a second look at streams and the log."""
-        lines: Iterable[str] = ()
+        """Carry out the decisions of an action of the limit."""
         with self._lock:
             now = monotonic()
             self._carry_out(action(now))
-            if now >= self._look_at:
-                self._look_at = now + LOOK_INTERVAL
-                lines = self._look(now)
-        for line in lines:
-            _logger.warning(line)
+        if now >= self._look_at:
+            self._look(now)
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
@@ -192,14 +201,16 @@ class WsgiConcurrency:
             request.decision = decision
             request.woken.release()
 
-    def _look(self, now: float) -> list[str]:
-        """Give back the places of streams, and return the lines for the log."""
-        while self._sending and (oldest := next(iter(self._sending))).begun_at <= now - PATIENCE:
-            self._carry_out(self._give_back(oldest, Outcome.ANSWERED, now))
-        self._watch.look(self._limit.state, {}, now=now)
-        lines = self._lines.copy()
-        self._lines.clear()
-        return lines
+    def _look(self, now: float) -> None:
+        """Give back the places of streams, and write the log."""
+        with self._lock:
+            self._look_at = now + LOOK_INTERVAL
+            while self._sending and (oldest := next(iter(self._sending))).begun_at <= now - CLIENT_PATIENCE:
+                self._end(oldest, Outcome.ANSWERED, now)
+            self._watch.look(self._limit.state, self._admitted, now=now)
+            lines, self._lines[:] = self._lines.copy(), ()
+        for line in lines:  # writing may take long
+            _logger.warning(line)
 
 
 class _Request(Waiting):
@@ -215,36 +226,34 @@ class _Request(Waiting):
         self.woken.acquire()
 
 
-class _Place:
+class _Place(msgspec.Struct, eq=False):
     """The place of a request in flight, and the content of its response."""
 
-    __slots__ = ("_owner", "_start_response", "content", "domain", "is_returned", "latency", "started")
-
-    def __init__(self, owner: WsgiConcurrency, domain: str, started: float, start_response: "StartResponse") -> None:
-        self._owner = owner
-        self._start_response = start_response
-        self.domain = domain
-        self.started = started
-        self.latency: float | None = None
-        """Seconds from its start to the head of its response; None before that."""
-        self.is_returned = False
-        self.content: Iterable[bytes] | None = None
-        """What the application has returned; None before that."""
-
-    @property
-    def begun_at(self) -> float:
-        """The instant of the head of its response."""
-        return self.started + (self.latency or 0.0)
+    owner: WsgiConcurrency
+    server_start_response: "StartResponse"
+    domain: str
+    started: float
+    latency: float | None = None
+    """Seconds from its start to the head of its response; None before that."""
+    begun_at: float = 0.0
+    """The instant of the head of its response."""
+    is_returned: bool = False
+    content: Iterable[bytes] | None = None
+    """What the application has returned; None before that."""
 
     def start_response(self, status: str, fields: list[tuple[str, str]], *more: Any) -> Any:
         """Pass the head of the response to the server."""
         if self.latency is None:
-            self.latency = monotonic() - self.started
-            if _is_event_stream(fields):
-                self._owner.give_back(self, Outcome.ANSWERED)
-            elif self.content is not None:
-                self._owner.begun(self)
-        return self._start_response(status, fields, *more)
+            self.begun_at = now = monotonic()
+            self.latency = now - self.started
+            for name, value in fields:
+                if name.lower() == "content-type":
+                    if value.startswith("text/event-stream"):
+                        self.owner.give_back(self, Outcome.ANSWERED)
+                    break
+            if self.content is not None:
+                self.owner.begun(self)
+        return self.server_start_response(status, fields, *more)
 
     def __iter__(self) -> Iterator[bytes]:
         assert self.content is not None
@@ -257,7 +266,7 @@ class _Place:
             if close is not None:
                 close()
         finally:
-            self._owner.give_back(self, Outcome.UNKNOWN)
+            self.owner.give_back(self, Outcome.UNKNOWN)
 
 
 def _outcome(error: BaseException) -> Outcome:
@@ -266,8 +275,9 @@ def _outcome(error: BaseException) -> Outcome:
     return Outcome.ANSWERED if isinstance(error, Exception) else Outcome.UNKNOWN  # by the server, with 500
 
 
-def _is_event_stream(fields: Iterable[tuple[str, str]]) -> bool:
-    return any(name.lower() == "content-type" and value.lower().startswith(_EVENT_STREAM) for name, value in fields)
+def _is_file(content: object, environ: "WSGIEnvironment") -> bool:
+    wrapper = environ.get("wsgi.file_wrapper")  # a function in uWSGI, a class elsewhere
+    return isinstance(wrapper, type) and isinstance(content, wrapper)
 
 
 def send_response(response: Response, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:

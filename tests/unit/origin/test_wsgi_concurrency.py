@@ -1,4 +1,3 @@
-import io
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,57 +6,18 @@ from typing import Any, Self
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.limit import ConcurrencyLimit, ConcurrencySettings, Domain, Gatekeeper, Rule
+from headgate.limit import ConcurrencySettings
 from headgate.limit.concurrency import Decision, Outcome
-from headgate.origin import Rejections, Route, Routes, wsgi_concurrency
-from headgate.origin.concurrency import PATIENCE
+from headgate.origin import wsgi_concurrency
+from headgate.origin.concurrency import CLIENT_PATIENCE
 from headgate.origin.wsgi import GatekeeperMiddleware
-from headgate.origin.wsgi_concurrency import WsgiConcurrency, fit_threads
-
-
-class Clock:
-    """The clock of the middleware: advances only when a test says so, so that no request waits for too long."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from headgate.origin.wsgi_concurrency import fit_threads
+from tests.unit.origin.middlewares import Clock, Limit, Stop, environ
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(wsgi_concurrency, "monotonic", clock)
-    return clock
-
-
-class Limit(ConcurrencyLimit):
-    """Remembers what has ended and who waited, and how."""
-
-    def __init__(self, maximum: int = 1, **settings: Any) -> None:
-        super().__init__(ConcurrencySettings(max=maximum, **settings), lambda: 0.5)
-        self.ends: list[Any] = []
-        self.requests: list[Any] = []
-
-    def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> Any:
-        self.ends.append((domain, latency, outcome))
-        return super().end(domain, latency, outcome, now=now)
-
-    def queue(self, request: Any, *, now: float) -> Any:
-        self.requests.append(request)
-        return super().queue(request, now=now)
-
-
-def environ(path: str = "/", **more: str) -> dict[str, Any]:
-    return {
-        "REQUEST_METHOD": "GET",
-        "SCRIPT_NAME": "",
-        "PATH_INFO": path,
-        "REMOTE_ADDR": "192.0.2.1",
-        "wsgi.input": io.BytesIO(),
-        **more,
-    }
+    return Clock(monkeypatch)
 
 
 class App:
@@ -115,17 +75,22 @@ class Server:
         return *heads[0], body
 
 
+def answering(content: Any) -> Any:
+    """Return an application that sends its head, and returns this content."""
+
+    def app(_environ: Any, start_response: Any) -> Any:
+        start_response("200 OK", [])
+        return content
+
+    return app
+
+
 def limited(app: Any, limit: Limit, **options: Any) -> GatekeeperMiddleware:
     """A middleware with a limit of the test's own."""
     middleware = GatekeeperMiddleware(app, concurrency=ConcurrencySettings(max=1), threads=8, **options)
     assert middleware.concurrency is not None
     middleware.concurrency._limit = limit
     return middleware
-
-
-def serve(app: Any, limit: Limit, **environs: Any) -> Any:
-    with Server(limited(app, limit)) as server:
-        return server.get(**environs).result(10)
 
 
 def until(condition: Any) -> None:
@@ -137,56 +102,18 @@ def until(condition: Any) -> None:
     pytest.fail("the condition did not become true")
 
 
-def counts(limit: ConcurrencyLimit) -> tuple[int, int]:
-    return limit.state.in_flight, limit.state.queued
-
-
-def test_a_limit_needs_no_gatekeeper_and_refuses_what_finds_no_place():
-    app = App()
-    middleware = GatekeeperMiddleware(app, concurrency=ConcurrencySettings(max=1, queue=0), threads=2)
-    assert isinstance(middleware.concurrency, WsgiConcurrency)
-    with Server(middleware) as server:
-        first = server.get()
-        until(lambda: app.calls)
-        assert middleware.concurrency.state.in_flight == 1
-        status, fields, body = server.get("/second").result(10)
-        head = server.get(REQUEST_METHOD="HEAD").result(10)
-        problem = server.get(HTTP_ACCEPT="application/json").result(10)
-        app.released.set()
-        assert first.result(10) == ("200 OK", {}, b"hello")
-    assert app.calls == ["/"]
-    assert status == "503 Service Unavailable"
-    assert int(fields["Retry-After"]) >= 1
-    assert fields["Ratelimit"] == f'"concurrency";r=0;t={fields["Retry-After"]}'
-    assert fields["Cache-Control"] == "no-store"
-    assert b"busy" in body
-    assert head[2] == b""
-    assert problem[1]["Content-Type"] == "application/problem+json"
-    assert middleware.concurrency.state.in_flight == 0
-
-
-def test_a_refusal_has_the_status_of_rejections():
-    app, limit = App(), Limit(queue=0)
-    with Server(limited(app, limit, rejections=Rejections(status=429))) as server:
-        first = server.get()
-        until(lambda: app.calls)
-        assert server.get().result(10)[0] == "429 Too Many Requests"
-        app.released.set()
-        first.result(10)
-
-
 def test_a_queued_request_starts_when_another_ends(clock):
     app, limit = App(), Limit(queue=5, queue_target=1000.0)
     with Server(limited(app, limit)) as server:
         answers = [server.get("/first")]
         until(lambda: app.calls)
         answers += [server.get("/second"), server.get("/third")]
-        until(lambda: counts(limit) == (1, 2))
+        until(lambda: limit.counts == (1, 2))
         assert app.calls == ["/first"]
         clock.now += 0.5
         app.released.set()
         assert [answer.result(10)[0] for answer in answers] == ["200 OK"] * 3
-    assert counts(limit) == (0, 0)
+    assert limit.counts == (0, 0)
     assert [latency for _, latency, _ in limit.ends] == [0.5, 0.0, 0.0]
 
 
@@ -195,10 +122,7 @@ def test_whole_content_is_returned_as_it_is(type_):
     limit = Limit()
     content = type_([b"a"])
 
-    def app(environ, start_response):
-        start_response("200 OK", [])
-        return content
-
+    app = answering(content)
     assert limited(app, limit)(environ(), lambda *head: None) is content
     assert limit.ends == [("", 0.0, Outcome.ANSWERED)]
 
@@ -207,13 +131,30 @@ def test_a_file_of_the_server_is_returned_as_it_is():
     limit = Limit()
     content = Content()
 
-    def app(environ, start_response):
-        start_response("200 OK", [])
-        return content
-
+    app = answering(content)
     request = {**environ(), "wsgi.file_wrapper": Content}
     assert limited(app, limit)(request, lambda *head: None) is content
     assert limit.in_flight == 0
+
+
+def test_a_file_wrapper_that_is_a_function_is_no_type_of_content():
+    """As in uWSGI."""
+    limit, content = Limit(), Content(b"a")
+
+    app = answering(content)
+    returned = limited(app, limit)({**environ(), "wsgi.file_wrapper": len}, lambda *head: None)
+    assert list(returned) == [b"a"]
+    returned.close()
+    assert (limit.in_flight, content.closed) == (0, 1)
+
+
+def test_a_refusal_of_head_has_no_content(clock):
+    limit = Limit(queue=0)
+    limit.start(now=clock.now)
+    with Server(limited(App(), limit)) as server:
+        status, fields, body = server.get(REQUEST_METHOD="HEAD").result(10)
+    assert (status, body) == ("503 Service Unavailable", b"")
+    assert int(fields["Content-Length"]) > 0
 
 
 def test_content_holds_its_place_until_it_is_closed(clock):
@@ -268,34 +209,10 @@ def test_content_whose_close_raises_gives_its_place_back():
         def close(self):
             raise OSError("gone")
 
-    def app(environ, start_response):
-        start_response("200 OK", [])
-        return Broken()
-
+    app = answering(Broken())
     content = limited(app, limit)(environ(), lambda *head: None)
     with pytest.raises(OSError, match="gone"):
         content.close()
-    assert limit.in_flight == 0
-
-
-class Stop(BaseException):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [(ValueError, Outcome.ANSWERED), (TimeoutError, Outcome.TIMED_OUT), (Stop, Outcome.UNKNOWN)],
-)
-def test_an_application_that_raises_gives_its_place_back(error, outcome, clock):
-    limit = Limit()
-
-    def app(environ, start_response):
-        clock.now += 0.25
-        raise error
-
-    with pytest.raises(error):
-        limited(app, limit)(environ(), lambda *head: None)
-    assert limit.ends == [("", 0.25, outcome)]
     assert limit.in_flight == 0
 
 
@@ -317,35 +234,17 @@ def test_an_error_that_replaces_the_head_reaches_the_server():
     assert heads[1][2][0] is ValueError
 
 
-def test_an_event_stream_gives_its_place_back_at_once():
-    limit = Limit()
-
-    def app(environ, start_response):
-        start_response("200 OK", [("Content-Type", "Text/Event-Stream")])
-        return Content(b"data: 1\n\n")
-
-    middleware = limited(app, limit)
-    streams = [middleware(environ(), lambda *head: None) for _ in range(3)]
-    assert limit.in_flight == 0
-    for stream in streams:
-        stream.close()
-    assert len(limit.ends) == 3
-
-
 def test_a_response_that_takes_long_after_its_head_gives_its_place_back(clock):
     limit = Limit(queue_target=1000.0)
 
-    def app(environ, start_response):
-        start_response("200 OK", [])
-        return Content(b"x")
-
+    app = answering(Content(b"x"))
     middleware = limited(app, limit)
     slow = middleware(environ(), lambda *head: None)
     with Server(middleware) as server:
         answer = server.get()
         until(lambda: limit.state.queued == 1)
         assert limit.in_flight == 1
-        clock.now += PATIENCE
+        clock.now += CLIENT_PATIENCE
         assert answer.result(10)[0] == "200 OK"
     slow.close()
     assert limit.in_flight == 0
@@ -373,7 +272,7 @@ def test_a_request_that_is_interrupted_while_it_waits_gives_its_place_back(monke
         until(lambda: app.calls)
         with pytest.raises(Stop):
             server.get().result(10)
-        assert counts(limit) == (1, 0)
+        assert limit.counts == (1, 0)
         app.released.set()
         first.result(10)
 
@@ -404,47 +303,18 @@ def test_the_limit_is_awakened_when_it_wants_to_be(clock):
         first.result(10)
 
 
-def test_a_rule_comes_before_the_limit():
-    limit = Limit()
-    gatekeeper = Gatekeeper.embedded([Domain("shop", (Rule.parse("1/h"),))])
-    app = App()
+def test_a_request_that_ends_writes_what_the_log_should_say(clock, caplog):
+    limit, app = Limit(queue=0), App()
     app.released.set()
-    with Server(limited(app, limit, gatekeeper=gatekeeper)) as server:
-        statuses = [server.get().result(10)[0][:3] for _ in range(2)]
-    assert statuses == ["200", "503"]
-    assert [domain for domain, _, _ in limit.ends] == ["shop"]
-
-
-def test_priorities_are_those_of_domains_and_none_takes_no_place():
-    app, limit = App(), Limit()
-    routes = Routes([Route("api", path_prefix="/api/"), Route("health", path_prefix="/health")])
-    priority = {"api": "automated", "health": None}
-    with Server(limited(app, limit, domain=routes, priority=priority)) as server:
-        answers = [server.get("/")]
-        until(lambda: app.calls == ["/"])
-        answers.append(server.get("/api/"))
-        until(lambda: limit.state.queued == 1)
-        answers.append(server.get("/health"))
-        until(lambda: app.calls == ["/", "/health"])
-        app.released.set()
-        assert [answer.result(10)[0] for answer in answers] == ["200 OK"] * 3
-    assert [(request.domain, request.priority, request.flow) for request in limit.requests] == [
-        ("api", "automated", b"192.0.2.1")
-    ]
-
-
-def test_the_log_says_that_requests_are_refused(clock, caplog):
-    app, limit = App(), Limit(queue=0)
+    limit.start(now=clock.now)
     with Server(limited(app, limit)) as server:
-        first = server.get()
-        until(lambda: app.calls)
-        for _ in range(2):
-            assert server.get().result(10)[0][:3] == "503"
-            clock.now += 1.0
-        app.released.set()
-        first.result(10)
-    assert [record.message for record in caplog.records] == [
-        "concurrency limit: refuses requests (limit 1, 1 in flight, 0 wait, 1 refused so far)"
+        assert server.get().result(10)[0][:3] == "503"
+        limit.end("", 0.1, Outcome.ANSWERED, now=clock.now)
+        clock.now += 10.0
+        assert server.get().result(10)[0][:3] == "200"
+    assert [record.message.split(" (")[0] for record in caplog.records] == [
+        "concurrency limit: refuses requests",
+        "concurrency limit: refuses no more requests",
     ]
 
 
@@ -482,11 +352,6 @@ def test_invalid_arguments_are_errors_of_configuration(options, message):
         GatekeeperMiddleware(App(), **options)
 
 
-def test_a_limit_that_is_off_is_none():
-    settings = ConcurrencySettings(mode="off")
-    assert GatekeeperMiddleware(App(), concurrency=settings, threads=8).concurrency is None
-
-
 def test_many_threads_lose_no_place():
     """Each request is in flight at most once, and never more than the limit allows."""
     limit, running, most = Limit(3, queue_target=1000.0), [0], [0]
@@ -505,6 +370,6 @@ def test_many_threads_lose_no_place():
     with Server(limited(app, limit)) as server:
         answers = [server.get("/c" if number % 2 else "/") for number in range(1000)]
         assert {answer.result(30)[0] for answer in answers} == {"200 OK"}
-    assert counts(limit) == (0, 0)
+    assert limit.counts == (0, 0)
     assert len(limit.ends) == 1000
     assert 1 <= most[0] <= 3

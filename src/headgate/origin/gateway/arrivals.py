@@ -7,7 +7,7 @@ A request belongs to the first of these classes:
 3. the brand of a prefetch proxy at its address, else `prefetch-proxy`, if Sec-Purpose says that a proxy hides the
    client's address (`prefetch;anonymous-client-ip`);
 4. that of the agent at its address that has fetched the advice lately, if the User-Agent contains the brand with which
-   it fetched, or is not one of a browser;
+   it fetched as a whole word, or is not one of a browser;
 5. people: all others. Their fraction cannot be controlled.
 
 An address alone is not enough in 4: people and agents can share one. A brand alone is not enough either, except for one
@@ -92,8 +92,7 @@ class KnownAgents:
         """Drop the agents that have not fetched for `seconds`; those that fetched first are first."""
         while self._brands:
             address, (until, _) = next(iter(self._brands.items()))
-            # The second comparison: a clock that was set back.
-            if now < until <= now + self.seconds:
+            if now < until:
                 return
             del self._brands[address]
 
@@ -215,7 +214,7 @@ class ArrivalMeter:
         `domain` is None unless its requests belong to a class.
         """
         brands = self.agents.brands(address)
-        own = next((brand for brand in brands if brand in user_agent), None)
+        own = next((brand for brand in brands if _contains(user_agent, brand)), None)
         agent = b"%b %b" % (address, own or brands[0]) if brands else UNKNOWN_AGENT
         if domain is not None:
             return self._domains[domain], agent  # 1
@@ -240,6 +239,11 @@ def _user_agent(request: RequestHead) -> bytes:
         return b", ".join(request.values(b"user-agent"))
     begin += len(_USER_AGENT)
     return raw[begin : raw.find(b"\r\n", begin)]
+
+
+def _contains(user_agent: bytes, brand: bytes) -> bool:
+    """Return whether a User-Agent contains a brand as a whole word; an agent that fetched without one has none."""
+    return bool(brand) and brand in user_agent and _whole_word(brand).search(user_agent) is not None
 
 
 def _whole_word(brand: bytes) -> re.Pattern[bytes]:

@@ -101,13 +101,17 @@ class ClientConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client sends no more; returns whether to stay open for the responses under way."""
         self._eof = True
+        # A half-closed connection cannot be told from that of a client that has left. It stays open where that costs no
+        # place: not in a queue, not with a request at an origin whose places are limited.
+        places = self._context.places
+        if places is not None and places.enforces and not isinstance(self.exchange, FileResponse):
+            return False
         stays = self._transport.can_write_eof()  # TLS cannot stay half open; asyncio warns if it is asked to
         if self.state is ClientState.RESPONDING:
             return stays and self.exchange is not None and not self.exchange.takes_body
         if len(self._buffer) and self.state in {ClientState.IDLE, ClientState.READING_HEAD, ClientState.WAITING}:
             self._continue()  # the buffer may contain whole requests
             return stays
-        # A delayed or queued request ends here too: a half-closed connection cannot be told from a client that left.
         return False
 
     def pause_writing(self) -> None:
@@ -209,6 +213,8 @@ class ClientConnection(asyncio.Protocol):
         tunnel.client_end.transport.write(greeting)
         if early := self._buffer.take():
             tunnel.origin_end.transport.write(early)
+        if self._eof:
+            self._transport.close()
 
     # What the gateway calls.
 
@@ -313,10 +319,10 @@ class ClientConnection(asyncio.Protocol):
         self._move(ClientEvent.RELEASED)
 
     def read_on(self) -> None:
-        """Handle the requests that were sent ahead, in the next turn: this is the turn of another connection."""
+        """Handle the requests that were sent ahead, in the next turn: this may be the turn of another connection."""
         if self.state is ClientState.IDLE and len(self._buffer):
             self._move(ClientEvent.HELD_BACK)
-        asyncio.get_running_loop().call_soon(self._continue)
+            asyncio.get_running_loop().call_soon(self._continue)
 
     def _end_exchange(self) -> None:
         """Drop the exchange, and read again if its origin was slow to take the body."""
@@ -329,8 +335,8 @@ class ClientConnection(asyncio.Protocol):
     def answer(self, response: Response, request: RequestHead, *, body_was_read: bool = False) -> None:
         """Send a response of the gateway; discard the request's body if it is short, else close after the response."""
         unread = request.has_body and not body_was_read
-        is_short = not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
-        discards = unread and is_short and response.source is None
+        is_short = unread and not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
+        discards = is_short and response.source is None
         keep = request.keep_alive and (discards or not unread) and not self._context.draining
         self.write(serialize(response, keep=keep, minor=request.minor, without_body=request.method == b"HEAD"))
         self.deadline = self._context.now + self._context.timeouts.idle

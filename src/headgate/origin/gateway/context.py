@@ -141,15 +141,12 @@ class GatewayContext:
         self.places = places
         """The places at the origin for further requests, if they are limited; may be replaced at any time."""
         self.state = GatewayState.NEW
+        self.draining = False
+        """Whether the gateway stops: connections close after the response under way."""
         self.now = 0.0
         """Seconds of a coarse clock, set by the gateway's tick."""
         self.counts: Counter[str] = Counter()
         """The number of unusual events by name."""
-
-    @property
-    def draining(self) -> bool:
-        """Whether the gateway stops: connections close after the response under way."""
-        return self.state is GatewayState.DRAINING or self.state is GatewayState.STOPPED
 
     def move(self, event: GatewayEvent) -> None:
         """Change the state; raises `RuntimeError` for an event that is impossible in the present state."""
@@ -157,6 +154,7 @@ class GatewayContext:
         if following is None:
             raise RuntimeError(f"gateway: {event.name.lower()} is not possible once it is {self.state.name.lower()}")
         self.state = following
+        self.draining = following in (GatewayState.DRAINING, GatewayState.STOPPED)
 
     def note(self, event: str) -> None:
         """Count an unusual event."""

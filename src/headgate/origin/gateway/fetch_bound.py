@@ -43,8 +43,7 @@ class _Bucket:
     def take(self, size: float, rate: float, now: float) -> bool:
         """Take a token; return whether there was one."""
         elapsed, self._since = now - self._since, now
-        # After a clock was set back, it is full.
-        self._level = size if elapsed < 0.0 else min(size, self._level + elapsed * rate)
+        self._level = min(size, self._level + elapsed * rate)
         if self._level < 1.0:
             return False
         self._level -= 1.0
@@ -52,7 +51,7 @@ class _Bucket:
 
 
 class FetchBound:
-    """Counts the fetches of one process. `draw` returns random numbers in [0, 1)."""
+    """Counts the fetches of one process, by a clock that is never set. `draw` returns random numbers in [0, 1)."""
 
     def __init__(self, max_age: float, draw: Callable[[], float]) -> None:
         self._max_age = max_age
@@ -68,7 +67,7 @@ class FetchBound:
     def refusal(self, address: bytes, *, now: float) -> FetchRefusal | None:
         """Count a fetch by an address; return how to refuse it, None if it may be served."""
         left = self._refused_until.get(address, now) - now
-        if 0.0 < left <= _PAUSE * self._max_age:
+        if left > 0.0:
             return FetchRefusal(429, math.ceil(left))
         if not self._client(address, now).take(CLIENT_FETCHES, CLIENT_FETCHES / self._max_age, now):
             self._refused_until[address] = now + _PAUSE * self._max_age

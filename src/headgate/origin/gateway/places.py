@@ -23,13 +23,13 @@ from headgate.limit.concurrency import (
     Priority,
     Waiting,
 )
+from headgate.origin.concurrency import CLIENT_PATIENCE
 from headgate.origin.gateway.states import PLACE_TRANSITIONS, PlaceEvent, PlaceState
 
-PATIENCE: Final = 0.75
-"""Seconds that a place is held while the origin waits for the client: for the rest of a request body, or to read. They
-are those of a coarse clock, so half a second at least. Clients that send a byte of a body hold as many places as they
-open connections in this time."""
+PATIENCE: Final = CLIENT_PATIENCE + 0.25
+"""`CLIENT_PATIENCE` in seconds of a coarse clock, which may be a quarter of a second behind."""
 _NO_LATENCY: Final = -1.0
+_HELD: Final = PlaceState.HELD
 _MIN_TIMER: Final = 0.001
 
 
@@ -80,20 +80,18 @@ class QueuedRequest(Waiting):
 class Place:
     """One request's place at the origin."""
 
-    __slots__ = ("_domain", "_latency", "_places", "_started", "slow_since", "state")
+    __slots__ = ("_domain", "_latency", "_places", "_started", "state")
 
-    def __init__(self, places: "OriginPlaces", domain: str) -> None:
-        self.state = PlaceState.HELD
-        self.slow_since = 0.0
-        """Since when the client may be what the origin waits for; the time of `OriginPlaces.tick`."""
+    def __init__(self, places: "OriginPlaces", domain: str, now: float) -> None:
+        self.state = _HELD
         self._places = places
         self._domain = domain
-        self._started = places.clock()
+        self._started = now
         self._latency = _NO_LATENCY
 
     def body_expected(self) -> None:
         """The request has a body that has not arrived."""
-        if self.state is PlaceState.HELD:
+        if self.state is _HELD:
             self._places.watch(self)
 
     def body_complete(self) -> None:
@@ -111,30 +109,31 @@ class Place:
         self._latency = self._places.clock() - self._started
         if is_stream:
             self.give_back(Outcome.ANSWERED)
-        elif self.state is PlaceState.HELD:
+        elif self.state is _HELD:
             self._places.watch(self)
 
     def client_is_slow(self) -> None:
         """Free the place, for now if the response has not begun."""
         if self._latency == _NO_LATENCY:
             self._move(PlaceEvent.LEND)
-            self._places.end(self._domain, 0.0, Outcome.UNKNOWN)
+            self._places.end(self._domain, 0.0, Outcome.UNKNOWN, now=self._places.clock())
         else:
             self.give_back(Outcome.ANSWERED)
 
     def give_back(self, outcome: Outcome) -> None:
         """Free the place for good, if that has not been done."""
-        held = self.state is PlaceState.HELD
+        held = self.state is _HELD
         self._move(PlaceEvent.GIVE_BACK)
         if not held:
             return
         places, latency = self._places, self._latency
+        now = places.clock()
         if latency == _NO_LATENCY:
-            latency = places.clock() - self._started
+            latency = now - self._started
         else:
             outcome = Outcome.ANSWERED
         places.unwatch(self)
-        places.end(self._domain, latency, outcome)
+        places.end(self._domain, latency, outcome, now=now)
 
     def _move(self, event: PlaceEvent) -> None:
         self.state = PLACE_TRANSITIONS[self.state][event]
@@ -156,10 +155,15 @@ class OriginPlaces:
         self.without_domain = 0
         """The number of requests so far that had no domain."""
         self._call_later = call_later or _call_later
-        self._slow: dict[Place, None] = {}  # in the order of `slow_since`
+        self._slow: dict[Place, float] = {}  # since when the client may be what the origin waits for; in this order
         self._coarse_now = clock()
         self._timer: Timer | None = None
         self._due = math.inf
+
+    @property
+    def enforces(self) -> bool:
+        """Whether requests have to wait for a place."""
+        return self.limit.settings.mode == "enforce"
 
     @property
     def state(self) -> ConcurrencyState:
@@ -170,26 +174,22 @@ class OriginPlaces:
         """Return a place for a request of a domain; None if none is free. Called once for each request."""
         if not domain:
             self.without_domain += 1
-        return Place(self, domain) if self.limit.start(now=self.clock()) else None
+        now = self.clock()
+        return Place(self, domain, now) if self.limit.start(now=now) else None
 
     def queue(self, request: QueuedRequest) -> Decision | None:
         """Queue a request that got no place; returns the decision on it if there is one already."""
-        decisions = self.limit.queue(request, now=request.since)
-        if len(decisions) == 1 and decisions[0].request is request:  # as in overload, when refusing must cost little
-            self._set_timer()
-            return decisions[0]
-        own = None
-        for decision in decisions:
-            if decision.request is request:
-                own = decision
-        self._carry_out([one for one in decisions if one is not own])
-        return own
+        return self._carry_out(self.limit.queue(request, now=request.since), own=request)
 
-    def end(self, domain: str, latency: float, outcome: Outcome) -> None:
+    def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> None:
         """Free the place of a request; others may start in it."""
-        decisions = self.limit.end(domain, latency, outcome, now=self.clock())
+        decisions = self.limit.end(domain, latency, outcome, now=now)
         if decisions or self.limit.wakeup < self._due:
             self._carry_out(decisions)
+
+    def started(self, request: QueuedRequest) -> Place:
+        """Return the place of a request that has been decided to start."""
+        return Place(self, request.domain, self.clock())
 
     def leave(self, request: QueuedRequest) -> None:
         """Remove a waiting request."""
@@ -204,8 +204,7 @@ class OriginPlaces:
     def watch(self, place: Place) -> None:
         """Free a place unless it is given back, or `unwatch` is called, within `PATIENCE` seconds."""
         self._slow.pop(place, None)
-        place.slow_since = self._coarse_now
-        self._slow[place] = None
+        self._slow[place] = self._coarse_now
 
     def unwatch(self, place: Place) -> None:
         """End the watch on a place."""
@@ -214,10 +213,10 @@ class OriginPlaces:
     def tick(self, now: float, lag: float) -> None:
         """Free the places that have waited too long for a client; `lag` is by how much the tick was late."""
         self._coarse_now = now
-        self.limit.lagged(lag, now=self.clock())
+        self.limit.lagged(lag)
         while self._slow:
-            place = next(iter(self._slow))
-            if now - place.slow_since < PATIENCE:
+            place, since = next(iter(self._slow.items()))
+            if now - since < PATIENCE:
                 break
             del self._slow[place]
             place.client_is_slow()
@@ -225,11 +224,16 @@ class OriginPlaces:
 
     # Decisions, and the timer for those that are due later.
 
-    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+    def _carry_out(self, decisions: Sequence[Decision], own: QueuedRequest | None = None) -> Decision | None:
+        """Start or refuse the requests that are decided on, but for `own`; returns the decision on that one."""
+        found = None
         for decision in decisions:
             request = decision.request
+            if request is own:
+                found = decision
+                continue
             assert isinstance(request, QueuedRequest)
-            place = Place(self, request.domain) if decision.starts else None
+            place = self.started(request) if decision.starts else None
             try:
                 if place is not None:
                     request.client.start(request.head, place)
@@ -241,6 +245,7 @@ class OriginPlaces:
                 _report(error)
                 request.client.abort()
         self._set_timer()
+        return found
 
     def close(self) -> None:
         """Cancel the timer."""

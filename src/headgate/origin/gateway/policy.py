@@ -95,7 +95,7 @@ def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]
     """
     policy = client.policy
     if policy.advice is not None and policy.advice.is_for(request):
-        advised = policy.advice.respond(request, address_of(request, client), now=time.time())
+        advised = policy.advice.respond(request, address_of(request, client), now=time.monotonic())
         note("advice_refused" if advised.status in _UNREACHABLE else "advice_served")
         return advised
     if policy.local is not None:

@@ -33,7 +33,7 @@ class Requester(Protocol):
         """End the wait: one of the other calls follows."""
 
     def read_on(self) -> None:
-        """Handle the requests that were sent ahead of the answer to a request that has waited."""
+        """Handle the requests that were sent ahead, if the request that has waited is answered."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -42,26 +42,22 @@ class Requester(Protocol):
 class RequestAdmission:
     """Decides on the requests of one client's connection, one after another."""
 
-    __slots__ = ("_client", "_context", "_transport", "_view", "_waits")
+    __slots__ = ("_client", "_context", "_transport", "_waits", "view")
 
     def __init__(self, context: GatewayContext, client: Requester, transport: asyncio.Transport) -> None:
         self._context = context
         self._client = client
         self._transport = transport
-        self._view = ClientView.of(context.policy, transport)
-        self._waits: Delay | QueuedRequest | None = None
-
-    @property
-    def view(self) -> ClientView:
+        self.view = ClientView.of(context.policy, transport)
         """The connection under the policy of its last request."""
-        return self._view
+        self._waits: Delay | QueuedRequest | None = None
 
     def decide(self, request: RequestHead) -> None:
         """Have a request forwarded or answered, now or later."""
         context = self._context
-        if context.policy is not self._view.policy:
-            self._view = ClientView.of(context.policy, self._transport)
-        decision = decide(request, self._view, context.note)
+        if context.policy is not self.view.policy:
+            self.view = ClientView.of(context.policy, self._transport)
+        decision = decide(request, self.view, context.note)
         if decision is None:
             self._admit(request, "")
         elif isinstance(decision, Response):
@@ -88,40 +84,35 @@ class RequestAdmission:
 
     def _delay(self, request: RequestHead, accounting: Accounting) -> None:
         self._client.hold(ClientEvent.DELAYED)
-        self._waits = Delay(accounting, self._view.policy.gatekeeper, lambda: self._release(request, accounting))
+        self._waits = Delay(accounting, self.view.policy.gatekeeper, lambda: self._release(request, accounting))
 
     def _release(self, request: RequestHead, accounting: Accounting) -> None:
         if self._waits is None:
             return
         self._waits = None
         self._client.resume()
-        if self._admit(request, accounting.domain):
-            self._client.read_on()
+        self._admit(request, accounting.domain)
+        self._client.read_on()
 
     # The concurrency limit.
 
-    def _admit(self, request: RequestHead, domain: str) -> bool:
-        """Forward a request if it gets a place, otherwise queue it; returns whether it is answered at once."""
+    def _admit(self, request: RequestHead, domain: str) -> None:
+        """Forward a request if it gets a place, otherwise queue or refuse it."""
         places = self._context.places
-        if places is None:
-            self._client.forward(request, None)
-            return False
-        place = places.take(domain)
-        if place is not None:
+        place = places.take(domain) if places is not None else None
+        if places is None or place is not None:
             self._client.forward(request, place)
-            return False
-        priority = self._view.policy.priorities.get(domain, "people")
-        queued = QueuedRequest(places, self, request, (domain, priority, flow_of(request, self._view)))
+            return
+        priority = self.view.policy.priorities.get(domain, "people")
+        queued = QueuedRequest(places, self, request, (domain, priority, flow_of(request, self.view)))
         decision = places.queue(queued)
         if decision is None:
             self._client.hold(ClientEvent.QUEUED)
             self._waits = queued
-            return False
-        if decision.starts:
-            self._client.forward(request, Place(places, domain))
-            return False
-        self._client.answer(refusal(request, self._view, decision.retry_after, self._context.note), request)
-        return True
+        elif decision.starts:
+            self._client.forward(request, places.started(queued))
+        else:
+            self._client.answer(refusal(request, self.view, decision.retry_after, self._context.note), request)
 
     # What the places call: see `QueueingClient`.
 
@@ -135,7 +126,7 @@ class RequestAdmission:
         """Answer a request that has waited."""
         self._waits = None
         self._client.resume()
-        self._client.answer(refusal(request, self._view, retry_after, self._context.note), request)
+        self._client.answer(refusal(request, self.view, retry_after, self._context.note), request)
         self._client.read_on()
 
     def abort(self) -> None:

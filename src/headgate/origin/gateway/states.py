@@ -17,7 +17,7 @@ A last response leads to LINGERING, and the connection's end from every state to
     exchange                       CONNECTING ◄──► WAITING ──► RESPONDING ──► ENDED
     place at the origin            HELD ◄──► LENT ──► RETURNED
     connection to the origin       IDLE ──► WAITING ──► RECEIVING ──► IDLE, or CLOSED at any time
-    tunnel                         OPEN ──► HALF_OPEN ──► CLOSING ──► CLOSED
+    tunnel                         OPEN ──► CLOSING ──► CLOSED
     gateway                        NEW ──► SERVING ──► DRAINING ──► STOPPED
 """
 
@@ -204,7 +204,6 @@ class TunnelState(enum.Enum):
     """The state of a tunnel."""
 
     OPEN = "both sides may send"
-    HALF_OPEN = "one side has sent its last byte"
     CLOSING = "one side is gone; what it sent is still to be received by the other"
     CLOSED = "both sides are gone"
 
@@ -212,14 +211,12 @@ class TunnelState(enum.Enum):
 class TunnelEvent(enum.Enum):
     """An event that changes the state."""
 
-    ENDED = "a side sends no more"
     LOST = "the connection of a side is closed"
 
 
 TUNNEL_TRANSITIONS: dict[TunnelState, dict[TunnelEvent, TunnelState]] = {
-    TunnelState.OPEN: {TunnelEvent.ENDED: TunnelState.HALF_OPEN, TunnelEvent.LOST: TunnelState.CLOSING},
-    TunnelState.HALF_OPEN: {TunnelEvent.ENDED: TunnelState.HALF_OPEN, TunnelEvent.LOST: TunnelState.CLOSING},
-    TunnelState.CLOSING: {TunnelEvent.ENDED: TunnelState.CLOSING, TunnelEvent.LOST: TunnelState.CLOSED},
+    TunnelState.OPEN: {TunnelEvent.LOST: TunnelState.CLOSING},
+    TunnelState.CLOSING: {TunnelEvent.LOST: TunnelState.CLOSED},
     TunnelState.CLOSED: {},
 }
 

@@ -29,16 +29,19 @@ class UpgradeTunnel:
         self.client_end.transport.abort()
         self.origin_end.transport.abort()
 
-    def move(self, event: TunnelEvent) -> TunnelState:
-        """Change the state for an event at one end; returns the state before."""
-        before, self.state = self.state, TUNNEL_TRANSITIONS[self.state][event]
+    def move(self, event: TunnelEvent) -> None:
+        """Change the state for an event at one end."""
+        self.state = TUNNEL_TRANSITIONS[self.state][event]
         if self.state is TunnelState.CLOSED:
             self._on_closed(self)
-        return before
 
 
 class UpgradeTunnelEnd(asyncio.Protocol):
-    """One of the two connections of a tunnel: the bytes it receives are written to the `other` one."""
+    """One of the two connections of a tunnel: the bytes it receives are written to the `other` one.
+
+    It closes when its peer sends no more, and the other one with it: half of a WebSocket connection is of no use, and
+    a connection that is not read any more does not report a reset.
+    """
 
     __slots__ = ("_move", "_other", "transport")
 
@@ -63,14 +66,6 @@ class UpgradeTunnelEnd(asyncio.Protocol):
         """Read again at the other end."""
         if not self._other.is_closing():
             self._other.resume_reading()
-
-    def eof_received(self) -> bool:
-        """Close the sending half of the other end; returns whether to stay open for bytes from there."""
-        before = self._move(TunnelEvent.ENDED)
-        if before is not TunnelState.OPEN or self._other.is_closing() or not self._other.can_write_eof():
-            return False
-        self._other.write_eof()
-        return self.transport.can_write_eof()  # TLS cannot stay half open; asyncio warns if it is asked to
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Close the other end too, after its buffer is sent."""

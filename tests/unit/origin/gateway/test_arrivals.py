@@ -47,7 +47,11 @@ PROXY = KnownAgent(HERE, b"ExampleProxy")
         (("*",), BOT, (HERE, request("ExampleBot/1.0")), ("*", BOT.key)),
         (("*",), BOT, (HERE, request("Mozilla/5.0 (compatible; ExampleBot/1.0)")), ("*", BOT.key)),
         (("*",), BOT, (HERE, request("python-httpx/0.28.1")), ("*", BOT.key)),
+        (("*",), KnownAgent(HERE, b""), (HERE, request("python-httpx/0.28.1")), ("*", KnownAgent(HERE, b"").key)),
         (("prefetch-proxy",), BOT, (HERE, request("ExampleBot/1.0")), None),
+        # A fetch without a brand, or with a part of a word, does not stand for all browsers at its address.
+        (("*",), KnownAgent(HERE, b""), (HERE, request()), None),
+        (("*",), KnownAgent(HERE, b"e"), (HERE, request()), None),
         # The operator lists a brand: every address.
         (("ExampleBot", "*"), BOT, (HERE, request("ExampleBot/1.0")), ("ExampleBot", BOT.key)),
         (("ExampleBot", "*"), BOT, (THERE, request("Mozilla/5.0 (a; ExampleBot/1)")), ("ExampleBot", b"")),
@@ -95,7 +99,7 @@ def test_an_agent_is_forgotten_when_it_has_not_fetched_for_long():
     known.add(BOT, now=NOW + 2)
     known.forget(now=NOW + 11)
     assert known.all() == [BOT]
-    known.forget(now=NOW - 100)
+    known.forget(now=NOW + 12)
     assert known.all() == []
 
 

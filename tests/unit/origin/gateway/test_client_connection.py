@@ -24,7 +24,7 @@ from headgate.origin.gateway.client_connection import (
 from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
-from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayEvent, GatewayState
+from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayEvent
 from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.response import Response, problem
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, make_context, make_policy
@@ -148,7 +148,7 @@ def queueing(*, queue: int = 10, policy: GatewayPolicy | None = None) -> Harness
 def free_place(harness: Harness) -> Harness:
     """End the other request."""
     assert harness.context.places is not None
-    harness.context.places.end("other", 0.1, Outcome.ANSWERED)
+    harness.context.places.end("other", 0.1, Outcome.ANSWERED, now=0.0)
     return harness
 
 
@@ -576,6 +576,19 @@ def test_a_half_closed_connection_stays_open_for_responses_under_way(drive: Call
     assert drive().connection.eof_received() is stays
 
 
+def test_with_a_limit_a_half_closed_connection_is_that_of_a_client_that_left() -> None:
+    harness = queueing()
+    assert not harness.receive(GET).connection.eof_received()
+    free_place(harness)
+    assert harness.state is ClientState.RESPONDING
+    assert not harness.connection.eof_received()
+
+
+def test_a_limit_that_only_monitors_leaves_a_half_closed_connection_open() -> None:
+    harness = Harness(places=OriginPlaces(ConcurrencySettings(max=1, mode="monitor")))
+    assert harness.receive(GET).connection.eof_received()
+
+
 def test_a_half_closed_connection_is_closed_after_its_response() -> None:
     harness = Harness().receive(GET)
     harness.connection.eof_received()
@@ -607,7 +620,7 @@ def test_a_draining_connection_closes_after_the_request_under_way(
     drive: Callable[[], Harness], finish: Callable[[Harness], Any]
 ) -> None:
     harness = drive()
-    harness.context.state = GatewayState.DRAINING
+    harness.context.move(GatewayEvent.DRAIN)
     harness.connection.drain()
     finish(harness)
     assert harness.client.closed

@@ -43,13 +43,6 @@ def test_more_fetches_than_the_process_serves_are_spread(draw: float, seconds: i
     assert counting.refusal(HERE, now=NOW + 0.1) is None
 
 
-def test_a_clock_that_was_set_back_refuses_nothing_for_long():
-    counting = bound()
-    for _ in range(CLIENT_FETCHES + 1):
-        counting.refusal(HERE, now=NOW)
-    assert counting.refusal(HERE, now=NOW - 10_000) is None
-
-
 def test_the_tables_are_bounded(monkeypatch):
     monkeypatch.setattr(fetch_bound, "MAX_CLIENTS", 3)
     monkeypatch.setattr(fetch_bound, "CLIENT_FETCHES", 1)

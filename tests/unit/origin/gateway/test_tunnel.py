@@ -10,20 +10,17 @@ from tests.unit.origin.gateway.stub import StubTransport
 class Harness:
     """A tunnel, its two transports, and whether its end was reported."""
 
-    def __init__(self, *, half_open: bool = True) -> None:
-        self.client, self.origin = StubTransport(half_open=half_open), StubTransport()
+    def __init__(self) -> None:
+        self.client, self.origin = StubTransport(), StubTransport()
         self.closed: list[UpgradeTunnel] = []
         self.tunnel = UpgradeTunnel(self.client, self.origin, self.closed.append)
 
     def in_state(self, state: TunnelState) -> "Harness":
         """Bring the tunnel into a state, from the client's end where one end does it."""
-        client_end, origin_end = self.tunnel.client_end, self.tunnel.origin_end
-        if state is TunnelState.HALF_OPEN:
-            client_end.eof_received()
-        elif state is not TunnelState.OPEN:
-            client_end.connection_lost(None)
+        if state is not TunnelState.OPEN:
+            self.tunnel.client_end.connection_lost(None)
             if state is TunnelState.CLOSED:
-                origin_end.connection_lost(None)
+                self.tunnel.origin_end.connection_lost(None)
         assert self.tunnel.state is state
         return self
 
@@ -31,16 +28,11 @@ class Harness:
 ROWS = [(state, event, target) for state, row in TUNNEL_TRANSITIONS.items() for event, target in row.items()]
 
 
-@pytest.mark.parametrize(("state", "event", "target"), ROWS)
-def test_each_row(state: TunnelState, event: TunnelEvent, target: TunnelState) -> None:
+@pytest.mark.parametrize(("state", "_event", "target"), ROWS)
+def test_each_row(state: TunnelState, _event: TunnelEvent, target: TunnelState) -> None:
     harness = Harness().in_state(state)
-    if event is TunnelEvent.ENDED:
-        stays = harness.tunnel.origin_end.eof_received()
-        assert stays is (state is TunnelState.OPEN)
-        assert harness.client.ended is (state is TunnelState.OPEN)
-    else:
-        harness.tunnel.origin_end.connection_lost(None)
-        assert harness.client.closed
+    harness.tunnel.origin_end.connection_lost(None)
+    assert harness.client.closed
     assert harness.tunnel.state is target
     assert harness.closed == ([harness.tunnel] if target is TunnelState.CLOSED else [])
 
@@ -64,11 +56,8 @@ def test_a_slow_end_pauses_the_other() -> None:
     assert harness.origin.reading
 
 
-def test_an_end_that_cannot_stay_half_open_closes() -> None:
-    harness = Harness(half_open=False)
-    assert not harness.tunnel.client_end.eof_received()
-    assert harness.origin.ended
-    assert not Harness(half_open=False).tunnel.origin_end.eof_received()
+def test_an_end_that_sends_no_more_closes() -> None:
+    assert not Harness().tunnel.client_end.eof_received()
 
 
 def test_abort_closes_both_ends_at_once() -> None:
