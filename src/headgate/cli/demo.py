@@ -42,8 +42,9 @@ def demo(*, seconds: float, as_json: bool) -> None:
     headgate demo
     headgate demo --seconds 20 --json
 
-    Each phase in the JSON output has requests per second (offered, capacity, goodput), the part of the requests of
-    people that was served, the 99th percentile of their waiting time, and the published fraction of traffic advice.
+    Each phase in the JSON output has requests per second (offered, capacity, goodput); people_served, the part of the
+    requests of people that was answered in time; people_p99_ms, the 99th percentile of how long they waited, the
+    deadline of a second included; and fraction, what the published traffic advice admits, null without a gate.
     """
     plan = Plan(seconds)
     results = run_show(plan, _Output().view(plan, as_json=as_json))
@@ -109,7 +110,7 @@ class _Log:
         self._plan = plan
         self._pause = plan.seconds / _LINES
         self._next = 0.0
-        output.write(f"{opening(plan)}\nStarting …")
+        output.write(opening(plan))
 
     def __call__(self, event: Phase | Frame | PhaseResult) -> None:
         """Show an event; of the frames, only some."""
@@ -134,7 +135,7 @@ class _Terminal:
         self._picture = Picture(plan)
         self._height = 0
         self._done = 0.0
-        output.write(f"{opening(plan)}\nStarting …")
+        output.write(opening(plan))
 
     def __call__(self, event: Phase | Frame | PhaseResult) -> None:
         """Show an event."""

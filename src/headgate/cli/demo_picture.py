@@ -1,5 +1,6 @@
 """What `headgate demo` shows: a picture that is redrawn in place, lines for other outputs, and figures."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,7 +10,7 @@ from headgate.runtime.demo.plan import Phase, Plan
 from headgate.runtime.demo.show import Frame
 
 WIDTH: Final = 80
-"""Maximum columns of the picture."""
+"""Maximum columns of all lines."""
 HEIGHT: Final = 13
 """Lines of the picture."""
 _BAR_WIDTH: Final = 44
@@ -25,33 +26,34 @@ _POOR: Final = 0.9
 
 def opening(plan: Plan) -> str:
     """Return what is said before the first phase."""
-    return (
-        f"An origin that serves {plan.capacity:g} requests a second, people, polite agents, prefetch proxies and\n"
-        f"crawlers, all as processes on this machine, in {len(plan.phases)} phases and {plan.seconds:g} seconds."
+    text = (
+        f"An origin that serves {plan.capacity:g} requests a second, people, polite agents, prefetch proxies and "
+        f"crawlers, all as processes on this machine: {len(plan.phases)} phases, {plan.seconds:g} seconds."
     )
+    return f"{textwrap.fill(text, WIDTH)}\nStarting the processes, which takes some seconds more …"
 
 
 def announcement(phase: Phase) -> str:
     """Return the title and the story of a phase."""
-    return f"{style(phase.title, bold=True)}\n{phase.story}"
+    return f"{style(phase.title, bold=True)}\n{textwrap.fill(phase.story, WIDTH)}"
 
 
 def frame_line(frame: Frame, plan: Plan) -> str:
     """Return a frame as one line."""
-    advice = "" if frame.fraction is None else f"  advice {_percent(frame.fraction)}"
+    advice = "" if frame.fraction is None else f"; advice {_percent(frame.fraction)}"
     return (
-        f"{frame.elapsed:5.0f} s  wanted {frame.offered:5.0f}/s  sent {frame.sent:5.0f}/s"
-        f"  served {frame.served:4.0f}/s of {plan.capacity:.0f}/s  people {_percent(frame.people_served)}{advice}"
+        f"{frame.elapsed:4.0f} s  wanted {frame.offered:4.0f}, sent {frame.sent:4.0f},"
+        f" served {frame.served:3.0f} of {plan.capacity:.0f}/s; people {_percent(frame.people_served)}{advice}"
     )
 
 
 def result_line(result: PhaseResult) -> str:
     """Return the figures of a phase as one line."""
     advice = "no advice" if result.fraction is None else f"advice {_percent(result.fraction)}"
-    people = f"people {_percent(result.people_served)} in {result.people_p99_ms:.0f} ms"
+    people = f"people {_percent(result.people_served)}, p99 {result.people_p99_ms:.0f} ms"
     return (
-        f"  wanted {result.offered:.0f}/s, served {result.goodput:.0f}/s of {result.capacity:.0f}/s,"
-        f" {_judge(people, result.people_served)} (99th percentile), {advice}"
+        f"  wanted {result.offered:.0f}/s; served {result.goodput:.0f} of {result.capacity:.0f}/s;"
+        f" {_judge(people, result.people_served)}; {advice}"
     )
 
 
@@ -69,6 +71,7 @@ class Picture:
         cell = (frame.offered / full, frame.sent / full, frame.served / capacity, frame.people_served)
         wanted = min(_HISTORY_WIDTH, int(progress * _HISTORY_WIDTH) + 1)
         self._history += [cell] * (wanted - len(self._history))
+        scales = (f"{full:.0f}/s", f"{full:.0f}/s", f"{capacity:.0f}/s", "100 %")
         limit = "" if frame.limit is None else f"   limit {frame.limit:.0f} in flight, {frame.queued} waiting"
         people = _judge(f"{_percent(frame.people_served):>8}", frame.people_served)
         advice = "  –" if frame.fraction is None else _percent(frame.fraction)
@@ -83,8 +86,8 @@ class Picture:
             f"  advice      {advice:>8}  {_bar(frame.fraction or 0.0)}",
             "",
             *(
-                f"  {name:<8}{_history(row)}"
-                for name, row in zip(_HISTORY, zip(*self._history, strict=True), strict=True)
+                f"  {name:<8}{_history(row):<{_HISTORY_WIDTH}} of {whole}"
+                for name, whole, row in zip(_HISTORY, scales, zip(*self._history, strict=True), strict=True)
             ),
         ]
 

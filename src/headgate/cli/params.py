@@ -73,8 +73,9 @@ def whole_number_or(word: str, maximum: int) -> Callable[[str], int | str]:
     def parse(text: str) -> int | str:
         try:
             return word if text == word else parse_number(text)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{error}; or {word!r}") from None
+        except ConfigurationError:
+            expected = f"{word!r} or a whole number from 0 to {maximum:,}"
+            raise ConfigurationError(f"must be {expected}, got {text!r}") from None
 
     return parse
 

@@ -144,7 +144,7 @@ class _Whole(io.BufferedIOBase):
 
     def __init__(self, raw: io.RawIOBase) -> None:
         self.raw = raw
-        self.fileno, self.isatty = raw.fileno, raw.isatty  # type: ignore[method-assign]
+        self.fileno, self.isatty = raw.fileno, raw.isatty  # type: ignore[method-assign]  # faster than two methods
 
     def writable(self) -> bool:
         """Return true."""
@@ -168,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(sys.stdout.buffer, io.RawIOBase):
             encoding = sys.stdout.encoding
             sys.stdout = io.TextIOWrapper(_Whole(sys.stdout.detach()), encoding, write_through=True)
+            sys.__stdout__ = sys.stdout  # type: ignore[misc]  # `shutil.get_terminal_size` asks its descriptor
         # Escape characters that the terminal's encoding lacks, as stderr does, instead of failing.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(_run(arguments))

@@ -73,7 +73,15 @@ class ServeOptions:
         if self.rules:
             tree = replace(tree, domain=_with_rules(tree.domain, self.rules))
         check_flags(tree, name, Tls, AdviceSection)
+        if "queue" in self.concurrency and not tree.limit.concurrency.is_on:
+            _warn("--queue has no effect without a concurrency limit; add --max-in-flight")
+        if "capacity" in self.advice and not tree.advice.computes:
+            _warn("--capacity has no effect in advice mode 'static'; add --advice-mode adaptive")
         return tree, name
+
+
+def _warn(sentence: str) -> None:
+    click.echo(f"headgate: warning: {sentence}", err=True)
 
 
 def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> tuple[DomainSection, ...]:

@@ -15,8 +15,8 @@ from headgate.limit import Rule
 
 AUTO: Final = "auto"
 LEARNED: Final = "learned"
-_STATIC_MAX_AGE: Final = 1_800.0
-_COMPUTED_MAX_AGE: Final = 600.0
+_STATIC_MAX_AGE: Final = 1_800
+_COMPUTED_MAX_AGE: Final = 600
 
 AdviceMode = Literal["static", "monitor", "adaptive"]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -85,9 +85,9 @@ class AdviceSection(ConfigSection, frozen=True):
     """Smallest computed fraction that is published; below it, the class is disallowed."""
     ceiling: Fraction = 1.0
     """Largest computed fraction that is published."""
-    max_age: Annotated[float, Meta(ge=0, le=172_800), Format("SECONDS")] = 0.0
-    """Seconds for which agents may use the advice; 0 for the default, 600, or 1800 in mode static. Agents that follow
-    the document's suggestions use it for 600 seconds at least."""
+    max_age: Annotated[int, Meta(ge=0, le=172_800), Format("SECONDS")] = 0
+    """Whole seconds for which agents may use the advice; 0 for the default, 600, or 1800 in mode static. Agents that
+    follow the document's suggestions use it for 600 seconds at least."""
     period: Seconds = 60.0
     """Seconds between two decisions."""
     state: File = ""
@@ -115,7 +115,7 @@ class AdviceSection(ConfigSection, frozen=True):
         return self.entry if self.entry or not self.computes else _DEFAULT_ENTRIES
 
     @property
-    def freshness(self) -> float:
+    def freshness(self) -> int:
         """The seconds for which agents may use the advice."""
         return self.max_age or (_COMPUTED_MAX_AGE if self.computes else _STATIC_MAX_AGE)
 

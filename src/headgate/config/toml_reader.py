@@ -125,9 +125,10 @@ def _explain(message: str, document: Any, kind: Any) -> str:
     if ">=" in reason or "<=" in reason:
         reason += f", got {_value_at(document, path)!r}"
     choices = _choices(kind, path)
-    words = _words_beside_numbers(kind, path)
-    if words and reason.startswith("invalid enum value"):
-        reason = f"expected a number or {', '.join(map(repr, words))}, got {_value_at(document, path)!r}"
+    if words := ", ".join(map(repr, _words_beside_numbers(kind, path))):
+        reason = reason.replace("a text", words)
+        if reason.startswith("invalid enum value"):
+            reason = f"expected a number or {words}, got {_value_at(document, path)!r}"
     if choices:
         reason = f"expected one of {', '.join(choices)}, got {_value_at(document, path)!r}"
     return f"{path or 'the file'}: {reason}"

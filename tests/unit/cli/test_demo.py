@@ -7,7 +7,7 @@ import pytest
 
 from headgate.cli import demo, demo_picture
 from headgate.runtime.demo.measure import PhaseResult
-from headgate.runtime.demo.plan import PHASES, Plan
+from headgate.runtime.demo.plan import MAX_SECONDS, PHASES, Plan
 from headgate.runtime.demo.show import Frame
 
 PLAN = Plan(20.0)
@@ -59,8 +59,8 @@ def test_an_output_that_is_not_a_terminal_has_lines(headgate, monkeypatch):
     text = ran.out.decode()
     assert "Overload, with headgate\n" in text
     assert "\x1b" not in text
-    assert "served   97/s of 100/s  people 100 %  advice 3.0 %\n" in text
-    assert "served 97/s of 100/s, people 100 % in 180 ms (99th percentile), advice 3.0 %\n" in text
+    assert "served  97 of 100/s; people 100 %; advice 3.0 %\n" in text
+    assert "served 97 of 100/s; people 100 %, p99 180 ms; advice 3.0 %\n" in text
 
 
 @contextmanager
@@ -136,13 +136,24 @@ def test_the_picture_shows_load_against_capacity():
     assert "3 s of 8 s" in text
     assert "limit 15 in flight, 3 waiting" in text
     assert "█" * 44 in text
-    assert f"  wanted  {'█' * 60}\n" in text
-    assert f"  sent    {'▁' * 60}\n" in text
+    assert f"  wanted  {'█' * 60} of 1000/s\n" in text
+    assert f"  sent    {'▁' * 60} of 1000/s\n" in text
+    assert f"  served  {'█' * 60} of 100/s\n" in text
     assert max(map(len, lines)) <= demo_picture.WIDTH
     assert len(lines) == demo_picture.HEIGHT
     bare = "\n".join(picture.draw(FRAME._replace(fraction=None, limit=None), progress=1.0))
     assert "limit" not in bare
     assert "–" in bare
+
+
+def test_no_line_is_wider_than_a_terminal(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    plan = Plan(MAX_SECONDS)
+    worst = PhaseResult("outage", 9999.0, 100.0, 99.0, 0.0999, 1000, 0.0999)
+    late = FRAME._replace(elapsed=MAX_SECONDS, offered=9999.0, sent=9999.0, served=999.0, fraction=0.0999)
+    texts = [demo_picture.opening(plan), *map(demo_picture.announcement, PHASES)]
+    texts += [demo_picture.result_line(worst), demo_picture.frame_line(late, plan)]
+    assert max(len(line) for text in texts for line in text.split("\n")) <= demo_picture.WIDTH
 
 
 @pytest.mark.parametrize("part", [-1.0, 0.0, 0.001, 0.05, 0.5, 1.0, 99.0])

@@ -1,8 +1,11 @@
 import io
+import os
 import pathlib
+import pty
 import shlex
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -146,6 +149,7 @@ class Narrow(io.RawIOBase):
 def test_unbuffered_output_is_complete(monkeypatch, words):
     def printed(buffer):
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, "utf-8", write_through=True))
+        monkeypatch.setattr(sys, "__stdout__", None)  # restored after the test
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'[{"user_agent":"*","fraction":0.5}]')))
         with pytest.raises(SystemExit):
             main(words)
@@ -155,3 +159,17 @@ def test_unbuffered_output_is_complete(monkeypatch, words):
     whole = printed(io.BytesIO())
     assert len(whole) > 3
     assert printed(narrow) == whole
+
+
+@pytest.mark.parametrize("flags", [[], ["-u"]], ids=["buffered", "unbuffered"])
+def test_the_width_of_the_terminal_is_known(flags):
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 60))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONUNBUFFERED")}
+    command = [sys.executable, *flags, "-m", "headgate", "demo", "--help"]
+    with os.fdopen(ours, "rb", buffering=0) as shown:
+        done = subprocess.run(command, stdout=theirs, env=environment, check=True, timeout=60)
+        os.close(theirs)
+        lines = shown.read(65_536).decode().splitlines()
+    assert done.returncode == 0
+    assert 50 < max(map(len, lines)) <= 60

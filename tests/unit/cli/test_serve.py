@@ -50,3 +50,19 @@ def test_the_demonstration_keeps_its_queue():
         ("queue", ("2/s burst 2",)),
         ("default", ("9/s",)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        ({"concurrency": {"queue": 5}}, "warning: --queue has no effect without a concurrency limit"),
+        ({"concurrency": {"queue": 5, "max": 8}}, ""),
+        ({"advice": {"capacity": "5/s"}}, "warning: --capacity has no effect in advice mode 'static'"),
+        ({"advice": {"capacity": "5/s", "mode": "monitor"}}, ""),
+    ],
+)
+def test_an_option_that_nothing_uses_is_a_warning(capsys, options, warning):
+    ServeOptions(**options).read()
+    said = capsys.readouterr().err
+    assert warning in said
+    assert bool(warning) == bool(said)

@@ -45,6 +45,12 @@ def test_entries_have_defaults_only_in_a_mode_that_computes():
 
 
 def test_the_default_freshness_follows_the_mode():
-    assert AdviceSection().freshness == 1_800.0
-    assert AdviceSection(mode="adaptive").freshness == 600.0
-    assert AdviceSection(mode="adaptive", max_age=900.0).freshness == 900.0
+    assert AdviceSection().freshness == 1_800
+    assert AdviceSection(mode="adaptive").freshness == 600
+    assert AdviceSection(mode="adaptive", max_age=900).freshness == 900
+
+
+def test_a_max_age_that_the_response_cannot_have_is_an_error():
+    """Cache-Control has whole seconds: agents would obey the advice for another time than is expected."""
+    with pytest.raises(ConfigurationError, match=r"advice\.max_age: expected a whole number, got "):
+        parse("[advice]\nmax_age = 1.5")

@@ -68,6 +68,7 @@ INVALID = [
     ('[[advice]]\nuser_agent = " "', "advice[0].user_agent", "empty"),
     ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"', "advice[1].user_agent", "appears twice"),
     ('[advice]\noverride = "on"', "advice.override", "expected a number or 'off', got 'on'"),
+    ("[limit.concurrency]\nmax = 1.5", "limit.concurrency.max", "expected a whole number or 'learned', got a number"),
     ('[advice]\nmode = "off"', "advice.mode", "expected one of static, monitor, adaptive, got 'off'"),
     ('[advice]\nmode = "adaptive"', "advice", "needs `capacity`"),
     ('[advice]\ncapacity = "5/s burst 3"', "advice.capacity", "invalid capacity '5/s burst 3'; expected a rate"),

@@ -5,6 +5,7 @@ clients then leave the former target, and what they wait for is lost.
 """
 
 import asyncio
+import logging
 import math
 import random
 import sys
@@ -152,6 +153,8 @@ class LoadProcess(Backend):
 
 def main() -> int:
     """Run clients until their parent, or a SIGTERM, stops them."""
+    # Otherwise warnings of the agent library, such as of a fetch that the end interrupts, are lines in the picture.
+    logging.getLogger("headgate").addHandler(logging.NullHandler())
     return run_worker(FromParent, lambda configuration, _send: LoadProcess(configuration))
 
 

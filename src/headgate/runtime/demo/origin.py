@@ -18,7 +18,7 @@ import msgspec
 
 from headgate.advice import PATH
 from headgate.config import Address
-from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
+from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.worker_main import run_worker
 
@@ -41,15 +41,8 @@ class OriginConfiguration(msgspec.Struct, frozen=True):
     service_time: float
 
 
-class OriginState(msgspec.Struct, frozen=True):
-    """What the origin does now."""
-
-    waiting: int = 0
-    """Requests that wait for a worker or are being served."""
-
-
-FromParent = Configure[OriginConfiguration] | StateQuery | Shutdown
-FromOrigin = Ready | StartFailed | StateReport[OriginState]
+FromParent = Configure[OriginConfiguration] | Shutdown
+FromOrigin = Ready | StartFailed
 
 
 class Workers:
@@ -76,8 +69,6 @@ class OriginProcess(Backend):
         self._configuration = configuration
         self._workers = Workers(configuration.workers, configuration.service_time)
         self._servers: list[asyncio.Server] = []
-        self.waiting = 0
-        """Requests that wait for a worker or are being served."""
 
     async def start(self) -> None:
         """Listen at both addresses."""
@@ -92,13 +83,6 @@ class OriginProcess(Backend):
             )
             self._servers.append(server)
 
-    async def state(self, *, whole: bool) -> OriginState:  # noqa: ARG002  # nothing of it takes long
-        """Return how many requests wait."""
-        return OriginState(self.waiting)
-
-    async def reload(self, configuration: object) -> None:
-        """Ignore it: its configuration stays."""
-
     async def close(self) -> None:
         """Stop listening; the connections end with the process."""
         for server in self._servers:
@@ -110,13 +94,8 @@ class OriginProcess(Backend):
         finished = self._workers.finish(now=loop.time())
         if finished is None:
             return False
-        self.waiting += 1
-        loop.call_at(finished, self._finish, connection)
+        loop.call_at(finished, connection.respond, b"200 OK", _BODY)
         return True
-
-    def _finish(self, connection: "_Connection") -> None:
-        self.waiting -= 1
-        connection.respond(b"200 OK", _BODY)
 
 
 class _Connection(asyncio.Protocol):

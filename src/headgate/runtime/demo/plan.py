@@ -49,7 +49,7 @@ PHASES: Final = (
         has_gate=True,
         has_origin=True,
         title="Calm",
-        story="A small site on a quiet day, with headgate in front. Traffic advice welcomes every agent.",
+        story="A small site on a quiet day, behind headgate. Traffic advice welcomes every agent.",
     ),
     Phase(
         "overload_without",
@@ -58,7 +58,7 @@ PHASES: Final = (
         has_gate=False,
         has_origin=True,
         title="Overload, without headgate",
-        story="The site is in the news: ten times what it can serve, straight to the origin. It works on requests\n"
+        story="The site is in the news: ten times what it can serve, straight to the origin. It works on requests "
         "whose senders have given up, so its queue grows until every response is too late.",
     ),
     Phase(
@@ -68,8 +68,8 @@ PHASES: Final = (
         has_gate=True,
         has_origin=True,
         title="Overload, with headgate",
-        story="The same load, through the gate. It limits the requests in flight and serves people first at once;\n"
-        "refused agents come back when asked to; traffic advice then asks agents for what is left.",
+        story="The same load, through the gate. At once, it limits the requests in flight and serves people first. "
+        "Refused agents wait as long as they are asked to. Then traffic advice asks agents for what is left.",
     ),
     Phase(
         "outage",
@@ -87,7 +87,7 @@ PHASES: Final = (
         has_gate=True,
         has_origin=True,
         title="Recovery",
-        story="The origin is back and the news is over. Advice welcomes agents again, step by step.",
+        story="The origin is back, the news is over, and advice welcomes agents again.",
     ),
 )
 """The phases in their order; their parts sum to 1."""

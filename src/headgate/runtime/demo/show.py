@@ -3,16 +3,18 @@
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headgate.runtime.demo.agents import CRAWLER_BRAND
 from headgate.runtime.demo.measure import PhaseResult, Tally, phase_result
 from headgate.runtime.demo.plan import Kind, Phase, Plan
-from headgate.runtime.demo.site import Site
+from headgate.runtime.demo.site import Site, running_site
 from headgate.runtime.lifecycle import run_event_loop
 
 FRAME_SECONDS: Final = 0.5
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Frame(NamedTuple):
@@ -46,35 +48,35 @@ View: TypeAlias = Callable[[Phase | Frame | PhaseResult], None]
 def run_show(plan: Plan, view: View) -> list[PhaseResult]:
     """Run the demonstration and return the figures of its phases.
 
-    Raises `KeyboardInterrupt` after SIGINT or SIGTERM, `DemoError` if one of its processes fails, and what the view
-    raises. In every case, all processes have ended then, and all files are removed.
+    SIGINT, SIGTERM and SIGHUP stop it, and then do what they do to a process by default. Raises `DemoError` if one of
+    its processes fails, and what the view raises. In every case, all processes have ended then, and all files are
+    removed.
     """
     results: list[PhaseResult] = []
+    received: list[int] = []
 
     async def main() -> int:
-        _cancel_on_signals()
-        try:
-            async with Site(plan) as site:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def stop(number: int) -> None:
+            if not received:  # later signals do not interrupt the cleanup
+                task.cancel()
+            received.append(number)
+
+        for number in _STOPPING:
+            loop.add_signal_handler(number, stop, number)
+        with suppress(asyncio.CancelledError):
+            async with running_site(plan) as site:
                 await _Show(site, plan, view, results).run()
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+        for number in _STOPPING:
+            loop.remove_signal_handler(number)  # uvloop does not when it is closed
         return 0
 
     run_event_loop(main)
+    if received:
+        signal.raise_signal(received[0])
     return results
-
-
-def _cancel_on_signals() -> None:
-    """Have the first SIGINT or SIGTERM cancel this task; later ones do not interrupt its cleanup."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-
-    def cancel() -> None:
-        if not task.cancelling():
-            task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, cancel)
 
 
 class _Show:

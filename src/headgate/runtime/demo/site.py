@@ -3,20 +3,21 @@
 import asyncio
 import json
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 
 from headgate.config import Address
-from headgate.errors import FetchError
+from headgate.errors import DemoError, FetchError
 from headgate.runtime.demo.agents import CRAWLER_BRAND, PREFETCH_FIELD, USER_AGENTS
 from headgate.runtime.demo.children import Children, Program, Role, Worker
 from headgate.runtime.demo.connections import Connection, Target, request_head
 from headgate.runtime.demo.load import FromLoad, LoadConfiguration, LoadState
 from headgate.runtime.demo.measure import Tally
-from headgate.runtime.demo.origin import FromOrigin, OriginConfiguration, OriginState
+from headgate.runtime.demo.origin import FromOrigin, OriginConfiguration
 from headgate.runtime.demo.plan import Kind, Load, Phase, Plan
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.prefetch_proxy.build import self_signed
@@ -24,50 +25,55 @@ from headgate.runtime.prefetch_proxy.build import self_signed
 _HOST: Final = "news.example.com"
 """The name of the site: in the URLs of tunnels, and in the certificate."""
 _PROXIES: Final = 2
-_CONFIGURE_TIMEOUT: Final = 5.0
+_CONFIGURE_TIMEOUT: Final = 10.0
 _QUERY_TIMEOUT: Final = 2.0
 _HERE: Final = Address("127.0.0.1", 0)
 
 
-class Site:
-    """Origin, gate, prefetch proxies and clients; an `async with` block, at whose end nothing of it is left."""
+@asynccontextmanager
+async def running_site(plan: Plan) -> AsyncIterator["Site"]:
+    """Start origin, gate, prefetch proxies and clients; at the end of the block, nothing of it is left.
 
-    def __init__(self, plan: Plan) -> None:
+    If this process is killed by SIGKILL, all others end, but temporary files stay: the configuration of the gate, and
+    the key of a certificate that only these clients trusted. Raises `DemoError` if a process cannot start.
+    """
+    with (
+        self_signed(_HOST) as (certificate, key),
+        tempfile.TemporaryDirectory(prefix="headgate-") as folder,
+        reserve_addresses("", _HERE) as [plain],
+        reserve_addresses("", _HERE) as [encrypted],
+    ):
+        file = Path(folder) / "headgate.toml"
+        file.write_text(gate_configuration(plan, origin=plain, certificate=certificate, key=key))
+        async with Children() as children:
+            gate = await children.program("the gate", "serve", "--config", str(file))
+            origin = OriginConfiguration(plain, encrypted, certificate, key, plan.workers, plan.service_time)
+            site = Site(plan, children, gate, origin)
+            await site.start_origin()
+            await gate.ready()
+            await site.start_clients()
+            yield site
+
+
+class Site:
+    """A gate that runs, its origin, and the prefetch proxies and clients that send it requests."""
+
+    def __init__(self, plan: Plan, children: Children, gate: Program, origin: OriginConfiguration) -> None:
         self._plan = plan
-        self._stack = AsyncExitStack()
-        self._children = Children()
-        self._origin: Worker[OriginState] | None = None
+        self._children = children
+        self._gate = gate
+        self._origin_configuration = origin
+        self._origin: Worker[None] | None = None
+        self._proxies: list[Program] = []
         self._loads: dict[Kind, Worker[LoadState]] = {}
         self._number = 0
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self._start()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
-
-    async def _start(self) -> None:
-        plan, enter = self._plan, self._stack.enter_context
-        self._certificate, self._key = enter(self_signed(_HOST))
-        folder = Path(enter(tempfile.TemporaryDirectory(prefix="headgate-")))
-        [plain] = enter(reserve_addresses("", _HERE))
-        [encrypted] = enter(reserve_addresses("", _HERE))
-        self._plain, self._encrypted = plain, encrypted
-        await self._stack.enter_async_context(self._children)
-        file = folder / "headgate.toml"
-        file.write_text(gate_configuration(plan, origin=plain, certificate=self._certificate, key=self._key))
-        self._gate = await self._children.program("the gate", "serve", "--config", str(file))
-        await self.start_origin()
-        await self._gate.ready()
+    async def start_clients(self) -> None:
+        """Start the prefetch proxies and the clients, which send nothing yet; return when all of them are ready."""
         self._proxies = [await self._start_proxy() for _ in range(_PROXIES)]
         for proxy in self._proxies:
             await proxy.ready()
-        for index, (kind, clients) in enumerate(plan.clients):
+        for index, (kind, clients) in enumerate(self._plan.clients):
             configuration = self._load(kind, clients, index, rate=0.0, has_gate=True)
             role = Role("headgate.runtime.demo.load", FromLoad, LoadState(), configuration)
             self._loads[kind] = await self._children.worker(f"the process of {kind}", role)
@@ -78,11 +84,7 @@ class Site:
         """Start the origin, if it does not run; return when it listens."""
         if self._origin is not None:
             return
-        plan = self._plan
-        configuration = OriginConfiguration(
-            self._plain, self._encrypted, self._certificate, self._key, plan.workers, plan.service_time
-        )
-        role = Role("headgate.runtime.demo.origin", FromOrigin, OriginState(), configuration)
+        role = Role("headgate.runtime.demo.origin", FromOrigin, None, self._origin_configuration)
         self._origin = await self._children.worker("the origin", role)
         await self._origin.ready()
 
@@ -98,10 +100,15 @@ class Site:
         for index, (kind, clients) in enumerate(self._plan.clients):
             rate = load.get(kind, 0.0) * self._plan.capacity
             self._loads[kind].configure(self._load(kind, clients, index, rate=rate, has_gate=phase.has_gate))
-        async with asyncio.timeout(_CONFIGURE_TIMEOUT):
-            while any([(await worker.state()).number != self._number for worker in self._loads.values()]):
-                await asyncio.sleep(0.01)
-                self._children.check()
+        try:
+            async with asyncio.timeout(_CONFIGURE_TIMEOUT):
+                while any([(await worker.state()).number != self._number for worker in self._loads.values()]):
+                    await asyncio.sleep(0.01)
+                    self._children.check()
+        except TimeoutError:
+            raise DemoError(
+                f"the clients did not change their load within {_CONFIGURE_TIMEOUT:g} s; this machine is too busy"
+            ) from None
 
     async def tallies(self) -> dict[Kind, Tally]:
         """Return what each kind of clients has counted; raises `DemoError` if a process has ended."""
@@ -125,12 +132,13 @@ class Site:
         return state
 
     async def _start_proxy(self) -> Program:
-        ports = [word for port in (self._gate.port, self._encrypted.port) for word in ("--allow-port", str(port))]
+        origin = self._origin_configuration
+        ports = [word for port in (self._gate.port, origin.encrypted.port) for word in ("--allow-port", str(port))]
         return await self._children.program(
             "a prefetch proxy",
             "proxy",
             *("--listen", "127.0.0.1:0", "--plaintext", "--resolve", "*=127.0.0.1", "--allow-address", "127.0.0.0/8"),
-            *("--advice-ca", self._certificate, "--min-freshness", str(self._plan.max_age), "--drain", "0"),
+            *("--advice-ca", origin.certificate, "--min-freshness", str(self._plan.max_age), "--drain", "0"),
             *("--unreachable-hold", "1", "--client-rate", "off", *ports),
         )
 
@@ -138,9 +146,9 @@ class Site:
         if has_gate:
             target = Target(self._gate.port, _HOST, tls=True)
         elif kind == "prefetch":
-            target = Target(self._encrypted.port, _HOST, tls=True)
+            target = Target(self._origin_configuration.encrypted.port, _HOST, tls=True)
         else:
-            target = Target(self._plain.port, _HOST, tls=False)
+            target = Target(self._origin_configuration.plain.port, _HOST, tls=False)
         return LoadConfiguration(
             number=self._number,
             kind=kind,
@@ -148,7 +156,7 @@ class Site:
             rate=rate,
             target=target,
             proxies=tuple(proxy.port for proxy in self._proxies),
-            certificate=self._certificate,
+            certificate=self._origin_configuration.certificate,
             deadline=self._plan.deadline,
             min_freshness=self._plan.max_age,
             seed=seed,

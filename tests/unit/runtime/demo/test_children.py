@@ -6,7 +6,7 @@ import pytest
 from headgate.config import Address
 from headgate.errors import DemoError
 from headgate.runtime.demo.children import Children, Role
-from headgate.runtime.demo.origin import FromOrigin, OriginConfiguration, OriginState
+from headgate.runtime.demo.origin import FromOrigin, OriginConfiguration
 
 MISSING = OriginConfiguration(
     Address("127.0.0.1", 0), Address("127.0.0.1", 0), "/missing.pem", "/missing.pem", workers=1, service_time=0.1
@@ -14,7 +14,7 @@ MISSING = OriginConfiguration(
 
 
 def role(configuration=MISSING):
-    return Role("headgate.runtime.demo.origin", FromOrigin, OriginState(), configuration)
+    return Role("headgate.runtime.demo.origin", FromOrigin, None, configuration)
 
 
 def run(scenario):

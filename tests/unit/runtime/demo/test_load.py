@@ -1,9 +1,11 @@
 import asyncio
+import logging
 
 import pytest
 import trustme
 from msgspec.structs import replace
 
+from headgate.runtime.demo import load as load_module
 from headgate.runtime.demo.load import LoadConfiguration, LoadProcess
 from headgate.runtime.demo.measure import Tally
 from tests.unit.runtime.demo.serving import asynchronous
@@ -87,3 +89,13 @@ async def test_requests_beyond_a_maximum_are_lost_at_once(server):
     load._begin_visit(1)
     tally = (await load.state(whole=True)).tally
     assert (tally.offered, tally.lost, tally.sent) == (1, 1, 0)
+
+
+def test_warnings_of_the_agent_library_are_not_printed(monkeypatch, capfd):
+    package = logging.getLogger("headgate")
+    monkeypatch.setattr(package, "handlers", [])
+    monkeypatch.setattr(package, "propagate", False)
+    monkeypatch.setattr(load_module, "run_worker", lambda *_: 0)
+    assert load_module.main() == 0
+    logging.getLogger("headgate.agent").warning("a fetch has failed")
+    assert capfd.readouterr().err == ""

@@ -1,5 +1,4 @@
 import asyncio
-from functools import partial
 
 import pytest
 
@@ -96,15 +95,19 @@ def test_work_goes_on_for_a_client_that_has_left():
         service_time = 0.01
 
     async def serve():
-        origin = OriginProcess(Configuration())
-        connection = _Connection(origin)
-        connection.connection_made(Transport())
-        assert origin.schedule(connection)
-        connection._transport.closed = True
-        assert origin.waiting == 1
-        finished = asyncio.Event()
-        asyncio.get_running_loop().call_at(origin._workers._free_at[0] + 0.01, finished.set)
-        await asyncio.wait_for(finished.wait(), 5)
-        return origin.waiting
+        origin, answered = OriginProcess(Configuration()), asyncio.Event()
 
-    assert asyncio.run(partial(serve)()) == 0
+        class Other:
+            def respond(self, *_):
+                answered.set()
+
+        left = _Connection(origin)
+        left.connection_made(Transport())
+        assert origin.schedule(left)
+        free_at = origin._workers._free_at[0]
+        left.connection_lost(None)
+        assert origin.schedule(Other())
+        assert origin._workers._free_at[0] == pytest.approx(free_at + Configuration.service_time)
+        await asyncio.wait_for(answered.wait(), 5)
+
+    asyncio.run(serve())
