@@ -1,20 +1,25 @@
 """The concurrency limit of the gate: what it costs a proxied request, and what a refusal costs.
 
-Every side is one process that uses one core, and its processor time is what the system charged it with, divided by the
-requests made. wrk sends the heads of a browser over 32 kept connections, no two of them alike (`browser_load`).
+Every side is one process, whose processor time is what the system charged it with, divided by the requests made. It has
+a core of its own where there are two. wrk sends the heads of a browser over 32 kept connections, no two of them alike
+(`browser_load`).
 
 Proxied requests: a gate with a limit that is never reached, fixed or learned, against one without. Before it is nginx,
 which answers 131 bytes from memory. The gates take turns within a round, and all have the same rule.
 
-Refusals: a gate whose only place is taken, so that every request is refused, against nginx with `limit_req` that
-answers 503, and against the answer of a small application, a Starlette view that returns JSON, under uvicorn. A gate
-that closes the connection with each refusal is measured too: its clients connect again for each request.
+Refusals: a gate whose only place is taken, so that every request is refused, against nginx with `limit_conn 1` in the
+same state, and against the answer of a small application, a Starlette view that returns JSON, under uvicorn. Both
+answer 503 with `Retry-After`, and keep the connection. In a gate with a queue half of the clients wait, and the others
+are refused because it fills, or because they waited too long. A gate that closes the connection with each refusal is
+measured too: its clients connect again for each request.
 
 Each round first proves that the origin's body, or a refusal with `Retry-After`, arrives; and afterwards that wrk saw
 nothing else.
 """
 
+import http.client
 import json
+import os
 import socket
 import sys
 import tempfile
@@ -24,8 +29,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench.bench_gateway import BODY, LASTING, ORIGIN, Side, fetch, nginx, settle
-from bench.browser_load import load, write_script
+from bench.bench_gateway import BODY, LASTING, ORIGIN, Side, fetch, settle
+from bench.bench_middleware import cores
+from bench.browser_load import CONNECTIONS, load, write_script
 from bench.measure import Absent, Row, verify
 from tests import servers
 
@@ -37,12 +43,15 @@ LIMITS = {
     "fixed": "[limit.concurrency]\nmax = 1000\n",
     "learned": '[limit.concurrency]\nmax = "learned"\nfloor = 500\n',
 }
-FULL = "[limit.concurrency]\nmax = 1\nqueue = 0\n"
+FULL = "[limit.concurrency]\nmax = 1\nqueue = {queue}\n"
 PROXIED_TARGET = 1.1
 REFUSED_TARGET = 2.5
 SHARE_TARGET = 0.07
+FULL_PEER = "limit_conn all 1; location / {{ add_header Retry-After 60 always; proxy_pass http://127.0.0.1:{port}; }}"
+ZONE = "limit_conn_zone $server_port zone=all:1m; limit_conn_log_level info; proxy_read_timeout 1d;"
 CLOSE = '"Connection: close\\r\\n"'
 APPLICATION = """
+import time
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -50,6 +59,10 @@ from starlette.routing import Route
 async def item(request):
     number = int(request.path_params["number"])
     query = request.query_params.get("query")
+    if WORK:
+        until = time.thread_time() + WORK
+        while time.thread_time() < until:
+            pass
     return JSONResponse({"item": number, "query": query, "price": number % 100, "stock": True})
 
 application = Starlette(routes=[Route("/shop/item/{number}/details", item)])
@@ -58,7 +71,7 @@ application = Starlette(routes=[Route("/shop/item/{number}/details", item)])
 
 def run(rounds: int) -> list[Row]:
     """Measure proxied requests and refusals."""
-    for program in ("nginx", "wrk"):
+    for program in ("nginx", "wrk", "taskset"):
         if servers.find_program(program) is None:
             raise Absent(f"{program} is not installed")
     with ExitStack() as running:
@@ -66,7 +79,7 @@ def run(rounds: int) -> list[Row]:
         (folder / "origin").mkdir()
         directives = ORIGIN.format(body=BODY.replace("\n", "\\n"))
         origin = running.enter_context(servers.nginx(folder / "origin", server=directives, http=LASTING)).port
-        return proxied(folder, origin, rounds) + refused(folder, origin, rounds)
+        return proxied(folder, origin, rounds) + refused(folder, rounds)
 
 
 def proxied(folder: Path, origin: int, rounds: int) -> list[Row]:
@@ -94,21 +107,22 @@ def proxied(folder: Path, origin: int, rounds: int) -> list[Row]:
     ]
 
 
-def refused(folder: Path, origin: int, rounds: int) -> list[Row]:
+def refused(folder: Path, rounds: int) -> list[Row]:
     """Measure refusals, and the answers of a small application."""
     with ExitStack() as running:
-        stuck = running.enter_context(socket.create_server(("127.0.0.1", 0)))  # accepts and never answers
-        full = running.enter_context(gate(folder, stuck.getsockname()[1], FULL, "full"))
-        holder = running.enter_context(socket.create_connection(("127.0.0.1", full.port)))
-        holder.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        peer = running.enter_context(nginx(folder / "refused", "rejected", origin))
+        stuck = running.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]  # never answers
+        full = running.enter_context(gate(folder, stuck, FULL.format(queue=0), "full"))
+        queueing = running.enter_context(gate(folder, stuck, FULL.format(queue=CONNECTIONS // 2), "queueing"))
+        server = running.enter_context(servers.nginx(folder, server=FULL_PEER.format(port=stuck), http=LASTING + ZONE))
+        peer = pinned(Side(server.port, server.process.pid))
+        for side in (full, queueing, peer):
+            holder = running.enter_context(socket.create_connection(("127.0.0.1", side.port)))
+            holder.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         application = running.enter_context(small_application(folder))
         script, closing = write_script(folder / "kept.lua"), write_script(folder / "closed.lua", more=CLOSE)
 
         def refusals(side: Side, path: Path) -> float:
-            fetch(side.port)  # nginx lets the first one through
-            status, _, retry_after = fetch(side.port)
-            verify("a request is refused, with Retry-After", right=status == 503 and retry_after.isdigit())
+            check_refusals(side)
             return microseconds_each(side, path, expect_refusals=True)
 
         def answers() -> float:
@@ -120,13 +134,21 @@ def refused(folder: Path, origin: int, rounds: int) -> list[Row]:
             {
                 "nginx": partial(refusals, peer, script),
                 "gate": partial(refusals, full, script),
+                "queueing gate": partial(microseconds_each, queueing, script, expect_refusals=True),
                 "closing gate": partial(refusals, full, closing),
                 "application": answers,
             },
             rounds,
         )
     return [
-        row("gate, CPU per refusal", ("nginx, limit_req", "nginx"), "gate", figures, REFUSED_TARGET),
+        row("gate, CPU per refusal", ("nginx, limit_conn", "nginx"), "gate", figures, REFUSED_TARGET),
+        row(
+            "gate with a queue, CPU per refusal",
+            ("nginx, limit_conn", "nginx"),
+            "queueing gate",
+            figures,
+            REFUSED_TARGET,
+        ),
         row("gate, CPU per refusal", ("a small application's answer", "application"), "gate", figures, SHARE_TARGET),
         row("gate, CPU per refusal that closes", ("a refusal that keeps", "gate"), "closing gate", figures, 10.0),
     ]
@@ -143,13 +165,13 @@ def gate(folder: Path, origin: int, text: str, name: str) -> Iterator[Side]:
     )
     command = [sys.executable, "-m", "headgate", "serve", "--config", str(settings)]
     with servers.started(command, port, folder) as started:
-        yield Side(port, started.process.pid, admin)
+        yield pinned(Side(port, started.process.pid, admin))
 
 
 @contextmanager
-def small_application(folder: Path) -> Iterator[Side]:
-    """Run a Starlette application under uvicorn on uvloop and httptools, one worker."""
-    (folder / "application.py").write_text(APPLICATION)
+def small_application(folder: Path, work: float = 0.0) -> Iterator[Side]:
+    """Run a Starlette application under uvicorn, one worker; an answer takes `work` seconds of processor time more."""
+    (folder / "application.py").write_text(f"WORK = {work!r}\n{APPLICATION}")
     port = servers.free_port()
     options = [
         "--port",
@@ -164,18 +186,37 @@ def small_application(folder: Path) -> Iterator[Side]:
     ]
     command = [sys.executable, "-m", "uvicorn", "application:application", *options, "--app-dir", str(folder)]
     with servers.started(command, port, folder) as started:
-        yield Side(port, started.process.pid)
+        yield pinned(Side(port, started.process.pid))
+
+
+def pinned(side: Side) -> Side:
+    """Let the processes of a side run on the core of the sides only."""
+    for pid in side.pids():
+        os.sched_setaffinity(pid, cores()[0])
+    return side
 
 
 def microseconds_each(side: Side, script: Path, *, expect_refusals: bool) -> float:
     """Return the microseconds of processor time that one request costs, over some seconds of requests."""
+    clients = ",".join(map(str, cores()[1]))
     before = side.cpu()
-    result = load(side.port, script, seconds=SECONDS)
+    result = load(side.port, script, seconds=SECONDS, prefix=("taskset", "--cpu-list", clients))
     spent = side.cpu() - before
     settle(side)
-    missing = result.requests - result.refused if expect_refusals else result.refused
-    verify("wrk saw refusals only, or none", right=missing <= expect_refusals)  # nginx lets one through in a minute
+    verify("wrk saw refusals only, or none", right=result.refused == (result.requests if expect_refusals else 0))
     return spent / result.requests * 1e6
+
+
+def check_refusals(side: Side) -> None:
+    """Verify that requests on one connection are refused, and that it is kept."""
+    client = http.client.HTTPConnection("127.0.0.1", side.port, timeout=10)
+    for _ in range(2):
+        client.request("GET", "/")
+        with client.getresponse() as response:
+            refuses = response.status == 503 and response.headers["Retry-After"].isdigit()
+            verify("a request is refused, with Retry-After", right=refuses)
+            verify("the connection is kept", right=response.read() != b"" and not response.will_close)
+    client.close()
 
 
 def check_limit(side: Side) -> None:

@@ -1,8 +1,9 @@
 """The gateway against nginx with `limit_req`: processor time per proxied and per rejected request.
 
-One nginx, which answers 131 bytes from memory, is the origin of both. Every side is one process that uses one core, and
-its processor time is what the system charged it with, user and system together, divided by the requests made. wrk sends
-them over 32 kept connections; the heads are those of a browser, and no two are alike (`browser_load`).
+One nginx, which answers 131 bytes from memory, is the origin of both. Every side has one process that works (nginx also
+has an idle parent) and uses one core, and its processor time is what the system charged it with, user and system
+together, divided by the requests made. wrk sends them over 32 kept connections; the heads are those of a browser, and
+no two are alike (`browser_load`).
 
 Each round first proves that the origin's body, or a rejection with `Retry-After`, arrives; and afterwards that wrk saw
 no error, and that the gatekeeper accepted what the origin received, or rejected what wrk sent.
@@ -64,15 +65,20 @@ location / {{
 
 @dataclass(frozen=True)
 class Side:
-    """One reverse proxy: where it listens, the process that does the work, and, of ours, the admin listener."""
+    """One reverse proxy: where it listens, its first process, and, of ours, the admin listener."""
 
     port: int
     pid: int
     admin: int = 0
 
+    def pids(self) -> list[int]:
+        """Return the process and its children."""
+        return [self.pid, *map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())]
+
     def cpu(self) -> float:
-        """Return the processor time it has had, in seconds."""
-        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+        """Return the processor time that all threads of its processes have had, in seconds."""
+        threads = [thread for pid in self.pids() for thread in Path(f"/proc/{pid}/task").iterdir()]
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def totals(self) -> tuple[int, int]:
         """Return how many requests the gatekeeper has accepted and rejected."""
@@ -107,16 +113,7 @@ def nginx(folder: Path, kind: Kind, origin: int) -> Iterator[Side]:
     rate, burst = RATES[kind]
     http = LASTING + UPSTREAM.format(port=origin) + ZONE.format(rate=rate)
     with servers.nginx(folder, server=PROXY.format(burst=burst), http=http) as peer:
-        yield Side(peer.port, worker_of(peer.process.pid))
-
-
-def worker_of(parent: int) -> int:
-    """Return the process id of the one worker of nginx; it may start later than the port is open."""
-    for _ in range(100):
-        if children := Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            return int(children[0])
-        time.sleep(0.05)
-    raise Absent("nginx has no worker")
+        yield Side(peer.port, peer.process.pid)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ HEAD = (
 SCRIPT = """
 local number = {first}
 local head = {head}
+{delay}
 request = function()
     number = number + 1
     return string.format(head, number, number, number, {more})
@@ -59,21 +60,29 @@ class Result:
     """Milliseconds within which 99 of 100 responses arrived."""
 
 
-def write_script(path: Path, *, first: int = 0, more: str = '""') -> Path:
-    """Write wrk's script to `path`; `more` is a Lua expression for more field lines, which may use `number`."""
+def write_script(path: Path, *, first: int = 0, more: str = '""', pause: int = 0) -> Path:
+    """Write wrk's script to `path`; `more` is a Lua expression for more field lines, which may use `number`.
+
+    Each connection pauses for `pause` milliseconds on average before each request.
+    """
+    delay = f"function delay() return math.random(0, {2 * pause}) end" if pause else ""
     quoted = '"' + HEAD.replace("\\", "\\\\").replace('"', '\\"').replace("\r\n", "\\r\\n") + '"'
-    path.write_text(SCRIPT.format(first=first, head=quoted, more=more))
+    path.write_text(SCRIPT.format(first=first, head=quoted, more=more, delay=delay))
     return path
 
 
-def load(port: int, script: Path, *, seconds: int, prefix: tuple[str, ...] = ()) -> Result:
+def load(
+    port: int, script: Path, *, seconds: int, prefix: tuple[str, ...] = (), connections: int = CONNECTIONS
+) -> Result:
     """Send requests to a port of this machine as fast as responses arrive; `prefix` goes before wrk's command."""
-    command = [*prefix, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", str(script)]
-    done = subprocess.run([*command, f"http://127.0.0.1:{port}/"], capture_output=True, text=True, check=True)
+    command = [*prefix, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s"]
+    command += ["--latency", "-s", str(script), f"http://127.0.0.1:{port}/"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     made = re.search(r"(\d+) requests in", done.stdout)
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
     latency = re.search(r"99%\s+([\d.]+)(us|ms|s)", done.stdout)
-    verify("wrk made requests without socket errors", right=made is not None and "Socket errors" not in done.stdout)
+    errors = re.search(r"Socket errors: (.*)", done.stdout)
+    verify(f"no socket errors ({errors[1] if errors else 'none'})", right=made is not None and errors is None)
     assert made is not None
     p99 = float(latency[1]) * _UNITS[latency[2]] if latency else 0.0
     return Result(int(made[1]), int(refused[1]) if refused else 0, p99)
