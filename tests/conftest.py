@@ -23,7 +23,7 @@ from tests import servers
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 hypothesis.settings.register_profile("fast", deadline=None, print_blob=True, max_examples=50)
-hypothesis.settings.register_profile("deep", deadline=None, print_blob=True, max_examples=1000)
+hypothesis.settings.register_profile("deep", deadline=None, print_blob=True, max_examples=300)
 hypothesis.settings.load_profile("fast")
 
 TESTS = Path(__file__).parent

@@ -64,6 +64,11 @@ class Gate:
         """Return whether the gatekeeper holds an identifier now."""
         return self.gatekeeper.held(domain, identifier, now=time.time()) > time.time()
 
+    async def lost(self, address: str) -> None:
+        """Wait until accounting goes to other masters than this one: of its two connections, either may end first."""
+        (connection,) = [each for each in self.link.connections if each.address == address]
+        await until(lambda: not connection.subscriptions)
+
 
 class RunningMaster:
     """A started master: its process, its address, and what it counts."""

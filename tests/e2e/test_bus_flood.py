@@ -66,7 +66,7 @@ def held_names(context, master):
     ("bound", "flood", "megabytes"),
     [
         pytest.param(10_000, 100_000, 150, id="small"),
-        pytest.param(1_000_000, 10_000_000, 600, id="ten million", marks=pytest.mark.deep),
+        pytest.param(1_000_000, 2_000_000, 600, id="two million", marks=pytest.mark.deep),
     ],
 )
 def test_a_flood_of_identifiers_stays_within_the_bound_and_ends_no_hold(tmp_path, bound, flood, megabytes):

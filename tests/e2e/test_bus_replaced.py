@@ -9,6 +9,7 @@ import signal
 import time
 import urllib.request
 from contextlib import ExitStack, contextmanager
+from operator import ge
 
 import pytest
 
@@ -62,10 +63,15 @@ class System:
             return json.load(response)["counters"]
 
     def counted(self, counting):
-        """Return the number of requests that these masters, or all, have counted."""
+        """Return how many requests these masters, or all, have counted, and how many controls they have published."""
         indexes = range(len(self.masters)) if counting is None else counting
-        counters = map(self.counters, indexes)
-        return sum(counted["bus_accounted"] + counted["bus_resent_records"] for counted in counters)
+        counters = list(map(self.counters, indexes))
+        requests = sum(counted["bus_accounted"] + counted["bus_resent_records"] for counted in counters)
+        return requests, sum(counted["bus_controls"] for counted in counters)
+
+    def obeyed(self):
+        """Return the number of controls that each gate has obeyed."""
+        return [gate.state()["counters"]["link_controls"] for gate in self.gates]
 
     def wait_for(self, condition, what):
         deadline = time.monotonic() + programs.PATIENCE
@@ -81,16 +87,20 @@ class System:
     def admit(self, most, *, client="a", counting=None):
         """Send at most `most` requests to the gates in turn, until one is rejected; return the number admitted.
 
-        Each waits until the one before is counted by the masters in `counting`; None stands for all.
+        Each waits until the masters in `counting` have counted the one before, and the gates have obeyed the controls
+        that follow; None stands for all masters.
         """
+        obeyed, (counted, published) = self.obeyed(), self.counted(counting)
         for number in range(most):
-            before = self.counted(counting)
             gate = self.gates[number % len(self.gates)]
             if gate.get(x_client=client).status != 200:
                 return number
             if counting != []:
-                self.wait_for(lambda before=before: self.counted(counting) > before, "the request's accounting")
-                time.sleep(CONTROL_DELAY)
+                self.wait_for(lambda before=counted: self.counted(counting)[0] > before, "the request's accounting")
+                counted, controls = self.counted(counting)
+                if controls > published:
+                    expected = [count + controls - published for count in obeyed]
+                    self.wait_for(lambda least=expected: all(map(ge, self.obeyed(), least)), "the request's control")
         return most
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headgate.runtime.demo.measure import Tally
 from headgate.runtime.demo.plan import CALM, OVERLOAD, PHASES, Plan
 from headgate.runtime.demo.show import difference, published_fraction, total
-from headgate.runtime.demo.site import Site
+from headgate.runtime.demo.site import Site, running_site
 from headgate.runtime.lifecycle import run_event_loop
 
 PLAN = Plan(20.0)
@@ -47,7 +47,7 @@ def run(scenario, plan=PLAN):
     """Run a scenario at a site of its own, for a limited time."""
 
     async def main():
-        async with asyncio.timeout(60), Site(plan) as site:
+        async with asyncio.timeout(60), running_site(plan) as site:
             await scenario(site)
         return 0
 
@@ -84,6 +84,7 @@ def test_at_ten_times_the_capacity_people_are_served_and_nothing_is_wasted(limit
     run(scenario, replace(PLAN, max_in_flight=limit))
 
 
+@pytest.mark.deep
 def test_without_the_gate_the_same_load_makes_the_origin_collapse():
     async def scenario(site):
         phase = PHASE["overload_without"]

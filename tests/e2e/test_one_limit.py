@@ -76,7 +76,7 @@ class System:
     ("host", "identify", "shown"),
     [
         ("127.0.0.1", "client-address", "127.0.0.1"),
-        ("::1", "client-address", "::/64"),
+        pytest.param("::1", "client-address", "::/64", marks=pytest.mark.deep),
         ("127.0.0.1", "header:X-Api-Key", "sha256:"),
     ],
     ids=["IPv4", "IPv6", "header"],
