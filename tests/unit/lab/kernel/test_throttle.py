@@ -40,12 +40,16 @@ SHORT = Policy(0, 1.0, 1.0, 0.0, maximum_backoff=4.0, entry_lifetime=8.0)
 
 @compiled
 def replay(agent, table, outcomes, instants, results):
-    """Write the release times before and after each response, and the failure count after it."""
+    """Write the release times before and after each response, and the failure count after it.
+
+    The compiled throttle forgets an expired target at its next response; until then its count means 0.
+    """
     for index in range(outcomes.size):
         results[index, 0] = kernel.release_time(agent[0], instants[index])
         kernel.response_received(agent[0], table, outcomes[index], instants[index])
         results[index, 1] = kernel.release_time(agent[0], instants[index])
-        results[index, 2] = agent[0].failures
+        is_expired = instants[index] - agent[0].backoff >= table.lifetime
+        results[index, 2] = 0 if is_expired else agent[0].failures
 
 
 def replay_real(throttle, statuses, instants):
@@ -58,6 +62,7 @@ def replay_real(throttle, statuses, instants):
 @given(policies, st.lists(steps, min_size=1, max_size=60), st.integers(0, 2**64))
 @example(SHORT, [(503, 0.0), (503, 0.0), (503, 8.9), (503, 9.0)], 0)
 @example(SHORT, [(503, 0.0), (503, 0.0), (503, 0.0), (200, 5.0), (503, 6.0)], 0)
+@example(Policy(0, 0.0, 1.0, 0.0, maximum_backoff=0.0, entry_lifetime=0.0), [(500, 0.0), (500, 0.0)], 0)
 @example(Policy(multiply_factor=1e200, jitter_factor=0.5), [(503, 1.0)] * 9, 0)
 @example(Policy(), [(503, 1.0)] * 60, 0)
 @example(Policy.chromium(), [(503, 1e4), (503, 0.0), (503, 0.0), (200, 0.0), (200, 901.0)] * 4, 1)
