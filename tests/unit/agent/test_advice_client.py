@@ -161,6 +161,22 @@ def test_a_finished_fetch_is_dropped(post):
     assert client._running == {}
 
 
+def test_a_request_that_read_the_clock_before_the_fetch_was_started_shares_it(post):
+    client = post.client()
+    post.now = NOW + 0.25
+    first = pending(client, now=NOW + 0.25)
+    assert pending(client, now=NOW) == first
+    assert len(post.started) == 1
+
+
+def test_a_fetch_is_made_again_after_the_clock_was_set_back(post):
+    client = post.client()
+    pending(client)
+    post.now = NOW - 1
+    assert pending(client, now=NOW - 1).is_under_way
+    assert len(post.started) == 2
+
+
 def test_an_origin_that_must_not_be_asked_is_answered_at_once(post):
     assert known(post.client(), "http://example.com").result is None
     assert post.started == []
