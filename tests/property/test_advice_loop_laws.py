@@ -11,8 +11,8 @@ from headgate.http.h1 import RequestLimits, parse_request_head
 from headgate.origin.gateway.advice_resource import AdviceFetch
 from headgate.origin.gateway.arrivals import ArrivalClasses, ArrivalMeter, KnownAgent
 from headgate.origin.gateway.fetch_bound import FetchBound
-from headgate.runtime.gate.advice_loop import AdviceLoop
-from headgate.runtime.gate.advice_messages import AdviceReport
+from headgate.runtime.gate.advice.loop import AdviceLoop
+from headgate.runtime.gate.advice.messages import AdviceReport, OriginReport
 
 NOW = 1_700_000_000.0
 ADDRESS = st.sampled_from([b"192.0.2.1", b"192.0.2.2", b"192.0.2.3"])
@@ -63,7 +63,7 @@ def test_what_is_published_is_valid_whatever_workers_report(steps, capacity):
     for step, fetches, arrivals, people, learned in steps:
         now += step
         serial = loop.publication.serial
-        loop.take(AdviceReport(fetches, arrivals, people, people, people // 3, learned), now=now)
+        loop.take(AdviceReport(fetches, arrivals, people, OriginReport(people, people // 3, learned)), now=now)
         loop.tick(now=now)
         publication = loop.publication
         assert publication.serial >= serial

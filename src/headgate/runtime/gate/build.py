@@ -20,7 +20,7 @@ from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.identify import client_address
 from headgate.origin.refusal import Refusals
 from headgate.origin.routes import plain_path
-from headgate.runtime.gate.advice_part import AdvicePart
+from headgate.runtime.gate.advice.worker import AdviceWorker
 from headgate.runtime.gatekeeping import new_rejections
 from headgate.runtime.master_store import MasterStore
 
@@ -120,7 +120,7 @@ def build_gateway(
     bundles: "GateBundles | None" = None,
     *,
     number: int = 0,
-    advice: AdvicePart | None = None,
+    advice: AdviceWorker | None = None,
 ) -> Gateway:
     """Build the gateway of a worker; it does not listen yet. Raises `ConfigurationError` for an invalid origin."""
     gate = tree.gate

@@ -23,9 +23,9 @@ from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.gateway.places import OriginPlaces
-from headgate.runtime.gate.advice_loop import report_interval
-from headgate.runtime.gate.advice_messages import AdvicePublication
-from headgate.runtime.gate.advice_part import AdvicePart, Outcomes
+from headgate.runtime.gate.advice.entries import report_interval
+from headgate.runtime.gate.advice.messages import AdvicePublication, OriginReport
+from headgate.runtime.gate.advice.worker import AdviceWorker
 from headgate.runtime.gate.build import (
     Composition,
     build_gatekeeper,
@@ -96,7 +96,7 @@ class GateProcess(Backend):
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._advice = AdvicePart(tree, configuration.advice, now=time.monotonic(), log=_log)
+            self._advice = AdviceWorker(tree, configuration.advice, now=time.monotonic(), log=_log)
             self._gateway = self._build_gateway()
             self._watch = self._new_watch()
         except BaseException:
@@ -146,8 +146,8 @@ class GateProcess(Backend):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        if self._advice.service is not None:
-            await self._advice.service.save(now=time.monotonic())
+        if self._advice.loop is not None:
+            await self._advice.loop.save(now=time.monotonic())
         await self._gateway.drain(0)
         await self._store.close()
         if self._link is not None:
@@ -171,8 +171,8 @@ class GateProcess(Backend):
             self._link.set_domains(names, dict.fromkeys(names, 0.0) if self._bus else windows(composed.domains))
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
-        service = self._advice.service
-        self._advice = AdvicePart(tree, configuration.advice, service=service, now=time.monotonic(), log=_log)
+        advice_loop = self._advice.loop
+        self._advice = AdviceWorker(tree, configuration.advice, loop=advice_loop, now=time.monotonic(), log=_log)
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_gateway().policy
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
@@ -240,22 +240,22 @@ class GateProcess(Backend):
         if isinstance(message, AdvicePublication):
             self._advice.publish(message, now=time.monotonic())
 
-    def _outcomes(self) -> Outcomes:
+    def _origin_report(self) -> OriginReport:
         """Return how many requests were passed to the origin since the last call, and how many did not reach it."""
         counts, (admitted, failed) = self._gateway.counts, self._reported
         passed = sum(totals.accepted + totals.delayed for totals in self.gatekeeper.totals.values())
         self._reported = passed, counts["unreachable"]
         capacity = self._gateway.places.state.capacity if self._gateway.places is not None else 0.0
-        return Outcomes(max(0, self._reported[0] - admitted), self._reported[1] - failed, capacity)
+        return OriginReport(max(0, self._reported[0] - admitted), self._reported[1] - failed, capacity)
 
     async def _advise(self) -> None:
         """Report to what computes the traffic advice, here or in the supervisor."""
         while True:
             await asyncio.sleep(report_interval(self.tree.advice))
-            if self._advice.service is not None:
-                await self._advice.tick(self._outcomes(), now=time.monotonic())
+            if self._advice.loop is not None:
+                await self._advice.tick(self._origin_report(), now=time.monotonic())
             elif self._send is not None and self._advice.arrivals is not None:
-                self._send(self._advice.report(self._outcomes()))
+                self._send(self._advice.report(self._origin_report()))
 
     async def _check_bundles(self) -> None:
         """Load bundles whose files were replaced."""

@@ -21,8 +21,8 @@ from headgate.link import MasterLink
 from headgate.observe import GateState, gate_metrics, master_counters, merge_states
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
-from headgate.runtime.gate.advice_messages import AdviceReport
-from headgate.runtime.gate.advice_supervisor import AdviceSupervisor
+from headgate.runtime.gate.advice.messages import AdviceReport
+from headgate.runtime.gate.advice.supervisor import AdviceSupervisor
 from headgate.runtime.gate.build import (
     build_master,
     check_composition,

@@ -7,16 +7,27 @@ from headgate.observe import AdviceState
 
 _PAUSE: Final = 10.0
 """Seconds between two lines of a kind. What changes meanwhile is in the next one."""
-_DISOBEYS: Final = "does not obey"
-_NO_FETCH: Final = "no fetch"
+_FRACTIONS: Final = "fractions"
+_DOWN: Final = "down"
+_REASONS: Final = {
+    "does not obey": (
+        "warning: traffic advice: {}: this class does not obey, and the gate has to limit it",
+        "traffic advice: all classes obey",
+    ),
+    "no fetch": (
+        "traffic advice: {}: this class sends requests and does not fetch the advice",
+        "traffic advice: all classes fetch the advice",
+    ),
+}
+"""The lines for classes that have a reason, and when none has it any more."""
 
 
-class AdviceLog:
+class ChangeLog:
     """Compares each decision with what was logged last; `log` is called with the lines."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
-        self._logged: dict[str, Hashable] = {"disobeys": frozenset(), "no fetch": frozenset(), "down": False}
+        self._logged: dict[str, Hashable] = {_DOWN: False} | dict.fromkeys(_REASONS, ())
         self._last: dict[str, float] = {}
 
     def decided(self, classes: Sequence[AdviceState], *, down: bool, now: float) -> None:
@@ -24,29 +35,12 @@ class AdviceLog:
         computed = [each for each in classes if each.reason != "static"]
         fractions = tuple((each.user_agent, each.fraction) for each in computed)
         text = ", ".join(f"{each.user_agent} {_describe(each)}" for each in computed)
-        self._change("fractions", fractions, f"traffic advice: {text}", now)
-        disobeying = frozenset(each.user_agent for each in classes if each.reason == _DISOBEYS)
-        names = ", ".join(sorted(disobeying))
-        self._change(
-            "disobeys",
-            disobeying,
-            f"warning: traffic advice: {names}: this class does not obey, and the gate has to limit it"
-            if disobeying
-            else "traffic advice: all classes obey",
-            now,
-        )
-        unfetched = frozenset(each.user_agent for each in classes if each.reason == _NO_FETCH)
-        names = ", ".join(sorted(unfetched))
-        self._change(
-            "no fetch",
-            unfetched,
-            f"traffic advice: {names}: this class sends requests and does not fetch the advice"
-            if unfetched
-            else "traffic advice: all classes fetch the advice",
-            now,
-        )
+        self._change(_FRACTIONS, fractions, f"traffic advice: {text}", now)
+        for reason, (some, none) in _REASONS.items():
+            names = tuple(sorted(each.user_agent for each in classes if each.reason == reason))
+            self._change(reason, names, some.format(", ".join(names)) if names else none, now)
         text = "the origin is unreachable, so the fractions stay" if down else "the origin is reachable again"
-        self._change("down", down, f"traffic advice: {text}", now)
+        self._change(_DOWN, down, f"traffic advice: {text}", now)
 
     def _change(self, kind: str, value: Hashable, text: str, now: float) -> None:
         if value == self._logged.get(kind) or 0.0 <= now - self._last.get(kind, now - _PAUSE) < _PAUSE:

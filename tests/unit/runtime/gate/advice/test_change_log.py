@@ -1,5 +1,5 @@
 from headgate.observe import AdviceState
-from headgate.runtime.gate.advice_log import AdviceLog
+from headgate.runtime.gate.advice.change_log import ChangeLog
 
 NOW = 1_700_000_000.0
 
@@ -11,7 +11,7 @@ def state(fraction: float = 0.5, reason: str = "changed", published: float | Non
 
 class Logged(list[str]):
     def __init__(self) -> None:
-        self.log = AdviceLog(self.append)
+        self.log = ChangeLog(self.append)
 
     def decided(self, *classes: AdviceState, down: bool = False, after: float) -> list[str]:
         self.clear()

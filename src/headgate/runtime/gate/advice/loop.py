@@ -5,53 +5,37 @@ serve. This file opens no socket and reads no clock.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from headgate.advice import Entry, document
-from headgate.advice.controller import AgentClass, Controller, Explanation, Settings
+from headgate.advice.controller import Controller, Explanation
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.advice.lint import DEPLOYED
 from headgate.config.advice_section import AdviceSection
 from headgate.observe import AdviceState
-from headgate.origin.gateway.arrivals import MAX_AGENTS, ArrivalClasses, KnownAgent, KnownAgents, brand_of
-from headgate.runtime.gate.advice_log import AdviceLog
-from headgate.runtime.gate.advice_messages import AdvicePublication, AdviceReport
-from headgate.runtime.gate.advice_state import SavedAdvice, SavedAgent
+from headgate.origin.gateway.arrivals import MAX_AGENTS, KnownAgent, KnownAgents, brand_of
+from headgate.runtime.gate.advice.change_log import ChangeLog
+from headgate.runtime.gate.advice.entries import (
+    arrival_classes,
+    controller_settings,
+    entry_of,
+    fraction_of,
+    static_state,
+)
+from headgate.runtime.gate.advice.messages import AdvicePublication, AdviceReport
+from headgate.runtime.gate.advice.state_file import SavedAdvice, SavedAgent
 
 FORGOTTEN_AFTER: Final = 2.0
 """Max-ages without a fetch after which an agent is not known any more."""
 _MAX_DOCUMENTS: Final = 16
 """Documents whose fractions are kept: a worker may report fetches of a document that was replaced meanwhile."""
-_REPORT_INTERVAL: Final = 1.0
-_REPORTS_PER_PERIOD: Final = 10
-_MIN_REPORT_INTERVAL: Final = 0.05
 _EARLY: Final = 0.999
 """The part of a period after which it is complete: a timer may be early by a rounding error."""
 _DOWN: Final = 0.2
 """The part of a period's requests that did not reach the origin, from which on it counts as down."""
 _DIGITS: Final = 6
 _RATE_DIGITS: Final = 3
-_PEOPLE: Final = "people"
-_PREFETCH: Final = "prefetch"
-
-
-def report_interval(section: AdviceSection) -> float:
-    """Return the seconds between two reports of a worker."""
-    return max(_MIN_REPORT_INTERVAL, min(_REPORT_INTERVAL, section.period / _REPORTS_PER_PERIOD))
-
-
-def arrival_classes(section: AdviceSection, priorities: Mapping[str, str]) -> ArrivalClasses:
-    """Return the classes of requests; `priorities` has the priority of each domain, in the order of the file."""
-    listed = {name: entry.user_agent for entry in section.entries for name in entry.domains}
-    names = tuple(entry.user_agent for entry in section.entries)
-    classes = ArrivalClasses(names, listed)
-    for domain, priority in priorities.items():
-        if domain not in listed and priority != _PEOPLE:
-            specific = (PREFETCH_PROXY, EVERY_AGENT) if priority == _PREFETCH else (EVERY_AGENT,)
-            if name := classes.most_specific(*specific):
-                listed[domain] = name
-    return classes
 
 
 class AdviceLoop:
@@ -72,7 +56,7 @@ class AdviceLoop:
     ) -> None:
         self._workers = workers
         self._section = section
-        self._log = AdviceLog(log)
+        self._log = ChangeLog(log)
         self._classes = arrival_classes(section, {})
         self._agents = KnownAgents(FORGOTTEN_AFTER * section.freshness)
         self._fetching: list[KnownAgent] = []
@@ -106,7 +90,7 @@ class AdviceLoop:
 
     def _restart(self, start: Iterable[Entry], now: float) -> None:
         """Make a controller for agents that obey the entries of `start`."""
-        self._settings = _settings(self._section)
+        self._settings = controller_settings(self._section)
         self._controller = Controller(self._settings, start=start)
         self._controller.update(now=now)
         self.decided_at = now
@@ -118,7 +102,7 @@ class AdviceLoop:
         self._classes = arrival_classes(section, {})
         self._agents.seconds = FORGOTTEN_AFTER * section.freshness
         is_other = (section.mode, section.override) != (before.mode, before.override)
-        if is_other or _settings(section) != self._settings:
+        if is_other or controller_settings(section) != self._settings:
             self._restart(self._entries, now)
         self._publish()
 
@@ -148,10 +132,10 @@ class AdviceLoop:
             self._recognise_proxy(name, agent, now)
             self._controller.arrived(name, agent, count=count)
         self._controller.arrived(None, count=report.people)
-        self._admitted += report.admitted
-        self._failed += report.failed
-        if report.capacity > 0.0:
-            self._capacities[worker] = report.capacity
+        self._admitted += report.origin.admitted
+        self._failed += report.origin.failed
+        if report.origin.capacity > 0.0:
+            self._capacities[worker] = report.origin.capacity
 
     def tick(self, *, now: float) -> AdvicePublication | None:
         """Decide, if a period has ended; return what is new for the workers, None if nothing is."""
@@ -277,32 +261,3 @@ class AdviceLoop:
 
     def _is_computed(self, name: str) -> bool:
         return any(each.name == name for each in self._settings.classes)
-
-
-def static_state(entry: Entry) -> AdviceState:
-    """Return the state of a class whose entry is published as written."""
-    fraction = fraction_of(entry)
-    return AdviceState(user_agent=entry.user_agent, fraction=fraction, published=fraction, reason="static")
-
-
-def _settings(section: AdviceSection) -> Settings:
-    """Return the settings of the controller; the capacity is given with each decision."""
-    return Settings(
-        capacity=0.0,
-        classes=tuple(AgentClass(entry.user_agent, entry.weight) for entry in section.entries if entry.is_automatic),
-        target=section.target,
-        period=section.period,
-        max_age=section.freshness,
-        floor=section.floor,
-        max_agents=MAX_AGENTS,
-    )
-
-
-def fraction_of(entry: Entry) -> float:
-    """Return the fraction of an entry, 0 if it disallows."""
-    return 0.0 if entry.disallow else entry.fraction
-
-
-def entry_of(name: str, fraction: float) -> Entry:
-    """Return the entry with a fraction; 0 disallows."""
-    return Entry(name, fraction=fraction) if fraction > 0.0 else Entry(name, disallow=True)

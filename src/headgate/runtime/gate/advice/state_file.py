@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from headgate.bundle.files.atomic_file import open_output
 from headgate.errors import HeadgateError, reason_of
-from headgate.origin.gateway.arrivals import MAX_AGENTS
+from headgate.origin.gateway.arrivals import MAX_AGENTS, MAX_BRANDS
 
 _MAX_SIZE: Final = 32 << 20
 """Bytes; more than the most agents take, with brands of the most bytes."""
@@ -37,14 +37,14 @@ class SavedAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """The published fraction of each entry that is computed; 0 for a class that is disallowed."""
     capacity: Annotated[float, Meta(ge=0, le=_LAST)] = 0.0
     """The learned capacity in requests per second; 0 if not known."""
-    agents: Annotated[tuple[SavedAgent, ...], Meta(max_length=4 * MAX_AGENTS)] = ()
+    agents: Annotated[tuple[SavedAgent, ...], Meta(max_length=MAX_AGENTS * MAX_BRANDS)] = ()
     """Agents that have fetched the advice lately."""
 
 
 _decoder = msgspec.json.Decoder(SavedAdvice)
 
 
-class AdviceFile:
+class StateFile:
     """The file at `path`; none if that is empty. `log` is called with warnings."""
 
     def __init__(self, path: str, log: Callable[[str], None]) -> None:

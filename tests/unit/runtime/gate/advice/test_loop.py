@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.origin.gateway.advice_resource import AdviceFetch
 from headgate.origin.gateway.arrivals import KnownAgent
-from headgate.runtime.gate import advice_loop
-from headgate.runtime.gate.advice_loop import AdviceLoop, arrival_classes, report_interval
-from headgate.runtime.gate.advice_messages import AdviceReport
+from headgate.runtime.gate.advice import loop as loop_module
+from headgate.runtime.gate.advice.entries import arrival_classes, report_interval
+from headgate.runtime.gate.advice.loop import AdviceLoop
+from headgate.runtime.gate.advice.messages import AdviceReport, OriginReport
 
 NOW = 1_700_000_000.0
 SECTION = AdviceSection(mode="adaptive", capacity="100/s")
@@ -58,7 +59,9 @@ class Agents:
             self.now += 1.0
             self.load = sum(sent for _, _, sent in arrivals)
             for worker in range(workers):
-                report = AdviceReport(fetches[worker::workers], arrivals[worker::workers], 0, 100, int(100 * failed))
+                report = AdviceReport(
+                    fetches[worker::workers], arrivals[worker::workers], 0, OriginReport(100, int(100 * failed))
+                )
                 self.loop.take(report, now=self.now)
             self.loop.tick(now=self.now)
         return self.load
@@ -273,7 +276,7 @@ def test_a_prefetch_does_not_renew_the_advice_of_its_agent() -> None:
 
 
 def test_what_is_known_of_agents_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice_loop, "MAX_AGENTS", 3)
+    monkeypatch.setattr(loop_module, "MAX_AGENTS", 3)
     decides = loop()
     agents = [KnownAgent(b"192.0.2.%d" % number, b"Proxy") for number in range(9)]
     for agent in agents:
@@ -299,9 +302,9 @@ def test_without_a_learned_capacity_the_fractions_stay() -> None:
 def test_the_capacity_is_the_sum_of_what_workers_have_learned() -> None:
     decides = AdviceLoop(LEARNED, workers=2, now=NOW, log=ignore)
     agents = Agents(decides, count=40, rate=10.0)
-    decides.take(AdviceReport(capacity=60.0), worker=0, now=NOW)
+    decides.take(AdviceReport(origin=OriginReport(capacity=60.0)), worker=0, now=NOW)
     assert decides.capacity == 120.0
-    decides.take(AdviceReport(capacity=40.0), worker=1, now=NOW)
+    decides.take(AdviceReport(origin=OriginReport(capacity=40.0)), worker=1, now=NOW)
     decides.take(AdviceReport(), worker=1, now=NOW)
     assert decides.capacity == 100.0
     assert agents.run(1_300) == pytest.approx(97.0, rel=0.1)
@@ -309,7 +312,7 @@ def test_the_capacity_is_the_sum_of_what_workers_have_learned() -> None:
 
 def test_a_learned_capacity_survives_a_restart() -> None:
     decides = loop(LEARNED)
-    decides.take(AdviceReport(capacity=80.0), now=NOW)
+    decides.take(AdviceReport(origin=OriginReport(capacity=80.0)), now=NOW)
     again = AdviceLoop(LEARNED, saved=decides.saved(now=NOW), now=NOW + 1e6, log=ignore)
     assert again.capacity == 80.0
 

@@ -5,12 +5,12 @@ import asyncio
 from headgate.config import Configuration, parse
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.origin.gateway.fetch_bound import CLIENT_FETCHES
-from headgate.runtime.gate.advice_messages import AdvicePublication
-from headgate.runtime.gate.advice_part import AdvicePart, Outcomes
+from headgate.runtime.gate.advice.messages import AdvicePublication, OriginReport
+from headgate.runtime.gate.advice.worker import AdviceWorker
 
 NOW = 1_000.0
 COMPUTED = '[advice]\nmode = "adaptive"\ncapacity = "100/s"\nmax_age = 900\n'
-IDLE = Outcomes(0, 0, 0.0)
+IDLE = OriginReport()
 
 
 def request() -> RequestHead:
@@ -20,12 +20,12 @@ def request() -> RequestHead:
     return head
 
 
-def part(text: str, publication: AdvicePublication | None = None) -> AdvicePart:
+def part(text: str, publication: AdvicePublication | None = None) -> AdviceWorker:
     tree: Configuration = parse(text)
-    return AdvicePart(tree, publication, now=NOW, log=lambda _message: None)
+    return AdviceWorker(tree, publication, now=NOW, log=lambda _message: None)
 
 
-def fields(served: AdvicePart) -> dict[bytes, bytes]:
+def fields(served: AdviceWorker) -> dict[bytes, bytes]:
     assert served.resource is not None
     return dict(served.resource.respond(request(), b"192.0.2.1", now=NOW).fields)
 
@@ -52,11 +52,11 @@ def test_static_advice_is_cached_for_half_an_hour_and_counts_nothing() -> None:
 
 def test_a_worker_serves_what_its_supervisor_publishes_and_reports_to_it() -> None:
     served = part(COMPUTED, AdvicePublication(b'[{"user_agent":"*"}]', 3))
-    assert (served.service, served.state()) == (None, ())
+    assert (served.loop, served.state()) == (None, ())
     fields(served)
-    report = served.report(Outcomes(5, 2, 40.0))
+    report = served.report(OriginReport(5, 2, 40.0))
     assert [(fetch.user_agent, fetch.serial) for fetch in report.fetches] == [(b"ExampleBot", 3)]
-    assert (report.admitted, report.failed, report.capacity) == (5, 2, 40.0)
+    assert report.origin == OriginReport(5, 2, 40.0)
 
 
 def test_a_process_of_its_own_decides() -> None:

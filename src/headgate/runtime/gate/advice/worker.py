@@ -4,34 +4,22 @@ The loop is in the same process, or with several workers in that of the supervis
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
-from headgate.advice import Entry, document
+from headgate.advice import document
 from headgate.config import Configuration
-from headgate.config.advice_section import AdviceSection
 from headgate.observe import AdviceState
 from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalMeter
-from headgate.runtime.gate.advice_loop import FORGOTTEN_AFTER, arrival_classes, static_state
-from headgate.runtime.gate.advice_messages import AdvicePublication, AdviceReport
-from headgate.runtime.gate.advice_service import AdviceService
+from headgate.runtime.gate.advice.entries import arrival_classes, static_entries, static_state
+from headgate.runtime.gate.advice.loop import FORGOTTEN_AFTER
+from headgate.runtime.gate.advice.messages import AdvicePublication, AdviceReport, OriginReport
+from headgate.runtime.gate.advice.persistent_loop import PersistentLoop
 
 
-class Outcomes(NamedTuple):
-    """What became of requests since the last report."""
-
-    admitted: int
-    """Those that were passed to the origin."""
-    failed: int
-    """Those that did not reach it."""
-    capacity: float
-    """Requests per second that it completes, as learned; 0 if not known."""
-
-
-class AdvicePart:
+class AdviceWorker:
     """What answers requests for the advice, and what counts the others; neither if nothing is published.
 
-    `publication` is what a supervisor publishes; without it, a mode that computes has its service here: `service`, that
+    `publication` is what a supervisor publishes; without it, a mode that computes has its loop here. It is `loop`, that
     of the configuration before, or a new one.
     """
 
@@ -40,23 +28,23 @@ class AdvicePart:
         tree: Configuration,
         publication: AdvicePublication | None,
         *,
-        service: AdviceService | None = None,
+        loop: PersistentLoop | None = None,
         now: float,
         log: Callable[[str], None],
     ) -> None:
         self.resource: AdviceResource | None = None
         self.arrivals: ArrivalMeter | None = None
-        self.service: AdviceService | None = None
+        self.loop: PersistentLoop | None = None
         """What decides, if that is in this process."""
         self.section = tree.advice
         section = tree.advice
         if section.computes and publication is None:
-            if service is None:
-                service = AdviceService(section, workers=1, now=now, log=log)
+            if loop is None:
+                loop = PersistentLoop(section, workers=1, now=now, log=log)
             else:
-                service.reload(section, now=now)
-            self.service = service
-            publication = service.loop.publication
+                loop.reload(section, now=now)
+            self.loop = loop
+            publication = loop.publication
         if section.computes and publication is not None:
             self._start_computed(tree, publication, now=now)
         elif section.entry:
@@ -76,7 +64,7 @@ class AdvicePart:
             self.resource.publish(publication.document, max_age=self.section.freshness, serial=publication.serial)
             self.arrivals.learn(publication.agents, now=now)
 
-    def report(self, outcomes: Outcomes) -> AdviceReport:
+    def report(self, origin: OriginReport) -> AdviceReport:
         """Return what was counted since the last call."""
         assert self.resource is not None
         assert self.arrivals is not None
@@ -85,26 +73,19 @@ class AdvicePart:
             self.resource.take_fetches(),
             [(name, agent, count) for (name, agent), count in arrivals.agents.items()],
             arrivals.people,
-            outcomes.admitted,
-            outcomes.failed,
-            outcomes.capacity,
+            origin,
         )
 
-    async def tick(self, outcomes: Outcomes, *, now: float) -> None:
+    async def tick(self, origin: OriginReport, *, now: float) -> None:
         """Report to the loop in this process, have it decide, and publish the result."""
-        assert self.service is not None
-        self.service.loop.take(self.report(outcomes), now=now)
-        publication = await self.service.tick(now=now)
+        assert self.loop is not None
+        self.loop.take(self.report(origin), now=now)
+        publication = await self.loop.tick_and_save(now=now)
         if publication is not None:
             self.publish(publication, now=now)
 
     def state(self) -> tuple[AdviceState, ...]:
         """Return what is published; nothing in a worker whose supervisor decides."""
-        if self.service is not None:
-            return self.service.loop.state()
+        if self.loop is not None:
+            return self.loop.state()
         return () if self.section.computes else tuple(map(static_state, static_entries(self.section)))
-
-
-def static_entries(section: AdviceSection) -> tuple[Entry, ...]:
-    """Return the entries as they are written."""
-    return tuple(each.entry() for each in section.entry)

@@ -6,6 +6,17 @@ from headgate.origin.gateway.advice_resource import AdviceFetch
 from headgate.origin.gateway.arrivals import KnownAgent
 
 
+class OriginReport(msgspec.Struct, frozen=True):
+    """What a worker knows of the origin; the numbers of requests are those since its last report."""
+
+    admitted: int = 0
+    """Requests that were passed to the origin."""
+    failed: int = 0
+    """Requests that did not reach the origin. One that is too slow may be overloaded, and is not counted."""
+    capacity: float = 0.0
+    """Requests per second that the origin completes for this worker, as learned; 0 if not known."""
+
+
 class AdviceReport(msgspec.Struct, frozen=True, tag=True):
     """Worker to supervisor: what it has counted since its last report."""
 
@@ -15,12 +26,7 @@ class AdviceReport(msgspec.Struct, frozen=True, tag=True):
     """Class, agent and number of requests."""
     people: int = 0
     """The other requests."""
-    admitted: int = 0
-    """Requests that were passed to the origin."""
-    failed: int = 0
-    """Requests that did not reach the origin. One that is too slow may be overloaded, and is not counted."""
-    capacity: float = 0.0
-    """Requests per second that the origin completes for this worker, as learned; 0 if not known."""
+    origin: OriginReport = OriginReport()
 
 
 class AdvicePublication(msgspec.Struct, frozen=True, tag=True):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.runtime.gate.advice_state import AdviceFile, SavedAdvice, SavedAgent
+from headgate.runtime.gate.advice.state_file import SavedAdvice, SavedAgent, StateFile
 
 SAVED = SavedAdvice(
     saved=1_700_000_000.0,
@@ -22,16 +22,16 @@ def messages() -> list[str]:
 
 
 def test_what_is_written_is_read(tmp_path: Path, messages: list[str]) -> None:
-    file = AdviceFile(str(tmp_path / "state"), messages.append)
+    file = StateFile(str(tmp_path / "state"), messages.append)
     assert file.read() is None
     file.write(SAVED)
-    assert AdviceFile(str(tmp_path / "state"), messages.append).read() == SAVED
+    assert StateFile(str(tmp_path / "state"), messages.append).read() == SAVED
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
     assert messages == []
 
 
 def test_without_a_path_nothing_is_read_or_written(tmp_path: Path, messages: list[str]) -> None:
-    file = AdviceFile("", messages.append)
+    file = StateFile("", messages.append)
     assert file.read() is None
     file.write(SAVED)
     assert messages == []
@@ -56,7 +56,7 @@ def test_without_a_path_nothing_is_read_or_written(tmp_path: Path, messages: lis
 def test_another_file_is_a_warning_and_is_not_written_over(tmp_path: Path, messages: list[str], content: bytes) -> None:
     path = tmp_path / "state"
     path.write_bytes(content)
-    file = AdviceFile(str(path), messages.append)
+    file = StateFile(str(path), messages.append)
     assert file.read() is None
     file.write(SAVED)
     assert path.read_bytes() == content
@@ -68,7 +68,7 @@ def test_another_file_is_a_warning_and_is_not_written_over(tmp_path: Path, messa
 def test_the_largest_state_is_read(tmp_path: Path, messages: list[str]) -> None:
     addresses = (f"2001:db8:1234:{number:04x}::/64" for number in range(10_000))
     agents = tuple(SavedAgent(address, f"{brand}" + "\xff" * 199) for address in addresses for brand in "abcd")
-    file = AdviceFile(str(tmp_path / "state"), messages.append)
+    file = StateFile(str(tmp_path / "state"), messages.append)
     file.write(replace(SAVED, agents=agents))
     saved = file.read()
     assert saved is not None
@@ -78,7 +78,7 @@ def test_the_largest_state_is_read(tmp_path: Path, messages: list[str]) -> None:
 @pytest.mark.parametrize("target", ["/dev/null", "/dev/zero", "/dev/full", ".", "state"])
 def test_what_is_no_regular_file_is_a_warning(tmp_path: Path, messages: list[str], target: str) -> None:
     (tmp_path / "state").symlink_to(target)
-    file = AdviceFile(str(tmp_path / "state"), messages.append)
+    file = StateFile(str(tmp_path / "state"), messages.append)
     assert file.read() is None
     file.write(SAVED)
     assert len(messages) == 1
@@ -86,20 +86,20 @@ def test_what_is_no_regular_file_is_a_warning(tmp_path: Path, messages: list[str
 
 def test_a_link_is_followed(tmp_path: Path, messages: list[str]) -> None:
     (tmp_path / "link").symlink_to("state")
-    AdviceFile(str(tmp_path / "link"), messages.append).write(SAVED)
-    assert AdviceFile(str(tmp_path / "state"), messages.append).read() == SAVED
+    StateFile(str(tmp_path / "link"), messages.append).write(SAVED)
+    assert StateFile(str(tmp_path / "state"), messages.append).read() == SAVED
     assert (tmp_path / "link").is_symlink()
     assert messages == []
 
 
 def test_a_named_pipe_does_not_block(tmp_path: Path, messages: list[str]) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert AdviceFile(str(tmp_path / "pipe"), messages.append).read() is None
+    assert StateFile(str(tmp_path / "pipe"), messages.append).read() is None
     assert len(messages) == 1
 
 
 def test_a_folder_that_is_missing_is_one_warning(tmp_path: Path, messages: list[str]) -> None:
-    file = AdviceFile(str(tmp_path / "none" / "state"), messages.append)
+    file = StateFile(str(tmp_path / "none" / "state"), messages.append)
     assert file.read() is None
     file.write(SAVED)
     file.write(SAVED)
