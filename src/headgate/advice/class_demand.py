@@ -5,6 +5,7 @@ the mean, as far as they follow that: agents may fetch with one identity and sen
 follow it, and if the class fetches nothing at all, they are uncontrolled: no fraction changes them.
 """
 
+import enum
 import math
 from collections import deque
 from collections.abc import Hashable
@@ -12,7 +13,7 @@ from typing import Final
 
 from headgate.advice.compliance import ComplianceMeter, PooledCompliance
 from headgate.advice.demand import DemandWindow, Period
-from headgate.advice.fetch_log import FetchLog, InForce
+from headgate.advice.fetch_log import FORGOTTEN_AFTER, FetchLog, InForce
 
 _MIN_VISIBLE: Final = 0.1
 """The part of the agents that must not be disallowed, for arrivals to show the demand."""
@@ -20,8 +21,17 @@ _MIN_KNOWN: Final = 0.5
 """The part of the controlled requests that agents in the log must have sent, for a trend to be known."""
 _HALVES_IN: Final = 1.0
 """Max-ages in which a demand that cannot be measured is halved."""
-_FORGOTTEN_AFTER: Final = 2.0
-"""Max-ages without a fetch after which a class does not fetch advice."""
+
+
+class Visibility(enum.Enum):
+    """What the requests of a period show of the demand of a class."""
+
+    MEASURED = "measured"
+    """The demand; also that it is 0."""
+    DISALLOWED = "disallowed"
+    """Nothing: nearly all agents are disallowed. The estimate is made smaller, until the class is admitted again."""
+    NO_FETCH = "no fetch"
+    """That the class sends requests and fetches no advice: they are not controlled."""
 
 
 class ClassDemand:
@@ -40,10 +50,8 @@ class ClassDemand:
         """The others, which take from what is available."""
         self.in_force = start
         """What arrived in the last period, as a part of the demand; without arrivals, the mean over agents."""
-        self.has_fetches = True
-        """Whether the class fetches advice, or is idle."""
-        self.is_visible = True
-        """Whether enough agents are not disallowed."""
+        self.visibility = Visibility.MEASURED
+        """What the last period has shown."""
         self._start = start
         self._floor = floor
         self._max_age = max_age
@@ -118,7 +126,7 @@ class ClassDemand:
         self._meter.measure(self._log.histories(), demand=logged.demand)
         in_force = self._log.read(now=now)
         visible = 1.0 - in_force.disallowed
-        self.is_visible, self.has_fetches = visible >= _MIN_VISIBLE, True
+        self.visibility = Visibility.MEASURED if visible >= _MIN_VISIBLE else Visibility.DISALLOWED
         mean_of_unknown = self._mean_of_unknown(in_force)
         fetched_before = max(0.0, 1.0 - since_start)
         if fetched_before:
@@ -130,19 +138,19 @@ class ClassDemand:
         # Agents that are disallowed, and so send nothing, are assumed to be like the others.
         demand = logged.demand / max(visible, _MIN_VISIBLE) + self._anonymous / max(mean, self._floor) + unknown.obeying
         uncontrolled = unknown.ignoring
-        if self._fetched_at is None or now - self._fetched_at > _FORGOTTEN_AFTER * self._max_age:
-            # Without requests it is only idle, and its demand is 0.
-            demand, uncontrolled, self.is_visible = 0.0, self._arrivals, True
-            self.has_fetches = not (uncontrolled or self.uncontrolled.demand)
+        if self._fetched_at is None or now - self._fetched_at > FORGOTTEN_AFTER * self._max_age:
+            demand, uncontrolled = 0.0, self._arrivals
+            is_idle = not (uncontrolled or self.uncontrolled.demand)
+            self.visibility = Visibility.MEASURED if is_idle else Visibility.NO_FETCH
         self._add(elapsed, demand, uncontrolled, in_force.mean)
         self._are_agents_known = logged.arrivals > _MIN_KNOWN * (self._arrivals - uncontrolled)
         self._begin(valid=True)
 
     def _add(self, elapsed: float, demand: float, uncontrolled: float, mean: float) -> None:
-        """Add the requests of a period to the windows; those of a class that is not visible are guessed."""
+        """Add the requests of a period to the windows."""
         self.uncontrolled.add(Period(elapsed, uncontrolled, uncontrolled))
         self.in_force = mean
-        if not self.is_visible:
+        if self.visibility is Visibility.DISALLOWED:
             self.window.scale(0.5 ** (elapsed / (_HALVES_IN * self._max_age)))
             return
         if demand + uncontrolled > 0.0:

@@ -14,31 +14,18 @@ where it rises or falls steadily (`DemandWindow.forecast`).
 This file reads no clock and draws no numbers. The shell reports fetches and arrivals, and calls `update` regularly.
 """
 
+import enum
 import math
 from collections.abc import Hashable, Iterable
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from headgate.advice.class_demand import ClassDemand
+from headgate.advice.class_demand import ClassDemand, Visibility
 from headgate.advice.compliance import OBEYS_FROM
 from headgate.advice.demand import DemandWindow, Period, share
 from headgate.advice.publisher import Entry
 from headgate.errors import ConfigurationError
-
-Reason = Literal[
-    "start",
-    "settled",
-    "changed",
-    "rise limited",
-    "disallowed",
-    "demand unknown",
-    "no fetch",
-    "does not obey",
-    "frozen",
-    "period invalid",
-]
-"""Why a fraction is what it is; `Explanation.reason` explains each."""
 
 _MAX_PERIODS: Final = 2.0
 """A longer time between two updates, in periods, is a clock that was set or a process that was suspended."""
@@ -47,6 +34,43 @@ _EARLY: Final = 0.999
 _DIGITS: Final = 6
 """Decimal places of a published fraction."""
 _MIN_FLOOR: Final = 0.0001
+
+
+class Reason(enum.StrEnum):
+    """Why the fraction of a class is what it is."""
+
+    START = "start"
+    """The first period has not ended."""
+    SETTLED = "settled"
+    """The demand agrees with the published fraction."""
+    CHANGED = "changed"
+    """The fraction was changed."""
+    RISE_LIMITED = "rise limited"
+    """The fraction was raised, by less than the demand allows."""
+    DISALLOWED = "disallowed"
+    """Less than the floor is available."""
+    DEMAND_UNKNOWN = "demand unknown"
+    """Nearly all agents are disallowed, so that their demand cannot be seen; the estimate is halved every max-age."""
+    NO_FETCH = "no fetch"
+    """The class sends requests but has fetched no advice for two max-ages. The fraction stays, and the requests count
+    as those of people."""
+    DISOBEYS = "does not obey"
+    """The class has a compliance below 0.5, so that its requests have to be limited otherwise. Its fraction follows the
+    demand as if it obeyed."""
+    FROZEN = "frozen"
+    """The caller said that the period shows nothing."""
+    INVALID = "period invalid"
+    """The clock was set, or the process suspended."""
+
+
+_MEASURED: Final = {
+    Visibility.MEASURED: Reason.SETTLED,
+    Visibility.DISALLOWED: Reason.DEMAND_UNKNOWN,
+    Visibility.NO_FETCH: Reason.NO_FETCH,
+}
+"""The reason of a fraction that is not changed."""
+_UNDECIDED: Final = frozenset({Reason.START, Reason.NO_FETCH, Reason.FROZEN, Reason.INVALID})
+"""The reasons why nothing was decided."""
 
 
 class AgentClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,13 +143,6 @@ class Explanation(NamedTuple):
     agents: int
     """Agents with fresh advice."""
     reason: Reason
-    """`start`: the first period has not ended. `settled`: the demand agrees with the published fraction. `changed`:
-    the fraction was changed. `rise limited`: it was raised, by less than the demand allows. `disallowed`: less than
-    the floor is available. `demand unknown`: nearly all agents are disallowed, so that their demand cannot be seen; the
-    estimate is halved every max-age. `no fetch`: the class sends requests but has fetched no advice for two max-ages;
-    the fraction stays, and the requests count as those of people. `frozen`: the caller said that the period shows
-    nothing. `period invalid`: the clock was set, or the process suspended. `does not obey`: the class has a compliance
-    below 0.5, so that its requests have to be limited otherwise; its fraction follows the demand as if it obeyed."""
     compliance: float | None = None
     """The part of the demand that obeys; None as long as the fractions in force have not changed enough to tell, or no
     agents of the requests are known."""
@@ -144,14 +161,14 @@ class _Class:
             max_agents=settings.max_agents,
         )
         self.fraction = fraction
-        self.explained: Reason = "start"
+        self.explained = Reason.START
 
     @property
     def reason(self) -> Reason:
         """Why the fraction is what it is."""
         compliance = self.demand.compliance
-        decided = self.explained not in ("start", "no fetch", "frozen", "period invalid")
-        return "does not obey" if decided and compliance is not None and compliance < OBEYS_FROM else self.explained
+        disobeys = compliance is not None and compliance < OBEYS_FROM and self.explained not in _UNDECIDED
+        return Reason.DISOBEYS if disobeys else self.explained
 
 
 class Controller:
@@ -164,13 +181,14 @@ class Controller:
 
     def __init__(self, settings: Settings, *, start: Iterable[Entry] = ()) -> None:
         self._settings = settings
-        begun = {entry.user_agent: 0.0 if entry.disallow else entry.fraction for entry in start}
+        begun = {entry.user_agent: entry.wanted for entry in start}
         self._classes = {each.name: _Class(settings, begun.get(each.name, 1.0)) for each in settings.classes}
         self._weights = {each.name: each.weight for each in settings.classes}
         self._others = DemandWindow(settings.samples, settings.max_age)
         self._others_count = 0.0
         self._started = 0.0
-        self._updated: float | None = None
+        self.updated_at: float | None = None
+        """When the last period ended; None before the first one begins."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -194,9 +212,12 @@ class Controller:
         """
         found = self._classes[agent_class]
         entry = _entry(agent_class, found.fraction)
-        if served is None:
-            served = 0.0 if entry.disallow else entry.fraction
-        found.demand.fetched(agent, served, now=now, max_age=self._settings.max_age if max_age is None else max_age)
+        found.demand.fetched(
+            agent,
+            entry.wanted if served is None else served,
+            now=now,
+            max_age=self._settings.max_age if max_age is None else max_age,
+        )
         return entry
 
     def arrived(self, agent_class: str | None, agent: Hashable = None, *, count: float = 1.0) -> None:
@@ -212,29 +233,31 @@ class Controller:
         else:
             found.demand.arrived(agent, count)
 
+    def is_due(self, *, now: float) -> bool:
+        """Return whether `update` would end a period: it is over, or the clock was set back."""
+        return self.updated_at is None or not 0.0 <= now - self.updated_at < _EARLY * self._settings.period
+
     def update(self, *, now: float, capacity: float | None = None, frozen: bool = False) -> tuple[Entry, ...]:
         """Decide, if a period has ended, and return the entries to publish.
 
         `capacity` replaces that of the settings for this decision. `frozen` discards the period, which shows no demand:
         the origin is down, for example, and agents back off.
         """
-        elapsed = self._settings.period if self._updated is None else now - self._updated
-        if self._updated is not None and 0.0 <= elapsed < _EARLY * self._settings.period:
+        if not self.is_due(now=now):
             return self.entries
-        begins, self._updated = self._updated is None, now
+        before, self.updated_at = self.updated_at, now
+        elapsed = 0.0 if before is None else now - before
         valid = 0.0 <= elapsed <= _MAX_PERIODS * self._settings.period
         others, self._others_count = self._others_count, 0.0
-        self._started = now if begins else min(self._started, now)
-        if begins or frozen or not valid:
-            self._skip("start" if begins else "frozen" if frozen else "period invalid", now=now)
+        self._started = now if before is None else min(self._started, now)
+        if before is None or frozen or not valid:
+            self._skip(Reason.START if before is None else Reason.FROZEN if frozen else Reason.INVALID, now=now)
             return self.entries
         self._others.add(Period(elapsed, others, others))
         since_start = (now - elapsed / 2 - self._started) / self._settings.max_age
         for each in self._classes.values():
             each.demand.measure(elapsed, each.fraction, now=now, since_start=since_start)
-            each.explained = (
-                "no fetch" if not each.demand.has_fetches else "settled" if each.demand.is_visible else "demand unknown"
-            )
+            each.explained = _MEASURED[each.demand.visibility]
         self._decide(self._settings.capacity if capacity is None else capacity, elapsed)
         return self.entries
 
@@ -259,12 +282,12 @@ class Controller:
         for each in self._classes.values():
             each.demand.skip(now=now)
             each.explained = reason
-            if reason != "frozen":
+            if reason is not Reason.FROZEN:
                 each.demand.renew(now=now)
 
     def _decide(self, capacity: float, elapsed: float) -> None:
         """Share what people leave among the classes that fetch advice, and change their fractions."""
-        controlled = {name: each for name, each in self._classes.items() if each.demand.has_fetches}
+        controlled = {name: each for name, each in self._classes.items() if each.explained is not Reason.NO_FETCH}
         uncontrolled = sum(each.demand.uncontrolled.demand for each in self._classes.values())
         # Agents fetch this until the next decision, and obey it for one max-age: that is the middle of this time.
         ahead = (elapsed + self._settings.max_age) / 2.0
@@ -283,16 +306,16 @@ class Controller:
         hysteresis = settings.hysteresis * changed.demand.window.noise * published
         if wanted < settings.floor and (published == 0.0 or wanted < published - hysteresis):
             changed.fraction = 0.0
-            if changed.explained != "demand unknown":
-                changed.explained = "disallowed"
+            if changed.explained is not Reason.DEMAND_UNKNOWN:
+                changed.explained = Reason.DISALLOWED
         elif wanted == published or (wanted < 1.0 and abs(wanted - published) <= hysteresis):
             return
         else:
             growth = settings.floor ** (-elapsed / settings.max_age)
             limit = max(published * growth, settings.floor)
             changed.fraction = min(wanted, limit)
-            changed.explained = "changed" if wanted <= limit else "rise limited"
+            changed.explained = Reason.CHANGED if wanted <= limit else Reason.RISE_LIMITED
 
 
 def _entry(name: str, fraction: float) -> Entry:
-    return Entry(name, fraction=round(fraction, _DIGITS)) if fraction > 0.0 else Entry(name, disallow=True)
+    return Entry.of(name, round(fraction, _DIGITS))

@@ -4,13 +4,17 @@ An agent obeys the advice that it fetched until that is stale, whatever is publi
 it, so it knows the fraction of each agent without asking. The log is bounded: an agent beyond the bound replaces the
 one that fetched first. What was published before the earliest fetch in a full log tells what such agents have.
 
-An agent whose advice is stale stays in the log for one max-age more, so that its history goes on when it fetches again.
+An agent whose advice is stale stays in the log until it is forgotten: its history goes on when it fetches again.
 """
 
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.advice.compliance import AgentHistory
+
+FORGOTTEN_AFTER: Final = 2.0
+"""Max-ages from a fetch until its agent is forgotten. A class whose last fetch is so long ago does not fetch advice.
+Two, so that agents that fetch a little late are known all the time."""
 
 
 class InForce(NamedTuple):
@@ -174,4 +178,4 @@ class FetchLog:
 
 
 def _is_kept(served: _Served, now: float) -> bool:
-    return -served.max_age < now - served.expires <= served.max_age
+    return -served.max_age < now - served.expires <= (FORGOTTEN_AFTER - 1.0) * served.max_age

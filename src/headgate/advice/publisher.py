@@ -37,6 +37,16 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             # Section 6, step 8.2: agents ignore a fraction outside 0 to 1.
             raise ConfigurationError(f"advice.fraction of {self.user_agent!r} must be from 0 to 1, got {self.fraction}")
 
+    @classmethod
+    def of(cls, user_agent: str, wanted: float) -> "Entry":
+        """Return the entry with a fraction; one that disallows, if nothing is wanted."""
+        return cls(user_agent, fraction=wanted) if wanted > 0.0 else cls(user_agent, disallow=True)
+
+    @property
+    def wanted(self) -> float:
+        """The part of the possible traffic that is wanted: the fraction, 0 if all traffic is discouraged."""
+        return 0.0 if self.disallow else self.fraction
+
 
 def document(entries: Iterable[Entry]) -> bytes:
     """Return the document with these entries, without members that have the default value.

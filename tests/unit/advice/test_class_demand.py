@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.advice.class_demand import ClassDemand
+from headgate.advice.class_demand import ClassDemand, Visibility
 
 NOW = 1_700_000_000.0
 
@@ -25,8 +25,8 @@ def test_requests_of_a_class_without_a_fetch_are_uncontrolled():
     demand = ClassDemand(start=0.5, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
     demand.arrived("agent", 6_000.0)
     demand.measure(60.0, 0.5, now=NOW, since_start=2.0)
-    assert (demand.has_fetches, demand.window.demand, demand.uncontrolled.demand) == (False, 0.0, 100.0)
+    assert (demand.visibility, demand.window.demand, demand.uncontrolled.demand) == (Visibility.NO_FETCH, 0.0, 100.0)
     demand.fetched("agent", 0.5, now=NOW, max_age=600.0)
     demand.arrived("agent", 6_000.0)
     demand.measure(60.0, 0.5, now=NOW + 60.0, since_start=2.0)
-    assert (demand.has_fetches, demand.window.demand) == (True, 200.0)
+    assert (demand.visibility, demand.window.demand) == (Visibility.MEASURED, 200.0)

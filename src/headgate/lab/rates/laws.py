@@ -40,7 +40,7 @@ class Feedback(ABC):
 
     def __init__(self, settings: Settings, *, start: Iterable[Entry] = ()) -> None:
         self._settings = settings
-        self._fraction = min((0.0 if entry.disallow else entry.fraction for entry in start), default=1.0)
+        self._fraction = min((entry.wanted for entry in start), default=1.0)
         self._arrivals = 0.0
         self._updated: float | None = None
 

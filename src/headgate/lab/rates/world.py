@@ -175,7 +175,7 @@ class _World:
         entries = self._law.entries
         for entry in entries:
             prefix = f"{entry.user_agent}_" if len(entries) > 1 else ""
-            measured[f"{prefix}fraction"] = 0.0 if entry.disallow else entry.fraction
+            measured[f"{prefix}fraction"] = entry.wanted
             compliance = compliances.get(entry.user_agent)
             measured[f"{prefix}compliance"] = math.nan if compliance is None else compliance
         for name, value in measured.items():

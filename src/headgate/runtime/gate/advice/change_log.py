@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
+from headgate.advice.controller import Reason
 from headgate.observe import AdviceState
 
 _PAUSE: Final = 10.0
@@ -10,11 +11,11 @@ _PAUSE: Final = 10.0
 _FRACTIONS: Final = "fractions"
 _DOWN: Final = "down"
 _REASONS: Final = {
-    "does not obey": (
+    Reason.DISOBEYS: (
         "warning: traffic advice: {}: this class does not obey, and the gate has to limit it",
         "traffic advice: all classes obey",
     ),
-    "no fetch": (
+    Reason.NO_FETCH: (
         "traffic advice: {}: this class sends requests and does not fetch the advice",
         "traffic advice: all classes fetch the advice",
     ),

@@ -58,15 +58,4 @@ def static_entries(section: AdviceSection) -> tuple[Entry, ...]:
 
 def static_state(entry: Entry) -> AdviceState:
     """Return the state of a class whose entry is published as written."""
-    fraction = fraction_of(entry)
-    return AdviceState(user_agent=entry.user_agent, fraction=fraction, published=fraction, reason="static")
-
-
-def fraction_of(entry: Entry) -> float:
-    """Return the fraction of an entry, 0 if it disallows."""
-    return 0.0 if entry.disallow else entry.fraction
-
-
-def entry_of(name: str, fraction: float) -> Entry:
-    """Return the entry with a fraction; 0 disallows."""
-    return Entry(name, fraction=fraction) if fraction > 0.0 else Entry(name, disallow=True)
+    return AdviceState(user_agent=entry.user_agent, fraction=entry.wanted, published=entry.wanted, reason="static")

@@ -10,6 +10,7 @@ from typing import Final
 
 from headgate.advice import Entry, document
 from headgate.advice.controller import Controller, Explanation
+from headgate.advice.fetch_log import FORGOTTEN_AFTER
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.advice.lint import DEPLOYED
 from headgate.config.advice_section import AdviceSection
@@ -19,19 +20,13 @@ from headgate.runtime.gate.advice.change_log import ChangeLog
 from headgate.runtime.gate.advice.entries import (
     arrival_classes,
     controller_settings,
-    entry_of,
-    fraction_of,
     static_state,
 )
 from headgate.runtime.gate.advice.messages import AdvicePublication, AdviceReport
 from headgate.runtime.gate.advice.state_file import SavedAdvice, SavedAgent
 
-FORGOTTEN_AFTER: Final = 2.0
-"""Max-ages without a fetch after which an agent is not known any more."""
 _MAX_DOCUMENTS: Final = 16
 """Documents whose fractions are kept: a worker may report fetches of a document that was replaced meanwhile."""
-_EARLY: Final = 0.999
-"""The part of a period after which it is complete: a timer may be early by a rounding error."""
 _DOWN: Final = 0.2
 """The part of a period's requests that did not reach the origin, from which on it counts as down."""
 _DIGITS: Final = 6
@@ -86,15 +81,18 @@ class AdviceLoop:
                 KnownAgent(agent.address.encode("latin-1", "replace"), agent.brand.encode("latin-1", "replace")),
                 now=now,
             )
-        return tuple(entry_of(name, fraction) for name, fraction in saved.fractions.items() if name.strip())
+        return tuple(Entry.of(name, fraction) for name, fraction in saved.fractions.items() if name.strip())
 
     def _restart(self, start: Iterable[Entry], now: float) -> None:
         """Make a controller for agents that obey the entries of `start`."""
         self._settings = controller_settings(self._section)
         self._controller = Controller(self._settings, start=start)
         self._controller.update(now=now)
-        self.decided_at = now
+
+    @property
+    def decided_at(self) -> float | None:
         """When the last period ended."""
+        return self._controller.updated_at
 
     def reload(self, section: AdviceSection, *, now: float) -> None:
         """Apply another configuration; `publication` has the document that follows from it."""
@@ -111,7 +109,7 @@ class AdviceLoop:
         computed = {entry.user_agent for entry in self._section.entries if entry.is_automatic}
         return SavedAdvice(
             saved=now,
-            fractions={entry.user_agent: fraction_of(entry) for entry in self._entries if entry.user_agent in computed},
+            fractions={entry.user_agent: entry.wanted for entry in self._entries if entry.user_agent in computed},
             capacity=self._learned_capacity(),
             agents=tuple(
                 SavedAgent(agent.address.decode("latin-1"), agent.brand.decode("latin-1"))
@@ -140,7 +138,7 @@ class AdviceLoop:
     def tick(self, *, now: float) -> AdvicePublication | None:
         """Decide, if a period has ended; return what is new for the workers, None if nothing is."""
         before = self._serial
-        if not 0.0 <= now - self.decided_at < _EARLY * self._section.period:
+        if self._controller.is_due(now=now):
             self._decide(now)
         if self._serial == before and not self._fetching:
             return None
@@ -160,7 +158,7 @@ class AdviceLoop:
         return AdviceState(
             user_agent=entry.user_agent,
             fraction=round(explained.fraction, _DIGITS),
-            published=fraction_of(entry),
+            published=entry.wanted,
             demand=round(explained.demand, _RATE_DIGITS),
             arrivals=round(explained.arrivals, _RATE_DIGITS),
             in_force=round(explained.in_force, _DIGITS),
@@ -189,7 +187,6 @@ class AdviceLoop:
 
     def _decide(self, now: float) -> None:
         """End a period. One in which the origin was down shows no demand: agents back off."""
-        self.decided_at = now
         down = self._failed > 0 and self._failed >= _DOWN * self._admitted
         self._admitted = self._failed = 0
         is_known = self.capacity > 0.0 or self._section.rate is not None
@@ -215,16 +212,16 @@ class AdviceLoop:
             entry = each.entry()
             if each.is_automatic and section.mode == "adaptive":
                 if section.override != "off":
-                    entry = entry_of(each.user_agent, section.override)
+                    entry = Entry.of(each.user_agent, section.override)
                 else:
-                    entry = entry_of(each.user_agent, min(fraction_of(computed[each.user_agent]), section.ceiling))
+                    entry = Entry.of(each.user_agent, min(computed[each.user_agent].wanted, section.ceiling))
             published.append(entry)
         return tuple(published)
 
     def _number(self) -> None:
         """Give the document its number, and remember its fractions."""
         self._serial += 1
-        self._documents[self._serial] = {entry.user_agent: fraction_of(entry) for entry in self._entries}
+        self._documents[self._serial] = {entry.user_agent: entry.wanted for entry in self._entries}
         if len(self._documents) > _MAX_DOCUMENTS:
             self._documents.popitem(last=False)
 

@@ -38,7 +38,7 @@ class PersistentLoop(AdviceLoop):
         if saved is not None:
             saved = _later(saved, now - wall())
         super().__init__(section, workers=workers, saved=saved, now=now, log=log)
-        self._saved_at = now
+        self._saved_at = self.decided_at
 
     def reload(self, section: AdviceSection, *, now: float) -> None:
         """Apply another configuration; what was learned stays."""

@@ -6,12 +6,12 @@ The loop is in the same process, or with several workers in that of the supervis
 from collections.abc import Callable
 
 from headgate.advice import document
+from headgate.advice.fetch_log import FORGOTTEN_AFTER
 from headgate.config import Configuration
 from headgate.observe import AdviceState
 from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.runtime.gate.advice.entries import arrival_classes, static_entries, static_state
-from headgate.runtime.gate.advice.loop import FORGOTTEN_AFTER
 from headgate.runtime.gate.advice.messages import AdvicePublication, AdviceReport, OriginReport
 from headgate.runtime.gate.advice.persistent_loop import PersistentLoop
 
