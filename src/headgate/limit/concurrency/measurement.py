@@ -1,35 +1,8 @@
-"""What is measured of an origin: the windows in which requests end, and what several of them say of one limit."""
+"""What several windows say of one limit, by Little's law."""
 
 from collections.abc import Mapping
 from math import fsum
-from typing import Final, NamedTuple
-
-from headgate.limit.concurrency.baseline import Baseline
-
-FULL: Final = 0.9
-"""The limit is reached when this share of it is in flight: between two requests, a place is free for a moment."""
-
-
-class DomainWindow:
-    """The requests of one domain that ended in the current window: only sums, since each request updates them."""
-
-    __slots__ = ("answered", "baseline", "full", "in_flight", "loaded", "loaded_seconds", "seconds", "slow", "timeouts")
-
-    def __init__(self) -> None:
-        self.baseline = Baseline()
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin a new window."""
-        self.answered = self.timeouts = self.slow = 0
-        self.seconds = 0.0
-        """The sum of the latencies of the responses."""
-        self.loaded, self.loaded_seconds = 0, 0.0
-        """The responses that ended while more than half of the limit was in flight, and the sum of their latencies."""
-        self.in_flight = 0
-        """The sum, at the end of each request, of how many were in flight, itself included."""
-        self.full = 0
-        """The requests that ended while the limit was reached."""
+from typing import NamedTuple
 
 
 class Window(NamedTuple):
@@ -53,27 +26,6 @@ class Window(NamedTuple):
     def answered(self) -> int:
         """The number of responses."""
         return self.requests - self.timeouts
-
-
-def close_window(domains: Mapping[str, DomainWindow], seconds: float) -> Window:
-    """Return what was collected since the last call, teach it to the baselines, and begin a new window."""
-    requests = in_flight = full = timeouts = slow = 0
-    work, sums = 0.0, {}
-    for name, domain in domains.items():
-        answered = domain.answered
-        requests += answered + domain.timeouts
-        in_flight += domain.in_flight
-        full += domain.full
-        timeouts += domain.timeouts
-        slow += domain.slow
-        if answered:
-            unloaded, unloaded_seconds = answered - domain.loaded, domain.seconds - domain.loaded_seconds
-            elapsed = 0.0 if domain.full else seconds
-            domain.baseline.add(domain.seconds, answered, unloaded_seconds, unloaded, elapsed)
-            work += domain.baseline.mean * answered
-            sums[name] = (domain.seconds, answered)
-        domain.clear()
-    return Window(seconds, requests, in_flight / requests, full / requests, timeouts, slow, work, sums)
 
 
 class Measurement:
@@ -126,3 +78,22 @@ class Measurement:
     def queueless(self) -> float:
         """The share of the latency that is not spent in a queue at the origin: 1 without a queue."""
         return self.busy / self.responding if self.responding else 0.0
+
+
+class LimitPeriod:
+    """The time for which one limit is in force, and what is measured in it."""
+
+    def __init__(self, began: float, settled: float, turnover: int) -> None:
+        self.began = began
+        self.settled = settled
+        """The instant at which what began with it has ended."""
+        self.turnover = turnover
+        """The number of requests that end before they show what the limit does."""
+        self.measurement = Measurement()
+        self.proposed = ""
+        """The reason for which the last measurement asked for a trial."""
+
+    def restart(self) -> None:
+        """Measure anew."""
+        self.measurement = Measurement()
+        self.proposed = ""

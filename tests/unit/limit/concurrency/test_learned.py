@@ -7,6 +7,7 @@ import pytest
 
 from headgate.limit.concurrency import ConcurrencySettings, Outcome
 from headgate.limit.concurrency.learned import LearnedLimit
+from headgate.limit.concurrency.phases import Phase
 
 
 class Origin:
@@ -139,6 +140,17 @@ def test_the_limit_follows_places_that_are_lost_and_come_back():
     origin.places = 60
     origin.run(60.0)
     assert origin.run(30.0) > 54.0
+
+
+def test_a_limit_goes_through_all_phases():
+    origin = Origin(60)
+    phases = {origin.law._law.phase}
+    for places in (60, 20, 60):
+        origin.places = places
+        for _ in range(200):
+            origin.run(0.2)
+            phases.add(origin.law._law.phase)
+    assert phases == set(Phase)
 
 
 def test_the_capacity_is_known_once_the_limit_was_reached():

@@ -1,0 +1,318 @@
+"""Decides at the end of each window which limit is in force. `learned` describes the law, `phases` has its phases.
+
+Each window either lowers the limit at once (timeouts, an event loop that is late), or is one of a limit that grows, or
+of one that is not reached, or is added to the measurement of the limit in force. When a measurement has enough
+requests, the step of the phase decides: it begins a trial, or judges the one under way.
+"""
+
+from collections.abc import Callable
+from math import ceil, floor
+from typing import Final
+
+from headgate.limit.concurrency.domain_windows import DomainWindows
+from headgate.limit.concurrency.growth import Growth
+from headgate.limit.concurrency.measurement import LimitPeriod, Measurement, Window
+from headgate.limit.concurrency.phases import TRANSITIONS, Event, Phase
+from headgate.limit.concurrency.probes import ProbeSchedule
+from headgate.limit.concurrency.trial import Trial, requests_needed
+from headgate.limit.concurrency.values import ConcurrencySettings
+
+FIRST_LIMIT: Final = 20
+"""Requests in flight before anything is known."""
+SATURATED: Final = 0.8
+"""The share of requests that end at the limit, from which on throughput depends on the limit and not on demand."""
+
+_HEADROOM: Final = 1.1
+"""The target is this multiple of the requests that the origin works on, and one more, so that it never idles.
+
+With 1.0, a baseline that is a twentieth too low costs goodput: 0.92 instead of 0.97 at the worst of 32 steps.
+"""
+_TOO_HIGH: Final = 0.9
+"""A target below this share of the limit is worth a trial."""
+_NO_QUEUE: Final = 0.95
+"""Above this share of the latency without a queue, a higher limit is worth a trial."""
+_NO_QUEUE_IN_GROWTH: Final = 0.9
+"""That share while higher limits have led to higher throughputs."""
+_OFTEN_FULL: Final = 0.2
+"""From this share on a limit is too low if no requests wait at the origin: they wait in front of it for a moment."""
+_ABANDONED: Final = 0.5
+"""Below this share a trial ends without a result."""
+_RECENT_TIMEOUTS: Final = 50
+"""Requests over which the share of timeouts is averaged: in a single window, three of ten can be most by chance."""
+_LOOK: Final = 100
+"""Requests after which a measurement is looked at."""
+_RESTART: Final = 300
+"""Requests after which a measurement that asks for no trial begins anew."""
+_ABOVE_KNEE: Final = 1.05
+"""The limit, as a multiple of the knee that a failed trial of a higher one has shown, at most."""
+_DRAIN: Final = 1.1
+"""More requests in flight than this multiple of the limit are of a former limit: they say nothing of this one."""
+_FEW_SLOW: Final = 0.05
+"""Up to this share of responses above the healthy latency, a higher limit is tried."""
+_MANY_SLOW: Final = 0.1
+"""From this share on, the limit is lowered."""
+_REDUCTION: Final = 0.9
+"""The factor of a limit that is lowered without a trial, and of the knee after one, at least."""
+_SEARCH: Final = 0.5
+"""The factor of a lower limit when no baseline is known: any that makes the queue end tells the knee.
+
+With 0.4, a start in overload gets 0.65 of the capacity in its first seconds at the worst of four, with 0.5 0.79. With
+0.6, the limit is up to 1.5 times the knee in an hour of overload.
+"""
+
+
+class LimitLaw:
+    """The limit in force, the phase that it is in, and what changes them."""
+
+    def __init__(self, settings: ConcurrencySettings, domains: DomainWindows) -> None:
+        self.limit = 0.0
+        """The limit now."""
+        self.reason = "start"
+        """Why it was changed last."""
+        self.baseline = 0.0
+        """Seconds that a response takes without a queue at the origin, the mean of the last window; 0 if not known."""
+        self.phase = Phase.GROWING
+        self._settings = settings
+        self._domains = domains
+        self._period = LimitPeriod(0.0, 0.0, FIRST_LIMIT)
+        self._growth = Growth()
+        self._trial: Trial | None = None  # in the phases of trials
+        self._probes = ProbeSchedule()
+        self._timed_out = 0.0  # the share of the last requests
+        self._often_full = 0.0
+        self._put(FIRST_LIMIT)
+        self._steps: Final[dict[Phase, Callable[[Measurement, float], None]]] = {
+            Phase.SEARCHING: self._search,
+            Phase.SEARCH_TRIAL: self._judge_lower,
+            Phase.STEADY: self._compare,
+            Phase.LOWER_TRIAL: self._judge_lower,
+            Phase.HIGHER_TRIAL: self._judge_higher,
+        }
+
+    def reconfigure(self, settings: ConcurrencySettings) -> None:
+        """Put other settings in force; what was learned stays."""
+        self._settings = settings
+        self._put(self.limit)
+
+    def observe(self, window: Window) -> None:
+        """Take the baseline, which a limit that is frozen has, too."""
+        if window.answered:
+            self.baseline = window.work / window.answered
+        if self.phase is Phase.GROWING and self._domains.has_estimate:
+            self._move(Event.GROWN)
+
+    def close_window(self, window: Window, saturation: float, *, lagged: bool, now: float) -> None:
+        """Change the limit if there is a reason.
+
+        `saturation` is the share of recent requests that ended while the limit was reached. `lagged` tells that the
+        event loop was late.
+        """
+        if self._reduce(window, now, lagged=lagged):
+            return
+        monitors, period = self._settings.mode == "monitor", self._period
+        if self.phase is Phase.GROWING and not monitors:
+            self._grow(window, now)
+        elif saturation < SATURATED:
+            self._follow_demand(window, saturation, now)
+        elif monitors:
+            self._estimate(window, now)
+        elif now < period.settled or period.turnover > 0:
+            period.turnover -= window.requests
+        elif window.in_flight <= self.limit * _DRAIN + 1:
+            period.measurement.add(window)
+            if period.measurement.requests >= (_LOOK if self._trial is None else self._trial.requests):
+                self._steps[self.phase](period.measurement, now)
+
+    # Without a trial.
+
+    def _reduce(self, window: Window, now: float, *, lagged: bool) -> bool:
+        """Lower the limit if most requests time out, or the gate itself is overloaded; return whether that is so."""
+        factor, reason = 1.0, ""
+        share, weight = window.timeouts / window.requests, window.requests / (window.requests + _RECENT_TIMEOUTS)
+        self._timed_out += (share - self._timed_out) * weight
+        if self._timed_out > 0.5:
+            if window.full > 0.5:  # one half for each set of requests in flight
+                factor, reason = 1.0 - 0.5 * min(1.0, window.requests / self.limit), "timeouts"
+        elif lagged and window.in_flight >= self.limit / 2 and now >= self._period.settled:
+            factor, reason = _REDUCTION, "event loop"
+        else:
+            return False
+        self._end_trial(Event.NO_RESULT)
+        if reason and self.limit > self._settings.floor:
+            if self.reason != reason:
+                self._probes.return_to(self.limit)
+            self._set(self.limit * factor, reason, now)
+            self._period.settled = max(self._period.settled, now + 1.0) if lagged else now
+        return True
+
+    def _follow_demand(self, window: Window, saturation: float, now: float) -> None:
+        """Keep the limit while it is not reached all the time; raise it while it is often reached without a queue."""
+        if saturation < _ABANDONED and self._period.measurement.requests:
+            if self._trial is not None:
+                self._set(min(self._trial.limit, self.limit), "not reached", now)
+                self._end_trial(Event.NO_RESULT)
+            self._period.restart()
+        if self._trial is None and window.full > _OFTEN_FULL and window.work > 0.9 * window.in_flight * window.seconds:
+            self._often_full += window.requests * window.full
+            if self._often_full >= _LOOK:
+                self._often_full = 0.0
+                self._set(self.limit + 1.0, "often reached", now)
+
+    def _estimate(self, window: Window, now: float) -> None:
+        """Set the limit to the target: nothing obeys it, so a trial would prove nothing."""
+        measurement = self._period.measurement
+        measurement.add(window)
+        if measurement.requests >= _LOOK:
+            self._set(self._target(measurement), "estimate", now)
+
+    def _grow(self, window: Window, now: float) -> None:
+        """Permit one request more for each that ends, so that the limit is at most doubled within a round."""
+        period = self._period
+        if window.full < SATURATED:
+            period.restart()
+            return
+        period.measurement.add(window)
+        self._put(min(self.limit + window.answered, 2.0 * period.turnover))
+        if not self._growth.is_round(period.measurement, period.turnover, self.baseline):
+            return
+        follows, is_slow = self._growth.follows(period.measurement), _many_are_slow(period.measurement)
+        if is_slow or not follows:
+            self._move(Event.NO_BASELINE)
+            self._probes.pause(self.limit / 2.0, now)
+            self._set(self.limit / 2.0, "slow" if is_slow else "no gain", now)
+            return
+        if self.limit >= self._settings.ceiling:
+            self._move(Event.GROWN)
+        self._set(self.limit, "start", now)
+
+    # A step for each phase in which the limit is measured.
+
+    def _search(self, measurement: Measurement, now: float) -> None:
+        """Try half of the limit."""
+        lower = self._clamp(_SEARCH * self.limit)
+        if self._lower_if_slow(measurement, now):
+            return
+        if lower == self.limit:
+            self._move(Event.PROVED)
+            self._keep(measurement)
+        elif measurement.requests >= requests_needed(lower / self.limit):
+            self._try(lower, "search", now)
+
+    def _compare(self, measurement: Measurement, now: float) -> None:
+        """Begin a trial if two measurements in succession ask for it: the first may be older than a change."""
+        if self._lower_if_slow(measurement, now):
+            return
+        limit, reason = self._goal(measurement, now)
+        if limit == self.limit:
+            self._keep(measurement)
+        elif self._period.proposed != reason:
+            self._period.restart()
+            self._period.proposed = reason
+        elif measurement.requests >= requests_needed(limit / self.limit):
+            self._try(limit, reason, now)
+
+    def _judge_lower(self, after: Measurement, now: float) -> None:
+        """Return to the limit before the trial if the throughput has fallen."""
+        trial = self._trial
+        assert trial is not None
+        followed, searched = trial.followed(after), self.phase is Phase.SEARCH_TRIAL
+        if followed is None:
+            self._end_trial(Event.NO_RESULT)
+            self._period.restart()
+        elif followed:
+            self._domains.learn(after, known=True)
+            self._end_trial(Event.PROVED)
+            self._probes.succeeded()
+            self._set(trial.limit, "loss", now)
+        else:
+            self._end_trial(Event.NO_LOSS)
+            limit = self.limit
+            if searched:  # the former throughput needs this limit at the latency of now
+                self._domains.learn(after, known=False)
+                limit = max(limit, min(trial.limit, _HEADROOM * trial.before.rate * after.in_flight / after.rate + 1.0))
+            self._set(limit, "no loss", now)
+
+    def _judge_higher(self, after: Measurement, now: float) -> None:
+        """Keep the limit of the trial if the throughput has risen."""
+        trial = self._trial
+        assert trial is not None
+        followed, before = trial.followed(after), trial.before
+        if followed is None:
+            self._end_trial(Event.NO_RESULT)
+            self._period.restart()
+        elif followed and not _many_are_slow(after):
+            self._end_trial(Event.PROVED)
+            self._probes.succeeded()
+            self._set(self.limit, "gain", now)
+        else:
+            self._probes.failed(trial.limit, now)
+            limit = trial.limit
+            if not self._domains.are_known(before) and before.queueless > 0.9:
+                self._end_trial(Event.NO_BASELINE)
+            else:
+                self._end_trial(Event.PROVED)
+                # The knee is where the throughput was reached that did not rise further.
+                knee = limit * after.busy / max(before.busy, 1e-9)
+                limit = max(_REDUCTION * limit, min(_ABOVE_KNEE * knee, self._target(after), self.limit))
+            self._set(limit, "no gain", now)
+
+    # What the steps share.
+
+    def _goal(self, measurement: Measurement, now: float) -> tuple[float, str]:
+        """Return the limit that a measurement asks for, and why; the limit of now if none."""
+        limit, reason = self.limit, ""
+        if (lower := self._target(measurement)) < _TOO_HIGH * limit:
+            limit, reason = max(lower, limit / 2), "queue at the origin"
+        elif self._probes.is_due(now) and measurement.slow <= _FEW_SLOW * measurement.requests:
+            if measurement.queueless > (_NO_QUEUE_IN_GROWTH if self._probes.succeeds else _NO_QUEUE):
+                limit, reason = self._probes.higher(limit), "no queue at the origin"
+            elif now >= self._period.began + self._probes.interval:
+                limit, reason = self._probes.higher(limit), "probe"
+        return self._clamp(limit), reason
+
+    def _target(self, measurement: Measurement) -> float:
+        waiting_for_timeout = measurement.in_flight - measurement.responding
+        return _HEADROOM * measurement.busy + 1.0 + waiting_for_timeout
+
+    def _lower_if_slow(self, measurement: Measurement, now: float) -> bool:
+        if not _many_are_slow(measurement):
+            return False
+        self._set(self.limit * _REDUCTION, "slow", now)
+        return True
+
+    def _keep(self, measurement: Measurement) -> None:
+        """Keep the limit, and forget what was measured long ago."""
+        if measurement.requests >= _RESTART:
+            self._period.restart()
+
+    def _try(self, limit: float, reason: str, now: float) -> None:
+        """Begin a trial."""
+        self._trial = Trial(self.limit, self._period.measurement, requests_needed(limit / self.limit))
+        self._move(Event.HIGHER if limit > self.limit else Event.LOWER)
+        self._set(limit, reason, now)
+
+    def _end_trial(self, event: Event) -> None:
+        self._trial = None
+        self._move(event)
+
+    def _move(self, event: Event) -> None:
+        self.phase = TRANSITIONS[self.phase][event]
+
+    def _set(self, limit: float, reason: str, now: float) -> None:
+        """Change the limit, and measure anew as soon as requests have started and ended under it."""
+        latencies = self._period.measurement.latencies.values()
+        count = sum(number for _, number in latencies)
+        latency = sum(total for total, _ in latencies) / count if count else self.baseline
+        self._period = LimitPeriod(now, now + latency, ceil(self.limit))
+        self._put(limit)
+        self.reason = reason
+
+    def _put(self, limit: float) -> None:
+        self.limit = self._clamp(limit)
+
+    def _clamp(self, limit: float) -> float:
+        return float(min(max(floor(limit), self._settings.floor), self._settings.ceiling))
+
+
+def _many_are_slow(measurement: Measurement) -> bool:
+    return measurement.slow > _MANY_SLOW * measurement.requests
