@@ -90,9 +90,12 @@ class LimitLaw:
         }
 
     def reconfigure(self, settings: ConcurrencySettings) -> None:
-        """Put other settings in force; what was learned stays."""
-        self._settings = settings
-        self._put(self.limit)
+        """Put other settings in force; what was learned stays, but for a trial whose limit they change."""
+        mode, limit, self._settings = self._settings.mode, self.limit, settings
+        self._put(limit)
+        if self._trial is not None and (self.limit != limit or settings.mode != mode):
+            self._end_trial(Event.NO_RESULT)
+            self._period.restart()
 
     def observe(self, window: Window) -> None:
         """Take the baseline, which a limit that is frozen has, too."""

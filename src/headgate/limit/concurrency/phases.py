@@ -10,9 +10,9 @@
                   ▼    ▼
        LOWER_TRIAL    HIGHER_TRIAL
 
-A phase says what is known: nothing, that the limit is too high, or a baseline; and whether a trial is under way. Demand
-is no phase: a limit that is not reached stays, whatever the phase, and a trial ends without a result. Nor is monitor
-mode, in which no request obeys the limit and no trial begins.
+A phase says what is known (nothing, that the limit is too high, or a baseline) and whether a trial is under way. Demand
+is not part of it: a limit that is not reached stays, whatever the phase, and a trial ends without a result. Nor is
+monitor mode, in which no request obeys the limit and no trial begins.
 """
 
 import enum

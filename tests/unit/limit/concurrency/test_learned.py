@@ -153,6 +153,17 @@ def test_a_limit_goes_through_all_phases():
     assert phases == set(Phase)
 
 
+@pytest.mark.parametrize("settings", [{"mode": "monitor"}, {"ceiling": 25}])
+def test_a_trial_whose_limit_is_reconfigured_has_no_result(settings):
+    origin = Origin(60)
+    while origin.law._law.phase is not Phase.HIGHER_TRIAL:
+        origin.run(0.1)
+    origin.law.reconfigure(ConcurrencySettings())
+    assert origin.law._law.phase is Phase.HIGHER_TRIAL
+    origin.law.reconfigure(ConcurrencySettings(**settings))
+    assert origin.law._law.phase is Phase.STEADY
+
+
 def test_the_capacity_is_known_once_the_limit_was_reached():
     origin = Origin()
     origin.demand = 10
