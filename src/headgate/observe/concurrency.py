@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, Priority, Reason
+from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, LimitReason, Priority, Reason
 
 
 class ConcurrencyReport(msgspec.Struct, frozen=True):
@@ -34,7 +34,8 @@ class ConcurrencyReport(msgspec.Struct, frozen=True):
     """Requests that wait, by their priority."""
     refused: dict[Priority, dict[str, int]] = {}
     """Requests refused so far, by their priority and the reason."""
-
+    changes: dict[str, int] = {}
+    """How often a learned limit was changed so far, or kept after a trial, by the reason."""
     refused_for: dict[Priority, float] = {}
     """Seconds for which most requests have been refused, by their priority; of several workers, the longest."""
 
@@ -52,13 +53,14 @@ class ConcurrencyReport(msgspec.Struct, frozen=True):
             capacity=state.capacity,
             waiting=dict(state.waiting),
             refused={priority: dict(reasons) for priority, reasons in state.refused.items()},
+            changes=dict(state.changes),
             refused_for={priority: round(seconds, 3) for priority, seconds in refused_for.items()},
         )
 
     @property
     def totals(self) -> "ConcurrencyReport":
         """What remains of it when its worker has ended: the totals."""
-        return ConcurrencyReport(0.0, 0, 0, self.mode, "", 0.0, refused=self.refused)
+        return ConcurrencyReport(0.0, 0, 0, self.mode, "", 0.0, refused=self.refused, changes=self.changes)
 
 
 def sum_reports(reports: Iterable[ConcurrencyReport | None]) -> ConcurrencyReport | None:
@@ -83,6 +85,7 @@ def sum_reports(reports: Iterable[ConcurrencyReport | None]) -> ConcurrencyRepor
             }
             for name in PRIORITIES
         },
+        changes={reason.value: sum(report.changes.get(reason.value, 0) for report in found) for reason in LimitReason},
         refused_for={name: max(report.refused_for.get(name, 0.0) for report in found) for name in PRIORITIES},
     )
 
@@ -92,6 +95,7 @@ def concurrency_metrics(report: ConcurrencyReport | None) -> Iterator[Metric]:
     if report is None:
         return
     yield GaugeMetricFamily("headgate_concurrency_limit", "Requests that may be in flight at the origin.", report.limit)
+    yield _changes(report)
     yield GaugeMetricFamily("headgate_requests_in_flight", "Requests in flight at the origin.", report.in_flight)
     yield _by_priority("headgate_queued_requests", "Requests that wait for a place at the origin.", report.waiting)
     yield GaugeMetricFamily(
@@ -119,6 +123,14 @@ def _by_priority(name: str, description: str, values: Mapping[Priority, float]) 
     metric = GaugeMetricFamily(name, description, labels=["priority"])
     for priority in PRIORITIES:
         metric.add_metric([priority], values.get(priority, 0))
+    return metric
+
+
+def _changes(report: ConcurrencyReport) -> Metric:
+    description = "Changes of the learned limit, and trials that kept it."
+    metric = CounterMetricFamily("headgate_concurrency_limit_changes", description, labels=["reason"])
+    for reason in LimitReason:
+        metric.add_metric([reason.value], report.changes.get(reason.value, 0))
     return metric
 
 

@@ -7,7 +7,7 @@ in the meantime is in the next one. `now` is in seconds of any clock that is nev
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, Priority
+from headgate.limit.concurrency import CONFIGURED, PRIORITIES, ConcurrencyState, Priority
 from headgate.limit.concurrency.long_refusals import LongRefusals, RequestCounts
 
 WATCH_INTERVAL: Final = 1.0
@@ -43,7 +43,7 @@ class ConcurrencyWatch:
             what = (
                 "requests wait too long for the origin: it is overloaded" if state.overloaded else "overload has ended"
             )
-            self._log(f"concurrency limit: {what} ({_figures(state)})")
+            self._log(f"concurrency limit: {what} ({_figures(state)}{_reason(state)})")
         refused = {name: sum(state.refused.get(name, {}).values()) for name in PRIORITIES}
         self._look_at_refusals(state, sum(refused.values()), now)
         counts = {
@@ -75,7 +75,7 @@ class ConcurrencyWatch:
             self._refuses = refuses
             verb = "would refuse" if state.mode == "monitor" else "refuses"
             what = f"{verb} requests" if refuses else "refuses no more requests"
-            self._log(f"concurrency limit: {what} ({_figures(state)}, {refused} refused so far)")
+            self._log(f"concurrency limit: {what} ({_figures(state)}{_reason(state)}, {refused} refused so far)")
 
     def _may_log(self, kind: str, now: float) -> bool:
         if now - self._last.get(kind, now - PAUSE) < PAUSE:
@@ -85,4 +85,11 @@ class ConcurrencyWatch:
 
 
 def _figures(state: ConcurrencyState) -> str:
-    return f"limit {state.limit:.0f}, {state.in_flight} in flight, {state.queued} wait"
+    figures = f"limit {state.limit:.0f}, {state.in_flight} in flight, {state.queued} wait"
+    if state.reason == CONFIGURED:
+        return figures
+    return f"{figures}, baseline {state.baseline:.3g} s" if state.baseline else f"{figures}, baseline unknown"
+
+
+def _reason(state: ConcurrencyState) -> str:
+    return "" if state.reason == CONFIGURED else f", last change: {state.reason}"

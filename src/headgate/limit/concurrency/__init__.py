@@ -10,10 +10,12 @@ from moments; `retry_after` gives the refused their time to return; `throughput`
 from headgate.limit.concurrency.limiter import ConcurrencyLimit
 from headgate.limit.concurrency.long_refusals import LongRefusals, RequestCounts
 from headgate.limit.concurrency.values import (
+    CONFIGURED,
     PRIORITIES,
     ConcurrencySettings,
     ConcurrencyState,
     Decision,
+    LimitReason,
     Outcome,
     Priority,
     Reason,
@@ -21,11 +23,13 @@ from headgate.limit.concurrency.values import (
 )
 
 __all__ = [
+    "CONFIGURED",
     "PRIORITIES",
     "ConcurrencyLimit",
     "ConcurrencySettings",
     "ConcurrencyState",
     "Decision",
+    "LimitReason",
     "LongRefusals",
     "Outcome",
     "Priority",

@@ -15,7 +15,7 @@ from headgate.limit.concurrency.measurement import LimitPeriod, Measurement, Win
 from headgate.limit.concurrency.phases import TRANSITIONS, Event, Phase
 from headgate.limit.concurrency.probes import ProbeSchedule
 from headgate.limit.concurrency.trial import Trial, requests_needed
-from headgate.limit.concurrency.values import ConcurrencySettings
+from headgate.limit.concurrency.values import ConcurrencySettings, LimitReason
 
 FIRST_LIMIT: Final = 20
 """Requests in flight before anything is known."""
@@ -67,8 +67,10 @@ class LimitLaw:
     def __init__(self, settings: ConcurrencySettings, domains: DomainWindows) -> None:
         self.limit = 0.0
         """The limit now."""
-        self.reason = "start"
+        self.reason = LimitReason.START
         """Why it was changed last."""
+        self.changes = dict.fromkeys(LimitReason, 0)
+        """How often it was changed so far, or kept after a trial."""
         self.baseline = 0.0
         """Seconds that a response takes without a queue at the origin, the mean of the last window; 0 if not known."""
         self.phase = Phase.GROWING
@@ -130,14 +132,14 @@ class LimitLaw:
 
     def _reduce(self, window: Window, now: float, *, lagged: bool) -> bool:
         """Lower the limit if most requests time out, or the gate itself is overloaded; return whether that is so."""
-        factor, reason = 1.0, ""
+        factor, reason = 1.0, None
         share, weight = window.timeouts / window.requests, window.requests / (window.requests + _RECENT_TIMEOUTS)
         self._timed_out += (share - self._timed_out) * weight
         if self._timed_out > 0.5:
             if window.full > 0.5:  # one half for each set of requests in flight
-                factor, reason = 1.0 - 0.5 * min(1.0, window.requests / self.limit), "timeouts"
+                factor, reason = 1.0 - 0.5 * min(1.0, window.requests / self.limit), LimitReason.TIMEOUTS
         elif lagged and window.in_flight >= self.limit / 2 and now >= self._period.settled:
-            factor, reason = _REDUCTION, "event loop"
+            factor, reason = _REDUCTION, LimitReason.EVENT_LOOP
         else:
             return False
         self._end_trial(Event.NO_RESULT)
@@ -152,21 +154,21 @@ class LimitLaw:
         """Keep the limit while it is not reached all the time; raise it while it is often reached without a queue."""
         if saturation < _ABANDONED and self._period.measurement.requests:
             if self._trial is not None:
-                self._set(min(self._trial.limit, self.limit), "not reached", now)
+                self._set(min(self._trial.limit, self.limit), LimitReason.NOT_REACHED, now)
                 self._end_trial(Event.NO_RESULT)
             self._period.restart()
         if self._trial is None and window.full > _OFTEN_FULL and window.work > 0.9 * window.in_flight * window.seconds:
             self._often_full += window.requests * window.full
             if self._often_full >= _LOOK:
                 self._often_full = 0.0
-                self._set(self.limit + 1.0, "often reached", now)
+                self._set(self.limit + 1.0, LimitReason.OFTEN_REACHED, now)
 
     def _estimate(self, window: Window, now: float) -> None:
         """Set the limit to the target: nothing obeys it, so a trial would prove nothing."""
         measurement = self._period.measurement
         measurement.add(window)
         if measurement.requests >= _LOOK:
-            self._set(self._target(measurement), "estimate", now)
+            self._set(self._target(measurement), LimitReason.ESTIMATE, now)
 
     def _grow(self, window: Window, now: float) -> None:
         """Permit one request more for each that ends, so that the limit is at most doubled within a round."""
@@ -182,11 +184,11 @@ class LimitLaw:
         if is_slow or not follows:
             self._move(Event.NO_BASELINE)
             self._probes.pause(self.limit / 2.0, now)
-            self._set(self.limit / 2.0, "slow" if is_slow else "no gain", now)
+            self._set(self.limit / 2.0, LimitReason.SLOW if is_slow else LimitReason.NO_GAIN, now)
             return
         if self.limit >= self._settings.ceiling:
             self._move(Event.GROWN)
-        self._set(self.limit, "start", now)
+        self._set(self.limit, LimitReason.START, now)
 
     # A step for each phase in which the limit is measured.
 
@@ -199,7 +201,7 @@ class LimitLaw:
             self._move(Event.PROVED)
             self._keep(measurement)
         elif measurement.requests >= requests_needed(lower / self.limit):
-            self._try(lower, "search", now)
+            self._try(lower, LimitReason.SEARCH, now)
 
     def _compare(self, measurement: Measurement, now: float) -> None:
         """Begin a trial if two measurements in succession ask for it: the first may be older than a change."""
@@ -226,14 +228,14 @@ class LimitLaw:
             self._domains.learn(after, known=True)
             self._end_trial(Event.PROVED)
             self._probes.succeeded()
-            self._set(trial.limit, "loss", now)
+            self._set(trial.limit, LimitReason.LOSS, now)
         else:
             self._end_trial(Event.NO_LOSS)
             limit = self.limit
             if searched:  # the former throughput needs this limit at the latency of now
                 self._domains.learn(after, known=False)
                 limit = max(limit, min(trial.limit, _HEADROOM * trial.before.rate * after.in_flight / after.rate + 1.0))
-            self._set(limit, "no loss", now)
+            self._set(limit, LimitReason.NO_LOSS, now)
 
     def _judge_higher(self, after: Measurement, now: float) -> None:
         """Keep the limit of the trial if the throughput has risen."""
@@ -246,7 +248,7 @@ class LimitLaw:
         elif followed and not _many_are_slow(after):
             self._end_trial(Event.PROVED)
             self._probes.succeeded()
-            self._set(self.limit, "gain", now)
+            self._set(self.limit, LimitReason.GAIN, now)
         else:
             self._probes.failed(trial.limit, now)
             limit = trial.limit
@@ -257,20 +259,20 @@ class LimitLaw:
                 # The knee is where the throughput was reached that did not rise further.
                 knee = limit * after.busy / max(before.busy, 1e-9)
                 limit = max(_REDUCTION * limit, min(_ABOVE_KNEE * knee, self._target(after), self.limit))
-            self._set(limit, "no gain", now)
+            self._set(limit, LimitReason.NO_GAIN, now)
 
     # What the steps share.
 
-    def _goal(self, measurement: Measurement, now: float) -> tuple[float, str]:
+    def _goal(self, measurement: Measurement, now: float) -> tuple[float, LimitReason]:
         """Return the limit that a measurement asks for, and why; the limit of now if none."""
-        limit, reason = self.limit, ""
+        limit, reason = self.limit, self.reason
         if (lower := self._target(measurement)) < _TOO_HIGH * limit:
-            limit, reason = max(lower, limit / 2), "queue at the origin"
+            limit, reason = max(lower, limit / 2), LimitReason.QUEUE
         elif self._probes.is_due(now) and measurement.slow <= _FEW_SLOW * measurement.requests:
             if measurement.queueless > (_NO_QUEUE_IN_GROWTH if self._probes.succeeds else _NO_QUEUE):
-                limit, reason = self._probes.higher(limit), "no queue at the origin"
+                limit, reason = self._probes.higher(limit), LimitReason.NO_QUEUE
             elif now >= self._period.began + self._probes.interval:
-                limit, reason = self._probes.higher(limit), "probe"
+                limit, reason = self._probes.higher(limit), LimitReason.PROBE
         return self._clamp(limit), reason
 
     def _target(self, measurement: Measurement) -> float:
@@ -280,7 +282,7 @@ class LimitLaw:
     def _lower_if_slow(self, measurement: Measurement, now: float) -> bool:
         if not _many_are_slow(measurement):
             return False
-        self._set(self.limit * _REDUCTION, "slow", now)
+        self._set(self.limit * _REDUCTION, LimitReason.SLOW, now)
         return True
 
     def _keep(self, measurement: Measurement) -> None:
@@ -288,7 +290,7 @@ class LimitLaw:
         if measurement.requests >= _RESTART:
             self._period.restart()
 
-    def _try(self, limit: float, reason: str, now: float) -> None:
+    def _try(self, limit: float, reason: LimitReason, now: float) -> None:
         """Begin a trial."""
         self._trial = Trial(self.limit, self._period.measurement, requests_needed(limit / self.limit))
         self._move(Event.HIGHER if limit > self.limit else Event.LOWER)
@@ -301,7 +303,7 @@ class LimitLaw:
     def _move(self, event: Event) -> None:
         self.phase = TRANSITIONS[self.phase][event]
 
-    def _set(self, limit: float, reason: str, now: float) -> None:
+    def _set(self, limit: float, reason: LimitReason, now: float) -> None:
         """Change the limit, and measure anew as soon as requests have started and ended under it."""
         latencies = self._period.measurement.latencies.values()
         count = sum(number for _, number in latencies)
@@ -309,6 +311,7 @@ class LimitLaw:
         self._period = LimitPeriod(now, now + latency, ceil(self.limit))
         self._put(limit)
         self.reason = reason
+        self.changes[reason] += 1
 
     def _put(self, limit: float) -> None:
         self.limit = self._clamp(limit)

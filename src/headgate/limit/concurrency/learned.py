@@ -18,13 +18,14 @@ decides at the end of each window: `phases` is the table of what is known and tr
 what is measured of one limit, `trial` how a change is judged, and `probes` when a higher limit is tried.
 """
 
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
 from headgate.limit.concurrency.capacity import LearnedCapacity
 from headgate.limit.concurrency.domain_windows import FULL, DomainWindow, DomainWindows
 from headgate.limit.concurrency.law import SATURATED, LimitLaw
-from headgate.limit.concurrency.values import ConcurrencySettings, Outcome
+from headgate.limit.concurrency.values import ConcurrencySettings, LimitReason, Outcome
 
 MAX_LAG: Final = 0.05
 """Seconds of delay of the event loop, beyond which the gate itself is overloaded."""
@@ -56,9 +57,14 @@ class LearnedLimit:
         self._put()
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> LimitReason:
         """Why the limit was changed last."""
         return self._law.reason
+
+    @property
+    def changes(self) -> Mapping[LimitReason, int]:
+        """How often the limit was changed so far, or kept after a trial."""
+        return self._law.changes
 
     @property
     def baseline(self) -> float:

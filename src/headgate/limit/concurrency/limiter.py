@@ -11,6 +11,7 @@ from headgate.limit.concurrency.queue import RANKS, PriorityQueue
 from headgate.limit.concurrency.retry_after import ReturnTimes
 from headgate.limit.concurrency.throughput import SAMPLE, Throughput
 from headgate.limit.concurrency.values import (
+    CONFIGURED,
     PRIORITIES,
     ConcurrencySettings,
     ConcurrencyState,
@@ -154,7 +155,7 @@ class ConcurrencyLimit:
             self.in_flight,
             self._queue.length,
             self.settings.mode,
-            self._learned.reason if self._learns else "configured",
+            self._learned.reason.value if self._learns else CONFIGURED,
             self._learned.baseline,
             dict(zip(PRIORITIES, map(len, self._queue.lines), strict=True)),
             dict(zip(PRIORITIES, self._started, strict=True)),
@@ -165,6 +166,7 @@ class ConcurrencyLimit:
             any(self._overload.overloaded),
             self._throughput.duration,
             self._learned.capacity.rate,
+            {reason.value: number for reason, number in self._learned.changes.items()},
         )
 
     # Decisions.

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from math import fsum
 from typing import NamedTuple
 
+from headgate.limit.concurrency.values import LimitReason
+
 
 class Window(NamedTuple):
     """The requests that ended in a short interval."""
@@ -90,10 +92,10 @@ class LimitPeriod:
         self.turnover = turnover
         """The number of requests that end before they show what the limit does."""
         self.measurement = Measurement()
-        self.proposed = ""
+        self.proposed: LimitReason | None = None
         """The reason for which the last measurement asked for a trial."""
 
     def restart(self) -> None:
         """Measure anew."""
         self.measurement = Measurement()
-        self.proposed = ""
+        self.proposed = None

@@ -48,6 +48,47 @@ class Reason(enum.Enum):
     __hash__ = object.__hash__  # as that of `Outcome`
 
 
+class LimitReason(enum.Enum):
+    """Why a learned limit was changed, or kept after a trial."""
+
+    START = "start"
+    """At the start, the throughput followed the limit."""
+    NO_QUEUE = "no queue at the origin"
+    """A higher limit is tried: no requests wait at the origin."""
+    PROBE = "probe"
+    """A higher limit is tried: the last trial was long ago."""
+    GAIN = "gain"
+    """The throughput rose with the limit, which stays."""
+    NO_GAIN = "no gain"
+    """The throughput did not rise with the limit, which returns."""
+    QUEUE = "queue at the origin"
+    """A lower limit is tried: requests wait at the origin."""
+    SEARCH = "search"
+    """Half of the limit is tried: it is too high, and no baseline says by how much."""
+    NO_LOSS = "no loss"
+    """The throughput did not fall with the limit, which stays."""
+    LOSS = "loss"
+    """The throughput fell with the limit, which returns."""
+    NOT_REACHED = "not reached"
+    """The limit was not reached any more during a trial, which had no result."""
+    OFTEN_REACHED = "often reached"
+    """Requests wait for a place for moments, and none at the origin."""
+    ESTIMATE = "estimate"
+    """In monitor mode, the limit is what the latencies say."""
+    SLOW = "slow"
+    """Too many responses took longer than the healthy latency."""
+    TIMEOUTS = "timeouts"
+    """Most requests timed out."""
+    EVENT_LOOP = "event loop"
+    """The event loop of the gate was late."""
+
+    __hash__ = object.__hash__
+
+
+CONFIGURED: Final = "configured"
+"""The reason of a limit that is not learned."""
+
+
 class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Parameters of a `ConcurrencyLimit`; raises `ConfigurationError` for an invalid one."""
 
@@ -115,7 +156,7 @@ class ConcurrencyState(NamedTuple):
     queued: int
     mode: Mode
     reason: str
-    """Why the limit was changed last."""
+    """Why the limit was changed last: the value of a `LimitReason`, or `CONFIGURED`."""
     baseline: float
     """Seconds that responses take at low load; 0 if not known."""
     waiting: Mapping[Priority, int] = _EMPTY
@@ -130,3 +171,5 @@ class ConcurrencyState(NamedTuple):
     """Seconds for which requests are in flight, smoothed."""
     capacity: float = 0.0
     """Requests per second that the origin was seen to answer at most; 0 if not known."""
+    changes: Mapping[str, int] = _EMPTY
+    """How often a learned limit was changed so far, or kept after a trial, by the value of the `LimitReason`."""

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from headgate.limit.concurrency import ConcurrencySettings, Outcome
+from headgate.limit.concurrency import ConcurrencySettings, LimitReason, Outcome
 from headgate.limit.concurrency.learned import LearnedLimit
 from headgate.limit.concurrency.phases import Phase
 
@@ -87,7 +87,7 @@ def test_the_limit_stays_while_it_is_not_reached():
     origin = Origin()
     origin.demand = 10
     origin.run(100.0)
-    assert (origin.law.limit, origin.law.reason) == (20.0, "start")
+    assert (origin.law.limit, origin.law.reason) == (20.0, LimitReason.START)
 
 
 def test_a_limit_that_is_frozen_stays():
@@ -112,7 +112,7 @@ def test_the_limit_falls_when_all_requests_time_out_and_returns():
     origin.run(30.0)
     origin.timeouts, origin.mean = 1.0, 5.0
     origin.run(60.0)
-    assert (origin.law.limit, origin.law.reason) == (4.0, "timeouts")
+    assert (origin.law.limit, origin.law.reason) == (4.0, LimitReason.TIMEOUTS)
     origin.timeouts, origin.mean = 0.0, 0.1
     origin.run(30.0)
     assert origin.run(10.0) > 25.0
@@ -188,7 +188,7 @@ def test_responses_slower_than_the_healthy_latency_lower_the_limit():
     origin = Origin(30, healthy_latency=0.1)  # the mean: no limit is low enough
     origin.run(60.0)
     assert origin.law.limit == 4.0
-    assert origin.law.reason == "slow"
+    assert origin.law.reason is LimitReason.SLOW
 
 
 @pytest.mark.parametrize(("lag", "is_overload"), [(0.049, False), (0.051, True)])
@@ -200,7 +200,7 @@ def test_a_lag_of_the_event_loop_above_50_ms_is_overload(lag, is_overload):
         origin.law.lagged(lag)
         origin.run(0.2)
         reasons.add(origin.law.reason)
-    assert ("event loop" in reasons) == is_overload
+    assert (LimitReason.EVENT_LOOP in reasons) == is_overload
     assert (origin.law.limit < 20.0) == is_overload
 
 
@@ -212,7 +212,7 @@ def test_a_monitored_limit_is_an_estimate_although_no_request_obeys_it():
     origin.demand = 90
     origin.run(30.0)
     assert 27.0 <= origin.run(30.0) <= 45.0
-    assert origin.law.reason == "estimate"
+    assert origin.law.reason is LimitReason.ESTIMATE
 
 
 def test_places_that_wait_for_a_timeout_are_no_queue():
