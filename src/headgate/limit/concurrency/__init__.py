@@ -1,10 +1,9 @@
 """The concurrency limit: how many requests are in flight at an origin at once, and which of the others wait.
 
 A pure core: no clock, no socket, no thread. Modules, from the top: `limiter` admits, queues and refuses requests;
-`learned` describes the law that finds the limit, collects what it has to know, and names the modules of the law;
-`capacity` is how many requests an origin answers per second; `queue` orders those that wait; `overload` tells overload
-from moments; `retry_after` gives the refused their time to return; `throughput` measures how long requests take;
-`long_refusals` finds classes that are refused for a day; `values` has what they share.
+`learned` finds the limit, and what the origin answers per second; `queue` orders those that wait; `overload` tells
+overload from moments; `retry_after` gives the refused their time to return; `throughput` measures how long requests
+take; `long_refusals` finds classes that are refused for a day; `values` has what they share.
 """
 
 from headgate.limit.concurrency.limiter import ConcurrencyLimit

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.limit.concurrency import ConcurrencySettings, LimitReason, Outcome
 from headgate.limit.concurrency.learned import LearnedLimit
-from headgate.limit.concurrency.phases import Phase
+from headgate.limit.concurrency.learned.phases import Phase
 
 
 class Origin:

@@ -1,4 +1,4 @@
-"""Decides at the end of each window which limit is in force. `learned` describes the law, `phases` has its phases.
+"""Decides at the end of each window which limit is in force. The package describes the law.
 
 Each window either lowers the limit at once (timeouts, an event loop that is late), or is one of a limit that grows, or
 of one that is not reached, or is added to the measurement of the limit in force. When a measurement has enough
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from math import ceil, floor
 from typing import Final
 
-from headgate.limit.concurrency.domain_windows import DomainWindows
-from headgate.limit.concurrency.growth import Growth
-from headgate.limit.concurrency.measurement import LimitPeriod, Measurement, Window
-from headgate.limit.concurrency.phases import TRANSITIONS, Event, Phase
-from headgate.limit.concurrency.probes import ProbeSchedule
-from headgate.limit.concurrency.trial import Trial, requests_needed
+from headgate.limit.concurrency.learned.domain_windows import DomainWindows
+from headgate.limit.concurrency.learned.growth import Growth
+from headgate.limit.concurrency.learned.measurement import LimitPeriod, Measurement, Window
+from headgate.limit.concurrency.learned.phases import TRANSITIONS, Event, Phase
+from headgate.limit.concurrency.learned.probes import ProbeSchedule
+from headgate.limit.concurrency.learned.trial import Trial, requests_needed
 from headgate.limit.concurrency.values import ConcurrencySettings, LimitReason
 
 FIRST_LIMIT: Final = 20

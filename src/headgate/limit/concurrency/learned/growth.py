@@ -3,7 +3,7 @@
 from math import sqrt
 from typing import Final
 
-from headgate.limit.concurrency.measurement import Measurement
+from headgate.limit.concurrency.learned.measurement import Measurement
 
 _FIRST_LOOK: Final = 60
 """Requests of a round at the start, at least."""

@@ -1,30 +1,12 @@
-"""Learns how many requests an origin can work on at once, from their latencies and their rate.
-
-By Little's law, the completions per second times the latency without a queue (the baseline) are the requests that an
-origin works on; what else is in flight waits in a queue there. While the limit is reached, these two numbers say
-whether it is too high. Neither is certain: a longer latency is a queue, or work that takes longer, and a baseline is a
-mean of few requests. So each change of the limit is a *trial*: the throughput before and after it is compared, and
-
-- a lower limit stays only if the throughput does not fall with it. If it does, there was no queue: the limit returns,
-  and the latencies that were measured are the new baseline;
-- a higher limit stays only if the throughput rises with it.
-
-While the limit is not reached, it stays as it is, and responses tell the baseline. At the start, with neither, each
-response permits one request more, as long as the throughput follows. Only an origin that is overloaded from the start
-gets a lower limit in order to measure: step by step, until the throughput falls.
-
-This module collects the requests that end into windows (`domain_windows`, with a `baseline` for each domain). `law`
-decides at the end of each window: `phases` is the table of what is known and tried, `growth` the start, `measurement`
-what is measured of one limit, `trial` how a change is judged, and `probes` when a higher limit is tried.
-"""
+"""A learned limit: collects the requests that end, and has the limit that each new one is compared with."""
 
 from collections.abc import Mapping
 from math import inf
 from typing import Final
 
-from headgate.limit.concurrency.capacity import LearnedCapacity
-from headgate.limit.concurrency.domain_windows import FULL, DomainWindow, DomainWindows
-from headgate.limit.concurrency.law import SATURATED, LimitLaw
+from headgate.limit.concurrency.learned.capacity import LearnedCapacity
+from headgate.limit.concurrency.learned.domain_windows import FULL, DomainWindow, DomainWindows
+from headgate.limit.concurrency.learned.law import SATURATED, LimitLaw
 from headgate.limit.concurrency.values import ConcurrencySettings, LimitReason, Outcome
 
 MAX_LAG: Final = 0.05

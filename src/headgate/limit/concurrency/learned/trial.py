@@ -3,7 +3,7 @@
 from math import log
 from typing import Final, NamedTuple
 
-from headgate.limit.concurrency.measurement import Measurement
+from headgate.limit.concurrency.learned.measurement import Measurement
 
 _FEWEST: Final = 150
 """Requests of a trial, at least: with exponential times, a baseline of as many has an error of a twelfth."""

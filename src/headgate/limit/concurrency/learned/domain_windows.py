@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from headgate.limit.concurrency.baseline import Baseline
-from headgate.limit.concurrency.measurement import Measurement, Window
+from headgate.limit.concurrency.learned.baseline import Baseline
+from headgate.limit.concurrency.learned.measurement import Measurement, Window
 
 FULL: Final = 0.9
 """The limit is reached when this share of it is in flight: between two requests, a place is free for a moment."""
