@@ -2,7 +2,8 @@
 
 The requests of an agent in the log are divided by its own fraction. Those of agents that are not in it are divided by
 the mean, as far as they follow that: agents may fetch with one identity and send with another. As far as they do not
-follow it, and if the class fetches nothing at all, they are uncontrolled: no fraction changes them.
+follow it, and if the class fetches nothing at all, they are uncontrolled: no fraction changes them. So are requests of
+agents that are disallowed, and all that arrive when nothing but `disallow` was served for longer than a max-age.
 """
 
 import enum
@@ -19,6 +20,9 @@ _MIN_VISIBLE: Final = 0.1
 """The part of the agents that must not be disallowed, for arrivals to show the demand."""
 _MIN_KNOWN: Final = 0.5
 """The part of the controlled requests that agents in the log must have sent, for a trend to be known."""
+_MIN_DISOBEYING: Final = 16
+"""Requests that disobey from which on they tell of the compliance. Fewer have a standard error above a quarter, up to
+which a measured compliance is known."""
 _HALVES_IN: Final = 1.0
 """Max-ages in which a demand that cannot be measured is halved."""
 
@@ -47,7 +51,9 @@ class ClassDemand:
         self.window = DemandWindow(samples, max_age)
         """The controlled requests."""
         self.uncontrolled = DemandWindow(samples, max_age)
-        """The others, which take from what is available."""
+        """Those of agents that are not known, and do not follow the fraction."""
+        self.disobeying = DemandWindow(samples, max_age)
+        """Those that were disallowed; its demand has also what agents that obey have not sent."""
         self.in_force = start
         """What arrived in the last period, as a part of the demand; without arrivals, the mean over agents."""
         self.visibility = Visibility.MEASURED
@@ -64,6 +70,8 @@ class ClassDemand:
         self._replaced: float | None = None
         """Mean fraction, at the end of the last period, of agents that a full log has replaced."""
         self._are_agents_known = False
+        self._permitted_until = -math.inf
+        """When the last advice that permits requests becomes stale."""
         self._fetched_at: float | None = None
         self._arrivals = 0.0  # all requests of the period
         self._anonymous = 0.0  # those counted without an agent
@@ -76,10 +84,33 @@ class ClassDemand:
 
     @property
     def compliance(self) -> float | None:
-        """The part of the demand that obeys; None as long as the fractions have not changed enough to tell."""
+        """The part of the demand that obeys; None as long as the fractions have not changed enough to tell.
+
+        While agents are disallowed their fraction does not change, but who sends requests does not obey. So it is at
+        most the part that has stayed away.
+        """
         measured = self._meter.compliance
-        demand = self.window.demand + self.uncontrolled.demand
-        return measured * self.window.demand / demand if measured is not None and demand else measured
+        if measured is not None and self.demand:
+            measured *= 1.0 - self.uncontrolled.demand / self.demand
+        if self.disobeying.requests < _MIN_DISOBEYING:
+            return measured
+        stayed_away = 1.0 - self.disobeying.arrivals / self.disobeying.demand
+        return stayed_away if measured is None else min(measured, stayed_away)
+
+    @property
+    def ignoring(self) -> float:
+        """Requests per second that no fraction changes; they take from what is available."""
+        return self.uncontrolled.demand + self.disobeying.arrivals
+
+    @property
+    def demand(self) -> float:
+        """Requests per second that would arrive with a fraction of 1."""
+        return self.window.demand + self.ignoring
+
+    @property
+    def arrivals(self) -> float:
+        """Requests per second that arrived."""
+        return self.window.arrivals + self.uncontrolled.arrivals + self.disobeying.arrivals
 
     def expected(self, seconds: float) -> float:
         """Return the controlled demand in so many seconds.
@@ -91,6 +122,8 @@ class ClassDemand:
     def fetched(self, agent: Hashable, fraction: float, *, now: float, max_age: float) -> None:
         """Record that an agent was served a fraction, 0 for `disallow`, which it obeys for `max_age` seconds."""
         self._fetched_at = now
+        if fraction > 0.0:
+            self._permitted_until = max(self._permitted_until, now + max_age)
         self._log.add(agent, fraction, now=now, max_age=max_age)
 
     def arrived(self, agent: Hashable, count: float) -> None:
@@ -111,8 +144,9 @@ class ClassDemand:
         self._begin(valid=False)
 
     def renew(self, *, now: float) -> None:
-        """Take the class for one that fetches, as long as it may be."""
+        """Take the class for one that fetches, and for one with advice that permits requests, as long as it may be."""
         self._fetched_at = now
+        self._permitted_until = now + self._max_age
 
     def measure(self, elapsed: float, published: float, *, now: float, since_start: float) -> None:
         """End a period: add its requests and its demand to the windows.
@@ -137,25 +171,35 @@ class ClassDemand:
         mean = self._start * fetched_before + in_force.mean * (1.0 - fetched_before)
         # Agents that are disallowed, and so send nothing, are assumed to be like the others.
         demand = logged.demand / max(visible, _MIN_VISIBLE) + self._anonymous / max(mean, self._floor) + unknown.obeying
-        uncontrolled = unknown.ignoring
+        uncontrolled, disobeying = unknown.ignoring, logged.disobeying
+        if self.agents and self._permitted_until <= now - elapsed:
+            demand, uncontrolled, disobeying = 0.0, 0.0, self._arrivals
         if self._fetched_at is None or now - self._fetched_at > FORGOTTEN_AFTER * self._max_age:
-            demand, uncontrolled = 0.0, self._arrivals
+            demand, uncontrolled, disobeying = 0.0, self._arrivals, 0.0
             is_idle = not (uncontrolled or self.uncontrolled.demand)
             self.visibility = Visibility.MEASURED if is_idle else Visibility.NO_FETCH
-        self._add(elapsed, demand, uncontrolled, in_force.mean)
-        self._are_agents_known = logged.arrivals > _MIN_KNOWN * (self._arrivals - uncontrolled)
+        stayed_away = demand
+        if self.visibility is Visibility.DISALLOWED:
+            # Requests of agents that are not known count as those of one agent.
+            senders = logged.senders + (disobeying > logged.disobeying)
+            stayed_away = disobeying * logged.silent / senders if senders else 0.0
+        self.disobeying.add(Period(elapsed, disobeying, disobeying + stayed_away))
+        self.uncontrolled.add(Period(elapsed, uncontrolled, uncontrolled))
+        controlled = max(0.0, self._arrivals - uncontrolled - disobeying)
+        self._add(Period(elapsed, controlled, demand), in_force.mean)
+        self._are_agents_known = logged.arrivals - logged.disobeying > _MIN_KNOWN * controlled
         self._begin(valid=True)
 
-    def _add(self, elapsed: float, demand: float, uncontrolled: float, mean: float) -> None:
-        """Add the requests of a period to the windows."""
-        self.uncontrolled.add(Period(elapsed, uncontrolled, uncontrolled))
+    def _add(self, period: Period, mean: float) -> None:
+        """Add the controlled requests of a period; those of a class that is disallowed are guessed."""
         self.in_force = mean
         if self.visibility is Visibility.DISALLOWED:
-            self.window.scale(0.5 ** (elapsed / (_HALVES_IN * self._max_age)))
+            self.window.scale(0.5 ** (period.duration / (_HALVES_IN * self._max_age)))
             return
-        if demand + uncontrolled > 0.0:
-            self.in_force = self._arrivals / (demand + uncontrolled)
-        self.window.add(Period(elapsed, max(0.0, self._arrivals - uncontrolled), demand))
+        ignoring = self._arrivals - period.arrivals
+        if period.demand + ignoring > 0.0:
+            self.in_force = self._arrivals / (period.demand + ignoring)
+        self.window.add(period)
 
     def _mean_of_unknown(self, in_force: InForce) -> float:
         """Return the fraction of agents that are not in the log.

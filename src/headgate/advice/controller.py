@@ -267,8 +267,8 @@ class Controller:
             Explanation(
                 name,
                 each.fraction,
-                each.demand.window.demand + each.demand.uncontrolled.demand,
-                each.demand.window.arrivals + each.demand.uncontrolled.arrivals,
+                each.demand.demand,
+                each.demand.arrivals,
                 each.demand.in_force,
                 each.demand.agents,
                 each.reason,
@@ -288,11 +288,11 @@ class Controller:
     def _decide(self, capacity: float, elapsed: float) -> None:
         """Share what people leave among the classes that fetch advice, and change their fractions."""
         controlled = {name: each for name, each in self._classes.items() if each.explained is not Reason.NO_FETCH}
-        uncontrolled = sum(each.demand.uncontrolled.demand for each in self._classes.values())
+        ignoring = sum(each.demand.ignoring for each in self._classes.values())
         # Agents fetch this until the next decision, and obey it for one max-age: that is the middle of this time.
         ahead = (elapsed + self._settings.max_age) / 2.0
         demands = {name: each.demand.expected(ahead) for name, each in controlled.items()}
-        available = self._settings.target * capacity - self._others.arrivals - uncontrolled
+        available = self._settings.target * capacity - self._others.arrivals - ignoring
         shares = share(available, demands, self._weights)
         for name, each in controlled.items():
             demand = demands[name]

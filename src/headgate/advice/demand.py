@@ -81,24 +81,25 @@ class DemandWindow:
         return min(max(expected, least, demand / _MAX_TREND), most)
 
     @property
+    def requests(self) -> float:
+        """Requests that arrived."""
+        return sum(period.arrivals for period in self._periods)
+
+    @property
     def noise(self) -> float:
         """How much larger the standard error of the demand is than with `samples` requests, at least 1."""
-        count = self._count
+        count = self.requests
         return math.sqrt(self._samples / count) if 0.0 < count < self._samples else 1.0
 
     @property
     def arrivals(self) -> float:
         """Requests per second that arrived."""
-        return self._mean(self._count)
+        return self._mean(self.requests)
 
     @property
     def demand(self) -> float:
         """Requests per second that would arrive with a fraction of 1."""
         return self._mean(sum(period.demand for period in self._periods))
-
-    @property
-    def _count(self) -> float:
-        return sum(period.arrivals for period in self._periods)
 
     @property
     def _duration(self) -> float:
@@ -108,7 +109,7 @@ class DemandWindow:
     def _trend(self) -> float:
         """The change of the demand in each period, 0 if it is not known."""
         changes = [after - before for before, after in pairwise(self._estimates)]
-        latest, count = changes[-_TREND_PERIODS:], self._count
+        latest, count = changes[-_TREND_PERIODS:], self.requests
         if len(latest) < _TREND_PERIODS or not count:
             return 0.0
         trend = min(latest, key=abs)

@@ -10,7 +10,7 @@ An agent whose advice is stale stays in the log until it is forgotten: its histo
 from collections.abc import Hashable, Iterator
 from typing import Final, NamedTuple
 
-from headgate.advice.compliance import AgentHistory
+from headgate.advice.compliance import AgentHistory, Conduct
 
 FORGOTTEN_AFTER: Final = 2.0
 """Max-ages from a fetch until its agent is forgotten. A class whose last fetch is so long ago does not fetch advice.
@@ -31,7 +31,13 @@ class Requests(NamedTuple):
 
     arrivals: float = 0.0
     demand: float = 0.0
-    """Each request divided by the fraction of its agent at its time."""
+    """Each request, without those that disobey, divided by the fraction of its agent at its time."""
+    disobeying: float = 0.0
+    """Those of agents that were disallowed, or of agents that have sent requests while they were."""
+    senders: int = 0
+    """The number of these agents."""
+    silent: int = 0
+    """The number of agents that were disallowed, have sent no request since, but some before: those that obey."""
 
 
 class _Served(NamedTuple):
@@ -101,11 +107,16 @@ class FetchLog:
 
     def requests(self) -> Requests:
         """Return the requests of these agents since the last call of `begin`, and of those that they replaced."""
-        arrivals, demand = self._replaced
+        arrivals, demand, disobeying, senders, silent = self._replaced
         for history in self.histories():
             arrivals += history.requests
             demand += history.demand
-        return Requests(arrivals, demand)
+            if history.disobeying or history.conduct is Conduct.DISOBEYS:
+                disobeying += history.disobeying
+                senders += 1
+            elif history.fraction <= 0.0 and history.conduct is Conduct.SEEN:
+                silent += 1
+        return Requests(arrivals, demand, disobeying, senders, silent)
 
     def begin(self, *, valid: bool = True) -> None:
         """Begin a new period for all agents; one that is not valid is compared with none."""
@@ -159,8 +170,12 @@ class FetchLog:
             return
         replaced = self._remove(next(iter(self._served)))
         assert replaced is not None
-        arrivals, demand = self._replaced
-        self._replaced = Requests(arrivals + replaced.history.requests, demand + replaced.history.demand)
+        history = replaced.history
+        self._replaced = self._replaced._replace(
+            arrivals=self._replaced.arrivals + history.requests,
+            demand=self._replaced.demand + history.demand,
+            disobeying=self._replaced.disobeying + history.disobeying,
+        )
 
     def _expire(self, now: float) -> None:
         self._current()  # what is in force if no agent remains

@@ -30,3 +30,29 @@ def test_requests_of_a_class_without_a_fetch_are_uncontrolled():
     demand.arrived("agent", 6_000.0)
     demand.measure(60.0, 0.5, now=NOW + 60.0, since_start=2.0)
     assert (demand.visibility, demand.window.demand) == (Visibility.MEASURED, 200.0)
+
+
+@pytest.mark.parametrize("permitted", [0, 1], ids=["before the start", "a period after it"])
+def test_all_requests_disobey_once_no_advice_that_permits_any_is_fresh(permitted):
+    """Whatever was computed: another fraction may have been served."""
+    demand = ClassDemand(start=1.0, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
+    demand.renew(now=NOW)
+    demand.fetched("agent", 0.0, now=NOW, max_age=6_000.0)
+    if permitted:
+        demand.fetched("permitted", 0.5, now=NOW + 60.0, max_age=600.0)
+    disobeying = []
+    for number in range(1, 14):
+        demand.arrived(None, 6_000.0)
+        demand.measure(60.0, 0.0, now=NOW + 60.0 * number, since_start=2.0)
+        disobeying.append(demand.disobeying.arrivals)
+    assert disobeying == [0.0] * (10 + permitted) + [100.0] * (3 - permitted)
+    assert demand.compliance == 0.0
+
+
+@pytest.mark.parametrize(("requests", "compliance"), [(15, None), (16, 0.0)])
+def test_few_requests_that_disobey_tell_nothing(requests, compliance):
+    demand = ClassDemand(start=1.0, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
+    demand.fetched("agent", 0.0, now=NOW, max_age=6_000.0)
+    demand.arrived("agent", requests)
+    demand.measure(60.0, 0.0, now=NOW + 60.0, since_start=2.0)
+    assert demand.compliance == compliance

@@ -250,6 +250,38 @@ def run_beside(plant, periods, *, others, people=0.0):
         plant.run(60)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["agents known", "agents unknown"])
+def test_a_class_that_sends_although_it_is_disallowed_does_not_obey(known):
+    """Its fraction does not change any more, so that the changes before would be all that is known of it."""
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=50, rate=1.0)
+    plant.run(1_260, known=known)
+    plant.obeying, plant.rate = 0.7, 10.0
+    plant.run(1_260, known=known)
+    assert not known or 0.65 < controller.explain()[0].compliance < 0.75
+    plant.obeying = 0.0
+    for _ in range(23):  # a period until it is disallowed, a max-age until all agents know it, and one more
+        controller.arrived(None, count=200 * 60)
+        plant.run(60, known=known)
+    (explanation,) = controller.explain()
+    assert (explanation.compliance, explanation.reason) == (pytest.approx(0.0, abs=0.01), "does not obey")
+
+
+@pytest.mark.parametrize("sender", ["agent 7", "not known"])
+def test_few_agents_that_send_although_they_are_disallowed_are_no_demand_of_their_class(sender):
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=50, rate=2.0)
+    plant.run(1_260)
+    for _ in range(60):
+        controller.arrived("*", sender, count=2 * 60)
+        controller.arrived(None, count=200 * 60)
+        plant.run(60)
+        (explanation,) = controller.explain()
+        assert explanation.demand < 120
+        assert explanation.reason != "does not obey"
+    assert explanation.compliance > 0.9
+
+
 def test_agents_without_a_fetch_leave_the_rest_to_the_others():
     """48 people and 30 requests that no fraction changes leave 19 of 97 per second to a demand of 480."""
     controller = Controller(Settings(capacity=100.0))

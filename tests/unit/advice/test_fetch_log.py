@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.advice.fetch_log import FetchLog, InForce
+from headgate.advice.fetch_log import FetchLog, InForce, Requests
 
 NOW = 1_700_000_000.0
 
@@ -93,11 +93,37 @@ def test_requests_are_divided_by_the_fraction_at_their_time():
     log.history("a").requests += 5
     log.add("a", 0.1, now=NOW + 10, max_age=600)
     log.history("a").requests += 5
-    log.add("disallowed", 0.0, now=NOW, max_age=600)
-    log.history("disallowed").requests += 1
-    assert log.requests() == (11, pytest.approx(5 + 50 + 100))
+    log.add("b", 0.001, now=NOW, max_age=600)
+    log.history("b").requests += 1
+    assert log.requests()[:2] == (11, pytest.approx(5 + 50 + 100))
     log.begin()
-    assert log.requests() == (0, 0)
+    assert log.requests() == Requests()
+
+
+def test_requests_of_agents_that_are_disallowed_are_no_demand():
+    log = FetchLog(10)
+    for agent in ("disobeys", "obeys", "sends as another"):
+        log.add(agent, 0.5, now=NOW, max_age=600)
+    log.history("disobeys").requests += 1
+    log.history("obeys").requests += 1
+    for agent in ("disobeys", "obeys", "sends as another"):
+        log.add(agent, 0.0, now=NOW + 10, max_age=600)
+    log.history("disobeys").requests += 3
+    assert log.requests() == Requests(arrivals=5, demand=4, disobeying=3, senders=1, silent=0)
+    log.begin()
+    log.history("disobeys").requests += 3
+    assert log.requests() == Requests(arrivals=3, demand=0, disobeying=3, senders=1, silent=1)
+    log.begin()
+    assert log.requests() == Requests(senders=1, silent=1)
+    log.add("disobeys", 0.5, now=NOW + 60, max_age=600)
+    log.history("disobeys").requests += 3
+    assert log.requests() == Requests(arrivals=3, disobeying=3, senders=1, silent=1)
+    log.add("disobeys", 1.0, now=NOW + 70, max_age=600)
+    log.history("disobeys").requests += 4
+    assert log.requests() == Requests(arrivals=7, demand=4, disobeying=3, senders=1, silent=1)
+    log.begin()
+    log.history("disobeys").requests += 4
+    assert log.requests() == Requests(arrivals=4, demand=4, silent=1)
 
 
 def test_requests_of_replaced_agents_are_kept_until_the_end_of_the_period():
@@ -106,9 +132,13 @@ def test_requests_of_replaced_agents_are_kept_until_the_end_of_the_period():
     log.history("a").requests += 3
     log.add("b", 1.0, now=NOW, max_age=600)
     log.history("b").requests += 4
-    assert log.requests() == (7, pytest.approx(10))
+    assert log.requests() == Requests(arrivals=7, demand=10)
+    log.add("c", 0.0, now=NOW, max_age=600)
+    log.history("c").requests += 1
+    log.add("d", 1.0, now=NOW, max_age=600)
+    assert log.requests() == Requests(arrivals=8, demand=10, disobeying=1)
     log.begin()
-    assert log.requests() == (0, 0)
+    assert log.requests() == Requests()
 
 
 def test_history_goes_on_when_an_agent_with_stale_advice_fetches_again():
