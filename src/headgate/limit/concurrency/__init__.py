@@ -2,7 +2,7 @@
 
 A pure core: no clock, no socket, no thread. Modules, from the top: `limiter` admits, queues and refuses requests;
 `learned` finds the limit, and what the origin answers per second; `queue` orders those that wait; `overload` tells
-overload from moments; `retry_after` gives the refused their time to return; `throughput` measures how long requests
+overload from moments; `retry_after` gives the refused their time to return; `request_duration` measures how long they
 take; `long_refusals` finds classes that are refused for a day; `values` has what they share.
 """
 

@@ -8,8 +8,8 @@ from typing import Final
 from headgate.limit.concurrency.learned import LearnedLimit
 from headgate.limit.concurrency.overload import OverloadDetector
 from headgate.limit.concurrency.queue import RANKS, PriorityQueue
+from headgate.limit.concurrency.request_duration import SAMPLE, RequestDuration
 from headgate.limit.concurrency.retry_after import ReturnTimes
-from headgate.limit.concurrency.throughput import SAMPLE, Throughput
 from headgate.limit.concurrency.values import (
     CONFIGURED,
     PRIORITIES,
@@ -54,7 +54,7 @@ class ConcurrencyLimit:
         """The number of requests that may be in flight now."""
         self._draw = draw
         self._queue = PriorityQueue()
-        self._throughput = Throughput(_FIRST_DURATION)
+        self._duration = RequestDuration(_FIRST_DURATION)
         self._overload = OverloadDetector()
         self._returns = ReturnTimes(draw)
         self._started = [0] * len(PRIORITIES)  # after they have waited
@@ -164,7 +164,7 @@ class ConcurrencyLimit:
                 for priority, refused in zip(PRIORITIES, self._refused, strict=True)
             },
             any(self._overload.overloaded),
-            self._throughput.duration,
+            self._duration.smoothed,
             self._learned.capacity.rate,
             {reason.value: number for reason, number in self._learned.changes.items()},
         )
@@ -176,7 +176,7 @@ class ConcurrencyLimit:
         self._now = now
         decisions: list[Decision] = []
         queue = self._queue
-        if self._throughput.is_due(self._ended, now=now):
+        if self._duration.is_due(self._ended, now=now):
             self._measure(now)
         while queue.length and self._taken() < self.limit:
             self._start_next(now, decisions)
@@ -268,18 +268,18 @@ class ConcurrencyLimit:
         self._area -= now
 
     def _limit_changed(self) -> None:
-        """Work out what each request needs of the limit and the throughput."""
+        """Work out what each request needs of the limit and the duration of a request."""
         self._room = math.inf if self.settings.mode == "off" else self.limit
         # A class gets what the classes above it leave.
-        completed, above = self.limit / self._throughput.recent, [0.0, *accumulate(self._shares)]
+        completed, above = self.limit / self._duration.recent, [0.0, *accumulate(self._shares)]
         self._rates = [max(completed - starts, _LEAST_RATE * completed) for starts in above]
 
     def _measure(self, now: float) -> None:
-        throughput = self._throughput
-        elapsed = now - throughput.since
+        duration = self._duration
+        elapsed = now - duration.began
         if elapsed <= 0.0:
             return  # a coarse clock: the sample goes on until the clock has moved
-        throughput.measure(self._area + self.in_flight * now, self._ended, now=now)
+        duration.measure(self._area + self.in_flight * now, self._ended, now=now)
         self._shares = [(after - before) / elapsed for before, after in zip(self._sampled, self._started, strict=True)]
         self._sampled = list(self._started)
         self._ended, self._area = 0, -self.in_flight * now
@@ -290,5 +290,5 @@ class ConcurrencyLimit:
         self._adapt()
 
     def _adapt(self) -> None:
-        self._overload.adapt(self._throughput.duration, self.limit, self.settings.queue_target)
+        self._overload.adapt(self._duration.smoothed, self.limit, self.settings.queue_target)
         self._limit_changed()

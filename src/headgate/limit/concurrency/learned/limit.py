@@ -102,11 +102,12 @@ class LearnedLimit:
         self._law.observe(window)
         if self._settings.freeze:
             return False
-        before = self.limit
         self._law.close_window(window, self._saturation, lagged=self._lagged, now=now)
         self._lagged = False
+        if self._law.limit == self.limit:
+            return False
         self._put()
-        return self.limit != before
+        return True
 
     def _put(self) -> None:
         """Take the limit of the law, and what each request is compared with."""

@@ -16,30 +16,30 @@ _MAX_SECONDS: Final = 10.0
 """Seconds after which any number of requests is enough while requests wait."""
 
 
-class Throughput:
-    """The times of requests; `duration` is what is assumed before the first request has ended."""
+class RequestDuration:
+    """How long a request is in flight; `assumed` is its value before the first request has ended."""
 
-    def __init__(self, duration: float) -> None:
-        self.duration = duration
+    def __init__(self, assumed: float) -> None:
+        self.smoothed = assumed
         """Seconds of a request, smoothed: a single sample of slow requests changes it by half at most."""
-        self.recent = duration
+        self.recent = assumed
         """Seconds of a request in the last sample."""
-        self.since = -math.inf
+        self.began = -math.inf
         """When the sample began that is being measured; unknown for the first one."""
         self._is_measured = False
 
     def is_due(self, ended: int, *, now: float) -> bool:
         """Return whether a sample may end while requests wait."""
-        if self.since == -math.inf:
-            self.since = now
-        elapsed = now - self.since
+        if self.began == -math.inf:
+            self.began = now
+        elapsed = now - self.began
         return elapsed >= 1.0 and (ended >= _SMALL_SAMPLE or elapsed >= _MAX_SECONDS)
 
     def measure(self, area: float, ended: int, *, now: float) -> None:
         """Take the integral of the number in flight over a sample that ends now, and how many requests ended in it."""
-        self.since = now
+        self.began = now
         self.recent = max(area / max(ended, 1), 1e-6)
         if ended and not self._is_measured:
-            self.duration, self._is_measured = self.recent, True
+            self.smoothed, self._is_measured = self.recent, True
         elif ended:
-            self.duration += (self.recent - self.duration) * ended / (ended + SAMPLE)
+            self.smoothed += (self.recent - self.smoothed) * ended / (ended + SAMPLE)
