@@ -1,9 +1,10 @@
-"""Laws that others use, without the guards of the concurrency limit: what a better law has to be compared with."""
+"""Laws without the guards of the concurrency limit: those that others use, and the limit without one of its guards."""
 
 from collections.abc import Sequence
 from math import sqrt
 
 from headgate.lab.chance import Draw
+from headgate.lab.events.concurrency_law import ConcurrencyLaw
 from headgate.lab.events.laws import Arriving, Decision, FixedLimit, Outcome
 from headgate.lab.ranges import quantile
 
@@ -80,3 +81,12 @@ class Vegas(FixedLimit):
                 step = (queue < 3.0) - (queue > 6.0)
                 self.limit = max(1.0, min(_MAX, self.limit + step * sqrt(self.limit) / 2))
         return super().completed(request, latency, outcome, now=now)
+
+
+class LimitsStreams(ConcurrencyLaw):
+    """The concurrency limit that gives places to streams, and learns from their durations."""
+
+    def arrived(self, request: Arriving, *, now: float) -> Sequence[Decision]:
+        """Take a stream for a request."""
+        request.stream = False
+        return super().arrived(request, now=now)
