@@ -1,6 +1,8 @@
 """`headgate` as its own process, and an origin for it that remembers what it saw."""
 
+import contextlib
 import http.client
+import io
 import json
 import os
 import re
@@ -16,6 +18,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+from unittest import mock
+
+from headgate.cli import main
 
 PATIENCE = 20.0  # seconds; only ever reached by a failing test
 
@@ -188,6 +193,38 @@ def peak_memory(*command: object) -> tuple[int, float]:
     done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=True)
     returncode, kilobytes = map(int, done.stdout.split())
     return returncode, kilobytes / 1024
+
+
+class Ran(NamedTuple):
+    """How a command ended: its exit code, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*arguments: object, folder: Path | None = None, stdin: str = "") -> Ran:
+    """Run a short command of `headgate` in this process, in a folder, as the program would end.
+
+    Its process would take several times as long as the command itself. tests/unit/cli/test_program.py has what a
+    process adds: its standard streams and exit codes.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    with (
+        contextlib.chdir(folder or Path.cwd()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")),
+    ):
+        try:
+            main([*map(str, arguments)])
+        except SystemExit as ended:
+            code = ended.code
+    for stream in (out, err):
+        stream.flush()
+        stream.seek(0)
+    assert isinstance(code, int)
+    return Ran(code, out.read(), err.read())
 
 
 def refused(folder: Path, *arguments: object) -> tuple[int, str]:

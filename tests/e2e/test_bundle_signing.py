@@ -3,7 +3,6 @@
 import base64
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from headgate.bundle.api import open_bundle
 from headgate.bundle.signing.keys import read_private_key, web_bundle_id
 from tests import servers, signers
+from tests.e2e import programs
 from tests.e2e.node_process import NodeProcess
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "bundle"
@@ -35,11 +35,10 @@ def keys(tmp_path):
 
 def headgate(*words, code=0):
     """Run `headgate bundle` and return its stdout."""
-    command = [sys.executable, "-m", "headgate", "bundle", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout if code in (0, 1) else done.stderr
+    ran = programs.command("bundle", *words)
+    assert ran.code == code, ran.err
+    assert "Traceback" not in ran.err
+    return ran.out if code in (0, 1) else ran.err
 
 
 def verified(path, *flags, code=0):

@@ -26,8 +26,8 @@ class Keys:
     """The key files of one machine, and a line for a list of allowed keys."""
 
     def __init__(self, folder, name):
-        code, said = programs.refused(folder, "keys", "new", "-o", name)
-        assert (code, said) == (0, "")
+        ran = programs.command("keys", "new", "-o", name, folder=folder)
+        assert (ran.code, ran.err) == (0, "")
         self.secret, self.public = folder / name / "secret.key", folder / name / "public.key"
         self.key = read_public_key(str(self.public)).decode()
 
@@ -170,9 +170,9 @@ def test_invalid_allow_file_in_a_reload_leaves_the_old_list_in_force(tmp_path, k
     ],
 )
 def test_wrong_options_of_a_master_are_one_line(tmp_path, options, sentence):
-    code, said = programs.refused(tmp_path, "master", "--domain", "a=1/s", *options)
-    assert (code, said.count("\n")) == (2, 1)
-    assert sentence in said
+    ran = programs.command("master", "--domain", "a=1/s", *options, folder=tmp_path)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert sentence in ran.err
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_wrong_options_of_a_master_are_one_line(tmp_path, options, sentence):
 )
 def test_wrong_options_of_a_gate_are_one_line(tmp_path, options, sentence):
     words = ["serve", "--origin", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    code, said = programs.refused(tmp_path, *words, "--master", "tcp://127.0.0.1:1", *options)
-    assert (code, said.count("\n")) == (2, 1)
-    assert sentence in said
+    ran = programs.command(*words, "--master", "tcp://127.0.0.1:1", *options, folder=tmp_path)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert sentence in ran.err
 
 
 def test_keys_without_a_master_elsewhere_are_an_error(tmp_path, keys):

@@ -159,10 +159,10 @@ def test_signal_stops_it_cleanly(tmp_path, number):
     ],
 )
 def test_wrong_usage_is_a_one_line_error(tmp_path, words, sentence):
-    code, said = programs.refused(tmp_path, "master", *words)
-    assert code == 2
-    assert sentence in said
-    assert said.count("\n") == 1
+    ran = programs.command("master", *words, folder=tmp_path)
+    assert ran.code == 2
+    assert sentence in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_port_in_use_is_one_line(tmp_path):

@@ -19,8 +19,9 @@ WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 def token(folder, *words):
     """Run `headgate token` and give what it prints."""
-    command = [sys.executable, "-m", "headgate", "token", *map(str, words)]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.split()
+    ran = programs.command("token", *words, folder=folder)
+    assert ran.code == 0, ran.err
+    return ran.out.split()
 
 
 def bearer(shown):
@@ -147,9 +148,7 @@ def test_conformance_is_printed_line_by_line(tmp_path):
 
 def run(folder, *words):
     """Run `headgate proxy` to its end; give the exit code, and what it said on stdout and stderr."""
-    command = [sys.executable, "-m", "headgate", "proxy", *map(str, words)]
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, timeout=programs.PATIENCE)
-    return done.returncode, done.stdout, done.stderr
+    return programs.command("proxy", *words, folder=folder)
 
 
 @pytest.mark.parametrize(

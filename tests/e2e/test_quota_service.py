@@ -145,10 +145,10 @@ def test_it_stops_while_an_envoy_is_connected(tmp_path):
 def test_an_address_that_is_refused(tmp_path, words, sentence):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         words = [word.replace("TAKEN", f"127.0.0.1:{taken.getsockname()[1]}") for word in words]
-        code, said = programs.refused(tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "a=1/s", *words)
-    assert code == 2
-    assert sentence in said
-    assert said.count("\n") == 1
+        ran = programs.command("master", "--listen", "127.0.0.1:0", "--domain", "a=1/s", *words, folder=tmp_path)
+    assert ran.code == 2
+    assert sentence in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_beyond_loopback_it_is_a_warning_with_insecure(tmp_path):

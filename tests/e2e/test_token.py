@@ -1,4 +1,4 @@
-"""`headgate token` as a process, and a proxy's check: workers with a shared table, proxies with a shared Redis.
+"""`headgate token`, and a proxy's check: workers with a shared table, proxies with a shared Redis.
 
 Tokens are also made and checked as docs/reference/token.md describes them, without headgate's code.
 """
@@ -43,12 +43,9 @@ asyncio.run(work(*sys.argv[1:]))
 
 def run_token(*arguments, stdin=""):
     """Run `headgate token` and return its output."""
-    command = [sys.executable, "-m", "headgate", "token", *map(str, arguments)]
-    result = subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=programs.PATIENCE, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    ran = programs.command("token", *arguments, stdin=stdin)
+    assert ran.code == 0, ran.err
+    return ran.out
 
 
 def check_in_workers(keys, store, tokens, *, workers, pass_fds=()):

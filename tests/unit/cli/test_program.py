@@ -100,6 +100,15 @@ def test_help_imports_no_command():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_the_process_ends_without_a_search_for_garbage():
+    code = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 10_000)); "
+        "from headgate.cli import main; main(['config', 'show'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"
+
+
 def test_a_closed_pipe_is_exit_141_without_an_error():
     with subprocess.Popen([*PROGRAM, "config", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         program.stdout.close()
