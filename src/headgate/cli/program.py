@@ -5,8 +5,10 @@ one sentence on stderr. Exit codes: 0 success, 1 failure or the answer no, 2 inv
 interrupt, 141 closed pipe. A traceback is printed only if HEADGATE_TRACEBACK is set.
 """
 
+import atexit
 import difflib
 import errno
+import gc
 import importlib
 import io
 import os
@@ -171,6 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             sys.__stdout__ = sys.stdout  # type: ignore[misc]  # `shutil.get_terminal_size` asks its descriptor
         # Escape characters that the terminal's encoding lacks, as stderr does, instead of failing.
         sys.stdout.reconfigure(errors="backslashreplace")
+    # Otherwise the interpreter searches all modules for garbage before it ends, which takes a fifth of a short command.
+    atexit.register(gc.freeze)
     sys.exit(_run(arguments))
 
 
