@@ -1,37 +1,23 @@
 """What tests over real sockets share."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
-from tests.e2e.http2_client import bounded, http2_running
+from tests.e2e.event_loops import LOOPS, runner_on
+from tests.e2e.http2_client import http2_running
 from tests.e2e.tunnels import Encryption, client_context, listener_context
 
 pytest.register_assert_rewrite("tests.e2e.polite_laws")
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-
 
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Return the function that runs a coroutine on each event loop there is, not for ever.
-
-    It fails on any error that a loop reports.
-    """
-
-    def run_it(coroutine: Coroutine[Any, Any, None]) -> None:
-        errors: list[dict[str, Any]] = []
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.get_loop().set_exception_handler(lambda _, context: errors.append(context))
-            runner.run(bounded(coroutine))
-        assert errors == []
-
-    return run_it
+    """Return the function that runs a coroutine on each event loop there is."""
+    return runner_on(request.param)
 
 
 @pytest.fixture(params=["plain", "tls"])

@@ -116,7 +116,7 @@ def running_system(folder, **options):
     ("algorithm", "number"),
     [
         ("log", signal.SIGKILL),
-        ("gcra", signal.SIGTERM),
+        pytest.param("gcra", signal.SIGTERM, marks=pytest.mark.deep),
         pytest.param("log", signal.SIGTERM, marks=pytest.mark.deep),
         pytest.param("gcra", signal.SIGKILL, marks=pytest.mark.deep),
         pytest.param("smockron", signal.SIGKILL, marks=pytest.mark.deep),
@@ -200,7 +200,7 @@ def test_requests_without_a_master_count_when_the_next_one_starts(tmp_path):
         assert 0 < int(rejected.getheader("Retry-After")) <= 360
 
 
-@pytest.mark.parametrize("shard", ["domain", "identifier"])
+@pytest.mark.parametrize("shard", ["domain", pytest.param("identifier", marks=pytest.mark.deep)])
 def test_masters_behind_a_router_are_replaced_one_after_the_other(tmp_path, shard):
     """Each gets what it owns: the one that owns the client gets its requests, the other one does not."""
     with ExitStack() as stack:

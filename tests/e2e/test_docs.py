@@ -44,6 +44,8 @@ SILENT_SERVERS = ("nginx ", "haproxy -f ", "envoy -c ")
 """Servers of which no line says that they are ready; they are when they listen."""
 FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
 LANGUAGES = {"sh", "text", "toml", "python", "json", "nginx", "http"}
+SLOW_PAGES = {ROOT / "docs/how-to/simulate-a-scenario.md"}
+"""Their commands compute for more than ten seconds; `make test-deep` runs them."""
 PATIENCE = 60.0  # seconds; only ever reached by a failing test
 
 
@@ -64,7 +66,11 @@ def servers_of(page):
 
 def pages_with_commands():
     return [
-        pytest.param(page, id=str(page.relative_to(ROOT)), marks=pytest.mark.needs("curl", *servers_of(page)))
+        pytest.param(
+            page,
+            id=str(page.relative_to(ROOT)),
+            marks=[pytest.mark.needs("curl", *servers_of(page)), *([pytest.mark.deep] if page in SLOW_PAGES else [])],
+        )
         for page in with_commands()
     ]
 

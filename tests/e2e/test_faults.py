@@ -17,11 +17,8 @@ PLAN = LoadPlan()
 ALWAYS = {
     "master killed",
     "master stopped",
-    "gate killed",
-    "one of two masters killed",
     "router stopped",
     "Redis stopped",
-    "node of a Redis cluster killed",
     "partition, closed",
 }
 """The faults that every change is tested with; `make test-deep` has all."""

@@ -189,10 +189,12 @@ def test_checks_are_not_for_clients(system):
 
 
 def test_delayed_requests_pass_at_the_rate_of_the_rule(system):
-    running = system("20/s burst 2")
-    with ThreadPoolExecutor(8) as clients:
-        assert Counter(clients.map(lambda _: running.nginx.get().status, range(24))) == {200: 24}
-    running.sidecar.until(lambda: sum(running.sidecar.totals("api")) == 24, "accounting")
+    running = system("1/2s burst 1", "--max-delay", "8")
+    running.nginx.get()
+    running.sidecar.until(lambda: running.held("127.0.0.1"), "hold")
+    with ThreadPoolExecutor(2) as clients:
+        assert Counter(clients.map(lambda _: running.nginx.get().status, range(2))) == {200: 2}
+    running.sidecar.until(lambda: sum(running.sidecar.totals("api")) == 3, "accounting")
     assert running.sidecar.totals("api")[1] > 0
     assert running.counters()["malformed"] == 0
 

@@ -248,7 +248,7 @@ def test_every_agent_has_its_own_streams():
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("first", [0, 100, 10_000])
+@pytest.mark.parametrize("first", [0, 10_000])
 def test_the_published_figures_of_the_attack_hold_for_100_seeds(first):
     result = run_scenario(read_scenario(find("attack"), [f"seeds={list(range(first, first + 100))}"]))
     none, draft, chromium = (result.policies[policy] for policy in ("none", "draft", "chromium"))
@@ -262,7 +262,7 @@ def test_the_published_figures_of_the_attack_hold_for_100_seeds(first):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("first", [0, 100, 10_000])
+@pytest.mark.parametrize("first", [0, 10_000])
 def test_the_published_increase_of_perceived_downtime_holds_for_100_seeds(first):
     result = run_scenario(read_scenario(find("downtime"), [f"seeds={list(range(first, first + 100))}"]))
     for policy in ("draft", "chromium"):
