@@ -56,7 +56,7 @@ class AsgiConcurrency:
         self._watch_until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._due = NEVER
+        self._due = 0.0  # the instant of the timer; 0 without one
         self._look_at = NEVER
 
     @property
@@ -77,10 +77,11 @@ class AsgiConcurrency:
             await self._app(scope, receive, send)
             return
         self._admitted[priority] += 1
-        if self._loop is not get_running_loop():
-            self._use_running_loop()
         ahead, now = None, monotonic()
+        if now >= self._due:  # not for each request: `get_running_loop` costs a system call in Python 3.11
+            self._start_timer()
         if not self._limit.start(now=now):
+            self._start_timer()
             flow = limited[1] if limited is not None else self._identifier_of(scope) or b""
             ahead = ReadAhead(receive)
             if not await self._wait(_Request(domain, priority, flow, now), ahead, scope, send):
@@ -164,20 +165,19 @@ class AsgiConcurrency:
         if self._limit.wakeup < self._due:
             self._set_timer(self._limit.wakeup)
 
-    def _use_running_loop(self) -> None:
-        """Start the timer; also when requests come from another event loop, as in tests of an application."""
-        self._loop = asyncio.get_running_loop()
-        self._timer = None
-        self._look_at = monotonic() + LOOK_INTERVAL
-        self._set_timer(min(self._look_at, self._limit.wakeup))
+    def _start_timer(self) -> None:
+        """Set the timer unless it is set in this event loop: tests of an application often have one for each."""
+        if self._timer is None or self._loop is not get_running_loop():
+            self._look_at = monotonic() + LOOK_INTERVAL
+            self._set_timer(min(self._look_at, self._limit.wakeup))
 
     def _set_timer(self, due: float) -> None:
-        assert self._loop is not None
-        if self._timer is not None:
+        loop = get_running_loop()
+        if self._timer is not None and self._loop is loop:
             self._timer.cancel()
         now = monotonic()
-        self._due = max(due, now)
-        self._timer = self._loop.call_later(self._due - now, self._on_timer)
+        self._loop, self._due = loop, max(due, now)
+        self._timer = loop.call_later(self._due - now, self._on_timer)
 
     def _on_timer(self) -> None:
         now = monotonic()
@@ -193,7 +193,7 @@ class AsgiConcurrency:
             if self._limit.in_flight or wakeup < NEVER or now < self._watch_until:
                 self._set_timer(min(self._look_at, wakeup))
             else:
-                self._loop = self._timer = None
+                self._loop, self._timer, self._due = None, None, 0.0
 
     def _look(self, now: float) -> None:
         """Free the places of slow clients, and write the log."""
@@ -210,7 +210,7 @@ class _Request(Waiting):
 
     def __init__(self, domain: str, priority: Priority, flow: bytes, since: float) -> None:
         super().__init__(domain, priority, flow, since)
-        self.decision: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        self.decision: asyncio.Future[Decision] = get_running_loop().create_future()
 
 
 class _Place(msgspec.Struct, eq=False):

@@ -454,26 +454,32 @@ async def test_monitoring_refuses_nothing():
     assert limit.counts == (0, 0)
 
 
-def test_requests_may_come_from_another_event_loop(clock):
-    """As in tests of an application, of which each has an event loop of its own."""
-    limit = Limit()
-    middleware = None
+@pytest.mark.parametrize("others_wait", [True, False])
+def test_requests_may_come_from_another_event_loop(clock, looks_often, others_wait):
+    """As in tests of an application, of which each has an event loop of its own: slow bodies lend their places."""
+    limit = Limit(2)
+    app = None
+    middleware = GatekeeperMiddleware(lambda *call: app(*call), concurrency=limit)
 
     async def main():
-        nonlocal middleware
+        nonlocal app
         app = App()
-        middleware = middleware or GatekeeperMiddleware(lambda *call: app(*call), concurrency=limit)
-        clients = [Client(middleware), Client(middleware)]
+        slow = [Client(middleware, "/body", BODY[0]) for _ in range(2 if others_wait else 1)]
         await settle()
-        loop = asyncio.get_running_loop()
-        assert middleware.concurrency._loop is loop
-        for client in clients:
+        if not others_wait:
+            clock.now += 1.0  # the timer of the former loop is overdue
+        slow.append(Client(middleware))
+        await settle()
+        assert limit.counts == (2, int(others_wait))
+        clock.now += 1.0
+        await until(lambda: limit.counts == (1, 0))  # that of the request without a body
+        for client in slow:
             client.task.cancel()
         await settle()
+        assert limit.counts == (0, 0)
 
     for _ in range(2):
         asyncio.run(main())
-    assert limit.counts == (0, 0)
 
 
 @in_a_loop
