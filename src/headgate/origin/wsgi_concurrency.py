@@ -29,6 +29,7 @@ from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL, RequestC
 from headgate.origin.concurrency_watch import ConcurrencyWatch
 from headgate.origin.refusal import Refusals
 from headgate.origin.response import Response
+from headgate.release import NEVER
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -38,6 +39,7 @@ _WAKE_INTERVAL: Final = 0.1
 """Seconds between two looks of a waiting thread at whether the limit wants to be called."""
 _MIN_TIMEOUT: Final = 0.001
 _WHOLE: Final = (list, tuple)
+_ANSWERED: Final = Outcome.ANSWERED  # a lookup in an Enum is slow
 _logger = logging.getLogger("headgate.origin")
 
 
@@ -79,10 +81,12 @@ class WsgiConcurrency:
     ) -> None:
         self._app = app
         self._limit = limit
-        self._classes = classes
+        self._domain_of = classes.domain_of
+        self._identifier_of = classes.identifier_of
+        self._priority_of = classes.priority_of
         self._refusals = Refusals(status=status)
         self._lock = threading.Lock()
-        self._sending: dict[_Place, None] = {}  # those whose response is being sent, the oldest first
+        self._places: set[_Place] = set()  # those of the requests in flight
         self._lines: list[str] = []
         self._admitted = dict.fromkeys(PRIORITIES, 0)
         self._watch = ConcurrencyWatch(self._lines.append, warn_after=DAY)
@@ -104,17 +108,18 @@ class WsgiConcurrency:
         self, environ: "WSGIEnvironment", start_response: "StartResponse", limited: tuple[str, bytes] | None
     ) -> Iterable[bytes]:
         """Serve a request, whose domain and identifier may be known; waits here while it is in the queue."""
-        classes = self._classes
-        domain = limited[0] if limited is not None else classes.domain_of(environ) or ""
-        priority = "people" if classes.priority_of is None else classes.priority_of(environ, domain)
+        domain = limited[0] if limited is not None else self._domain_of(environ) or ""
+        priority = "people" if self._priority_of is None else self._priority_of(environ, domain)
         if priority is None:
             return self._app(environ, start_response)
         now = monotonic()
+        place = _Place(self, start_response, domain, now)
         with self._lock:
             self._admitted[priority] += 1
-            starts = self._limit.start(now=now)
+            if starts := self._limit.start(now=now):
+                self._places.add(place)
         if not starts:
-            flow = limited[1] if limited is not None else classes.identifier_of(environ) or b""
+            flow = limited[1] if limited is not None else self._identifier_of(environ) or b""
             decision = self._wait(_Request(domain, priority, flow, now))
             if not decision.starts:
                 accept = environ.get("HTTP_ACCEPT")
@@ -122,23 +127,18 @@ class WsgiConcurrency:
                     decision.retry_after, accept=None if accept is None else accept.encode("latin-1", "replace")
                 )
                 return send_response(response, environ, start_response)
-            now = monotonic()
-        return self._run(environ, _Place(self, start_response, domain, now))
-
-    def _run(self, environ: "WSGIEnvironment", place: "_Place") -> Iterable[bytes]:
-        """Call the application for a request that is in flight."""
+            place.started = monotonic()
+            with self._lock:
+                self._places.add(place)
         try:
-            content = self._app(environ, place.start_response)
+            content = place.content = self._app(environ, place.start_response)
         except BaseException as error:
             self.give_back(place, _outcome(error))
             raise
         if type(content) in _WHOLE or _is_file(content, environ):
             # Nothing is left for the application to do, and the server knows what to do with content of these types.
-            self.give_back(place, Outcome.ANSWERED)
+            self.give_back(place, _ANSWERED)
             return content
-        place.content = content
-        if place.latency is not None:
-            self.begun(place)
         return place
 
     def _wait(self, request: "_Request") -> Decision:
@@ -162,29 +162,24 @@ class WsgiConcurrency:
         elif request.decision.starts:
             self._call(lambda now: self._limit.end(request.domain, 0.0, Outcome.UNKNOWN, now=now))
 
-    def begun(self, place: "_Place") -> None:
-        """Take the head of a response whose content follows."""
-        with self._lock:
-            self._sending[place] = None
-
     def give_back(self, place: "_Place", outcome: Outcome) -> None:
-        """Give back the place of a request, once."""
+        """Give back the place of a request, if that has not been done."""
         with self._lock:
             now = monotonic()
-            self._end(place, outcome, now)
+            if place in self._places:
+                self._end(place, outcome, now)
         if now >= self._look_at:
             self._look(now)
 
     def _end(self, place: "_Place", outcome: Outcome, now: float) -> None:
-        self._sending.pop(place, None)
-        if place.is_returned:
-            return
-        place.is_returned = True
-        if place.latency is None:
+        self._places.remove(place)
+        latency = place.latency
+        if latency is None:
             latency = now - place.started
         else:
-            latency, outcome = place.latency, Outcome.ANSWERED
-        self._carry_out(self._limit.end(place.domain, latency, outcome, now=now))
+            outcome = _ANSWERED
+        if decisions := self._limit.end(place.domain, latency, outcome, now=now):
+            self._carry_out(decisions)
 
     def _call(self, action: Callable[[float], Iterable[Decision]]) -> None:
         """Carry out the decisions of an action of the limit."""
@@ -205,8 +200,10 @@ class WsgiConcurrency:
         """Give back the places of streams, and write the log."""
         with self._lock:
             self._look_at = now + LOOK_INTERVAL
-            while self._sending and (oldest := next(iter(self._sending))).begun_at <= now - CLIENT_PATIENCE:
-                self._end(oldest, Outcome.ANSWERED, now)
+            begun = [place for place in self._places if place.begun_at <= now - CLIENT_PATIENCE]
+            for place in begun:
+                if place.content is not None:
+                    self._end(place, _ANSWERED, now)
             self._watch.look(self._limit.state, self._admitted, now=now)
             lines, self._lines[:] = self._lines.copy(), ()
         for line in lines:  # writing may take long
@@ -235,9 +232,8 @@ class _Place(msgspec.Struct, eq=False):
     started: float
     latency: float | None = None
     """Seconds from its start to the head of its response; None before that."""
-    begun_at: float = 0.0
+    begun_at: float = NEVER
     """The instant of the head of its response."""
-    is_returned: bool = False
     content: Iterable[bytes] | None = None
     """What the application has returned; None before that."""
 
@@ -249,10 +245,8 @@ class _Place(msgspec.Struct, eq=False):
             for name, value in fields:
                 if name.lower() == "content-type":
                     if value.startswith("text/event-stream"):
-                        self.owner.give_back(self, Outcome.ANSWERED)
+                        self.owner.give_back(self, _ANSWERED)
                     break
-            if self.content is not None:
-                self.owner.begun(self)
         return self.server_start_response(status, fields, *more)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -272,7 +266,7 @@ class _Place(msgspec.Struct, eq=False):
 def _outcome(error: BaseException) -> Outcome:
     if isinstance(error, TimeoutError):
         return Outcome.TIMED_OUT
-    return Outcome.ANSWERED if isinstance(error, Exception) else Outcome.UNKNOWN  # by the server, with 500
+    return _ANSWERED if isinstance(error, Exception) else Outcome.UNKNOWN  # by the server, with 500
 
 
 def _is_file(content: object, environ: "WSGIEnvironment") -> bool:
