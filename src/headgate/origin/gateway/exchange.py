@@ -23,7 +23,9 @@ MAX_HELD_BODY = 65536
 MAX_TRAILERS_SIZE = 8192
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
-_EVENT_STREAM = re.compile(rb"^content-type:[ \t]*text/event-stream(?:[; \t\r]|$)", re.IGNORECASE | re.MULTILINE)
+# With LF instead of ^ it takes a third of the time.
+_EVENT_STREAM = re.compile(rb"\ncontent-type:[ \t]*text/event-stream[; \t\r]", re.IGNORECASE)
+_ANSWERED = Outcome.ANSWERED  # a lookup in an Enum is slow
 
 
 class ProxiedExchange:
@@ -174,7 +176,7 @@ class ProxiedExchange:
     def relay_whole(self, message: bytes) -> None:
         """Pass on a whole response."""
         self._move(ExchangeEvent.END)
-        self._give_place_back(Outcome.ANSWERED)
+        self._give_place_back(_ANSWERED)
         self._client.respond_with(message)
 
     def interim_head(self, head: ResponseHead) -> list[bytes]:
@@ -193,7 +195,7 @@ class ProxiedExchange:
             connection = b"" if request.minor else b"Connection: keep-alive\r\n"
         self._move(ExchangeEvent.RESPONSE_BEGUN)
         if self._place is not None:
-            self._place.response_begun(is_stream=_EVENT_STREAM.search(head.lines) is not None)
+            self._place.response_begun(is_stream=_EVENT_STREAM.search(b"\n" + head.lines) is not None)
         date = b"" if head.has_date else date_line()  # 9110 6.6.1
         return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
 
@@ -229,7 +231,7 @@ class ProxiedExchange:
                 self._context.pool.give_back(upstream)
             else:
                 upstream.close()
-        self._give_place_back(Outcome.ANSWERED)
+        self._give_place_back(_ANSWERED)
         self._client.complete(keep=self._keep, unread=self.takes_body)
 
     def lost(self, *, unanswered: bool) -> None:

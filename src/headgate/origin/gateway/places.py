@@ -29,7 +29,10 @@ from headgate.origin.gateway.states import PLACE_TRANSITIONS, PlaceEvent, PlaceS
 PATIENCE: Final = CLIENT_PATIENCE + 0.25
 """`CLIENT_PATIENCE` in seconds of a coarse clock, which may be a quarter of a second behind."""
 _NO_LATENCY: Final = -1.0
+# A lookup in an Enum is slow.
 _HELD: Final = PlaceState.HELD
+_GIVEN_BACK: Final = PLACE_TRANSITIONS[_HELD][PlaceEvent.GIVE_BACK]
+_ANSWERED: Final = Outcome.ANSWERED
 _MIN_TIMER: Final = 0.001
 
 
@@ -80,12 +83,12 @@ class QueuedRequest(Waiting):
 class Place:
     """One request's place at the origin."""
 
-    __slots__ = ("_domain", "_latency", "_places", "_started", "state")
+    __slots__ = ("_latency", "_places", "_started", "domain", "state")
 
     def __init__(self, places: "OriginPlaces", domain: str, now: float) -> None:
         self.state = _HELD
         self._places = places
-        self._domain = domain
+        self.domain = domain
         self._started = now
         self._latency = _NO_LATENCY
 
@@ -108,7 +111,7 @@ class Place:
         """The head of the response has arrived; the body of a stream may last for hours."""
         self._latency = self._places.clock() - self._started
         if is_stream:
-            self.give_back(Outcome.ANSWERED)
+            self.give_back(_ANSWERED)
         elif self.state is _HELD:
             self._places.watch(self)
 
@@ -116,24 +119,23 @@ class Place:
         """Free the place, for now if the response has not begun."""
         if self._latency == _NO_LATENCY:
             self._move(PlaceEvent.LEND)
-            self._places.end(self._domain, 0.0, Outcome.UNKNOWN, now=self._places.clock())
+            self._places.end(self, 0.0, Outcome.UNKNOWN, now=self._places.clock())
         else:
             self.give_back(Outcome.ANSWERED)
 
     def give_back(self, outcome: Outcome) -> None:
         """Free the place for good, if that has not been done."""
-        held = self.state is _HELD
-        self._move(PlaceEvent.GIVE_BACK)
-        if not held:
+        if self.state is not _HELD:
+            self._move(PlaceEvent.GIVE_BACK)
             return
+        self.state = _GIVEN_BACK
         places, latency = self._places, self._latency
         now = places.clock()
         if latency == _NO_LATENCY:
             latency = now - self._started
         else:
-            outcome = Outcome.ANSWERED
-        places.unwatch(self)
-        places.end(self._domain, latency, outcome, now=now)
+            outcome = _ANSWERED
+        places.end(self, latency, outcome, now=now)
 
     def _move(self, event: PlaceEvent) -> None:
         self.state = PLACE_TRANSITIONS[self.state][event]
@@ -181,9 +183,10 @@ class OriginPlaces:
         """Queue a request that got no place; returns the decision on it if there is one already."""
         return self._carry_out(self.limit.queue(request, now=request.since), own=request)
 
-    def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> None:
-        """Free the place of a request; others may start in it."""
-        decisions = self.limit.end(domain, latency, outcome, now=now)
+    def end(self, place: Place, latency: float, outcome: Outcome, *, now: float) -> None:
+        """Free a place; others may start in it."""
+        self._slow.pop(place, None)
+        decisions = self.limit.end(place.domain, latency, outcome, now=now)
         if decisions or self.limit.wakeup < self._due:
             self._carry_out(decisions)
 

@@ -21,7 +21,7 @@ from headgate.origin.gateway.client_connection import (
     MAX_REQUESTS_PER_TURN,
     ClientConnection,
 )
-from headgate.origin.gateway.places import OriginPlaces
+from headgate.origin.gateway.places import OriginPlaces, Place
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayEvent
@@ -148,7 +148,7 @@ def queueing(*, queue: int = 10, policy: GatewayPolicy | None = None) -> Harness
 def free_place(harness: Harness) -> Harness:
     """End the other request."""
     assert harness.context.places is not None
-    harness.context.places.end("other", 0.1, Outcome.ANSWERED, now=0.0)
+    Place(harness.context.places, "other", 0.0).give_back(Outcome.ANSWERED)
     return harness
 
 

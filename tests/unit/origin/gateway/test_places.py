@@ -15,6 +15,8 @@ from tests.unit.origin.gateway.test_exchange import HEAD, POST, RESPONSE, Harnes
 UPGRADE = b"Connection: Upgrade", b"Upgrade: websocket"
 SWITCH = b"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 STREAM = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
+STREAM_FIRST = b"HTTP/1.1 200 OK\r\ncontent-type:Text/Event-Stream\r\n\r\n"
+OTHERS = b"HTTP/1.1 200 OK\r\nX-Content-Type: text/event-stream\r\nContent-Type: text/event-streams\r\n\r\n"
 REQUEST = parse_request_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestLimits())
 
 
@@ -26,9 +28,9 @@ class RecordedPlaces(OriginPlaces):
         self.ended: list[tuple[str, float, Outcome]] = []
         super().__init__(ConcurrencySettings(max=limit, queue=queue), draw=lambda: 0.5, clock=lambda: self.now)
 
-    def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> None:
-        self.ended.append((domain, latency, outcome))
-        super().end(domain, latency, outcome, now=now)
+    def end(self, place: Place, latency: float, outcome: Outcome, *, now: float) -> None:
+        self.ended.append((place.domain, latency, outcome))
+        super().end(place, latency, outcome, now=now)
 
     def take_place(self) -> Place:
         place = self.take("api")
@@ -63,6 +65,7 @@ ENDS: dict[str, tuple[Outcome, Callable[[Harness], object]]] = {
     "the origin sends garbage": (Outcome.UNKNOWN, lambda one: one.upstream.data_received(b"garbage\r\n\r\n")),
     "a timeout": (Outcome.TIMED_OUT, lambda one: one.exchange.time_out()),
     "an event stream": (Outcome.ANSWERED, lambda one: one.upstream.data_received(STREAM)),
+    "its type comes first": (Outcome.ANSWERED, lambda one: one.upstream.data_received(STREAM_FIRST)),
 }
 
 
@@ -83,6 +86,12 @@ def test_a_tunnel_has_no_place() -> None:
     harness.upstream.data_received(SWITCH)
     assert harness.client.calls[0][0] == "tunnel"
     assert places.ended == [("api", 2.0, Outcome.UNKNOWN)]
+
+
+def test_a_response_with_a_similar_type_keeps_its_place() -> None:
+    places, harness = started()
+    harness.upstream.data_received(OTHERS)
+    assert places.ended == []
 
 
 @pytest.mark.parametrize("end", [b"i", None])
