@@ -33,7 +33,8 @@ _EARLY: Final = 0.999
 """The part of a period after which it is complete: a timer may be early by a rounding error."""
 _DIGITS: Final = 6
 """Decimal places of a published fraction."""
-_MIN_FLOOR: Final = 0.0001
+MIN_FLOOR: Final = 0.0001
+"""The smallest floor. Of ten requests per second it permits one in 17 minutes; less would show no demand."""
 
 
 class Reason(enum.StrEnum):
@@ -114,8 +115,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError(f"advice: capacity must be a non-negative number, got {self.capacity!r}")
         if not 0 < self.target <= 1:
             raise ConfigurationError(f"advice: target must be above 0 and at most 1, got {self.target!r}")
-        if not _MIN_FLOOR <= self.floor <= 1:
-            raise ConfigurationError(f"advice: floor must be from {_MIN_FLOOR} to 1, got {self.floor!r}")
+        if not MIN_FLOOR <= self.floor <= 1:
+            raise ConfigurationError(f"advice: floor must be from {MIN_FLOOR} to 1, got {self.floor!r}")
         for name in ("period", "max_age", "samples", "max_agents"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ConfigurationError(f"advice: {name} must be a positive number, got {getattr(self, name)!r}")
@@ -126,6 +127,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         names = [agent_class.name for agent_class in self.classes]
         if not names or len(set(names)) < len(names):
             raise ConfigurationError(f"advice: classes must have at least one name, each once, got {names!r:.80}")
+
+
+DEFAULTS: Final = Settings(capacity=0.0)
+"""The values of settings that are not given."""
 
 
 class Explanation(NamedTuple):

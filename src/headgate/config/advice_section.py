@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from headgate.advice import Entry
+from headgate.advice.controller import DEFAULTS, MIN_FLOOR
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.config.section import ConfigSection, File, Format, Seconds
 from headgate.errors import ConfigurationError, RuleError
@@ -16,7 +17,7 @@ from headgate.limit import Rule
 AUTO: Final = "auto"
 LEARNED: Final = "learned"
 _STATIC_MAX_AGE: Final = 1_800
-_COMPUTED_MAX_AGE: Final = 600
+_COMPUTED_MAX_AGE: Final = int(DEFAULTS.max_age)
 
 AdviceMode = Literal["static", "monitor", "adaptive"]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -79,16 +80,16 @@ class AdviceSection(ConfigSection, frozen=True):
     capacity: Annotated[str, Format("RATE|learned", parse_capacity)] = ""
     """Requests per second that the origin can serve, such as 500/s; or learned, from what it completes under load. To
     learn it needs `limit.concurrency.max` learned; without a limit, one is evaluated that refuses nothing."""
-    target: Annotated[float, Meta(ge=0.01, le=1)] = 0.97
+    target: Annotated[float, Meta(ge=0.01, le=1)] = DEFAULTS.target
     """The part of the capacity to fill."""
-    floor: Annotated[float, Meta(ge=0.0001, le=1)] = 0.001
+    floor: Annotated[float, Meta(ge=MIN_FLOOR, le=1)] = DEFAULTS.floor
     """Smallest computed fraction that is published; below it, the class is disallowed."""
     ceiling: Fraction = 1.0
     """Largest computed fraction that is published."""
     max_age: Annotated[int, Meta(ge=0, le=172_800), Format("SECONDS")] = 0
     """Whole seconds for which agents may use the advice; 0 for the default, 600, or 1800 in mode static. Agents that
     follow the document's suggestions use it for 600 seconds at least."""
-    period: Seconds = 60.0
+    period: Seconds = DEFAULTS.period
     """Seconds between two decisions."""
     state: File = ""
     """File in which the computed fractions are saved, so that a restart continues with them. Empty disables it."""

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from headgate.advice.controller import AgentClass, Settings
+from headgate.advice.controller import DEFAULTS, AgentClass, Settings
 from headgate.advice.identity import EVERY_AGENT
 from headgate.errors import ConfigurationError
 from headgate.lab.profile import Profile
@@ -90,13 +90,13 @@ class RateScenario(Scenario, frozen=True, kw_only=True):
     """When the law is restarted with the entries that it has published, and nothing else."""
     restart_error: Factor = 1.0
     """The fractions of these entries are this many times those that were published, and at most 1."""
-    target: Share = 0.97
+    target: Share = DEFAULTS.target
     """The part of the capacity that laws fill."""
-    period: Seconds = 60.0
+    period: Seconds = DEFAULTS.period
     """Seconds between two decisions of a law."""
-    max_age: Seconds = 600.0
+    max_age: Seconds = DEFAULTS.max_age
     """Seconds for which agents obey what they fetched."""
-    max_agents: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    max_agents: Annotated[int, Meta(ge=1, le=1_000_000)] = DEFAULTS.max_agents
     """Agents that a law remembers of each class."""
 
     def law_settings(self) -> Settings:
