@@ -10,11 +10,11 @@ import enum
 import math
 from collections import deque
 from collections.abc import Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
-from headgate.advice.compliance import ComplianceMeter, PooledCompliance
+from headgate.advice.compliance import ComplianceMeter, Divided, PooledCompliance
 from headgate.advice.demand import DemandWindow, Period
-from headgate.advice.fetch_log import FORGOTTEN_AFTER, FetchLog, InForce
+from headgate.advice.fetch_log import FORGOTTEN_AFTER, FetchLog, InForce, Requests
 
 _MIN_VISIBLE: Final = 0.1
 """The part of the agents that must not be disallowed, for arrivals to show the demand."""
@@ -36,6 +36,15 @@ class Visibility(enum.Enum):
     """Nothing: nearly all agents are disallowed. The estimate is made smaller, until the class is admitted again."""
     NO_FETCH = "no fetch"
     """That the class sends requests and fetches no advice: they are not controlled."""
+
+
+class _Shown(NamedTuple):
+    """The requests of a period, as they would have been without advice."""
+
+    demand: float = 0.0
+    """Those that the fraction controls."""
+    uncontrolled: float = 0.0
+    disobeying: float = 0.0
 
 
 class ClassDemand:
@@ -161,45 +170,47 @@ class ClassDemand:
         in_force = self._log.read(now=now)
         visible = 1.0 - in_force.disallowed
         self.visibility = Visibility.MEASURED if visible >= _MIN_VISIBLE else Visibility.DISALLOWED
-        mean_of_unknown = self._mean_of_unknown(in_force)
         fetched_before = max(0.0, 1.0 - since_start)
-        if fetched_before:
-            mean_of_unknown = self._start
-        else:
-            self._pool.add(mean_of_unknown, self._unknown / elapsed, elapsed)
-        unknown = self._pool.divide(self._unknown, max(mean_of_unknown, self._floor))
+        unknown = self._divide_unknown(in_force, elapsed, fetched_before=fetched_before)
         mean = self._start * fetched_before + in_force.mean * (1.0 - fetched_before)
         # Agents that are disallowed, and so send nothing, are assumed to be like the others.
         demand = logged.demand / max(visible, _MIN_VISIBLE) + self._anonymous / max(mean, self._floor) + unknown.obeying
-        uncontrolled, disobeying = unknown.ignoring, logged.disobeying
+        shown = _Shown(demand, unknown.ignoring, logged.disobeying)
         if self.agents and self._permitted_until <= now - elapsed:
-            demand, uncontrolled, disobeying = 0.0, 0.0, self._arrivals
+            shown = _Shown(disobeying=self._arrivals)
         if self._fetched_at is None or now - self._fetched_at > FORGOTTEN_AFTER * self._max_age:
-            demand, uncontrolled, disobeying = 0.0, self._arrivals, 0.0
-            is_idle = not (uncontrolled or self.uncontrolled.demand)
+            shown = _Shown(uncontrolled=self._arrivals)
+            is_idle = not (self._arrivals or self.uncontrolled.demand)
             self.visibility = Visibility.MEASURED if is_idle else Visibility.NO_FETCH
-        stayed_away = demand
+        self._add(shown, logged, elapsed, mean=in_force.mean)
+        self._begin(valid=True)
+
+    def _divide_unknown(self, in_force: InForce, elapsed: float, *, fetched_before: float) -> Divided:
+        """Return what agents that are not in the log would have sent without advice, by whether they follow it."""
+        mean = self._mean_of_unknown(in_force)
+        if fetched_before:
+            mean = self._start
+        else:
+            self._pool.add(mean, self._unknown / elapsed, elapsed)
+        return self._pool.divide(self._unknown, max(mean, self._floor))
+
+    def _add(self, shown: _Shown, logged: Requests, elapsed: float, *, mean: float) -> None:
+        """Add what a period has shown to the windows; the demand of a class that is disallowed is guessed."""
+        demand, uncontrolled, disobeying = shown
+        controlled = max(0.0, self._arrivals - uncontrolled - disobeying)
+        self._are_agents_known = logged.arrivals - logged.disobeying > _MIN_KNOWN * controlled
+        self.uncontrolled.add(Period(elapsed, uncontrolled, uncontrolled))
+        self.in_force, stayed_away = mean, demand
         if self.visibility is Visibility.DISALLOWED:
             # Requests of agents that are not known count as those of one agent.
             senders = logged.senders + (disobeying > logged.disobeying)
             stayed_away = disobeying * logged.silent / senders if senders else 0.0
+            self.window.scale(0.5 ** (elapsed / (_HALVES_IN * self._max_age)))
+        else:
+            if sum(shown) > 0.0:
+                self.in_force = self._arrivals / sum(shown)
+            self.window.add(Period(elapsed, controlled, demand))
         self.disobeying.add(Period(elapsed, disobeying, disobeying + stayed_away))
-        self.uncontrolled.add(Period(elapsed, uncontrolled, uncontrolled))
-        controlled = max(0.0, self._arrivals - uncontrolled - disobeying)
-        self._add(Period(elapsed, controlled, demand), in_force.mean)
-        self._are_agents_known = logged.arrivals - logged.disobeying > _MIN_KNOWN * controlled
-        self._begin(valid=True)
-
-    def _add(self, period: Period, mean: float) -> None:
-        """Add the controlled requests of a period; those of a class that is disallowed are guessed."""
-        self.in_force = mean
-        if self.visibility is Visibility.DISALLOWED:
-            self.window.scale(0.5 ** (period.duration / (_HALVES_IN * self._max_age)))
-            return
-        ignoring = self._arrivals - period.arrivals
-        if period.demand + ignoring > 0.0:
-            self.in_force = self._arrivals / (period.demand + ignoring)
-        self.window.add(period)
 
     def _mean_of_unknown(self, in_force: InForce) -> float:
         """Return the fraction of agents that are not in the log.
