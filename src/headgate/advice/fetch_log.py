@@ -10,7 +10,7 @@ An agent whose advice is stale stays in the log until it is forgotten: its histo
 from collections.abc import Hashable, Iterator
 from typing import Final, NamedTuple
 
-from headgate.advice.compliance import AgentHistory, Conduct
+from headgate.advice.agent_history import AgentHistory, Conduct
 
 FORGOTTEN_AFTER: Final = 2.0
 """Max-ages from a fetch until its agent is forgotten. A class whose last fetch is so long ago does not fetch advice.

@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from headgate.advice.compliance import AgentHistory, ComplianceMeter, Evidence, PooledCompliance
+from headgate.advice.agent_history import AgentHistory
+from headgate.advice.compliance import ComplianceMeter, Evidence, PooledCompliance
 
 
 class Agents:
@@ -106,29 +107,6 @@ def test_period_that_is_not_valid_is_compared_with_none():
     agents.run(12, 1.0)
     assert agents.run(12, 0.1, valid=False) is None
     assert agents.run(1, 0.1) is None
-
-
-def test_an_agent_disobeys_if_it_sends_in_a_period_in_which_it_was_disallowed():
-    history = AgentHistory(0.5, floor=0.001)
-    conducts = []
-    for fraction, requests in [(0.5, 0), (0.5, 1), (0.0, 1), (0.0, 0), (0.0, 1), (0.0, 0), (0.5, 1), (1.0, 0)]:
-        if fraction != history.fraction:
-            history.change(fraction)
-        history.requests += requests
-        history.begin()
-        conducts.append(history.conduct.value)
-    # The requests of the third period may have been sent before the agent knew that it was disallowed.
-    assert conducts == ["unseen", "seen", "seen", "seen", "disobeys", "disobeys", "disobeys", "seen"]
-
-
-def test_first_period_of_an_agent_is_compared_with_none():
-    """It began before the first fetch, so that only a part of its requests was counted."""
-    history = AgentHistory(1.0, floor=0.001)
-    for _ in range(3):
-        history.requests += 1
-        assert not history.is_comparable
-        history.begin()
-    assert history.is_comparable
 
 
 def test_noise_of_many_small_agents_cancels_out():
