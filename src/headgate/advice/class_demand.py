@@ -4,6 +4,8 @@ The requests of an agent in the log are divided by its own fraction. Those of ag
 the mean, as far as they follow that: agents may fetch with one identity and send with another. As far as they do not
 follow it, and if the class fetches nothing at all, they are uncontrolled: no fraction changes them. So are requests of
 agents that are disallowed, and all that arrive when nothing but `disallow` was served for longer than a max-age.
+
+Decision 0090 has what other values of the constants do in the outer cases of the lab.
 """
 
 import enum
@@ -17,14 +19,16 @@ from headgate.advice.demand import DemandWindow, Period
 from headgate.advice.fetch_log import FORGOTTEN_AFTER, FetchLog, InForce, Requests
 
 _MIN_VISIBLE: Final = 0.1
-"""The part of the agents that must not be disallowed, for arrivals to show the demand."""
+"""The part of the agents that must not be disallowed, for arrivals to show the demand: those that are count like the
+others, so that a tenth is multiplied by ten, with its noise. Half and twice as much give the same figures."""
 _MIN_KNOWN: Final = 0.5
-"""The part of the controlled requests that agents in the log must have sent, for a trend to be known."""
+"""The part of the controlled requests that agents in the log must have sent, for a trend to be known. It matters after
+a start with wrong fractions: the load overshoots by 0.15, with 0.25 by 0.06 and with 0.75 by 0.26."""
 _MIN_DISOBEYING: Final = 16
 """Requests that disobey from which on they tell of the compliance. Fewer have a standard error above a quarter, up to
 which a measured compliance is known."""
 _HALVES_IN: Final = 1.0
-"""Max-ages in which a demand that cannot be measured is halved."""
+"""Max-ages in which a demand that cannot be measured is halved. Half and twice as many give the same figures."""
 
 
 class Visibility(enum.Enum):

@@ -2,6 +2,8 @@
 
 Noise falls with the number of requests, and delay rises with the length of the window. So a window is as short as a
 number of requests permits: a rise of the demand is known after one period, and a small site gets a longer mean.
+
+Decision 0090 has what other values of the constants do in the outer cases of the lab.
 """
 
 import math
@@ -11,13 +13,17 @@ from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 _TREND_PERIODS: Final = 2
-"""The latest changes from period to period that have to agree on a trend."""
+"""The latest changes from period to period that have to agree on a trend. One would continue each step; with three, a
+ramp of two hours overshoots by 0.08 instead of 0.04."""
 _MAX_TREND: Final = 2.0
-"""A demand that would grow by more than this factor has made a step; one that falls, falls at most by this factor."""
+"""A demand that would grow by more than this factor has made a step; one that falls, falls at most by this factor.
+With 1.5, a ramp of two hours overshoots by 0.22 instead of 0.04; with 3, lost fetches settle after 740 s, not 620."""
 _MIN_ERRORS: Final = 2.0
-"""The smallest change that can be part of a trend, in standard errors of the demand."""
+"""The smallest change that can be part of a trend, in standard errors of the demand. With 1, noise costs goodput (0.93
+instead of 0.96 where the demand is overestimated); with 3, a ramp of two hours overshoots by 0.07 instead of 0.04."""
 _REMEMBERED: Final = 3.0
-"""Spans of a window for which the highest and the lowest demand is remembered."""
+"""Spans of a window for which the highest and the lowest demand is remembered. With half, agents
+that ignore advice make the load overshoot by 0.08 instead of 0.06; with twice, forgotten fetches by 0.10, not 0.08."""
 
 
 class Period(NamedTuple):
