@@ -49,6 +49,14 @@ class Origin:
             self.answered += not timed_out
         return sum(limits) / len(limits)
 
+    def rest(self, seconds: float) -> None:
+        """Answer what is in flight, and get no request for a time."""
+        demand, self.demand = self.demand, 0
+        while self._serving or self._started:
+            self.run(1e-9)
+        self.now += seconds
+        self.demand = demand
+
 
 @pytest.mark.parametrize("places", [6, 30, 200])
 def test_the_limit_finds_the_places_of_an_origin(places):
@@ -175,6 +183,16 @@ def test_the_capacity_is_known_once_the_limit_was_reached():
     origin.demand = 10
     origin.run(300.0)
     assert origin.law.capacity.rate == pytest.approx(300.0, rel=0.1)
+
+
+def test_pauses_between_bursts_change_neither_limit_nor_capacity():
+    origin = Origin(20)
+    origin.run(60.0)
+    for _ in range(40):
+        origin.rest(20.0)
+        origin.run(2.0)
+        assert origin.law.limit >= 0.75 * 20
+    assert origin.law.capacity.rate == pytest.approx(200.0, rel=0.1)
 
 
 def test_domains_with_different_times_share_one_limit():

@@ -97,10 +97,11 @@ class LearnedLimit:
         window = self._domains.close(now - self._started)
         self._started, self._due = now, now + _WINDOW
         self._saturation += (window.full - self._saturation) * window.requests / (window.requests + _RECENT)
-        if self._saturation >= SATURATED:
+        has_pause = window.has_pause
+        if self._saturation >= SATURATED and not has_pause:
             self.capacity.add(window.answered, window.seconds)
         self._law.observe(window)
-        if self._settings.freeze:
+        if has_pause or self._settings.freeze:
             return False
         self._law.close_window(window, self._saturation, lagged=self._lagged, now=now)
         self._lagged = False

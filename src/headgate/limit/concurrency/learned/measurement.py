@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from math import fsum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.limit.concurrency.values import LimitReason
+
+_LONG: Final = 0.2
+"""Seconds of a window that may have a pause, which is two of the usual ones."""
 
 
 class Window(NamedTuple):
@@ -28,6 +31,15 @@ class Window(NamedTuple):
     def answered(self) -> int:
         """The number of responses."""
         return self.requests - self.timeouts
+
+    @property
+    def has_pause(self) -> bool:
+        """Whether no request was in flight for a part of it: what it says is the demand, whatever the limit is.
+
+        A request in flight for the whole time has a latency as long; so the limit was not reached if the sum is less.
+        """
+        is_long = self.seconds > _LONG and not self.timeouts
+        return is_long and self.seconds > fsum(total for total, _ in self.latencies.values())
 
 
 class Measurement:
