@@ -18,18 +18,22 @@ class Conduct(enum.Enum):
     SEEN = "seen"
     """It has sent requests that its fraction permits. If it sends none while it is disallowed, it obeys."""
     DISOBEYS = "disobeys"
-    """It has sent requests in a period in which it was disallowed, and has not been permitted all of them since."""
+    """It has sent requests when it was disallowed for long, and has not been permitted all of them since."""
 
 
 class AgentHistory:
-    """The fraction and the requests of one agent: in the current period, and in the two before."""
+    """The fraction and the requests of one agent: in the current period, and in the two before.
+
+    `patience` is the number of periods for which it may send although it is disallowed: it may be several agents, of
+    which each obeys what it fetched itself until that is stale.
+    """
 
     __slots__ = (
-        "_disobeying", "_divided", "_first", "_floor", "_middle_first", "_middle_requests", "_undivided", "before",
-        "conduct", "fraction", "old", "requests",
+        "_disallowed", "_disobeying", "_divided", "_first", "_floor", "_middle_first", "_middle_requests", "_patience",
+        "_undivided", "before", "conduct", "fraction", "old", "requests",
     )  # fmt: skip
 
-    def __init__(self, fraction: float, *, floor: float) -> None:
+    def __init__(self, fraction: float, *, floor: float, patience: int = 0) -> None:
         self.fraction = fraction
         """The fraction that the agent was served last; 0 for `disallow`."""
         self.requests = 0.0
@@ -41,6 +45,8 @@ class AgentHistory:
         self.conduct = Conduct.UNSEEN
         """What was seen until the end of the last period."""
         self._floor = floor
+        self._patience = patience
+        self._disallowed = 0  # whole periods until the last one
         self._undivided = self._divided = 0.0  # requests before the last fetch in this period, and their demand
         self._disobeying = 0.0  # those of them that were sent while the agent was disallowed
         # Requests before the first fetch are not counted for this agent, so its first period is compared with none.
@@ -76,12 +82,13 @@ class AgentHistory:
 
     def begin(self) -> None:
         """Begin the next period."""
+        is_disallowed = self.fraction <= 0.0 and self._first <= 0.0
         if self.requests > 0.0:
-            is_disallowed = self.fraction <= 0.0 and self._first <= 0.0
-            if is_disallowed:
+            if is_disallowed and self._disallowed >= self._patience:
                 self.conduct = Conduct.DISOBEYS
             elif self.conduct is Conduct.UNSEEN:
                 self.conduct = Conduct.SEEN
+        self._disallowed = self._disallowed + 1 if is_disallowed else 0
         self.old = self._middle_first if self._middle_first == self._first else math.nan
         self.before = self._middle_requests
         self._middle_first, self._middle_requests = self._first, self.requests

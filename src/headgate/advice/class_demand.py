@@ -49,6 +49,8 @@ class _Shown(NamedTuple):
     """Those that the fraction controls."""
     uncontrolled: float = 0.0
     disobeying: float = 0.0
+    proven: float = 0.0
+    """Those of `disobeying` that tell of the compliance."""
 
 
 class ClassDemand:
@@ -66,7 +68,9 @@ class ClassDemand:
         self.uncontrolled = DemandWindow(samples, max_age)
         """Those of agents that are not known, and do not follow the fraction."""
         self.disobeying = DemandWindow(samples, max_age)
-        """Those that were disallowed; its demand has also what agents that obey have not sent."""
+        """Those that were disallowed."""
+        self._proven = DemandWindow(samples, max_age)
+        """Those that certainly disobey; its demand has also what agents that obey have not sent."""
         self.in_force = start
         """What arrived in the last period, as a part of the demand; without arrivals, the mean over agents."""
         self.visibility = Visibility.MEASURED
@@ -74,9 +78,9 @@ class ClassDemand:
         self._start = start
         self._floor = floor
         self._max_age = max_age
-        self._log = FetchLog(max_agents, fraction=start, floor=floor)
-        self._meter = ComplianceMeter()
         periods = math.ceil(max_age / period)
+        self._log = FetchLog(max_agents, fraction=start, floor=floor, patience=periods)
+        self._meter = ComplianceMeter()
         self._pool = PooledCompliance(periods + 1)
         self._published: deque[tuple[float, float]] = deque(maxlen=periods)
         """The begin of each period of the latest max-age, and the fraction published in it."""
@@ -105,9 +109,9 @@ class ClassDemand:
         measured = self._meter.compliance
         if measured is not None and self.demand:
             measured *= 1.0 - self.uncontrolled.demand / self.demand
-        if self.disobeying.requests < _MIN_DISOBEYING:
+        if self._proven.requests < _MIN_DISOBEYING:
             return measured
-        stayed_away = 1.0 - self.disobeying.arrivals / self.disobeying.demand
+        stayed_away = 1.0 - self._proven.arrivals / self._proven.demand
         return stayed_away if measured is None else min(measured, stayed_away)
 
     @property
@@ -179,9 +183,10 @@ class ClassDemand:
         mean = self._start * fetched_before + in_force.mean * (1.0 - fetched_before)
         # Agents that are disallowed, and so send nothing, are assumed to be like the others.
         demand = logged.demand / max(visible, _MIN_VISIBLE) + self._anonymous / max(mean, self._floor) + unknown.obeying
-        shown = _Shown(demand, unknown.ignoring, logged.disobeying)
+        shown = _Shown(demand, unknown.ignoring, logged.disobeying, logged.proven)
         if self.agents and self._permitted_until <= now - elapsed:
-            shown = _Shown(disobeying=self._arrivals)
+            proven = logged.proven + self._arrivals - logged.arrivals
+            shown = _Shown(disobeying=self._arrivals, proven=proven)
         if self._fetched_at is None or now - self._fetched_at > FORGOTTEN_AFTER * self._max_age:
             shown = _Shown(uncontrolled=self._arrivals)
             is_idle = not (self._arrivals or self.uncontrolled.demand)
@@ -200,21 +205,23 @@ class ClassDemand:
 
     def _add(self, shown: _Shown, logged: Requests, elapsed: float, *, mean: float) -> None:
         """Add what a period has shown to the windows; the demand of a class that is disallowed is guessed."""
-        demand, uncontrolled, disobeying = shown
+        demand, uncontrolled, disobeying, proven = shown
         controlled = max(0.0, self._arrivals - uncontrolled - disobeying)
         self._are_agents_known = logged.arrivals - logged.disobeying > _MIN_KNOWN * controlled
         self.uncontrolled.add(Period(elapsed, uncontrolled, uncontrolled))
         self.in_force, stayed_away = mean, demand
         if self.visibility is Visibility.DISALLOWED:
             # Requests of agents that are not known count as those of one agent.
-            senders = logged.senders + (disobeying > logged.disobeying)
-            stayed_away = disobeying * logged.silent / senders if senders else 0.0
+            senders = logged.senders + (proven > logged.proven)
+            stayed_away = proven * logged.silent / senders if senders else 0.0
             self.window.scale(0.5 ** (elapsed / (_HALVES_IN * self._max_age)))
         else:
-            if sum(shown) > 0.0:
-                self.in_force = self._arrivals / sum(shown)
+            without_advice = demand + uncontrolled + disobeying
+            if without_advice > 0.0:
+                self.in_force = self._arrivals / without_advice
             self.window.add(Period(elapsed, controlled, demand))
-        self.disobeying.add(Period(elapsed, disobeying, disobeying + stayed_away))
+        self.disobeying.add(Period(elapsed, disobeying, disobeying))
+        self._proven.add(Period(elapsed, proven, proven + stayed_away))
 
     def _mean_of_unknown(self, in_force: InForce) -> float:
         """Return the fraction of agents that are not in the log.

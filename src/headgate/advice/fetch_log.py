@@ -33,9 +33,11 @@ class Requests(NamedTuple):
     demand: float = 0.0
     """Each request, without those that disobey, divided by the fraction of its agent at its time."""
     disobeying: float = 0.0
-    """Those of agents that were disallowed, or of agents that have sent requests while they were."""
+    """Those of agents that were disallowed, or whose conduct is to disobey."""
+    proven: float = 0.0
+    """Those of the latter alone: after a fetch, some may come late."""
     senders: int = 0
-    """The number of these agents."""
+    """The number of the latter."""
     silent: int = 0
     """The number of agents that were disallowed, have sent no request since, but some before: those that obey."""
 
@@ -53,8 +55,9 @@ class FetchLog:
     `floor` if the fraction of their agent is less.
     """
 
-    def __init__(self, max_agents: int, *, fraction: float = 1.0, floor: float = 0.001) -> None:
+    def __init__(self, max_agents: int, *, fraction: float = 1.0, floor: float = 0.001, patience: int = 0) -> None:
         self._max_agents = max_agents
+        self._patience = patience
         self._floor = floor
         self._served: dict[Hashable, _Served] = {}
         """Agents with fresh advice, in the order of their fetches."""
@@ -88,7 +91,7 @@ class FetchLog:
         if len(self._served) + len(self._stale) >= self._max_agents:
             self._replace_earliest()
         if known is None:
-            history = AgentHistory(fraction, floor=self._floor)
+            history = AgentHistory(fraction, floor=self._floor, patience=self._patience)
         else:
             history = known.history
             history.change(fraction)
@@ -107,16 +110,17 @@ class FetchLog:
 
     def requests(self) -> Requests:
         """Return the requests of these agents since the last call of `begin`, and of those that they replaced."""
-        arrivals, demand, disobeying, senders, silent = self._replaced
+        arrivals, demand, disobeying, proven, senders, silent = self._replaced
         for history in self.histories():
             arrivals += history.requests
             demand += history.demand
-            if history.disobeying or history.conduct is Conduct.DISOBEYS:
-                disobeying += history.disobeying
+            disobeying += history.disobeying
+            if history.conduct is Conduct.DISOBEYS:
+                proven += history.disobeying
                 senders += 1
             elif history.fraction <= 0.0 and history.conduct is Conduct.SEEN:
                 silent += 1
-        return Requests(arrivals, demand, disobeying, senders, silent)
+        return Requests(arrivals, demand, disobeying, proven, senders, silent)
 
     def begin(self, *, valid: bool = True) -> None:
         """Begin a new period for all agents; one that is not valid is compared with none."""

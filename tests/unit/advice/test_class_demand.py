@@ -53,6 +53,6 @@ def test_all_requests_disobey_once_no_advice_that_permits_any_is_fresh(permitted
 def test_few_requests_that_disobey_tell_nothing(requests, compliance):
     demand = ClassDemand(start=1.0, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
     demand.fetched("agent", 0.0, now=NOW, max_age=6_000.0)
-    demand.arrived("agent", requests)
+    demand.arrived(None, requests)
     demand.measure(60.0, 0.0, now=NOW + 60.0, since_start=2.0)
     assert demand.compliance == compliance

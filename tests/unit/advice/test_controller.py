@@ -15,6 +15,7 @@ class Plant:
         self.names = [f"agent {number}" for number in range(agents)]
         self.fraction = dict.fromkeys(self.names, 1.0)
         self.sends_as = {name: name for name in self.names}
+        self.fetches_as = {name: name for name in self.names}
         self.fetch_at = {
             name: NOW + (max_age * number / agents if staggered else 0.0) for number, name in enumerate(self.names)
         }
@@ -28,7 +29,7 @@ class Plant:
             load = 0.0
             for name in self.names:
                 if self.fetch_at[name] <= self.now:
-                    entry = self.controller.fetched("*", name, now=self.now, max_age=self.max_age)
+                    entry = self.controller.fetched("*", self.fetches_as[name], now=self.now, max_age=self.max_age)
                     self.fraction[name] = 0.0 if entry.disallow else entry.fraction
                     self.fetch_at[name] += self.max_age
                 sent = self.rate * (self.obeying * self.fraction[name] + 1.0 - self.obeying) * tick
@@ -260,7 +261,7 @@ def test_a_class_that_sends_although_it_is_disallowed_does_not_obey(known):
     plant.run(1_260, known=known)
     assert not known or 0.65 < controller.explain()[0].compliance < 0.75
     plant.obeying = 0.0
-    for _ in range(23):  # a period until it is disallowed, a max-age until all agents know it, and one more
+    for _ in range(24):  # a period until it is disallowed, a max-age until all agents know it, and one more
         controller.arrived(None, count=200 * 60)
         plant.run(60, known=known)
     (explanation,) = controller.explain()
@@ -280,6 +281,22 @@ def test_few_agents_that_send_although_they_are_disallowed_are_no_demand_of_thei
         assert explanation.demand < 120
         assert explanation.reason != "does not obey"
     assert explanation.compliance > 0.9
+
+
+def test_agents_of_one_identity_are_not_taken_for_one_that_disobeys():
+    """Two at each address, half a max-age apart: one is disallowed while the other obeys what it fetched before."""
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=100, rate=10.0)
+    plant.fetches_as = plant.sends_as = {name: f"address {number % 50}" for number, name in enumerate(plant.names)}
+    plant.run(1_800)
+    for _ in range(30):
+        controller.arrived(None, count=200 * 60)
+        plant.run(60)
+        assert reason(controller) != "does not obey"
+    plant.run(1_800)
+    plant.loads.clear()
+    plant.run(3_600)
+    assert max(plant.loads) < 200.0
 
 
 def test_agents_without_a_fetch_leave_the_rest_to_the_others():

@@ -109,18 +109,18 @@ def test_requests_of_agents_that_are_disallowed_are_no_demand():
     for agent in ("disobeys", "obeys", "sends as another"):
         log.add(agent, 0.0, now=NOW + 10, max_age=600)
     log.history("disobeys").requests += 3
-    assert log.requests() == Requests(arrivals=5, demand=4, disobeying=3, senders=1, silent=0)
+    assert log.requests() == Requests(arrivals=5, demand=4, disobeying=3, silent=0)
     log.begin()
     log.history("disobeys").requests += 3
-    assert log.requests() == Requests(arrivals=3, demand=0, disobeying=3, senders=1, silent=1)
+    assert log.requests() == Requests(arrivals=3, demand=0, disobeying=3, silent=2)
     log.begin()
     assert log.requests() == Requests(senders=1, silent=1)
     log.add("disobeys", 0.5, now=NOW + 60, max_age=600)
     log.history("disobeys").requests += 3
-    assert log.requests() == Requests(arrivals=3, disobeying=3, senders=1, silent=1)
+    assert log.requests() == Requests(arrivals=3, disobeying=3, proven=3, senders=1, silent=1)
     log.add("disobeys", 1.0, now=NOW + 70, max_age=600)
     log.history("disobeys").requests += 4
-    assert log.requests() == Requests(arrivals=7, demand=4, disobeying=3, senders=1, silent=1)
+    assert log.requests() == Requests(arrivals=7, demand=4, disobeying=3, silent=1)
     log.begin()
     log.history("disobeys").requests += 4
     assert log.requests() == Requests(arrivals=4, demand=4, silent=1)
