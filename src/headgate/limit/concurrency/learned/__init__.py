@@ -15,8 +15,8 @@ gets a lower limit in order to measure: step by step, until the throughput falls
 
 `limit` collects the requests that end into windows (`domain_windows`, with a `baseline` for each domain). At the end of
 each window `law` decides: `phases` is the table of what is known and tried, `growth` the start, `measurement` what is
-measured of one limit, `trial` how a change is judged, and `probes` when a higher limit is tried. `capacity` is how many
-requests the origin answers per second.
+measured of one limit, `targets` what limit that asks for, `trial` how a change is judged, and `probes` when a higher
+limit is tried. `capacity` is how many requests the origin answers per second.
 """
 
 from headgate.limit.concurrency.learned.limit import LearnedLimit

@@ -3,9 +3,12 @@
 from collections import deque
 from typing import Final
 
-_WINDOW: Final = 10.0
+_PERIOD: Final = 10.0
+"""Seconds of load of which a rate is the mean, at least."""
 _MIN_REQUESTS: Final = 50
-_WINDOWS: Final = 6
+"""Requests of which a rate is the mean, at least: with exponential times, it has an error of a seventh."""
+_PERIODS: Final = 6
+"""Periods of which the highest rate is taken: those of the last minute of load."""
 
 
 class LearnedCapacity:
@@ -15,7 +18,7 @@ class LearnedCapacity:
     """
 
     def __init__(self) -> None:
-        self._rates: deque[float] = deque(maxlen=_WINDOWS)
+        self._rates: deque[float] = deque(maxlen=_PERIODS)
         self._completed = 0
         self._seconds = 0.0
 
@@ -28,6 +31,6 @@ class LearnedCapacity:
         """Take the requests that were answered in an interval in which the origin was loaded."""
         self._completed += completed
         self._seconds += seconds
-        if self._seconds >= _WINDOW and self._completed >= _MIN_REQUESTS:
+        if self._seconds >= _PERIOD and self._completed >= _MIN_REQUESTS:
             self._rates.append(self._completed / self._seconds)
             self._completed, self._seconds = 0, 0.0

@@ -6,9 +6,10 @@ from headgate.limit.concurrency.learned.baseline import Baseline
 from headgate.limit.concurrency.learned.measurement import Measurement, Window
 
 FULL: Final = 0.9
-"""The limit is reached when this share of it is in flight: between two requests, a place is free for a moment."""
-_MIN_LEARNED: Final = 20
-"""Responses of a domain from which its baseline is replaced after a trial."""
+"""The limit is reached when this share of it is in flight: between two requests, a place is free for a moment.
+
+Chosen; 0.8 and 1.0 tried: no effect within chance on steps, starts and loads of 0.9.
+"""
 
 
 class DomainWindow:
@@ -74,5 +75,4 @@ class DomainWindows:
     def learn(self, measurement: Measurement, *, known: bool) -> None:
         """Take the latencies of a measurement as the baselines; it may be known that they met no queue."""
         for name, (seconds, count) in measurement.latencies.items():
-            if count >= _MIN_LEARNED:
-                self.windows[name].baseline.replace(seconds / count, count, known=known)
+            self.windows[name].baseline.replace(seconds / count, count, known=known)

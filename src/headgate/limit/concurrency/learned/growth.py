@@ -5,10 +5,20 @@ from typing import Final
 
 from headgate.limit.concurrency.learned.measurement import Measurement
 
-_FIRST_LOOK: Final = 60
-"""Requests of a round at the start, at least."""
-_FIRST_GROWTH: Final = 1.5
-"""The growth of the requests in flight from which on the throughputs of two rounds at the start are compared."""
+_FEWEST_REQUESTS: Final = 60
+"""Requests of a round, at least: the rates of two such rounds differ by 0.18 of their mean (one standard error).
+
+Without it, one of eight starts at 0.9 of the capacity of 64 places halves the limit too early, and refuses 0.39 of the
+capacity in 20 s; with 30, 60 and 100 none does. With 100, 200 places refuse 0.09 instead of 0.02 of it in 8 s.
+"""
+_COMPARED: Final = 1.5
+"""The growth of the requests in flight from which on the throughputs of two rounds are compared.
+
+With 1.25 the same rounds are compared. With 2.0 a later one is, which is judged wrongly less often: of eight starts at
+0.7 of the capacity of 200 places with very unequal times (one of ten takes eleven times as long), five refuse 0.47 of
+the capacity in 12 s, with 2.0 none does. But the first limit that is found too high is twice as high then: 8 instead of
+4 times the knee of 20 places, 40 instead of 20 times that of four.
+"""
 
 
 class Growth:
@@ -20,7 +30,7 @@ class Growth:
     @staticmethod
     def is_round(measurement: Measurement, limit: int, baseline: float) -> bool:
         """Return whether a measurement that began at a limit is a round: long enough for a rate."""
-        return measurement.requests >= max(limit, _FIRST_LOOK) and measurement.seconds >= 2.0 * baseline
+        return measurement.requests >= max(limit, _FEWEST_REQUESTS) and measurement.seconds >= 2.0 * baseline
 
     def follows(self, measurement: Measurement) -> bool:
         """Return whether the throughput of a round follows the limit.
@@ -33,7 +43,7 @@ class Growth:
             self._first = measurement
             return True
         growth = measurement.in_flight / first.in_flight
-        if growth < _FIRST_GROWTH:
+        if growth < _COMPARED:
             return True
         self._first = measurement
         return measurement.rate > sqrt(growth) * first.rate

@@ -10,14 +10,24 @@ from headgate.limit.concurrency.learned.law import SATURATED, LimitLaw
 from headgate.limit.concurrency.values import ConcurrencySettings, LimitReason, Outcome
 
 MAX_LAG: Final = 0.05
-"""Seconds of delay of the event loop, beyond which the gate itself is overloaded."""
+"""Seconds of delay of the event loop, beyond which the gate itself is overloaded.
+
+Chosen: far above the millisecond of a loop that is busy, and below what a person notices.
+"""
 
 _ANSWERED: Final = Outcome.ANSWERED
 _TIMED_OUT: Final = Outcome.TIMED_OUT
 _WINDOW: Final = 0.1
-"""Seconds after which what has ended is looked at."""
+"""Seconds after which what has ended is looked at.
+
+0.05: no effect within chance, at twice the cost; 0.2: an origin all of whose requests time out has 9 instead of 5
+places left after 25 s.
+"""
 _RECENT: Final = 100
-"""Requests over which the saturation is averaged."""
+"""Requests over which the saturation is averaged.
+
+Chosen; 50 and 200 tried: the limit after a step is 0.03 of the knee lower and higher, goodput the same within chance.
+"""
 
 
 class LearnedLimit:

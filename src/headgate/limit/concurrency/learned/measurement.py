@@ -8,6 +8,12 @@ from headgate.limit.concurrency.values import LimitReason
 
 _LONG: Final = 0.2
 """Seconds of a window that may have a pause, which is two of the usual ones."""
+_RECENT_TIMEOUTS: Final = 50
+"""Requests over which the share of timeouts is averaged: in a single window, three of ten can be most by chance.
+
+20 has the same effect within chance; with 100, and more so with longer windows, the limit falls later: to 9 instead of
+5 places in 25 s in which all requests time out.
+"""
 
 
 class Window(NamedTuple):
@@ -111,3 +117,15 @@ class LimitPeriod:
         """Measure anew."""
         self.measurement = Measurement()
         self.proposed = None
+
+
+class RecentTimeouts:
+    """The share of the last requests that timed out."""
+
+    def __init__(self) -> None:
+        self.share = 0.0
+
+    def add(self, window: Window) -> None:
+        """Take a window."""
+        weight = window.requests / (window.requests + _RECENT_TIMEOUTS)
+        self.share += (window.timeouts / window.requests - self.share) * weight

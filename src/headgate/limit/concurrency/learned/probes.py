@@ -4,13 +4,22 @@ from math import inf
 from typing import Final
 
 _FIRST_INTERVAL: Final = 2.0
-_INTERVAL: Final = 15.0
-"""Seconds at a limit, or after trials of a higher one that failed, until a higher one is tried.
+"""Seconds until a higher limit is tried after one has led to more throughput.
 
-Without such trials, a baseline that is too low keeps a limit of 0.7 of the knee for ever.
+1: no effect within chance, a limit 0.03 of the knee higher; 5: goodput 0.88 instead of 0.94 from 15 s after the
+capacity has doubled, and 0.96 instead of 1.0 after a step.
+"""
+_LONGEST_INTERVAL: Final = 15.0
+"""Seconds between trials of higher limits that have failed, at most; without them, a baseline that is too low keeps a
+limit of 0.7 of the knee for ever.
+
+5: the limit is 0.04 of the knee higher in overload; 60: no effect within minutes.
 """
 _GROWTH: Final = 1.2
-"""The factor of a higher limit that is tried. A limit of 1.2 times the knee must not put more than 1.5 in flight."""
+"""The factor of a higher limit that is tried. A limit of 1.2 times the knee must not put more than 1.5 in flight.
+
+1.1: goodput 0.67 instead of 0.94 from 15 s after the capacity has doubled; 1.5: 0.99, but trials at 1.5 times the knee.
+"""
 
 
 class ProbeSchedule:
@@ -44,7 +53,7 @@ class ProbeSchedule:
     def failed(self, limit: float, now: float) -> None:
         """Wait for longer than the last time; up to `limit`, limits are known to be good."""
         self.pause(limit, now)
-        self.interval = min(_INTERVAL, 2.0 * self.interval)
+        self.interval = min(_LONGEST_INTERVAL, 2.0 * self.interval)
 
     def pause(self, limit: float, now: float) -> None:
         """Wait for the present interval."""

@@ -1,0 +1,51 @@
+"""The limits that measurements ask for."""
+
+from typing import Final
+
+from headgate.limit.concurrency.learned.measurement import Measurement
+from headgate.limit.concurrency.learned.trial import Trial
+
+REDUCTION: Final = 0.9
+"""The factor of a limit that is lowered without a trial, and of the knee after one, at least.
+
+0.8 and 0.95 tried: no effect within chance on a step; the limit is 0.59 and 0.84 of the knee while the event loop lags
+for ten seconds, with 0.9 0.7.
+"""
+_HEADROOM: Final = 1.1
+"""The target is this multiple of the requests that the origin works on, and one more, so that it never idles.
+
+With 1.0, a baseline that is a twentieth too low costs goodput: 0.92 instead of 0.97 at the worst of 32 steps.
+"""
+_ABOVE_KNEE: Final = 1.05
+"""The limit, as a multiple of the knee that a failed trial of a higher one has shown, at most.
+
+1.15, or no bound: the limit is 0.05 of the knee higher in overload; 1.0: 0.02 to 0.1 lower, and goodput 0.97 instead of
+1.0 for lognormal times, within chance.
+"""
+_MANY_SLOW: Final = 0.1
+"""From this share of responses above the healthy latency on, the limit is lowered, and no higher one stays.
+
+0.05 is what 20 places with exponential times of 0.1 s have above 0.3 s without a queue: the limit falls to 0.3 of the
+knee. With 0.2 it is 1.09 instead of 1.03 times the knee.
+"""
+
+
+def target(measurement: Measurement) -> float:
+    """Return the limit that the origin needs: what it works on, some more, and what hangs until it times out."""
+    return _HEADROOM * measurement.busy + 1.0 + (measurement.in_flight - measurement.responding)
+
+
+def many_are_slow(measurement: Measurement) -> bool:
+    """Return whether too many responses took longer than the healthy latency."""
+    return measurement.slow > _MANY_SLOW * measurement.requests
+
+
+def limit_after_search(trial: Trial, after: Measurement, limit: float) -> float:
+    """Return the limit that the throughput before a trial needs at the latency after it, at least the present one."""
+    return max(limit, min(trial.limit, _HEADROOM * trial.before.rate * after.in_flight / after.rate + 1.0))
+
+
+def limit_after_probe(trial: Trial, after: Measurement, limit: float) -> float:
+    """Return the limit after a higher one has brought nothing: the knee is where the throughput was reached."""
+    knee = trial.limit * after.busy / max(trial.before.busy, 1e-9)
+    return max(REDUCTION * trial.limit, min(_ABOVE_KNEE * knee, target(after), limit))
