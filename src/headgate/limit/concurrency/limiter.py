@@ -24,9 +24,12 @@ from headgate.release import NEVER
 
 _NOTHING: Final[Sequence[Decision]] = ()
 _FIRST_DURATION: Final = 0.1
-"""Seconds of a request, before any has ended."""
+"""Seconds of a request, before any has ended. Chosen: what a page takes; the first sample replaces it."""
 _LEAST_RATE: Final = 0.05
-"""The share of the completions that a class is assumed to get, at least."""
+"""The share of the completions that a class is assumed to get, at least.
+
+Chosen: a class that gets nothing would be asked to wait for ever. It was not tried with other values.
+"""
 
 
 class ConcurrencyLimit:

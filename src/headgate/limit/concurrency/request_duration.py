@@ -9,11 +9,14 @@ import math
 from typing import Final
 
 SAMPLE: Final = 100
-"""Requests after which the time is measured."""
+"""Requests after which the time is measured: with exponential times, a mean of them has an error of a tenth.
+
+30 and 300 tried: goodput and waits in overload are the same within a tenth.
+"""
 _SMALL_SAMPLE: Final = 20
-"""Requests that are enough after a second in which requests wait."""
+"""Requests that are enough after a second in which requests wait. Chosen; 5 and 80 tried: no clear effect."""
 _MAX_SECONDS: Final = 10.0
-"""Seconds after which any number of requests is enough while requests wait."""
+"""Seconds after which any number of requests is enough while requests wait. Chosen; 3 and 30 tried: no clear effect."""
 
 
 class RequestDuration:
