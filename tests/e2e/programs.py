@@ -241,7 +241,10 @@ def refused(folder: Path, *arguments: object) -> tuple[int, str]:
 
 
 class Origin:
-    """An HTTP server that answers 200 and remembers the requests; `hold` makes it wait before it answers /slow."""
+    """An HTTP server that answers 200 and remembers the requests.
+
+    `hold` makes it wait before it answers /slow; it closes the connection of a request for /close.
+    """
 
     def __init__(self) -> None:
         origin = self
@@ -254,6 +257,9 @@ class Origin:
 
             def do_GET(self) -> None:
                 origin.seen.append(self.path)
+                if self.path == "/close":
+                    self.close_connection = True
+                    return
                 if self.path == "/slow":
                     origin.arrived.set()
                     origin.hold.wait(PATIENCE)

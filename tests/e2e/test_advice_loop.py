@@ -173,6 +173,17 @@ def test_the_advice_of_an_origin_that_is_down_stays(tmp_path):
         assert "headgate: traffic advice: the origin is unreachable, so the fractions stay" in gate.said()
 
 
+def test_a_few_failures_are_no_origin_that_is_down(tmp_path, origin):
+    """Also if no domain matches the requests, so that no gatekeeper counts them."""
+    written(tmp_path, more='[[domain]]\nname = "login"\npath_prefix = "/login"\n')
+    with programs.gate(tmp_path, "--origin", origin.url) as gate:
+        for _ in range(30):
+            assert gate.get("/close").status == 502
+            assert set(gate.statuses(20)) == {200}
+        gate.until(lambda: gate.state()["advice"][0]["reason"] == "settled", "a decision")
+        assert "unreachable" not in gate.said()
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -241,12 +241,11 @@ class GateProcess(Backend):
             self._advice.publish(message, now=time.monotonic())
 
     def _origin_report(self) -> OriginReport:
-        """Return how many requests were passed to the origin since the last call, and how many did not reach it."""
-        counts, (admitted, failed) = self._gateway.counts, self._reported
-        passed = sum(totals.accepted + totals.delayed for totals in self.gatekeeper.totals.values())
-        self._reported = passed, counts["unreachable"]
+        """Return how many requests were rejected since the last call, and how many did not reach the origin."""
+        counts, (rejected, failed) = self._gateway.counts, self._reported
+        self._reported = sum(totals.rejected for totals in self.gatekeeper.totals.values()), counts["unreachable"]
         capacity = self._gateway.places.state.capacity if self._gateway.places is not None else 0.0
-        return OriginReport(max(0, self._reported[0] - admitted), self._reported[1] - failed, capacity)
+        return OriginReport(max(0, self._reported[0] - rejected), self._reported[1] - failed, capacity)
 
     async def _advise(self) -> None:
         """Report to what computes the traffic advice, here or in the supervisor."""

@@ -126,11 +126,12 @@ class AdviceLoop:
         """Add what a worker has counted."""
         for address, user_agent, serial in report.fetches:
             self._fetch(KnownAgent(address, brand_of(user_agent)), serial, now)
+        self._admitted += report.people - report.origin.rejected
         for name, agent, count in report.arrivals:
             self._recognise_proxy(name, agent, now)
             self._controller.arrived(name, agent, count=count)
+            self._admitted += count
         self._controller.arrived(None, count=report.people)
-        self._admitted += report.origin.admitted
         self._failed += report.origin.failed
         if report.origin.capacity > 0.0:
             self._capacities[worker] = report.origin.capacity

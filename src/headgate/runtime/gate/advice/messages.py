@@ -9,8 +9,8 @@ from headgate.origin.gateway.arrivals import KnownAgent
 class OriginReport(msgspec.Struct, frozen=True):
     """What a worker knows of the origin; the numbers of requests are those since its last report."""
 
-    admitted: int = 0
-    """Requests that were passed to the origin."""
+    rejected: int = 0
+    """Requests that rules have rejected; the concurrency limit decides on the others."""
     failed: int = 0
     """Requests that did not reach the origin. One that is too slow may be overloaded, and is not counted."""
     capacity: float = 0.0

@@ -1,6 +1,7 @@
 """The loop from reports of workers to the published document, with agents that obey it and an injected clock."""
 
 import json
+import math
 
 import pytest
 from msgspec.structs import replace
@@ -59,9 +60,9 @@ class Agents:
             self.now += 1.0
             self.load = sum(sent for _, _, sent in arrivals)
             for worker in range(workers):
-                report = AdviceReport(
-                    fetches[worker::workers], arrivals[worker::workers], 0, OriginReport(100, int(100 * failed))
-                )
+                sent = arrivals[worker::workers]
+                lost = math.ceil(failed * sum(count for _, _, count in sent))
+                report = AdviceReport(fetches[worker::workers], sent, 0, OriginReport(failed=lost))
                 self.loop.take(report, now=self.now)
             self.loop.tick(now=self.now)
         return self.load
@@ -147,13 +148,22 @@ def test_no_fraction_is_above_the_ceiling() -> None:
 def test_an_origin_that_is_down_freezes_the_fractions() -> None:
     decides = loop()
     agents = Agents(decides, count=40, rate=10.0)
-    agents.run(1_300)
+    agents.run(1_320)
     before = state(decides).fraction
     agents.rate = 0.1
     agents.run(600, failed=0.6)
     assert (state(decides).fraction, state(decides).reason) == (before, "frozen")
     agents.run(600)
     assert state(decides).fraction > before
+
+
+@pytest.mark.parametrize(("rejected", "is_down"), [(0, False), (60, True)])
+def test_failures_are_compared_with_the_requests_that_no_rule_rejected(rejected, is_down) -> None:
+    decides = loop()
+    arrivals = [("*", b"192.0.2.1 Bot", 50)]
+    decides.take(AdviceReport(arrivals=arrivals, people=50, origin=OriginReport(rejected, 10)), now=NOW + 60.0)
+    decides.tick(now=NOW + 60.0)
+    assert (state(decides).reason == "frozen") is is_down
 
 
 def test_a_prefetch_proxy_is_known_by_its_requests() -> None:
