@@ -24,7 +24,7 @@ from headgate.limit.concurrency import (
     Waiting,
 )
 from headgate.limit.concurrency.long_refusals import DAY
-from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL, RequestClasses
+from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL, RequestClasses, outcome_of
 from headgate.origin.concurrency_watch import PAUSE, ConcurrencyWatch
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
 from headgate.origin.refusal import Refusals
@@ -92,11 +92,8 @@ class AsgiConcurrency:
         outcome = _UNKNOWN  # also if the application returns without a response: its client has left
         try:
             await self._app(scope, place.receive, place.send)
-        except TimeoutError:
-            outcome = Outcome.TIMED_OUT
-            raise
-        except Exception:
-            outcome = Outcome.ANSWERED  # by the server, with 500
+        except BaseException as error:
+            outcome = outcome_of(error)
             raise
         finally:
             self.give_back(place, outcome)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from headgate.errors import ConfigurationError
-from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Priority
+from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Outcome, Priority
 from headgate.origin.routes import Routes
 
 CLIENT_PATIENCE: Final = 0.5
@@ -49,6 +49,13 @@ def make_limit(concurrency: ConcurrencyLimit | ConcurrencySettings | None) -> Co
             f"got {concurrency!r:.80}"
         )
     return concurrency
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Return how a request has ended whose application raised `error`."""
+    if isinstance(error, TimeoutError):
+        return Outcome.TIMED_OUT
+    return Outcome.ANSWERED if isinstance(error, Exception) else Outcome.UNKNOWN  # by the server, with 500
 
 
 def make_priority_of(

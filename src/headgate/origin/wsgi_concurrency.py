@@ -25,7 +25,7 @@ from headgate.limit.concurrency import (
     Waiting,
 )
 from headgate.limit.concurrency.long_refusals import DAY
-from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL, RequestClasses
+from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL, RequestClasses, outcome_of
 from headgate.origin.concurrency_watch import ConcurrencyWatch
 from headgate.origin.refusal import Refusals
 from headgate.origin.response import Response
@@ -133,7 +133,7 @@ class WsgiConcurrency:
         try:
             content = place.content = self._app(environ, place.start_response)
         except BaseException as error:
-            self.give_back(place, _outcome(error))
+            self.give_back(place, outcome_of(error))
             raise
         if type(content) in _WHOLE or _is_file(content, environ):
             # Nothing is left for the application to do, and the server knows what to do with content of these types.
@@ -261,12 +261,6 @@ class _Place(msgspec.Struct, eq=False):
                 close()
         finally:
             self.owner.give_back(self, Outcome.UNKNOWN)
-
-
-def _outcome(error: BaseException) -> Outcome:
-    if isinstance(error, TimeoutError):
-        return Outcome.TIMED_OUT
-    return _ANSWERED if isinstance(error, Exception) else Outcome.UNKNOWN  # by the server, with 500
 
 
 def _is_file(content: object, environ: "WSGIEnvironment") -> bool:
