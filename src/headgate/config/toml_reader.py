@@ -28,6 +28,9 @@ _TYPE_NAMES = {
     "bool": "true or false",
     "array": "a list",
     "object": "a table",
+    "date": "a date",
+    "time": "a time",
+    "datetime": "a time",
 }
 _TYPES = re.compile(rf"`((?:{'|'.join(_TYPE_NAMES)})(?: \| (?:{'|'.join(_TYPE_NAMES)}|null))*)`")
 _MISSING = re.compile(r"object missing required field `([^`]*)`")
@@ -118,6 +121,7 @@ def _explain(message: str, document: Any, kind: Any) -> str:
     match = _LOCATION.search(message)
     path = match["path"] if match else ""
     reason = message[: match.start()] if match else message
+    is_other_type = ", got `" in reason
     reason = _TYPES.sub(_name_types, reason)
     reason = _MISSING.sub(r"the key '\1' is missing", reason[:1].lower() + reason[1:])
     if reason == "expected a list, got a table":
@@ -129,6 +133,8 @@ def _explain(message: str, document: Any, kind: Any) -> str:
         reason = reason.replace("a text", words)
         if reason.startswith("invalid enum value"):
             reason = f"expected a number or {words}, got {_value_at(document, path)!r}"
+    if is_other_type and type(value := _value_at(document, path)) in {str, int, float}:
+        reason += f" {value!r:.60}"
     if choices:
         reason = f"expected one of {', '.join(choices)}, got {_value_at(document, path)!r}"
     return f"{path or 'the file'}: {reason}"

@@ -6,9 +6,9 @@ from headgate.errors import ConfigurationError
 COMPUTED = '[advice]\nmode = "adaptive"\ncapacity = "5/s"\n'
 ENTRY = '[[advice.entry]]\nuser_agent = "*"\nfraction = "auto"\n'
 INVALID = [
-    ("[gate]\nlisten = 3", "gate.listen", "expected a text, got a whole number"),
+    ("[gate]\nlisten = 3", "gate.listen", "expected a text, got a whole number 3"),
     ('[gate]\nlisten = "nowhere"', "gate.listen", "127.0.0.1:8080"),
-    ('[gate]\nmax_delay = "5"', "gate.max_delay", "expected a number, got a text"),
+    ('[gate]\nmax_delay = "5"', "gate.max_delay", "expected a number, got a text '5'"),
     ("[gate]\nmax_delay = nan", "gate.max_delay", "expected a number"),
     ("[gate]\nmax_delay = inf", "gate.max_delay", "expected a number"),
     ("[limit.concurrency]\nmax = -1", "limit.concurrency.max", "expected a whole number >= 0"),
@@ -68,7 +68,8 @@ INVALID = [
     ('[[advice]]\nuser_agent = " "', "advice[0].user_agent", "empty"),
     ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"', "advice[1].user_agent", "appears twice"),
     ('[advice]\noverride = "on"', "advice.override", "expected a number or 'off', got 'on'"),
-    ("[limit.concurrency]\nmax = 1.5", "limit.concurrency.max", "expected a whole number or 'learned', got a number"),
+    ("[limit.concurrency]\nmax = 1.5", "limit.concurrency.max", "a whole number or 'learned', got a number 1.5"),
+    ("[limit.concurrency]\nqueue = 1979-05-27", "limit.concurrency.queue", "expected a whole number, got a date"),
     ('[advice]\nmode = "off"', "advice.mode", "expected one of static, monitor, adaptive, got 'off'"),
     ('[advice]\nmode = "adaptive"', "advice", "needs `capacity`"),
     ('[advice]\ncapacity = "5/s burst 3"', "advice.capacity", "invalid capacity '5/s burst 3'; expected a rate"),
