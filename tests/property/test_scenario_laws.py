@@ -6,7 +6,7 @@ import tomllib
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigurationError
@@ -60,6 +60,7 @@ def test_a_file_with_any_value_anywhere_is_a_scenario_or_an_error(data):
         st.text(max_size=10) | st.from_type(float).map(str) | st.sampled_from(['["none"]', "{a = 1}", "1\nticks = 2"]),
     ),
 )
+@example("inner/bus.toml", "laws={0=0}")
 def test_any_change_is_a_scenario_or_an_error(name, change):
     with suppress(ConfigurationError):
         assert parse_scenario(FILES[name], Path("/x.toml"), [change]).name == "x"

@@ -146,8 +146,10 @@ def _name_types(match: re.Match[str]) -> str:
 
 
 def _value_at(document: Any, path: str) -> Any:
-    """Return the value of the document at a path such as domain[0].name."""
+    """Return the value of the document at a path such as domain[0].name; None where a path does not name its keys."""
     for name in _steps(path):
+        if name == "[...]":  # msgspec's name for any key of a table whose keys are not fixed
+            return None
         document = document[int(name.strip("[]"))] if name.startswith("[") else document[name]
     return document
 
