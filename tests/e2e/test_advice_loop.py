@@ -237,7 +237,7 @@ def test_a_capacity_is_learned_under_load_and_kept(tmp_path):
 
     async def check(gate: programs.Program) -> None:
         load = Load()
-        # Fewer than about 70 clients that wait for responses would all be let in at the start.
+        # Fewer than about 50 clients that wait for responses would all be let in at the start.
         async with agents(gate.port, load, count=120, rate=2.0):
             assert (await state_of(gate, "*"))["reason"] == "capacity unknown"
             state = await wait_until(gate, "*", lambda state: 0.0 < state["fraction"] < 0.6)

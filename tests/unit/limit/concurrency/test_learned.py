@@ -141,7 +141,7 @@ def test_the_limit_follows_places_that_are_lost_and_come_back():
     origin.run(60.0)
     origin.places = 20
     origin.run(30.0)
-    assert 18.0 < origin.run(30.0) < 32.0
+    assert 18.0 < origin.run(30.0) < 30.0
     origin.places = 60
     origin.run(60.0)
     assert origin.run(30.0) > 54.0

@@ -6,7 +6,7 @@ requests, the step of the phase decides: it begins a trial, or judges the one un
 """
 
 from collections.abc import Callable
-from math import ceil, floor
+from math import ceil, floor, inf
 from typing import Final
 
 from headgate.limit.concurrency.learned.domain_windows import DomainWindows
@@ -111,6 +111,12 @@ class LimitLaw:
             Phase.HIGHER_TRIAL: self._judge_higher,
         }
 
+    @property
+    def slow_latency(self) -> float:
+        """Seconds above which a response counts as slow; infinite if none does."""
+        usual = self._growth.slow_latency if self.phase is Phase.GROWING else inf
+        return self._settings.healthy_latency or usual
+
     def reconfigure(self, settings: ConcurrencySettings) -> None:
         """Put other settings in force; what was learned stays, but for a trial whose limit they change."""
         mode, limit, self._settings = self._settings.mode, self.limit, settings
@@ -192,14 +198,17 @@ class LimitLaw:
     def _grow(self, window: Window, now: float) -> None:
         """Permit one request more for each that ends, so that the limit is at most doubled within a round."""
         period = self._period
-        if window.full < SATURATED:
+        is_reached = window.full >= SATURATED
+        if is_reached:
+            self._put(min(self.limit + window.answered, 2.0 * period.turnover))
+        elif not self._growth.has_begun:
             period.restart()
             return
         period.measurement.add(window)
-        self._put(min(self.limit + window.answered, 2.0 * period.turnover))
         if not self._growth.is_round(period.measurement, period.turnover, self.baseline):
             return
-        follows, is_slow = self._growth.follows(period.measurement), many_are_slow(period.measurement)
+        follows = self._growth.follows(period.measurement)
+        is_slow = bool(self._settings.healthy_latency) and many_are_slow(period.measurement)
         if is_slow or not follows:
             self._move(Event.NO_BASELINE)
             self._probes.pause(self.limit / 2.0, now)

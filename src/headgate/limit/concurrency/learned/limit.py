@@ -91,7 +91,7 @@ class LearnedLimit:
         window.in_flight += in_flight
         if in_flight >= self._full:
             window.full += 1
-        if latency > self._healthy:
+        if latency > self._slow:
             window.slow += 1
         if now < self._due:
             return False
@@ -124,4 +124,4 @@ class LearnedLimit:
         """Take the limit of the law, and what each request is compared with."""
         self.limit = self._law.limit
         self._half, self._full = self.limit / 2, FULL * self.limit
-        self._healthy = self._settings.healthy_latency or inf
+        self._slow = self._law.slow_latency

@@ -84,6 +84,11 @@ class Measurement:
         return self._answered / self.seconds
 
     @property
+    def latency(self) -> float:
+        """The mean latency of the responses in seconds; 0 without one."""
+        return fsum(total for total, _ in self.latencies.values()) / max(1, self._answered)
+
+    @property
     def busy(self) -> float:
         """The requests that would be in flight at this rate if there were no queue at the origin."""
         return self._work / self.seconds
