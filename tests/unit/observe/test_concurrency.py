@@ -111,7 +111,7 @@ def test_a_report_counts_the_changes_of_a_learned_limit() -> None:
     for number in range(1, 300):
         while limit.start(now=number / 100):
             pass
-        limit.end("", 0.2, Outcome.ANSWERED, now=number / 100)
+        limit.end("", limit.state.in_flight / 100, Outcome.ANSWERED, now=number / 100)
     report = ConcurrencyReport.of(limit.state, {})
     assert report.reason == "no gain"  # the origin answers 100 per second, whatever the limit is
     assert {reason for reason, count in report.changes.items() if count} == {"start", "no gain"}
