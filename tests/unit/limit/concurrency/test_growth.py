@@ -2,8 +2,12 @@
 
 import pytest
 
+from headgate.limit.concurrency.learned.domain_windows import DomainWindows
 from headgate.limit.concurrency.learned.growth import Growth
+from headgate.limit.concurrency.learned.law import LimitLaw
 from headgate.limit.concurrency.learned.measurement import Measurement, Window
+from headgate.limit.concurrency.learned.phases import Phase
+from headgate.limit.concurrency.values import ConcurrencySettings, LimitReason
 
 
 def round_of(*, in_flight: float, rate: int, slow: float = 0.0) -> Measurement:
@@ -37,3 +41,13 @@ def test_a_round_is_compared_with_the_last_one_that_had_fewer_requests_in_flight
         assert growth.follows(round_of(in_flight=in_flight, rate=rate, slow=1.0))
     assert growth.slow_latency == 1.25 * 160 / 400
     assert not growth.follows(round_of(in_flight=320, rate=400, slow=1.0))
+
+
+@pytest.mark.parametrize(("healthy_latency", "lowers"), [(0.0, False), (0.1, True)])
+def test_responses_that_are_slow_for_growth_lower_a_limit_only_with_a_healthy_latency(healthy_latency, lowers):
+    """They are counted by the same number: a window may begin in one phase and be measured in the next."""
+    law = LimitLaw(ConcurrencySettings(healthy_latency=healthy_latency), DomainWindows())
+    law.phase = Phase.STEADY
+    for number in range(20):
+        law.close_window(Window(0.1, 20, 20.0, 1.0, 0, 20, 4.0, {}), 1.0, lagged=False, now=number / 10)
+    assert (law.changes[LimitReason.SLOW] > 0) is lowers

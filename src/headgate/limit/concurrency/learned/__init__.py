@@ -10,8 +10,8 @@ mean of few requests. So each change of the limit is a *trial*: the throughput b
 - a higher limit stays only if the throughput rises with it.
 
 While the limit is not reached, it stays as it is, and responses tell the baseline. At the start, with neither, each
-response permits one request more, as long as the throughput follows. Only an origin that is overloaded from the start
-gets a lower limit in order to measure: step by step, until the throughput falls.
+response permits one request more, until the throughput does not follow and most responses get slower. Only an origin
+that is overloaded from the start gets a lower limit in order to measure: step by step, until the throughput falls.
 
 `limit` collects the requests that end into windows (`domain_windows`, with a `baseline` for each domain). At the end of
 each window `law` decides: `phases` is the table of what is known and tried, `growth` the start, `measurement` what is

@@ -208,7 +208,7 @@ class LimitLaw:
         if not self._growth.is_round(period.measurement, period.turnover, self.baseline):
             return
         follows = self._growth.follows(period.measurement)
-        is_slow = bool(self._settings.healthy_latency) and many_are_slow(period.measurement)
+        is_slow = self._are_slow(period.measurement)
         if is_slow or not follows:
             self._move(Event.NO_BASELINE)
             self._probes.pause(self.limit / 2.0, now)
@@ -273,7 +273,7 @@ class LimitLaw:
         if followed is None:
             self._end_trial(Event.NO_RESULT)
             self._period.restart()
-        elif followed and not many_are_slow(after):
+        elif followed and not self._are_slow(after):
             self._end_trial(Event.PROVED)
             self._probes.succeeded()
             self._set(self.limit, LimitReason.GAIN, now)
@@ -301,8 +301,12 @@ class LimitLaw:
                 limit, reason = self._probes.higher(limit), LimitReason.PROBE
         return self._clamp(limit), reason
 
+    def _are_slow(self, measurement: Measurement) -> bool:
+        """Return whether too many responses are slow; without a healthy latency, that counts for growth alone."""
+        return bool(self._settings.healthy_latency) and many_are_slow(measurement)
+
     def _lower_if_slow(self, measurement: Measurement, now: float) -> bool:
-        if not many_are_slow(measurement):
+        if not self._are_slow(measurement):
             return False
         self._set(self.limit * REDUCTION, LimitReason.SLOW, now)
         return True

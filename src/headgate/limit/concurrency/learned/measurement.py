@@ -27,7 +27,7 @@ class Window(NamedTuple):
     """The share of them that ended while the limit was reached."""
     timeouts: int
     slow: int
-    """Those that took longer than the healthy latency, timeouts included."""
+    """Those that took longer than the healthy latency, or while the limit grows than in the round before."""
     work: float
     """The sum of the baselines of the responses: the seconds in flight that they need if there is no queue."""
     latencies: Mapping[str, tuple[float, int]]
