@@ -9,6 +9,7 @@ bits. All sums and products are modulo 2**64.
 
 import enum
 import hashlib
+import math
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -75,3 +76,8 @@ class Chance:
             return ((bits ^ (bits >> 31)) >> 11) * UNIT
 
         return draw
+
+
+def exponential(mean: float, draw: Draw) -> float:
+    """Return a number from an exponential distribution; draws one number."""
+    return -mean * math.log(1.0 - draw())

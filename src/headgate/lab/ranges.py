@@ -10,18 +10,14 @@ This module knows neither scenarios nor worlds.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple
 
 from headgate.errors import ConfigurationError
 
-Statistic = Literal["value", "mean", "max", "min", "mode", "p99", "settling_time", "overshoot", "ripple", "peak"]
+Statistic = Literal["value", "mean", "max", "min", "p99", "settling_time", "overshoot", "ripple", "peak"]
 """What is compared with the range: "value" is that of a metric, the others are those of a series."""
-
-OfSeeds = Literal["each", "mean"]
-"""Whether the value of each seed must be within the range, or the mean of the values of all seeds."""
 
 METRIC: Final = "value"
 """The only statistic of a metric."""
@@ -54,18 +50,6 @@ def quantile(values: Sequence[float], share: float) -> float:
     # 0.07 * 100 is 7.000000000000001: the error of a product must not choose the next rank.
     rank = math.ceil(share * len(values) - 1e-9)
     return sorted(values)[max(rank, 1) - 1]
-
-
-def mode(values: Sequence[float], resolution: float = 1.0) -> float:
-    """Return the multiple of `resolution` to which most values are rounded; the lowest of several; NaN without a value.
-
-    A value halfway between two multiples is rounded up.
-    """
-    if not values:
-        return math.nan
-    counts = Counter(math.floor(value / resolution + 0.5) for value in values)
-    most = max(counts.values())
-    return min(step for step, count in counts.items() if count == most) * resolution
 
 
 def settling_time(times: Sequence[float], values: Sequence[float], target: float, tolerance: float) -> float:
@@ -130,25 +114,14 @@ class Expectation:
     """What the signal should settle at, or not exceed."""
     tolerance: float | None = None
     """How far from the target a settled signal may be, in the unit of the signal."""
-    resolution: float = 1.0
-    """The width of the classes of a mode, in the unit of the signal."""
-    of_seeds: OfSeeds = "each"
 
     def __post_init__(self) -> None:
-        self._check_choice("statistic", self.statistic, get_args(Statistic))
-        self._check_choice("of_seeds", self.of_seeds, get_args(OfSeeds))
-        for name in ("start", "end", "at_least", "at_most", "target", "tolerance", "resolution"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value != value):
-                raise self._error(f"{_KEYS.get(name, name)} must be a number, got {value!r}")
         if math.isinf(self.at_least) and math.isinf(self.at_most):
             raise self._error("has no range; set at_least or at_most, or both")
         if self.at_least > self.at_most:
             raise self._error(f"at_least {self.at_least:g} is above at_most {self.at_most:g}")
         if self.start >= self.end:
             raise self._error(f"from {self.start:g} must be before until {self.end:g}")
-        if self.resolution <= 0:
-            raise self._error(f"resolution must be positive, got {self.resolution:g}")
         self._check_target()
 
     def contains(self, value: float) -> bool:
@@ -174,8 +147,6 @@ class Expectation:
         if self.signal not in series:
             raise self._error(f"is not a signal of this scenario; it has {', '.join(sorted(series)) or 'none'}")
         inside, values = window(times, series[self.signal], self.start, self.end)
-        if self.statistic == "mode":
-            return mode(values, self.resolution)
         if self.statistic == "settling_time":
             return settling_time(inside, values, _given(self.target), _given(self.tolerance))
         if self.statistic == "overshoot":
@@ -193,10 +164,6 @@ class Expectation:
         low = "" if math.isinf(self.at_least) else f"at least {self.at_least:g}"
         high = "" if math.isinf(self.at_most) else f"at most {self.at_most:g}"
         return " and ".join(bound for bound in (low, high) if bound)
-
-    def _check_choice(self, key: str, value: object, choices: Sequence[str]) -> None:
-        if value not in choices:
-            raise self._error(f"unknown {key} {value!r}; expected one of {', '.join(choices)}")
 
     def _check_target(self) -> None:
         needed = {"settling_time": ("target", "tolerance"), "overshoot": ("target",)}.get(self.statistic, ())
@@ -218,7 +185,7 @@ class Finding(NamedTuple):
 
     expectation: Expectation
     values: tuple[float, ...]
-    """One for each seed; with `of_seeds = "mean"` only their mean."""
+    """One for each seed."""
     within: bool
 
     def __str__(self) -> str:
@@ -232,8 +199,7 @@ class Finding(NamedTuple):
 
 def judge(expectation: Expectation, values: Sequence[float]) -> Finding:
     """Compare what each seed has measured with the range; without a seed, the expectation does not hold."""
-    judged = (mean(values),) if expectation.of_seeds == "mean" else tuple(values)
-    return Finding(expectation, judged, bool(judged) and all(map(expectation.contains, judged)))
+    return Finding(expectation, tuple(values), bool(values) and all(map(expectation.contains, values)))
 
 
 def _given(value: float | None) -> float:
@@ -241,7 +207,6 @@ def _given(value: float | None) -> float:
     return value
 
 
-_KEYS = {"start": "from", "end": "until"}
 _OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean": mean,
     "max": lambda values: max(values, default=math.nan),

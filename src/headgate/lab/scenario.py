@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 
 from headgate.errors import ConfigurationError
-from headgate.lab.ranges import METRIC, Expectation, OfSeeds, Statistic
+from headgate.lab.ranges import METRIC, Expectation, Statistic
 
 MAX_SEEDS: Final = 100_000
 MAX_POLICIES: Final = 32
@@ -86,10 +86,6 @@ class ExpectSection(Section, frozen=True, kw_only=True):
     """The value that the signal settles at, or is not to exceed."""
     tolerance: Number | None = None
     """The distance from `target` within which the signal counts as settled."""
-    resolution: Factor = 1.0
-    """The width of the classes of a mode."""
-    of_seeds: OfSeeds = "each"
-    """Whether the value of each seed must lie in the range, or their mean."""
     policies: tuple[Name, ...] = ()
     """The policies that the range is for; by default all but the `control`, which must leave it."""
 
@@ -104,8 +100,6 @@ class ExpectSection(Section, frozen=True, kw_only=True):
             at_most=math.inf if self.at_most is None else self.at_most,
             target=self.target,
             tolerance=self.tolerance,
-            resolution=self.resolution,
-            of_seeds=self.of_seeds,
         )
 
 

@@ -43,8 +43,6 @@ class BusSettings:
     batch_delay: float = 0.0
     """The part of it for which the first verdict of a batch waits for more; 0 for one message per verdict."""
     max_delay: float = 0.0
-    rules_are_known: bool = True
-    """Whether the gatekeepers have the rule, and space delayed requests by it."""
     local: Local = "nothing"
     loss: float = 0.0
     """The share of the accounting messages that are lost, at random."""
@@ -110,7 +108,7 @@ class Bus:
             master=Master([self._domain]) if settings.local == "own rule" else None,
             max_delay=settings.max_delay,
             max_delayed=_NO_LIMIT,
-            spacing=spacing([self._domain]) if settings.rules_are_known else None,
+            spacing=spacing([self._domain]),
         )
 
     def _account(self, batch: Sequence[Accounting]) -> None:

@@ -10,7 +10,7 @@ from headgate.lab.chance import Draw
 from headgate.lab.events.bus_law import GatekeeperLaw
 from headgate.lab.events.concurrency_law import ConcurrencyLaw
 from headgate.lab.events.laws import FixedLimit, Law, NoLimit
-from headgate.lab.events.naive_laws import Aimd, Gradient, Vegas
+from headgate.lab.events.naive_laws import Aimd, Gradient
 from headgate.lab.scenario import Section
 from headgate.lab.user_class import describe_error, is_user_class, load_user_class
 
@@ -20,7 +20,6 @@ LAWS: Final[Mapping[str, Any]] = {
     "concurrency": ConcurrencyLaw,
     "aimd": Aimd,
     "gradient": Gradient,
-    "vegas": Vegas,
     "gatekeepers": GatekeeperLaw,
 }
 """The laws of the package."""

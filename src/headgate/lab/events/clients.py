@@ -1,10 +1,9 @@
 """Clients: they send requests, wait for answers until their timeout, and send others."""
 
-from headgate.lab.chance import Chance, Draw
+from headgate.lab.chance import Chance, Draw, exponential
 from headgate.lab.events.gate import Gate
 from headgate.lab.events.meter import Meter
 from headgate.lab.events.request import Answer, Request
-from headgate.lab.events.service import exponential
 from headgate.lab.events.settings import Load
 from headgate.lab.events.timeline import Timeline
 

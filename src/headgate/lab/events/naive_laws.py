@@ -6,7 +6,6 @@ from math import sqrt
 from headgate.lab.chance import Draw
 from headgate.lab.events.concurrency_law import ConcurrencyLaw
 from headgate.lab.events.laws import Arriving, Decision, FixedLimit, Outcome
-from headgate.lab.ranges import quantile
 
 _MAX: float = 1_000.0
 
@@ -55,31 +54,6 @@ class Gradient(FixedLimit):
             gradient = max(0.5, min(1.0, 1.5 * self._long / short))
             self.limit += 0.2 * (gradient * self.limit + sqrt(self.limit) - self.limit)
             self.limit = max(1.0, min(_MAX, self.limit))
-        return super().completed(request, latency, outcome, now=now)
-
-
-class Vegas(FixedLimit):
-    """Takes a step up or down by the queue that the ratio of the least and the present latency tells.
-
-    The latency is the ninth decile of a hundred answers, and the least one that of the last thirty of them.
-    """
-
-    def __init__(self, settings: FixedLimit.Settings, draw: Draw) -> None:
-        super().__init__(settings, draw)
-        self._latencies: list[float] = []
-        self._deciles: list[float] = []
-
-    def completed(self, request: Arriving, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:
-        """Change the limit after each hundred requests that were not far from it."""
-        self._latencies.append(latency)
-        if len(self._latencies) == 100:
-            decile = quantile(self._latencies, 0.9)
-            self._latencies.clear()
-            self._deciles = [*self._deciles[-29:], decile]
-            queue = self.limit * (1.0 - min(self._deciles) / decile)
-            if self._in_flight >= self.limit / 2:
-                step = (queue < 3.0) - (queue > 6.0)
-                self.limit = max(1.0, min(_MAX, self.limit + step * sqrt(self.limit) / 2))
         return super().completed(request, latency, outcome, now=now)
 
 

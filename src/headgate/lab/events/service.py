@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from headgate.errors import ConfigurationError
-from headgate.lab.chance import Draw
+from headgate.lab.chance import Draw, exponential
 from headgate.lab.scenario import Factor, Seconds, Section, Share
 
 _NORMAL = NormalDist()
@@ -52,11 +52,6 @@ def _constant(service: Service, draw: Draw) -> Callable[[], float]:  # noqa: ARG
 
 def _exponential(service: Service, draw: Draw) -> Callable[[], float]:
     return lambda: exponential(service.mean, draw)
-
-
-def exponential(mean: float, draw: Draw) -> float:
-    """Return a draw from an exponential distribution."""
-    return -mean * math.log(1.0 - draw())
 
 
 def _lognormal(service: Service, draw: Draw) -> Callable[[], float]:

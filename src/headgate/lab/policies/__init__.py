@@ -28,15 +28,14 @@ What the origin's operator does under the policy, such as a gate before the serv
 `origin.policy`, for example to fetch what it publishes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from headgate.lab.chance import Draw
 from headgate.release import ASAP
 
 __all__ = ["NO_FIELDS", "Admission", "AgentView", "Answer", "Draw", "Headers", "OriginPolicy", "OriginView", "Policy"]
 
-Draw: TypeAlias = Callable[[], float]
-"""A source of random numbers from [0, 1)."""
 Headers: TypeAlias = Sequence[tuple[str, str]]
 """The fields of a response: names and values."""
 

@@ -16,6 +16,7 @@ from headgate.advice import AgentIdentity
 from headgate.advice.controller import AgentClass, Controller, Settings
 from headgate.advice.decision import permits
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, interpret
+from headgate.advice.identity import EVERY_AGENT
 from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult
 from headgate.advice.publisher import MEDIA_TYPE, document
 from headgate.lab.policies import Admission, AgentView, Draw, OriginPolicy, OriginView, Policy
@@ -25,8 +26,6 @@ MAX_AGE: Final = 60.0
 """Seconds that agents obey what they fetched."""
 PERIOD: Final = 10.0
 """Seconds between two decisions on the fraction."""
-EVERY_AGENT: Final = "*"
-"""The one class of agents that the document names."""
 _FIELDS: Final = (("Content-Type", MEDIA_TYPE), ("Cache-Control", f"max-age={MAX_AGE:.0f}"))
 _IDENTITY: Final = AgentIdentity.of("LabPoller")
 

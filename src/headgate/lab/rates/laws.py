@@ -94,20 +94,6 @@ class Aimd(Feedback):
         return 0.7 * fraction if load > self._settings.target else fraction + 0.02
 
 
-class ProportionalIntegral(Feedback):
-    """The sum of a part of the error and a part of its integral, which stays between 0 and 1."""
-
-    def __init__(self, settings: Settings, *, start: Iterable[Entry] = ()) -> None:
-        super().__init__(settings, start=start)
-        self._integral = self._fraction
-
-    def corrected(self, fraction: float, load: float) -> float:  # noqa: ARG002  # the law has a state of its own
-        """Return the fraction for the error, as a part of the target."""
-        error = 1.0 - load / self._settings.target
-        self._integral = min(max(self._integral + 0.05 * error, 0.0), 1.0)
-        return self._integral + 0.2 * error
-
-
 class Fixed(Feedback):
     """Publishes that everything is wanted: what happens without a law."""
 
@@ -153,7 +139,6 @@ LAWS: Final[Mapping[str, Callable[..., Law]]] = {
     "arrivals": Arrivals,
     "ratio": Ratio,
     "aimd": Aimd,
-    "pi": ProportionalIntegral,
     "none": Fixed,
 }
 """The laws by name."""

@@ -5,17 +5,15 @@ again; `answered` returns the latter. A comment that begins with "Draws" names e
 the kernel can repeat them in their order.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from headgate.lab.chance import Draw
+from headgate.lab.chance import Draw, exponential
 from headgate.lab.policies import AgentView, Headers, Policy
+from headgate.lab.ticks.origins import OK
 from headgate.lab.ticks.settings import AgentGroup, Interactive, Pollers, Requesters
 from headgate.release import NEVER
-
-OK = 200
 
 
 class Target(Protocol):
@@ -291,8 +289,3 @@ class User(CalendarAgent):
     def _thinks(self) -> float:
         # Draws the time to think.
         return exponential(self.think, self.draw)
-
-
-def exponential(mean: float, draw: Draw) -> float:
-    """Return an exponentially distributed time; draws one number."""
-    return -mean * math.log(1.0 - draw())

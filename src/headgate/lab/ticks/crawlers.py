@@ -1,8 +1,9 @@
 """Agents that fetch many pages: crawlers, whose connections share their pages, and browsers that prefetch."""
 
-from headgate.lab.chance import Draw
+from headgate.lab.chance import Draw, exponential
 from headgate.lab.policies import Headers
-from headgate.lab.ticks.agents import OK, CalendarAgent, Counts, exponential
+from headgate.lab.ticks.agents import CalendarAgent, Counts
+from headgate.lab.ticks.origins import OK
 from headgate.lab.ticks.settings import Crawlers, Prefetchers
 from headgate.release import NEVER
 

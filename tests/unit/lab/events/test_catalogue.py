@@ -15,7 +15,7 @@ from headgate.lab.scenario_file import FOLDER, parse_scenario
         ("fixed", {"limit": 0}, "laws.fixed: expected `int` >= 1"),
         ("concurrency", {"max": 0}, "laws.concurrency: concurrency: max must be from 1"),
         ("concurrency", {"limit": 20}, "laws.concurrency: object contains unknown field `limit`"),
-        ("learnt", {}, "unknown law 'learnt'; expected one of none, fixed, concurrency, aimd, gradient, vegas"),
+        ("learnt", {}, "unknown law 'learnt'; expected one of none, fixed, concurrency, aimd, gradient"),
     ],
 )
 def test_invalid_laws_are_errors(name, settings, sentence):

@@ -29,7 +29,6 @@ def after(law, *loads, capacity=None):
         ("aimd", [160], 0.7),
         ("aimd", [160, 10], 0.72),
         ("aimd", [10], 1.0),
-        ("pi", [160], 0.75),
         ("none", [1_000], 1.0),
     ],
 )
