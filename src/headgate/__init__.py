@@ -6,9 +6,7 @@ The names that most programs need are here, each imported when it is asked for; 
 it belongs to, such as `headgate.agent.httpx` for the clients and transports of polite agents.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # a type checker takes it for true; `typing` takes long to import
 if TYPE_CHECKING:
     from headgate.agent import Courtesy as Courtesy
     from headgate.agent import SharedThrottle as SharedThrottle
@@ -46,6 +44,8 @@ __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - they are strings
 
 def __getattr__(name: str) -> object:
     """Import a name from where it is."""
+    from importlib import import_module
+
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

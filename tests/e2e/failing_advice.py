@@ -5,7 +5,7 @@ Workers are processes of their own and run the true code; in a proxy that has so
 
 from typing import Any
 
-from headgate.cli.program import main
+from headgate.cli import main
 from headgate.proxy.admission import advice_service
 
 

@@ -14,7 +14,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 from click.core import ParameterSource
@@ -47,7 +47,6 @@ _HINTS = {
     ".toml": "name a configuration file with --config",
 }
 """Hints for an unexpected argument, by a part of it."""
-_INTERRUPTED = 130
 _CLOSED_PIPE = 141
 
 
@@ -163,8 +162,8 @@ class _Whole(io.BufferedIOBase):
         return len(whole)
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the program with `arguments`, by default those of the process, and exit."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the program with `arguments`, by default those of the process; return its exit code."""
     _open_missing_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         if isinstance(sys.stdout.buffer, io.RawIOBase):
@@ -175,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")
     # Otherwise the interpreter searches all modules for garbage before it ends, which takes a fifth of a short command.
     atexit.register(gc.freeze)
-    sys.exit(_run(arguments))
+    return _run(arguments)
 
 
 def _open_missing_streams() -> None:
@@ -200,8 +199,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
-    except (KeyboardInterrupt, click.Abort):
-        return _INTERRUPTED
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
     except BrokenPipeError:
         # Discards the rest of the buffer; otherwise Python prints an error when it flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

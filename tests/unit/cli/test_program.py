@@ -100,6 +100,33 @@ def test_help_imports_no_command():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+@pytest.mark.parametrize(
+    "start", ["from headgate.cli import main; main()", "runpy.run_module('headgate', run_name='__main__')"]
+)
+def test_an_interrupt_during_the_imports_is_exit_130_without_an_error(start):
+    code = [sys.executable, "-c", INTERRUPTED_IMPORT + start, "--version"]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_entry_point_imports_next_to_nothing_before_it_handles_an_interrupt():
+    code = "import sys; before = set(sys.modules); import headgate.cli; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["headgate", "headgate.cli"]
+
+
 def test_the_process_ends_without_a_search_for_garbage():
     code = (
         "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 10_000)); "
