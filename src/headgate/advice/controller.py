@@ -16,7 +16,8 @@ This file reads no clock and draws no numbers. The shell reports fetches and arr
 
 import enum
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -242,11 +243,19 @@ class Controller:
         """Return whether `update` would end a period: it is over, or the clock was set back."""
         return self.updated_at is None or not 0.0 <= now - self.updated_at < _EARLY * self._settings.period
 
-    def update(self, *, now: float, capacity: float | None = None, frozen: bool = False) -> tuple[Entry, ...]:
+    def update(
+        self,
+        *,
+        now: float,
+        capacity: float | None = None,
+        frozen: bool = False,
+        published: Mapping[str, float] = MappingProxyType({}),
+    ) -> tuple[Entry, ...]:
         """Decide, if a period has ended, and return the entries to publish.
 
         `capacity` replaces that of the settings for this decision. `frozen` discards the period, which shows no demand:
-        the origin is down, for example, and agents back off.
+        the origin is down, for example, and agents back off. `published` has the fractions that were published in the
+        period, 0 for `disallow`, if they are not those of the entries.
         """
         if not self.is_due(now=now):
             return self.entries
@@ -260,8 +269,8 @@ class Controller:
             return self.entries
         self._others.add(Period(elapsed, others, others))
         since_start = (now - elapsed / 2 - self._started) / self._settings.max_age
-        for each in self._classes.values():
-            each.demand.measure(elapsed, each.fraction, now=now, since_start=since_start)
+        for name, each in self._classes.items():
+            each.demand.measure(elapsed, published.get(name, each.fraction), now=now, since_start=since_start)
             each.explained = _MEASURED[each.demand.visibility]
         self._decide(self._settings.capacity if capacity is None else capacity, elapsed)
         return self.entries

@@ -191,7 +191,8 @@ class AdviceLoop:
         down = self._failed > 0 and self._failed >= _DOWN * self._admitted
         self._admitted = self._failed = 0
         is_known = self.capacity > 0.0 or self._section.rate is not None
-        self._controller.update(now=now, capacity=self.capacity, frozen=down or not is_known)
+        published = self._documents[self._serial]
+        self._controller.update(now=now, capacity=self.capacity, frozen=down or not is_known, published=published)
         self._publish()
         self._log.decided(self.state(), down=down, now=now)
         self._agents.forget(now=now)

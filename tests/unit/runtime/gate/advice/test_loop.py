@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.origin.gateway.advice_resource import AdviceFetch
 from headgate.origin.gateway.arrivals import KnownAgent
+from headgate.runtime.gate.advice import entries as entries_module
 from headgate.runtime.gate.advice import loop as loop_module
 from headgate.runtime.gate.advice.entries import arrival_classes, report_interval
 from headgate.runtime.gate.advice.loop import AdviceLoop
@@ -130,6 +131,17 @@ def test_an_override_is_published_and_named_as_the_reason() -> None:
     found = state(decides)
     assert (found.published, found.reason) == (0.125, "override")
     assert found.demand == pytest.approx(400.0, rel=0.05)
+
+
+@pytest.mark.parametrize("keys", [{"mode": "monitor"}, {"override": 0.125}, {"ceiling": 0.125}], ids=str)
+def test_agents_that_are_not_remembered_count_by_what_was_published(
+    keys: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries_module, "MAX_AGENTS", 10)
+    decides = loop(replace(SECTION, **keys))
+    agents = Agents(decides, count=40, rate=10.0)
+    agents.run(1_300)
+    assert state(decides).demand == pytest.approx(400.0, rel=0.05)
 
 
 def test_an_override_of_0_disallows() -> None:
