@@ -171,6 +171,7 @@ class GateProcess(Backend):
             self._link.set_domains(names, dict.fromkeys(names, 0.0) if self._bus else windows(composed.domains))
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
+        self._report_arrivals()  # the new counts begin at 0
         advice_loop = self._advice.loop
         self._advice = AdviceWorker(tree, configuration.advice, loop=advice_loop, now=time.monotonic(), log=_log)
         # The gateway stays, with its connections; its policy is replaced.
@@ -248,13 +249,21 @@ class GateProcess(Backend):
         return OriginReport(max(0, self._reported[0] - rejected), self._reported[1] - failed, capacity)
 
     async def _advise(self) -> None:
-        """Report to what computes the traffic advice, here or in the supervisor."""
+        """Report what was counted, and decide if that is done here."""
         while True:
             await asyncio.sleep(report_interval(self.tree.advice))
-            if self._advice.loop is not None:
-                await self._advice.tick(self._origin_report(), now=time.monotonic())
-            elif self._send is not None and self._advice.arrivals is not None:
-                self._send(self._advice.report(self._origin_report()))
+            self._report_arrivals()
+            await self._advice.tick(now=time.monotonic())
+
+    def _report_arrivals(self) -> None:
+        """Report to what computes the traffic advice, here or in the supervisor."""
+        if self._advice.arrivals is None:
+            return
+        report = self._advice.report(self._origin_report())
+        if self._advice.loop is not None:
+            self._advice.loop.take(report, now=time.monotonic())
+        elif self._send is not None:
+            self._send(report)
 
     async def _check_bundles(self) -> None:
         """Load bundles whose files were replaced."""

@@ -76,11 +76,9 @@ class AdviceWorker:
             origin,
         )
 
-    async def tick(self, origin: OriginReport, *, now: float) -> None:
-        """Report to the loop in this process, have it decide, and publish the result."""
-        assert self.loop is not None
-        self.loop.take(self.report(origin), now=now)
-        publication = await self.loop.tick_and_save(now=now)
+    async def tick(self, *, now: float) -> None:
+        """Have the loop decide, if it is in this process, and publish the result."""
+        publication = await self.loop.tick_and_save(now=now) if self.loop is not None else None
         if publication is not None:
             self.publish(publication, now=now)
 

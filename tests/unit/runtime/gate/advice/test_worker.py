@@ -62,5 +62,7 @@ def test_a_worker_serves_what_its_supervisor_publishes_and_reports_to_it() -> No
 def test_a_process_of_its_own_decides() -> None:
     served = part(COMPUTED)
     fields(served)
-    asyncio.run(served.tick(IDLE, now=NOW + 60))
+    assert served.loop is not None
+    served.loop.take(served.report(IDLE), now=NOW + 60)
+    asyncio.run(served.tick(now=NOW + 60))
     assert {each.user_agent: each.agents for each in served.state()} == {"prefetch-proxy": 0, "*": 1}
