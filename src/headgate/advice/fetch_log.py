@@ -15,6 +15,12 @@ from headgate.advice.agent_history import AgentHistory, Conduct
 FORGOTTEN_AFTER: Final = 2.0
 """Max-ages from a fetch until its agent is forgotten. A class whose last fetch is so long ago does not fetch advice.
 Two, so that agents that fetch a little late are known all the time."""
+_EARLY: Final = 0.05
+"""Max-ages by which an agent may fetch before its advice is stale, without being taken for several."""
+_MAX_FETCHES: Final = 32
+"""Fetches of one agent that are remembered, where each of a different fraction or at another time."""
+_DIGITS: Final = 9
+"""Decimal places of the mean of fractions; those that are published have fewer."""
 
 
 class InForce(NamedTuple):
@@ -42,10 +48,55 @@ class Requests(NamedTuple):
     """The number of agents that were disallowed, have sent no request since, but some before: those that obey."""
 
 
-class _Served(NamedTuple):
-    history: AgentHistory
+class _Fetch(NamedTuple):
+    """A fetch that is fresh until it expires, or `number` of the same fraction at about the same time."""
+
+    fraction: float
     expires: float
-    max_age: float
+    number: int = 1
+
+
+class _Served:
+    """An agent, or several of the same name, with what they were served."""
+
+    __slots__ = ("_fetches", "history", "max_age")
+
+    def __init__(self, history: AgentHistory) -> None:
+        self.history = history
+        self.max_age = 0.0
+        """That of the last fetch."""
+        self._fetches: list[_Fetch] = []
+
+    @property
+    def expires(self) -> float:
+        """When the last fetch becomes stale."""
+        return self._fetches[-1].expires
+
+    def add(self, fraction: float, *, now: float, max_age: float) -> None:
+        """Add a fetch, in place of the earliest one if that is stale, or nearly: it is that of the same agent."""
+        fetches, early = self._fetches, _EARLY * max_age
+        if fetches and fetches[0].expires <= now + early:
+            first = fetches.pop(0)
+            if first.number > 1:
+                fetches.insert(0, first._replace(number=first.number - 1))
+        expires, number = now + max_age, 1
+        if fetches and fetches[-1].fraction == fraction and fetches[-1].expires // early == expires // early:
+            number += fetches.pop().number
+        self._fetches = [*fetches, _Fetch(fraction, expires, number)][-_MAX_FETCHES:]
+        self.max_age = max_age
+        self.drop_stale(now=now)
+
+    def drop_stale(self, *, now: float) -> None:
+        """Drop stale fetches, and give the history the mean fraction of the others, of which there must be one."""
+        # After a clock was set back, a fetch from its future is fresh for its own max-age and no longer.
+        latest = now + self.max_age
+        fresh = [each._replace(expires=min(each.expires, latest)) for each in self._fetches if each.expires > now]
+        total = sum(each.fraction * each.number for each in fresh)
+        # Rounded, because the compliance compares fractions to find those that have not changed.
+        fraction = round(total / sum(each.number for each in fresh), _DIGITS)
+        if fraction != self.history.fraction:
+            self.history.change(fraction)
+        self._fetches = fresh
 
 
 class FetchLog:
@@ -91,13 +142,11 @@ class FetchLog:
         if len(self._served) + len(self._stale) >= self._max_agents:
             self._replace_earliest()
         if known is None:
-            history = AgentHistory(fraction, floor=self._floor, patience=self._patience)
-        else:
-            history = known.history
-            history.change(fraction)
-        self._served[agent] = _Served(history, now + max_age, max_age)
-        self._total += fraction
-        self._disallowed += fraction <= 0.0
+            known = _Served(AgentHistory(fraction, floor=self._floor, patience=self._patience))
+        known.add(fraction, now=now, max_age=max_age)
+        self._served[agent] = known
+        self._total += known.history.fraction
+        self._disallowed += known.history.fraction <= 0.0
 
     def history(self, agent: Hashable) -> AgentHistory | None:
         """Return the history of an agent whose advice is fresh, to count its requests; None if it is not known."""
@@ -187,8 +236,8 @@ class FetchLog:
         stale = {agent: served for agent, served in self._stale.items() if _is_kept(served, now)}
         for agent, served in self._served.items():
             if served.expires > now:
-                # After a clock was set back, an entry from its future is fresh for its own max-age and no longer.
-                fresh[agent] = served._replace(expires=min(served.expires, now + served.max_age))
+                served.drop_stale(now=now)
+                fresh[agent] = served
             elif _is_kept(served, now):
                 stale[agent] = served
         self._served, self._stale = fresh, stale

@@ -171,15 +171,15 @@ def test_class_is_disallowed_below_the_floor_and_published_again_at_the_floor():
     settings = Settings(capacity=100.0, floor=0.1, max_age=600.0)
     controller = Controller(settings)
     controller.update(now=NOW)
-    controller.fetched("*", "agent", now=NOW)
+    controller.fetched("*", "agent", now=NOW, max_age=60)
     controller.arrived("*", "agent", count=2_000 * 60)
     assert controller.update(now=NOW + 60) == (Entry("*", disallow=True),)
     assert reason(controller) == "disallowed"
-    assert controller.fetched("*", "agent", now=NOW + 60) == Entry("*", disallow=True)
+    assert controller.fetched("*", "agent", now=NOW + 60, max_age=60) == Entry("*", disallow=True)
     published = []
     for number in range(2, 30):
         published += controller.update(now=NOW + number * 60)
-        controller.fetched("*", "agent", now=NOW + number * 60)
+        controller.fetched("*", "agent", now=NOW + number * 60, max_age=60)
     # The demand of 20 times the capacity is halved every ten periods, until a tenth of it fits.
     assert published.index(Entry("*", fraction=0.1)) == pytest.approx(10, abs=1)
 
@@ -210,7 +210,7 @@ def test_class_that_fetches_nothing_keeps_its_fraction_and_counts_as_people():
     controller = Controller(Settings(capacity=100.0, target=1.0, classes=classes))
     controller.update(now=NOW)
     for number in range(1, 23):
-        entry = controller.fetched("polite", "agent", now=NOW + number * 60 - 60)
+        entry = controller.fetched("polite", "agent", now=NOW + number * 60 - 60, max_age=60)
         controller.arrived("silent", "other", count=60 * 60)
         controller.arrived("polite", "agent", count=entry.fraction * 100 * 60)
         controller.update(now=NOW + number * 60)
@@ -392,6 +392,37 @@ def test_log_for_a_tenth_of_the_agents_gives_the_same_demand():
         plant.run(60)
         assert controller.explain()[0].agents == 10
         assert fraction(controller) == pytest.approx(0.097, rel=0.06)
+
+
+@pytest.mark.parametrize("names", [50, 1])
+def test_agents_that_share_a_name_come_down_to_the_capacity(names):
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=100, rate=0.5)
+    plant.sends_as = plant.fetches_as = {name: number % names for number, name in enumerate(plant.names)}
+    plant.run(1_200)
+    plant.rate = 10.0
+    plant.run(660)
+    plant.loads.clear()
+    plant.run(3_600)
+    assert max(plant.loads) < 110
+    assert min(plant.loads) > 90
+    assert reason(controller) == "settled"
+
+
+def test_agents_that_share_a_name_obey_while_they_are_disallowed():
+    """Half of them fetch `disallow` first; the others go on with what they fetched before."""
+    controller = Controller(Settings(capacity=100.0))
+    plant = Plant(controller, agents=100, rate=2.0)
+    plant.sends_as = plant.fetches_as = {name: number % 50 for number, name in enumerate(plant.names)}
+    plant.run(1_200)
+    for _ in range(30):
+        controller.arrived(None, count=110 * 60)
+        plant.run(60)
+    assert fraction(controller) == 0.0
+    assert controller.explain()[0].compliance > 0.9
+    plant.loads.clear()
+    plant.run(3_600)
+    assert max(plant.loads) < 110
 
 
 def test_agent_is_served_the_rounded_fraction_that_the_log_has():

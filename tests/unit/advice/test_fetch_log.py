@@ -7,7 +7,7 @@ NOW = 1_700_000_000.0
 
 def test_mean_is_taken_over_agents_and_over_time():
     log = FetchLog(10)
-    log.add("a", 1.0, now=NOW, max_age=600)
+    log.add("a", 1.0, now=NOW, max_age=40)
     log.add("b", 0.5, now=NOW, max_age=600)
     log.add("a", 0.1, now=NOW + 40, max_age=600)
     # 40 s of (1 + 0.5) / 2, then 60 s of (0.1 + 0.5) / 2
@@ -26,7 +26,7 @@ def test_mean_before_any_agent_is_known_is_the_given_fraction():
 def test_disallowed_agents_are_counted_and_have_fraction_0():
     log = FetchLog(10)
     log.add("a", 0.0, now=NOW, max_age=600)
-    log.add("b", 0.0, now=NOW, max_age=600)
+    log.add("b", 0.0, now=NOW, max_age=10)
     log.add("c", 0.3, now=NOW, max_age=600)
     log.add("b", 0.3, now=NOW, max_age=600)
     assert log.read(now=NOW + 1) == InForce(pytest.approx(0.2), pytest.approx(1 / 3))
@@ -47,7 +47,7 @@ def test_agent_with_stale_advice_is_removed_and_the_last_mean_stays():
 
 def test_agent_beyond_the_bound_replaces_the_earliest_fetch():
     log = FetchLog(2)
-    log.add("a", 0.1, now=NOW, max_age=600)
+    log.add("a", 0.1, now=NOW, max_age=10)
     log.add("b", 0.2, now=NOW, max_age=600)
     log.add("a", 0.3, now=NOW, max_age=600)
     log.add("c", 0.5, now=NOW, max_age=600)
@@ -89,7 +89,7 @@ def test_sum_that_was_rounded_stays_in_range():
 
 def test_requests_are_divided_by_the_fraction_at_their_time():
     log = FetchLog(10, floor=0.01)
-    log.add("a", 1.0, now=NOW, max_age=600)
+    log.add("a", 1.0, now=NOW, max_age=10)
     log.history("a").requests += 5
     log.add("a", 0.1, now=NOW + 10, max_age=600)
     log.history("a").requests += 5
@@ -100,14 +100,48 @@ def test_requests_are_divided_by_the_fraction_at_their_time():
     assert log.requests() == Requests()
 
 
+def test_agents_of_one_name_each_obey_what_they_fetched():
+    log = FetchLog(10)
+    fractions = []
+    for number, fraction in enumerate([1.0, 0.4, 0.4, 0.4, 0.0, 0.2]):
+        log.add("a", fraction, now=NOW + 200 * number, max_age=600)
+        fractions.append(log.history("a").fraction)
+    # Three agents from the third fetch on: the fourth one is that of the agent that fetched first.
+    assert fractions == [1.0, 0.7, 0.6, 0.4, pytest.approx(0.8 / 3), 0.2]
+    log.read(now=NOW + 1_200)  # the agent of the third fetch does not come again
+    assert log.history("a").fraction == 0.1
+
+
+@pytest.mark.parametrize(("at", "fraction"), [(569.0, 0.6), (570.0, 0.2), (900.0, 0.2)])
+def test_an_agent_may_fetch_a_little_before_its_advice_is_stale(at, fraction):
+    log = FetchLog(10)
+    log.add("a", 1.0, now=NOW, max_age=600)
+    log.add("a", 0.2, now=NOW + at, max_age=600)
+    assert log.history("a").fraction == fraction
+
+
+def test_many_agents_of_one_name_are_counted_together():
+    """300 agents that fetch every two seconds in all; the memory does not grow with them."""
+    log = FetchLog(10)
+    for number in range(3_000):
+        log.add("a", 1.0, now=NOW + 2 * number, max_age=600)
+    for number in range(3_000, 3_150):
+        log.add("a", 0.4, now=NOW + 2 * number, max_age=600)
+    assert log.history("a").fraction == pytest.approx(0.7, abs=0.01)
+    assert len(log._served["a"]._fetches) <= 22
+    for number in range(100):
+        log.add("a", number / 100, now=NOW + 6_301, max_age=600)
+    assert len(log._served["a"]._fetches) == 32
+
+
 def test_requests_of_agents_that_are_disallowed_are_no_demand():
     log = FetchLog(10)
     for agent in ("disobeys", "obeys", "sends as another"):
-        log.add(agent, 0.5, now=NOW, max_age=600)
+        log.add(agent, 0.5, now=NOW, max_age=10)
     log.history("disobeys").requests += 1
     log.history("obeys").requests += 1
     for agent in ("disobeys", "obeys", "sends as another"):
-        log.add(agent, 0.0, now=NOW + 10, max_age=600)
+        log.add(agent, 0.0, now=NOW + 10, max_age=50)
     log.history("disobeys").requests += 3
     assert log.requests() == Requests(arrivals=5, demand=4, disobeying=3, silent=0)
     log.begin()
@@ -115,7 +149,7 @@ def test_requests_of_agents_that_are_disallowed_are_no_demand():
     assert log.requests() == Requests(arrivals=3, demand=0, disobeying=3, silent=2)
     log.begin()
     assert log.requests() == Requests(senders=1, silent=1)
-    log.add("disobeys", 0.5, now=NOW + 60, max_age=600)
+    log.add("disobeys", 0.5, now=NOW + 60, max_age=10)
     log.history("disobeys").requests += 3
     assert log.requests() == Requests(arrivals=3, disobeying=3, proven=3, senders=1, silent=1)
     log.add("disobeys", 1.0, now=NOW + 70, max_age=600)
