@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from headgate.advice.controller import Controller, Explanation, Settings
 from headgate.advice.publisher import Entry
@@ -109,9 +109,9 @@ class Arrivals(Controller):
         super().__init__(settings, start=start)
         self._latest: deque[tuple[Explanation, ...]] = deque(maxlen=math.ceil(settings.max_age / settings.period) + 1)
 
-    def update(self, *, now: float, capacity: float | None = None, frozen: bool = False) -> tuple[Entry, ...]:
+    def update(self, *, now: float, capacity: float | None = None, **others: Any) -> tuple[Entry, ...]:
         """Decide; remember what was known in each period of one max-age."""
-        entries = super().update(now=now, capacity=capacity, frozen=frozen)
+        entries = super().update(now=now, capacity=capacity, **others)
         known = super().explain()
         if not self._latest or known != self._latest[-1]:
             self._latest.append(known)
