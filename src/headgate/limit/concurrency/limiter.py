@@ -215,9 +215,7 @@ class ConcurrencyLimit:
 
     def _start_next(self, now: float, decisions: list[Decision]) -> None:
         rank = next(rank for rank, line in enumerate(self._queue.lines) if line)
-        overload = self._overload
-        waited = now - self._queue.lines[rank].oldest.since
-        request = self._queue.start(rank, newest=overload.overloaded[rank] or waited > overload.target)
+        request = self._queue.start(rank, newest=self._overload.overloaded[rank])
         self._started[rank] += 1
         if not self._monitors:
             self._enter_at(now)

@@ -77,11 +77,20 @@ def test_overload_ends_when_none_has_waited_for_as_long_as_a_request_takes() -> 
     assert made.wakeup(PEOPLE) == float("inf")
 
 
-def test_a_request_that_comes_after_the_end_of_overload_waits_as_usual() -> None:
+@pytest.mark.parametrize(
+    ("begin", "overloaded_at"), [(106.2, 107.7), (111.0, 112.5), (111.2, 116.2)], ids=["soon", "at the end", "later"]
+)
+def test_a_queue_that_begins_within_an_interval_after_overload_is_overload_sooner(
+    begin: float, overloaded_at: float
+) -> None:
     made = detector()
     made.look(PEOPLE, 1, now=100.0)
     made.look(PEOPLE, 1, now=105.0)
     made.look(PEOPLE, 0, now=106.0)
-    made.look(PEOPLE, 1, now=200.0)
+    made.look(PEOPLE, 1, now=begin)  # overload has ended at 106.1
     assert not made.overloaded[PEOPLE]
-    assert made.wakeup(PEOPLE) == 205.0
+    assert made.wakeup(PEOPLE) == pytest.approx(overloaded_at)
+    made.look(PEOPLE, 1, now=overloaded_at - 0.001)
+    assert not made.overloaded[PEOPLE]
+    made.look(PEOPLE, 1, now=overloaded_at + 0.001)
+    assert made.overloaded[PEOPLE]
