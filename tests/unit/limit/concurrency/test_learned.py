@@ -110,6 +110,7 @@ def test_the_floor_bounds_the_limit():
     assert 12.0 <= low.law.limit < 20.0
     low.law.reconfigure(ConcurrencySettings(floor=30))
     assert low.law.limit == 30.0
+    assert LearnedLimit(ConcurrencySettings(floor=50)).limit == 50.0
 
 
 def test_the_limit_falls_when_all_requests_time_out_and_returns():
