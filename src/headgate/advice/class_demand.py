@@ -71,6 +71,8 @@ class ClassDemand:
         """Those that were disallowed."""
         self._proven = DemandWindow(samples, max_age)
         """Those that certainly disobey; its demand has also what agents that obey have not sent."""
+        self._measured = 0.0
+        """The demand, in requests per second, when it was measured last."""
         self.in_force = start
         """What arrived in the last period, as a part of the demand; without arrivals, the mean over agents."""
         self.visibility = Visibility.MEASURED
@@ -104,7 +106,8 @@ class ClassDemand:
         """The part of the demand that obeys; None as long as the fractions have not changed enough to tell.
 
         While agents are disallowed their fraction does not change, but who sends requests does not obey. So it is at
-        most the part that has stayed away.
+        most the part that has stayed away. Requests of agents that are not known can be those of a single client, so
+        they are compared with the demand that was measured last.
         """
         measured = self._meter.compliance
         if measured is not None and self.demand:
@@ -209,19 +212,25 @@ class ClassDemand:
         controlled = max(0.0, self._arrivals - uncontrolled - disobeying)
         self._are_agents_known = logged.arrivals - logged.disobeying > _MIN_KNOWN * controlled
         self.uncontrolled.add(Period(elapsed, uncontrolled, uncontrolled))
+        self.disobeying.add(Period(elapsed, disobeying, disobeying))
         self.in_force, stayed_away = mean, demand
         if self.visibility is Visibility.DISALLOWED:
-            # Requests of agents that are not known count as those of one agent.
-            senders = logged.senders + (proven > logged.proven)
-            stayed_away = proven * logged.silent / senders if senders else 0.0
+            proven, stayed_away = self._prove(logged, proven, elapsed)
             self.window.scale(0.5 ** (elapsed / (_HALVES_IN * self._max_age)))
         else:
             without_advice = demand + uncontrolled + disobeying
             if without_advice > 0.0:
                 self.in_force = self._arrivals / without_advice
             self.window.add(Period(elapsed, controlled, demand))
-        self.disobeying.add(Period(elapsed, disobeying, disobeying))
+            self._measured = self.demand
         self._proven.add(Period(elapsed, proven, proven + stayed_away))
+
+    def _prove(self, logged: Requests, proven: float, elapsed: float) -> tuple[float, float]:
+        """Return the requests of a class that is disallowed that tell of the compliance, and those that stayed away."""
+        if logged.senders:
+            # The agents that are silent are taken to be like those that send.
+            return logged.proven, logged.proven * logged.silent / logged.senders
+        return (proven, max(0.0, self._measured * elapsed - proven)) if self._measured else (0.0, 0.0)
 
     def _mean_of_unknown(self, in_force: InForce) -> float:
         """Return the fraction of agents that are not in the log.

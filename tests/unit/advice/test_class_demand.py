@@ -46,13 +46,38 @@ def test_all_requests_disobey_once_no_advice_that_permits_any_is_fresh(permitted
         demand.measure(60.0, 0.0, now=NOW + 60.0 * number, since_start=2.0)
         disobeying.append(demand.disobeying.arrivals)
     assert disobeying == [0.0] * (10 + permitted) + [100.0] * (3 - permitted)
-    assert demand.compliance == 0.0
 
 
-@pytest.mark.parametrize(("requests", "compliance"), [(15, None), (16, 0.0)])
+def disallowed(arrived, *, before=6_000.0):
+    """Return a class that sent so many requests in a period before it was disallowed; then an unknown agent sends."""
+    demand = ClassDemand(start=1.0, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
+    demand.fetched("agent", 1.0, now=NOW, max_age=60.0)
+    demand.arrived("agent", before)
+    demand.measure(60.0, 1.0, now=NOW + 60.0, since_start=2.0)
+    demand.fetched("agent", 0.0, now=NOW + 60.0, max_age=6_000.0)
+    for number in range(2, 20):
+        demand.arrived("unknown", arrived)
+        demand.measure(60.0, 0.0, now=NOW + 60.0 * number, since_start=2.0)
+    return demand
+
+
+@pytest.mark.parametrize(("arrived", "compliance"), [(600.0, 0.9), (3_000.0, 0.5), (6_000.0, 0.0), (60_000.0, 0.0)])
+def test_requests_of_a_class_that_is_disallowed_are_compared_with_its_demand_before(arrived, compliance):
+    """Whoever sends them: one unknown client must send as much as the class to be taken for it."""
+    assert disallowed(arrived).compliance == pytest.approx(compliance)
+
+
+def test_requests_of_a_class_whose_demand_is_not_known_tell_nothing():
+    assert disallowed(600.0, before=0.0).compliance is None
+
+
+@pytest.mark.parametrize(("requests", "compliance"), [(15.0, None), (16.0, 0.5)])
 def test_few_requests_that_disobey_tell_nothing(requests, compliance):
     demand = ClassDemand(start=1.0, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
-    demand.fetched("agent", 0.0, now=NOW, max_age=6_000.0)
+    demand.fetched("agent", 1.0, now=NOW, max_age=60.0)
+    demand.arrived("agent", requests)
+    demand.measure(60.0, 1.0, now=NOW + 60.0, since_start=2.0)
+    demand.fetched("agent", 0.0, now=NOW + 60.0, max_age=6_000.0)
     demand.arrived(None, requests)
-    demand.measure(60.0, 0.0, now=NOW + 60.0, since_start=2.0)
+    demand.measure(60.0, 0.0, now=NOW + 120.0, since_start=2.0)  # half of the requests in both periods
     assert demand.compliance == compliance
