@@ -62,6 +62,8 @@ class AdviceLoop:
         """Agents that send requests of prefetch proxies."""
         self._admitted = self._failed = 0
         self._capacities: dict[int, float] = {}
+        self._requests: dict[int, float] = {}
+        """Requests of each worker; those of each period count half of those of the next one."""
         self._saved_capacity = saved.capacity if saved is not None else 0.0
         self._documents: OrderedDict[int, dict[str, float]] = OrderedDict()
         self._serial = 0
@@ -132,6 +134,8 @@ class AdviceLoop:
             self._controller.arrived(name, agent, count=count)
             self._admitted += count
         self._controller.arrived(None, count=report.people)
+        requests = report.people + sum(count for _, _, count in report.arrivals)
+        self._requests[worker] = self._requests.get(worker, 0.0) + requests
         self._failed += report.origin.failed
         if report.origin.capacity > 0.0:
             self._capacities[worker] = report.origin.capacity
@@ -181,15 +185,22 @@ class AdviceLoop:
         return self._learned_capacity() if rate is None else rate
 
     def _learned_capacity(self) -> float:
-        """Return the sum over the workers; those that have learned nothing yet are like the others."""
+        """Return the sum over the workers; those that have learned nothing yet have their part of the requests.
+
+        All kept connections may be at one worker, and the others then add nothing to the capacity.
+        """
         if not self._capacities:
             return self._saved_capacity
-        return sum(self._capacities.values()) * self._workers / len(self._capacities)
+        part, total = len(self._capacities) / self._workers, sum(self._requests.values())
+        if total:
+            part = max(part, sum(self._requests.get(worker, 0.0) for worker in self._capacities) / total)
+        return sum(self._capacities.values()) / part
 
     def _decide(self, now: float) -> None:
         """End a period. One in which the origin was down shows no demand: agents back off."""
         down = self._failed > 0 and self._failed >= _DOWN * self._admitted
         self._admitted = self._failed = 0
+        self._requests = {worker: requests / 2.0 for worker, requests in self._requests.items()}
         is_known = self.capacity > 0.0 or self._section.rate is not None
         published = self._documents[self._serial]
         self._controller.update(now=now, capacity=self.capacity, frozen=down or not is_known, published=published)

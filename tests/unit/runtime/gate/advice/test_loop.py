@@ -332,6 +332,26 @@ def test_the_capacity_is_the_sum_of_what_workers_have_learned() -> None:
     assert agents.run(1_300) == pytest.approx(97.0, rel=0.1)
 
 
+@pytest.mark.parametrize(("others", "capacity"), [(0, 60.0), (10, 80.0), (30, 120.0), (90, 120.0)])
+def test_workers_that_have_learned_nothing_have_their_part_of_the_requests(others: int, capacity: float) -> None:
+    """Kept connections may all be at one of the workers."""
+    decides = AdviceLoop(LEARNED, workers=2, now=NOW, log=ignore)
+    decides.take(AdviceReport(people=10, origin=OriginReport(capacity=60.0)), worker=0, now=NOW)
+    decides.take(AdviceReport(arrivals=[("*", b"", 20)]), worker=0, now=NOW)
+    decides.take(AdviceReport(people=others), worker=1, now=NOW)
+    assert decides.capacity == pytest.approx(capacity)
+
+
+def test_the_part_of_a_worker_follows_its_requests() -> None:
+    decides = AdviceLoop(LEARNED, workers=2, now=NOW, log=ignore)
+    decides.take(AdviceReport(people=100, origin=OriginReport(capacity=60.0)), worker=0, now=NOW)
+    decides.take(AdviceReport(people=100), worker=1, now=NOW)
+    for number in range(1, 11):
+        decides.take(AdviceReport(people=100), worker=0, now=NOW)
+        decides.tick(now=NOW + 60 * number)
+    assert decides.capacity == pytest.approx(60.0, rel=0.01)
+
+
 def test_a_learned_capacity_survives_a_restart() -> None:
     decides = loop(LEARNED)
     decides.take(AdviceReport(origin=OriginReport(capacity=80.0)), now=NOW)
