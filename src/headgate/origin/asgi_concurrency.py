@@ -46,9 +46,8 @@ class AsgiConcurrency:
     def __init__(self, app: App, limit: ConcurrencyLimit, classes: RequestClasses[Scope], status: int) -> None:
         self._app = app
         self._limit = limit
-        self._domain_of = classes.domain_of
-        self._identifier_of = classes.identifier_of
-        self._priority_of = classes.priority_of
+        self._classes = classes
+        self._only = classes.only
         self._refusals = Refusals(status=status)
         self._places: set[_Place] = set()  # those of the requests in flight
         self._admitted = dict.fromkeys(PRIORITIES, 0)
@@ -71,8 +70,7 @@ class AsgiConcurrency:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> None:
         """Serve a request, whose domain and identifier may be known."""
-        domain = limited[0] if limited is not None else self._domain_of(scope) or ""
-        priority = "people" if self._priority_of is None else self._priority_of(scope, domain)
+        domain, priority = self._only or self._classes.of(scope, limited)
         if priority is None:
             await self._app(scope, receive, send)
             return
@@ -82,21 +80,21 @@ class AsgiConcurrency:
             self._start_timer()
         if not self._limit.start(now=now):
             self._start_timer()
-            flow = limited[1] if limited is not None else self._identifier_of(scope) or b""
+            flow = limited[1] if limited is not None else self._classes.identifier_of(scope) or b""
             ahead = ReadAhead(receive)
             if not await self._wait(_Request(domain, priority, flow, now), ahead, scope, send):
                 return
             receive, now = ahead.receive, monotonic()
         place = _Place(self, receive, send, domain, now)
         self._places.add(place)
-        outcome = _UNKNOWN  # also if the application returns without a response: its client has left
         try:
             await self._app(scope, place.receive, place.send)
         except BaseException as error:
-            outcome = outcome_of(error)
+            self.give_back(place, outcome_of(error))
             raise
+        else:
+            self.give_back(place, _UNKNOWN)  # if the application returns without a response, its client has left
         finally:
-            self.give_back(place, outcome)
             if ahead is not None:
                 ahead.close()
 
@@ -134,23 +132,24 @@ class AsgiConcurrency:
 
     def give_back(self, place: "_Place", outcome: Outcome) -> None:
         """Free the place of a request for good, if that has not been done."""
-        if place not in self._places:
+        try:
+            self._places.remove(place)
+        except KeyError:
             place.is_lent = False
             return
-        self._places.remove(place)
-        now, latency, limit = monotonic(), place.latency, self._limit
-        if latency is None:
-            latency = now - place.started
+        now, begun_at, limit = monotonic(), place.begun_at, self._limit
+        if begun_at is None:
+            begun_at = now
         else:
             outcome = _ANSWERED
-        decisions = limit.end(place.domain, latency, outcome, now=now)
+        decisions = limit.end(place.domain, begun_at - place.started, outcome, now=now)
         if decisions or limit.wakeup < self._due:
             self._carry_out(decisions)
 
     def _client_is_slow(self, place: "_Place", now: float) -> None:
         """Free a place, for now if its response has not begun."""
-        if place.latency is not None:
-            self.give_back(place, Outcome.ANSWERED)
+        if place.begun_at is not None:
+            self.give_back(place, _ANSWERED)
         else:
             self._places.remove(place)
             place.is_lent = True
@@ -219,14 +218,19 @@ class _Place(msgspec.Struct, eq=False):
     domain: str
     started: float
     """The instant at which the application was called, later by what it has waited for the request body."""
-    latency: float | None = None
-    """Seconds from its start to the head of its response; None before that."""
-    slow_since: float = NEVER
-    """Since when the client may be what the application waits for."""
+    begun_at: float | None = None
+    """The instant of the head of its response; None before that."""
+    reads_since: float = NEVER
+    """Since when the application has read the request body, if that is not complete."""
     is_lent: bool = False
     """Whether the rest of the request body is awaited, and another request may be in flight meanwhile."""
     is_read: bool = False
     """Whether the request body is complete."""
+
+    @property
+    def slow_since(self) -> float:
+        """Since when the client may be what the application waits for."""
+        return self.reads_since if self.begun_at is None else self.begun_at
 
     def receive(self) -> Awaitable[Message]:
         """Return the next message of the server."""
@@ -234,24 +238,22 @@ class _Place(msgspec.Struct, eq=False):
 
     async def _read(self) -> Message:
         now = monotonic()
-        if self.slow_since == NEVER:
-            self.slow_since = now
+        if self.reads_since == NEVER:
+            self.reads_since = now
         message = await self.server_receive()
-        if self.latency is None:
+        if self.begun_at is None:
             self.started += monotonic() - now
         if not message.get("more_body"):
             self.is_read = True
-            if self.latency is None:
-                self.slow_since = NEVER
+            self.reads_since = NEVER
             if self.is_lent:
                 self.owner.take_back(self)
         return message
 
     def send(self, message: Message) -> Awaitable[None]:
         """Pass a message to the server."""
-        if self.latency is None and message["type"] == "http.response.start":
-            self.slow_since = now = monotonic()
-            self.latency = now - self.started
+        if self.begun_at is None and message["type"] == "http.response.start":
+            self.begun_at = monotonic()
             fields = message.get("headers")
             if isinstance(fields, _SEQUENCES):  # another iterable could be read only once
                 for name, value in fields:
@@ -259,8 +261,7 @@ class _Place(msgspec.Struct, eq=False):
                         if value.startswith(b"text/event-stream"):
                             self.owner.give_back(self, _ANSWERED)
                         break
-        send = self.server_send
-        return send(message)
+        return self.server_send(message)
 
 
 async def send_response(response: Response, send: Send) -> None:

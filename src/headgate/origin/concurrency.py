@@ -35,6 +35,13 @@ class RequestClasses(Generic[R]):
     """Returns the identifier of its client, or None."""
     priority_of: PriorityOf[R] | None
     """Returns its priority; None if all requests are those of people."""
+    only: tuple[str, Priority] | None = None
+    """The domain and the priority of all requests; None if they differ."""
+
+    def of(self, request: R, limited: tuple[str, bytes] | None) -> tuple[str, Priority | None]:
+        """Return the domain and the priority of a request, whose domain and identifier may be known."""
+        domain = limited[0] if limited is not None else self.domain_of(request) or ""
+        return domain, _PEOPLE if self.priority_of is None else self.priority_of(request, domain)
 
 
 def make_limit(concurrency: ConcurrencyLimit | ConcurrencySettings | None) -> ConcurrencyLimit | None:

@@ -81,9 +81,8 @@ class WsgiConcurrency:
     ) -> None:
         self._app = app
         self._limit = limit
-        self._domain_of = classes.domain_of
-        self._identifier_of = classes.identifier_of
-        self._priority_of = classes.priority_of
+        self._classes = classes
+        self._only = classes.only
         self._refusals = Refusals(status=status)
         self._lock = threading.Lock()
         self._places: set[_Place] = set()  # those of the requests in flight
@@ -108,8 +107,7 @@ class WsgiConcurrency:
         self, environ: "WSGIEnvironment", start_response: "StartResponse", limited: tuple[str, bytes] | None
     ) -> Iterable[bytes]:
         """Serve a request, whose domain and identifier may be known; waits here while it is in the queue."""
-        domain = limited[0] if limited is not None else self._domain_of(environ) or ""
-        priority = "people" if self._priority_of is None else self._priority_of(environ, domain)
+        domain, priority = self._only or self._classes.of(environ, limited)
         if priority is None:
             return self._app(environ, start_response)
         now = monotonic()
@@ -119,7 +117,7 @@ class WsgiConcurrency:
             if starts := self._limit.start(now=now):
                 self._places.add(place)
         if not starts:
-            flow = limited[1] if limited is not None else self._identifier_of(environ) or b""
+            flow = limited[1] if limited is not None else self._classes.identifier_of(environ) or b""
             decision = self._wait(_Request(domain, priority, flow, now))
             if not decision.starts:
                 accept = environ.get("HTTP_ACCEPT")
