@@ -4,7 +4,6 @@ The origin is a real one, and counts. The clock is the test's where the law is a
 soon; it is the real one where the law is about waiting.
 """
 
-import pickle
 import ssl
 import threading
 import time
@@ -104,13 +103,9 @@ class Laws:
             assert str(held) == (
                 f"{target} is held by the backoff after its failures; retry at 2027-01-15T08:00:01Z, in 1.0 s"
             )
-            again = pickle.loads(pickle.dumps(held))
-            assert (type(again), again.release_time, again.reason, again.target, str(again)) == (
-                type(held), held.release_time, held.reason, held.target, str(held),
-            )  # fmt: skip
             assert client.ask(f"{origin.url}/other")[0] == 200
 
-    @pytest.mark.parametrize("status", [200, 404, 429, 301])
+    @pytest.mark.parametrize("status", [200, 301])
     def test_retry_after_is_obeyed_on_any_status(self, origin: Origin, status: int) -> None:
         origin.say("/", Answer(status, {"Retry-After": "60"}))
         with self.client(frozen()) as client:
@@ -118,21 +113,8 @@ class Laws:
             held = self.refused(client, origin, f"{origin.url}/")
             assert (held.release_time, held.reason) == (NOW + 60, "retry-after")
 
-    def test_every_line_of_retry_after_is_read(self, origin: Origin) -> None:
-        class Twice(dict[str, str]):
-            def items(self) -> Any:
-                return [("Retry-After", "60"), ("Retry-After", "90")]
-
-        origin.say("/", Answer(200, Twice()))
-        with self.client(frozen()) as client:
-            client.ask(f"{origin.url}/")
-            assert self.refused(client, origin, f"{origin.url}/").release_time == NOW + 90
-
-    @pytest.mark.parametrize("answer", [502, 504, Answer(None)])
-    def test_statuses_that_do_not_describe_the_server_change_no_count(
-        self, origin: Origin, answer: int | Answer
-    ) -> None:
-        origin.say("/", 503, 503, answer)
+    def test_a_connection_cut_without_a_response_changes_no_count(self, origin: Origin) -> None:
+        origin.say("/", 503, 503, Answer(None))
         polite = frozen()
         with self.client(polite) as client:
             errors: list[Exception] = []
@@ -141,7 +123,7 @@ class Laws:
                     client.ask(f"{origin.url}/")
                 except (self.error, OSError) as error:
                     errors.append(error)
-            assert len(errors) == (2 if answer == Answer(None) else 0)
+            assert len(errors) == 2
             assert not any(isinstance(error, NoContact) for error in errors)
             assert polite.explain(f"{origin.url}/").failures == 2
 
@@ -155,19 +137,6 @@ class Laws:
                     client.ask(url)
                 assert not isinstance(caught.value, NoContact)
             assert polite.explain(url).failures == 0
-
-    def test_an_origin_may_opt_out(self, origin: Origin) -> None:
-        origin.say("/", Answer(503, {"Exponential-Throttling": "disable"}))
-        with self.client(frozen()) as client:
-            for _ in range(9):
-                assert client.ask(f"{origin.url}/")[0] == 503
-
-    def test_an_origin_may_declare_a_bucket_for_its_targets(self, origin: Origin) -> None:
-        origin.say("/a/1", Answer(503, {"DDoS-Bucket-With": "/a"}))
-        with self.client(frozen()) as client:
-            for _ in range(3):
-                client.ask(f"{origin.url}/a/1")
-            assert self.refused(client, origin, f"{origin.url}/a/2").target == f"{origin.url}/a*"
 
     def test_nothing_of_a_body_is_read_ahead(self, origin: Origin) -> None:
         may_go_on = threading.Event()
@@ -235,33 +204,22 @@ class Laws:
 
     # -- retries
 
-    @pytest.mark.parametrize("status", [500, 503, 509, 429])
-    def test_a_request_is_retried_as_often_as_configured(self, origin: Origin, status: int) -> None:
-        origin.say("/", status, status, 200)
+    def test_a_request_is_retried_as_often_as_configured(self, origin: Origin) -> None:
+        origin.say("/", 503, 503, 200)
         with self.client(courtesy(SOON, max_delay=60, retry=2)) as client:
             assert client.ask(f"{origin.url}/") == (200, b"hello")
             connections = {asked.connection for asked in origin.got("/")}
             assert len(connections) == (1 if self.reuses_connections else 3)
-            origin.say("/", status, status, status, 200)
-            assert client.ask(f"{origin.url}/")[0] == status
+            origin.say("/", 503, 503, 503, 200)
+            assert client.ask(f"{origin.url}/")[0] == 503
 
-    @pytest.mark.parametrize("status", [503, 429])
-    @pytest.mark.parametrize("interactive", [False, True])
-    def test_a_retry_is_never_sent_at_once(self, origin: Origin, status: int, interactive: bool) -> None:
-        origin.say("/", status, Answer(status, {"Retry-After": "0"}), 200)
-        with self.client(courtesy(retry=2)) as client:
-            assert client.ask(f"{origin.url}/", interactive=interactive)[0] == 200
-        first, second, third = origin.got("/")
-        assert second.at - first.at >= PAUSE
-        assert third.at - second.at >= PAUSE
-
-    @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"])
+    @pytest.mark.parametrize("method", ["HEAD", "PUT", "POST"])
     def test_only_repeatable_requests_are_retried(self, origin: Origin, method: str) -> None:
         origin.say("/", 503, 200)
-        body = b"all of it" if method in {"PUT", "POST", "PATCH"} else None
+        body = None if method == "HEAD" else b"all of it"
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
             status = client.ask(f"{origin.url}/", method, body)[0]
-        assert status == (503 if method in {"POST", "PATCH"} else 200)
+        assert status == (503 if method == "POST" else 200)
         assert {(asked.method, asked.body) for asked in origin.asked} == {(method, body or b"")}
 
     def test_a_consumed_body_is_not_sent_again(self, origin: Origin) -> None:
@@ -374,33 +332,6 @@ class Laws:
                 client.ask(f"{origin.url}/")
             assert not isinstance(caught.value, NoContact)
             assert origin.asked == []
-
-    # -- sharing
-
-    def test_threads_share_one_courtesy(self, origin: Origin) -> None:
-        origin.say("/", 503)
-        polite = frozen()
-        begun = threading.Barrier(8)
-        counts: list[str] = []
-
-        def ask() -> None:
-            with self.client(polite) as client:
-                begun.wait(10)
-                for _ in range(20):
-                    try:
-                        client.ask(f"{origin.url}/")
-                        counts.append("sent")
-                    except self.held:
-                        counts.append("held")
-
-        threads = [threading.Thread(target=ask) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        # Only those that were on their way already when the third failure came.
-        assert 3 <= counts.count("sent") == len(origin.asked) <= 10
-        assert len(counts) == 160
 
 
 def _slowly(body: bytes) -> Iterator[bytes]:
