@@ -97,8 +97,3 @@ def test_commands_end_although_a_name_server_hangs(command):
         assert (told["result"], told["reason"]) == ("unreachable", "no response received: not within 0.2 s")
     else:
         assert [finding["code"] for finding in told["findings"]] == ["unreachable"]
-
-
-def test_two_hundred_thousand_brackets_are_null():
-    for document in (b"[" * 200_000, b"[" * 200_000 + b"]" * 200_000, b'[{"user_agent":"*","x":' + b"[" * 200_000):
-        assert said("parse", "-", "--identity", "ExampleBot,*", stdin=document) == (0, None)

@@ -1,6 +1,5 @@
 """One throttle in several processes: the requests that eight of them send a failing server, and a killed process."""
 
-import os
 import random
 import sqlite3
 import subprocess
@@ -124,19 +123,6 @@ def test_eight_processes_in_turn_send_three_requests(tmp_path, failing):
     assert failing.seen == 3
 
 
-@pytest.mark.deep
-def test_eight_processes_at_once_send_at_most_three_each(tmp_path, failing):
-    with working(tmp_path / "file") as workers:
-        for worker in workers:
-            worker.tell("ask", failing.url, 20)
-        answers = [worker.answer() for worker in workers]
-    sent = sum(sent for sent, _ in answers)
-    assert sum(held for _, held in answers) == WORKERS * 20 - sent
-    assert failing.seen == sent
-    # Each holds after its own third failure, if it has not learned of those of the others before.
-    assert 3 <= sent <= 3 * WORKERS
-
-
 def test_no_failure_is_lost_among_processes(tmp_path):
     urls = [X, "http://www.example.com/y"]
     with working(tmp_path / "file") as workers:
@@ -196,55 +182,3 @@ def killable(path):
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-@pytest.mark.deep
-def test_a_process_killed_during_writes_leaves_a_valid_file(tmp_path):
-    script = (
-        "import itertools, os, sys\n"
-        "from headgate.agent import SharedThrottle\n"
-        "throttle = SharedThrottle(sys.argv[1])\n"
-        "for number in itertools.count():\n"
-        f"    throttle.response_received('http://%d.example/' % number, 503, {{}}, now={NOW})\n"
-        "    if number % 100 == 0:\n"
-        "        throttle.synchronize(30.0)\n"
-        "        os.write(1, b'.')\n"
-    )
-    path, chance = tmp_path / "file", random.Random(2)
-    with ExitStack() as stack:
-        (survivor,) = stack.enter_context(working(path, 1))
-        for expected in range(1, 7):
-            process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, bufsize=0)
-            try:
-                for _ in range(chance.randrange(1, 20)):
-                    assert process.stdout.read(1) == b"."
-            finally:
-                process.kill()
-                process.wait()
-                process.stdout.close()
-            survivor.do("fail", X)
-            assert survivor.do("failures", X) == [expected]
-            assert checked(path) == expected
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
-def test_a_preloaded_application_shares_after_its_forks(tmp_path):
-    script = (
-        "import os, sys\n"
-        "from headgate.agent import SharedThrottle\n"
-        "throttle = SharedThrottle(sys.argv[1])\n"
-        "children = []\n"
-        "for _ in range(4):\n"
-        "    child = os.fork()\n"
-        "    if not child:\n"
-        "        for _ in range(25):\n"
-        f"            throttle.response_received({X!r}, 503, {{}}, now={NOW})\n"
-        "        sys.exit(bool(throttle.trouble))\n"
-        "    children.append(child)\n"
-        "sys.exit(any([os.waitpid(child, 0)[1] for child in children]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "file"], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert checked(tmp_path / "file") == 100

@@ -166,24 +166,6 @@ def test_the_event_loop_is_not_blocked_while_the_file_is_locked(path, failing, l
         assert len(late) == 5
 
 
-def test_an_event_loop_knows_the_holds_of_another_process(path, failing, monkeypatch):
-    monkeypatch.setattr(file_module, "_BUSY_TIMEOUT", PATIENCE)
-
-    async def main(one, other):
-        async with client(httpx2, one) as get, client(httpx2, other) as get_as_well:
-            assert await get_as_well(f"{failing}/other") == 503
-            assert [await get(f"{failing}/x") for _ in range(3)] == [503] * 3
-            while other.release_time(f"{failing}/x", now=time.time()) <= 0:  # noqa: ASYNC110 - a thread's work has no event
-                await asyncio.sleep(0.001)
-            assert await get_as_well(f"{failing}/x") is None
-
-    with (
-        SharedThrottle(path, POLICY, hold_localhost=True) as one,
-        SharedThrottle(path, POLICY, hold_localhost=True) as other,
-    ):
-        asyncio.run(asyncio.wait_for(main(one, other), PATIENCE))
-
-
 @contextmanager
 def closed(throttle):
     """Have the file closed meanwhile, as it is while a process is forked."""
@@ -276,21 +258,3 @@ def test_requests_are_sent_and_held_although_the_file_is_unusable(tmp_path, fail
     if folder.exists():
         folder.chmod(0o777)
     assert (done.stdout, done.stderr) == ("fine\n", "")
-
-
-def test_a_deleted_file_is_created_again_while_requests_are_sent(path, failing):
-    async def main(throttle):
-        async with client(httpx2, throttle) as get:
-            assert [await get(f"{failing}/x") for _ in range(4)] == [503, 503, 503, None]
-            assert await asyncio.to_thread(throttle.synchronize, PATIENCE)
-            for each in path.parent.iterdir():
-                each.unlink()
-            while not path.exists() or throttle.explain(f"{failing}/x", now=time.time()).failures:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            assert [await get(f"{failing}/x") for _ in range(4)] == [503, 503, 503, None]
-
-    with SharedThrottle(path, POLICY, hold_localhost=True) as throttle:
-        asyncio.run(asyncio.wait_for(main(throttle), PATIENCE))
-        assert throttle.synchronize(PATIENCE), throttle.trouble
-    with SharedThrottle(path, POLICY, hold_localhost=True) as late:
-        assert late.explain(f"{failing}/x", now=time.time()).failures == 3

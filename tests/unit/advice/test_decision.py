@@ -1,5 +1,3 @@
-import random
-
 import msgspec
 
 from headgate.advice import permits
@@ -26,17 +24,6 @@ def test_draw_up_to_the_fraction_is_permitted():
         (AdviceEntry(disallowed=True, fraction=1.0), 0.0, False),
     ):
         assert permits(entry, draw) is expected, (entry, draw)
-
-
-def test_fraction_permits_that_part_of_the_traffic():
-    """ "agents should aim for a fraction of 0.1 to result in approximately 10% of the traffic" """
-    chance, count = random.Random(7), 20_000
-    independent = [chance.random() for _ in range(count)]
-    sticky = [sticky_draw(KEY, b"%d" % number, "https://example.com", now=0.0) for number in range(count)]
-    for fraction in (0.0, 0.1, 0.5, 0.9, 1.0):
-        for draws in (independent, sticky):
-            permitted = sum(permits(AdviceEntry(fraction=fraction), draw) for draw in draws)
-            assert abs(permitted / count - fraction) < 0.01, fraction
 
 
 def test_sticky_draw_depends_on_key_client_origin_and_period():

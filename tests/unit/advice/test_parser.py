@@ -74,17 +74,6 @@ def test_fraction_is_the_nearest_double_from_0_to_1():
         assert parse(f'[{{"user_agent":"*","fraction":{number}}}]') == AdviceEntry(fraction=fraction), number[:40]
 
 
-def test_only_true_disallows():
-    for value in ("false", "null", '"true"', "1", "[true]", "{}"):
-        assert parse(f'[{{"user_agent":"*","disallow":{value}}}]') == AdviceEntry(), value
-    assert parse('[{"user_agent":"*","disallow":true}]') == AdviceEntry(disallowed=True)
-
-
-def test_entry_whose_user_agent_is_not_a_string_is_ignored():
-    for selector in ("null", "1", "true", '["*"]', '{"*":1}'):
-        assert parse(f'[{{"user_agent":{selector},"disallow":true}},{{"user_agent":"*"}}]') == AdviceEntry(), selector
-
-
 def test_lone_surrogate_is_kept():
     text = '[{"user_agent":"\\ud800","disallow":true},{"user_agent":"*","fraction":0.5}]'
     assert parse(text) == AdviceEntry(fraction=0.5)

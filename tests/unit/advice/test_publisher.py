@@ -4,7 +4,7 @@ import math
 import msgspec
 import pytest
 
-from headgate.advice import MEDIA_TYPE, PATH, Entry, document
+from headgate.advice import Entry, document
 from headgate.errors import ConfigurationError
 
 
@@ -46,8 +46,3 @@ def test_document_is_a_list_of_maps_without_default_values():
 def test_second_entry_for_one_agent_is_refused():
     with pytest.raises(ConfigurationError, match="appears twice"):
         document([Entry("*"), Entry("*", disallow=True)])
-
-
-def test_path_and_media_type_are_those_of_section_10():
-    """ "well-known URI suffix traffic-advice", "the application/trafficadvice+json MIME type"."""
-    assert (PATH, MEDIA_TYPE) == ("/.well-known/traffic-advice", "application/trafficadvice+json")

@@ -99,14 +99,6 @@ class TestOpening:
         file.close()
         assert [each.name for each in path.parent.iterdir()] == ["file"]
 
-    def test_a_locked_file_is_refused(self, path, make, monkeypatch):
-        make()
-        monkeypatch.setattr(module, "_OPEN_TIMEOUT", 0.0)
-        with other_program(path) as other:
-            other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(sqlite3.OperationalError, match="locked"):
-                ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1).open()
-
     def test_calls_wait_longer_for_a_lock_until_close(self, path, monkeypatch):
         timeouts = []
 
@@ -131,14 +123,6 @@ class TestExchanging:
         assert write(one, {at("/a"): [failure()]}) == News(False, [(at("/a"), expected)])
         assert other.exchange() == News(False, [(at("/a"), expected)])
         assert one.exchange() == other.exchange() == NOTHING
-
-    def test_changes_of_several_processes_add_up(self, make):
-        one, other = make(), make()
-        write(one, {at("/a"): [failure(), failure()]})
-        found = write(other, {at("/a"): [failure()]})
-        assert counts(found) == {"/a": 3}
-        assert found.rows[0][1].backoff == pytest.approx(NOW + 0.98)
-        assert counts(one.exchange()) == {"/a": 3}
 
     def test_changes_without_effect_are_not_written(self, make):
         one, other = make(), make()

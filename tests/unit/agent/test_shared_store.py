@@ -13,7 +13,6 @@ import pytest
 from headgate.agent import shared_file as file_module
 from headgate.agent import shared_store as module
 from headgate.agent.shared_store import SqliteStore
-from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
 from headgate.throttle.entry import OPT_OUT, EntryKey, OptedOut, ResponseOutcome, ResponseReceived
 from headgate.throttle.target import Target
@@ -111,20 +110,6 @@ class TestSharing:
         assert failures(one) == 3
         until(lambda: failures(other) == 3)
         until(lambda: one.pending == 0)
-
-    def test_a_new_store_knows_the_file_from_the_start(self, make):
-        one = make()
-        fail(one, times=3)
-        synchronize(one)
-        assert failures(make()) == 3
-
-    def test_simultaneous_changes_add_up(self, make, by_hand):
-        one, other = make(), make()
-        fail(one)
-        fail(other, times=2)
-        synchronize(one, other)
-        assert failures(one) == failures(other) == 3
-        assert one.find(A, now=NOW).backoff == other.find(A, now=NOW).backoff > NOW
 
     def test_changes_queued_during_a_read_are_applied_again(self, make, by_hand, monkeypatch):
         one, other = make(), make()
@@ -557,16 +542,3 @@ one.close()
         fail(one)
         synchronize(one, other)
         assert (failures(other), one.trouble) == (1, "")
-
-
-class TestRefusals:
-    @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
-    def test_invalid_bounds_are_refused_before_the_file_is_created(self, make, path, name):
-        with pytest.raises(ConfigurationError, match=f"^{name} must be an integer of at least 1, got 0$"):
-            make(**{name: 0})
-        assert not path.exists()
-
-    def test_an_invalid_path_is_refused(self, tmp_path):
-        for path, said in ((tmp_path / "no" / "file", "is not a directory; create it"), (f"{tmp_path}/\0", "null")):
-            with pytest.raises(ConfigurationError, match=said):
-                SqliteStore(path, Policy(), max_targets=1, max_opt_outs=1)

@@ -146,35 +146,6 @@ class TestIsAThrottle:
 
 
 class TestSharing:
-    def test_failures_of_all_processes_add_up(self, make):
-        throttles = [make() for _ in range(3)]
-        for throttle in throttles:
-            assert throttle.release_time(X, now=NOW) == ASAP
-            fail(throttle)
-        synchronize(*throttles)
-        releases = [throttle.release_time(X, now=NOW) for throttle in throttles]
-        assert releases == [pytest.approx(NOW + 0.98)] * 3
-        assert [len(throttle) for throttle in throttles] == [1, 1, 1]
-
-    def test_successes_are_shared(self, make):
-        one, other = make(), make()
-        fail(one, times=2)
-        synchronize(one, other)
-        fail(other, status=200)
-        synchronize(other, one)
-        assert failures(one) == 1
-        fail(other, times=2, status=200)
-        synchronize(other, one)
-        assert (len(one), len(other)) == (0, 0)
-
-    def test_response_fields_are_shared(self, make):
-        one, other = make(), make()
-        fail(one, "http://b.example/m/a", headers={"DDoS-Bucket-With": "/m", "Retry-After": "60"})
-        fail(one, "http://c.example/", headers={"Exponential-Throttling": "disable"})
-        synchronize(one, other)
-        assert other.release_time("http://b.example/m/z", now=NOW) == NOW + 60
-        assert other.explain("http://c.example/", now=NOW).reason == "opted out"
-
     def test_malformed_bodies_are_shared(self, make):
         one, other = make(), make()
         fail(one, times=2)
@@ -193,17 +164,6 @@ class TestSharing:
         synchronize(other, one)
         assert one.release_time(X, now=NOW) == ASAP
         assert failures(one) == 9
-
-    def test_a_reset_is_shared_and_keeps_opt_outs(self, make):
-        one, other = make(retry_budget=1), make(retry_budget=1)
-        fail(one, times=9)
-        fail(one, "http://c.example/", headers={"Exponential-Throttling": "disable"}, status=200)
-        one.spend_retry(X)
-        synchronize(one, other)
-        other.reset()
-        synchronize(other, one)
-        assert (len(one), failures(one), one.retries_left(X)) == (0, 0, 1)
-        assert one.explain("http://c.example/", now=NOW).reason == "opted out"
 
     def test_a_budget_is_shared(self, make):
         one, other, another = make(retry_budget=2), make(retry_budget=2), make()

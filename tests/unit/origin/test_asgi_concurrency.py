@@ -257,20 +257,6 @@ async def test_waiting_in_the_queue_is_no_part_of_the_latency(clock):
 
 
 @in_a_loop
-async def test_an_event_stream_gives_its_place_back_at_once():
-    app, limit = App(), Limit()
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
-    clients = [Client(middleware, "/stream"), Client(middleware, "/stream"), Client(middleware, "/begun")]
-    await settle()
-    assert limit.counts == (1, 0)
-    assert app.running == 3
-    app.released.set()
-    await asyncio.gather(*(client.task for client in clients))
-    assert limit.in_flight == 0
-    assert len(limit.ends) == 3
-
-
-@in_a_loop
 async def test_a_response_that_takes_long_after_its_head_gives_its_place_back(clock, looks_often):
     app, limit = App(), Limit(3)
     middleware = GatekeeperMiddleware(app, concurrency=limit)

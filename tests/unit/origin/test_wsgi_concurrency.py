@@ -350,26 +350,3 @@ def test_one_thread_is_left_for_refusals(settings, threads, expected):
 def test_invalid_arguments_are_errors_of_configuration(options, message):
     with pytest.raises(ConfigurationError, match=message):
         GatekeeperMiddleware(App(), **options)
-
-
-def test_many_threads_lose_no_place():
-    """Each request is in flight at most once, and never more than the limit allows."""
-    limit, running, most = Limit(3, queue_target=1000.0), [0], [0]
-    guard = threading.Lock()
-
-    def app(environ, start_response):
-        with guard:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        time.sleep(0)
-        start_response("200 OK", [])
-        with guard:
-            running[0] -= 1
-        return Content(b"x") if environ["PATH_INFO"] == "/c" else [b"x"]
-
-    with Server(limited(app, limit)) as server:
-        answers = [server.get("/c" if number % 2 else "/") for number in range(1000)]
-        assert {answer.result(30)[0] for answer in answers} == {"200 OK"}
-    assert limit.counts == (0, 0)
-    assert len(limit.ends) == 1000
-    assert 1 <= most[0] <= 3

@@ -3,7 +3,6 @@ from itertools import pairwise
 
 import pytest
 
-from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
 from headgate.throttle.entry import (
     BUCKET,
@@ -92,38 +91,6 @@ class TestTargets:
         assert store.size == 1
 
 
-class TestRecord:
-    """A response is applied to the entry that holds its target."""
-
-    def test_failure_creates_an_entry(self):
-        store = make()
-        store.record(target("/a"), ResponseReceived(now=5.0, outcome=ResponseOutcome.FAILURE))
-        assert store.find(target("/a"), now=5.0) == ThrottleEntry(
-            5.0, count=1, failed=5.0, noted=5.0, kind=TARGET, origin=ORIGIN, path="/a"
-        )
-
-    @pytest.mark.parametrize("outcome", [ResponseOutcome.SUCCESS, ResponseOutcome.NEITHER])
-    def test_success_and_neutral_responses_create_no_entry(self, outcome):
-        store = make()
-        store.record(target("/a"), ResponseReceived(now=5.0, outcome=outcome))
-        assert store.size == 0
-
-    def test_response_counts_in_the_bucket(self):
-        store = make()
-        store.declare(target("/m/a"), "/m", now=0.0)
-        store.record(target("/m/b"), ResponseReceived(now=5.0, outcome=ResponseOutcome.FAILURE))
-        assert (store.find(target("/m/c"), now=5.0).count, store.size) == (1, 1)
-
-    def test_healthy_target_is_dropped_and_a_bucket_is_kept(self):
-        store = make()
-        store.declare(target("/m/a"), "/m", now=0.0)
-        for path in ("/a", "/m/a"):
-            put(store, path, count=0, backoff=5.0)
-            store.record(target(path), ResponseReceived(now=5.0, outcome=ResponseOutcome.SUCCESS))
-        assert store.get(EntryKey(TARGET, ORIGIN, "/a")) is None
-        assert holder(store, "/m/a", now=5.0) == "/m"
-
-
 class TestOnChange:
     def test_change_is_reported_with_the_new_entry(self):
         told = []
@@ -159,22 +126,6 @@ class TestOnChange:
         store.clear_backoff(ORIGIN, now=5.0, end=lambda: 9.0)
         store.find(target("/a"), now=5.0)
         assert store.forget(now=5.0) == 0
-
-
-class TestClearBackoff:
-    def test_later_backoffs_of_the_origin_end_earlier(self):
-        store, ends = make(), iter([3.0, 4.0, 5.0])
-        store.declare(target("/m/a"), "/m", now=0.0)
-        put(store, "/m/a", backoff=9.0)
-        put(store, "/short", backoff=3.5)
-        put(store, "/past", backoff=2.0)
-        put(store, "/long", backoff=9.0, retry_after=99.0)
-        put(store, "/long", "http://other.example", backoff=9.0)
-        store.clear_backoff(ORIGIN, now=2.0, end=lambda: next(ends))
-        found = [store.find(target(path), now=2.0).backoff for path in ("/m", "/short", "/past", "/long")]
-        assert found == [3.0, 3.5, 2.0, 5.0]
-        assert store.find(target("/long"), now=2.0).retry_after == 99.0
-        assert store.find(target("/long", "http://other.example"), now=2.0).backoff == 9.0
 
 
 class TestExpiry:
@@ -225,12 +176,6 @@ class TestExpiry:
         put(store, "/a", count=5)
         new = put(store, "/a", now=900.0)
         assert (new.failures, new.backoff, store.size) == (0, 900.0, 1)
-
-    def test_endless_hold_never_expires(self):
-        store = make()
-        put(store, "/a", retry_after=float("inf"))
-        assert store.forget(now=1e300) == 0
-        assert store.find(target("/a"), now=1e300) is not None
 
     def test_expired_bucket_holds_no_target(self):
         store = make()
@@ -438,11 +383,6 @@ class TestEviction:
         ]
         assert stored == [[False, False, True, True, True]] * 2
         assert store.counters.opt_outs_evicted == 2
-
-    @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
-    def test_maximum_of_0_is_refused(self, name):
-        with pytest.raises(ConfigurationError, match=f"^{name} must be an integer of at least 1, got 0$"):
-            MemoryStore(Policy(), **{"max_targets": 1, "max_opt_outs": 1, name: 0})
 
 
 class TestPut:

@@ -447,13 +447,6 @@ class TestClearBackoff:
         throttle.clear_backoff(X, now=NOW)
         assert [waits(throttle), waits(throttle, "http://www.example.com/y")] == before
 
-    def test_reset_drops_everything_except_opt_outs(self):
-        throttle = throttled(retry_budget=1)
-        fail(throttle, times=9)
-        assert throttle.spend_retry(X)
-        throttle.reset()
-        assert (len(throttle), throttle.release_time(X, now=NOW), throttle.retries_left(X)) == (0, ASAP, 1)
-
 
 class TestCoalesce:
     def test_parallel_failures_count_once(self):
