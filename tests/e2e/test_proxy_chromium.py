@@ -262,12 +262,15 @@ def browse_as_told(check: Callable[[Browser, Origin, ScriptedProxy], Awaitable[N
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("status", [407, 429, 504])
-def test_a_refusal_with_retry_after_0_affects_no_other_origin(status: int) -> None:
+def test_a_refusal_with_retry_after_0_or_a_broken_tunnel_affects_no_other_origin() -> None:
     async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
-        proxy.refuse(FIRST, status, retry_after="0")
-        assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, READY]
-        assert proxy.hosts() == [FIRST, SECOND]
+        refused = {f"refused{status}.example.org": status for status in (407, 429, 504)}
+        for host, status in refused.items():
+            proxy.refuse(host, status, retry_after="0")
+        proxy.answers[FIRST] = None
+        hosts = [*refused, FIRST, SECOND]
+        assert await prefetch(browser, origin, *hosts) == [FAILED] * 4 + [READY]
+        assert [host for host in proxy.hosts() if host != FIRST] == [*refused, SECOND]
 
     browse_as_told(check)
 
@@ -282,14 +285,6 @@ def test_other_or_missing_retry_after_makes_the_browser_avoid_the_proxy(status: 
         assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, AVOIDED]
         assert proxy.hosts() == [FIRST]
         assert origin.paths(SECOND) == []
-
-    browse_as_told(check)
-
-
-def test_a_broken_tunnel_affects_no_other_origin() -> None:
-    async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
-        proxy.answers[FIRST] = None
-        assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, READY]
 
     browse_as_told(check)
 

@@ -28,6 +28,15 @@ def passing(tmp_path_factory):
         yield System(stack, tmp_path_factory.mktemp("passing"), "1000000/s burst 1000", server=more)
 
 
+@pytest.fixture(scope="module")
+def rejecting(tmp_path_factory):
+    """A system that rejects every request, for tests of rejections."""
+    with ExitStack() as stack:
+        running = System(stack, tmp_path_factory.mktemp("rejecting"), RULE)
+        running.until_rejected()
+        yield running
+
+
 @pytest.fixture
 def system(tmp_path):
     """Make a system with a rule; it ends with the test."""
@@ -111,25 +120,21 @@ def test_bodies_pass(passing, body, expects):
     assert passing.nginx.get("/", "POST", iter(pieces), Transfer_Encoding="chunked", **more).body == digest
 
 
-def test_rejected_bodies_are_not_forwarded(system):
-    running = system()
-    running.until_rejected()
-    seen = len(running.seen)
+def test_rejected_bodies_are_not_forwarded(rejecting):
+    seen = len(rejecting.seen)
     body = BODIES["large"]
     for head in (
         b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
         b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body),
         b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
     ):
-        response = running.nginx.send(head).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+        response = rejecting.nginx.send(head).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
         assert response.startswith(b"HTTP/1.1 503 ")
-    assert len(running.seen) == seen
+    assert len(rejecting.seen) == seen
 
 
-def test_rejected_head_has_no_body(system):
-    running = system()
-    running.until_rejected()
-    response = running.nginx.send(b"HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+def test_rejected_head_has_no_body(rejecting):
+    response = rejecting.nginx.send(b"HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     head, _, body = response.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"Retry-After: " in head
@@ -144,22 +149,19 @@ def test_an_internal_redirect_is_not_counted_again(system):
     assert running.counters()["requests"] == 5
 
 
-def test_http_1_0_is_limited(system):
-    running = system()
-    assert running.nginx.send(b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
-    running.until_rejected()
-    assert running.nginx.send(b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 503 ")
+def test_http_1_0_is_limited(passing, rejecting):
+    assert passing.nginx.send(b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    assert rejecting.nginx.send(b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 503 ")
 
 
-def test_websocket_is_counted_once_and_passes(system):
-    running = system()
+def test_websocket_is_counted_once_and_passes(passing, rejecting):
     upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello\n"
-    response = running.nginx.send(upgrade)
+    checks = passing.counters()["requests"]
+    response = passing.nginx.send(upgrade)
     assert response.startswith(b"HTTP/1.1 101 ")
     assert response.endswith(b"echo hello\n")
-    running.sidecar.until(lambda: running.sidecar.totals("api")[0] == 1, "accounting")
-    running.until_rejected()
-    assert running.nginx.send(upgrade.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).startswith(
+    assert passing.counters()["requests"] == checks + 1
+    assert rejecting.nginx.send(upgrade.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).startswith(
         b"HTTP/1.1 503 "
     )
 
@@ -182,10 +184,9 @@ def test_delay_that_is_longer_than_the_timeout_of_nginx(system):
     assert time.time() >= release
 
 
-def test_checks_are_not_for_clients(system):
-    running = system()
-    assert running.nginx.get("/headgate-check").status == 404
-    assert running.nginx.get("/headgate-delay").status == 404
+def test_checks_are_not_for_clients(passing):
+    assert passing.nginx.get("/headgate-check").status == 404
+    assert passing.nginx.get("/headgate-delay").status == 404
 
 
 def test_delayed_requests_pass_at_the_rate_of_the_rule(system):
