@@ -151,40 +151,6 @@ def run(folder, *words):
     return programs.command("proxy", *words, folder=folder)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--listen", "0.0.0.0:0"], "no certificate: add --cert FILE and --key FILE, or --self-signed"),
-        (["--cert", "a.pem"], "needs its key"),
-        (["--cert", "a.pem", "--key", "b.pem"], "'a.pem'"),
-        (["--self-signed", "--plaintext"], "exclude each other"),
-        (["--plaintext", "--listen", "0.0.0.0:0"], "add --insecure"),
-        (["--plaintext", "--listen", "0.0.0.0:0", "--workers", "2"], "add --insecure"),
-        (["--plaintext", "--client-ca", "a.pem"], "needs TLS"),
-        (["--self-signed", "--client-rate", "often"], "--client-rate"),
-        (["--self-signed", "--alpn", "h3"], "expected 'h2', 'http/1.1' or 'h2,http/1.1'"),
-        (["--self-signed", "--allow-address", "10.0.0.1/8"], "such as '10.0.0.0/8'"),
-        (["--self-signed", "--allow-port", "0"], "--allow-port"),
-        (["--self-signed", "--resolve", "a"], "proxy.resolve: invalid address 'a'"),
-        (["--self-signed", "--byte-ratio", "-1"], "must be a number from 0 to 1,000,000, got '-1'"),
-        (["--self-signed", "--idle", "0"], "--idle"),
-        (["--self-signed", "--max-tunnels", "0"], "--max-tunnels"),
-        (["--self-signed", "--listen", "nowhere"], "such as '127.0.0.1:8080'"),
-        (["--self-signed", "--brand", "\t"], "proxy.brand"),
-        (["--self-signed", "--token-key", "none.json"], "none.json"),
-        (["--self-signed", "--advice-ca", "none.pem"], "none.pem"),
-        (["--self-signed", "--geofeed", "none.csv"], "none.csv"),
-        (["--config", "none.toml"], "none.toml"),
-    ],
-)
-def test_wrong_usage_is_a_one_line_error(tmp_path, words, said):
-    code, printed, complaint = run(tmp_path, *words)
-    assert (code, printed) == (2, "")
-    assert said in complaint
-    assert complaint.count("\n") == 1
-    assert "Traceback" not in complaint
-
-
 def test_without_a_certificate_it_serves_on_loopback_with_a_self_signed_one(tmp_path):
     with programs.headgate(tmp_path, "proxy", "--listen", "127.0.0.1:0") as running:
         assert running.ready["address"].startswith("https://127.0.0.1:")

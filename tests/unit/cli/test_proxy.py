@@ -1,8 +1,7 @@
 import pytest
 
-from headgate.cli.proxy import ProxyOptions, require_listener
+from headgate.cli.proxy import ProxyOptions
 from headgate.config.proxy_section import Proxy
-from headgate.errors import ConfigurationError
 
 FILE = """
 [proxy]
@@ -41,18 +40,6 @@ def test_a_flag_for_the_kind_of_listener_replaces_that_of_the_file(file, flags, 
     assert (settings.cert, settings.key, settings.self_signed, settings.plaintext) == expected
 
 
-@pytest.mark.parametrize("flags", [{"self_signed": True, "plaintext": True}, {"cert": "a", "self_signed": True}])
-def test_two_kinds_of_listener_are_an_error(file, flags):
-    with pytest.raises(ConfigurationError, match="proxy"):
-        ProxyOptions(file, flags).read()
-
-
-@pytest.mark.parametrize(("flags", "said"), [({"idle": 0.0}, "proxy.idle"), ({"client_rate": "x"}, "client_rate")])
-def test_the_value_of_a_flag_is_checked(flags, said):
-    with pytest.raises(ConfigurationError, match=said):
-        ProxyOptions(None, flags).read()
-
-
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.3.2.1:8443", "[::1]:8443", "localhost:8443"])
 def test_on_loopback_the_default_is_a_self_signed_certificate(listen):
     settings, _ = ProxyOptions(None, {"listen": listen}).read()
@@ -66,8 +53,35 @@ def test_beyond_loopback_there_is_no_default_certificate(listen):
     assert not ProxyOptions(None, {"listen": listen}).read()[0].self_signed
 
 
-def test_a_listener_needs_a_certificate_or_plaintext():
-    with pytest.raises(ConfigurationError, match="--self-signed"):
-        require_listener(Proxy())
-    for one in ({"cert": "a"}, {"self_signed": True}, {"plaintext": True}):
-        require_listener(Proxy(**one))
+WRONG_USES = [
+    (["--listen", "0.0.0.0:0"], "no certificate: add --cert FILE and --key FILE, or --self-signed"),
+    (["--cert", "a.pem"], "needs its key"),
+    (["--cert", "a.pem", "--key", "b.pem"], "'a.pem'"),
+    (["--self-signed", "--plaintext"], "exclude each other"),
+    (["--plaintext", "--listen", "0.0.0.0:0"], "add --insecure"),
+    (["--plaintext", "--listen", "0.0.0.0:0", "--workers", "2"], "add --insecure"),
+    (["--plaintext", "--client-ca", "a.pem"], "needs TLS"),
+    (["--self-signed", "--client-rate", "often"], "--client-rate"),
+    (["--self-signed", "--alpn", "h3"], "expected 'h2', 'http/1.1' or 'h2,http/1.1'"),
+    (["--self-signed", "--allow-address", "10.0.0.1/8"], "such as '10.0.0.0/8'"),
+    (["--self-signed", "--allow-port", "0"], "--allow-port"),
+    (["--self-signed", "--resolve", "a"], "proxy.resolve: invalid address 'a'"),
+    (["--self-signed", "--byte-ratio", "-1"], "must be a number from 0 to 1,000,000, got '-1'"),
+    (["--self-signed", "--idle", "0"], "--idle"),
+    (["--self-signed", "--max-tunnels", "0"], "--max-tunnels"),
+    (["--self-signed", "--listen", "nowhere"], "such as '127.0.0.1:8080'"),
+    (["--self-signed", "--brand", "\t"], "proxy.brand"),
+    (["--self-signed", "--token-key", "none.json"], "none.json"),
+    (["--self-signed", "--advice-ca", "none.pem"], "none.pem"),
+    (["--self-signed", "--geofeed", "none.csv"], "none.csv"),
+    (["--config", "none.toml"], "none.toml"),
+]
+
+
+def test_wrong_use_is_one_line_and_exit_code_2(headgate, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words, said in WRONG_USES:
+        ran = headgate("proxy", *words)
+        assert (ran.code, ran.out) == (2, b""), words
+        assert said in ran.err, words
+        assert ran.err.count("\n") == 1, words
