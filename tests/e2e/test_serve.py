@@ -435,6 +435,23 @@ def test_two_gates_obey_one_master(tmp_path, origin, accounting):
             assert one.statuses(1) == [503]
 
 
+def test_a_killed_gate_changes_nothing_at_the_other_and_its_successor_obeys_the_hold(tmp_path, origin):
+    with programs.headgate(
+        tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "default=1/min burst 2"
+    ) as master:
+        words = ["--origin", origin.url, "--master", master.ready["address"]]
+        with programs.gate(tmp_path, *words) as other:
+            with programs.gate(tmp_path, *words) as killed:
+                assert killed.statuses(2) == [200, 200]
+                other.until(lambda: other.state()["domains"][0]["held"], "hold")
+                killed.process.kill()
+                killed.process.wait()
+            assert other.statuses(2) == [503, 503]
+            with programs.gate(tmp_path, *words) as successor:
+                successor.until(lambda: successor.get().status == 503, "hold")
+                assert other.statuses(1) == [503]
+
+
 # The demonstration
 
 
