@@ -16,7 +16,7 @@ from headgate.config.tree import Timeouts
 from headgate.origin.bundle.server import BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.gateway.responses import FileResponse
-from tests import signers, webbundles
+from tests import webbundles
 from tests.e2e.gateway_setup import PATIENCE, agent_at, gateway_running, until
 from tests.webbundles import BIG, HTML, PAGE
 
@@ -86,20 +86,6 @@ def test_files_arrive_whole_with_and_without_sendfile(
         async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
             for _ in range(2):
                 assert (await agent.ask(get())).body == BIG
-
-    run(check())
-
-
-def test_signed_payloads_arrive_decoded(run: Callable, site: Path) -> None:
-    site.write_bytes(signers.vouched(site.read_bytes(), "site.example"))
-
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=2**24) as agent:
-            await agent.send(get() + get(b"/big", b"Range: bytes=-3000000") + get(method=b"HEAD") + get(b"/"))
-            assert (await agent.response()).body == BIG
-            assert (await agent.response()).body == BIG[-3_000_000:]
-            assert (await agent.response(b"HEAD")).field(b"content-length") == b"%d" % len(BIG)
-            assert (await agent.response()).body == PAGE
 
     run(check())
 

@@ -129,15 +129,6 @@ def test_curl_gets_ranges_and_resumes(tmp_path, site):
         assert twice.stdout == whole * 2
 
 
-def test_invalid_bundle_is_refused(tmp_path):
-    (tmp_path / "page.html").write_text("<!doctype html>")
-    for name, expected in (("page.html", 1), ("none.wbn", 2), (".", 2)):
-        code, stderr = programs.refused(tmp_path, "bundle", "serve", "--listen", "127.0.0.1:0", name)
-        assert code == expected
-        assert stderr.count("\n") == 1
-        assert "Traceback" not in stderr
-
-
 def test_address_in_use_is_one_line(tmp_path, site):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

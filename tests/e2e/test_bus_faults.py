@@ -11,7 +11,6 @@ import time
 
 import psutil
 import pytest
-import zmq
 
 from headgate.limit import Accounting
 from headgate.release import Status
@@ -70,72 +69,6 @@ def test_a_stopped_master_costs_neither_requests_nor_memory(run, accounting):
 
     with running_master() as master:
         run(main(master))
-
-
-def test_requests_continue_without_a_master_and_gatekeepers_reconnect(run):
-    """SIGKILL: everything is accepted without a master; its successor at that address receives later accounting."""
-
-    async def main(first):
-        async with Gate(first.address) as gate:
-            await until(lambda: gate.link.has_master)
-            gate.admit(times=5)
-            await until(gate.holds)
-            first.process.kill()
-            first.process.wait()
-            await until(lambda: not gate.link.has_master)
-            assert gate.admit(b"unheard", times=100) == [Status.ACCEPTED] * 100
-            assert gate.admit() == [Status.REJECTED]  # a hold that was received stays in force
-            await until(lambda: gate.link.counters.unheard == 101)
-            with running_master(first.address) as second:
-                await until(lambda: gate.link.has_master)
-                gate.admit(b"another", times=5)
-                await until(lambda: gate.holds(b"another"))
-                assert second.counts()["accepted"] == 5
-
-    with running_master() as first:
-        run(main(first))
-
-
-def test_a_stopped_master_is_disconnected(run):
-    """SIGSTOP: its connections stay open, and accounting that waits in them would arrive long after the requests."""
-
-    async def main(master):
-        async with Gate(master.address) as gate:
-            await until(lambda: gate.link.has_master)
-            os.kill(master.process.pid, signal.SIGSTOP)
-            await until(lambda: not gate.link.has_master)
-            gate.admit(b"unheard", times=100)
-            await until(lambda: gate.link.counters.unheard == 100)
-            os.kill(master.process.pid, signal.SIGCONT)
-            await until(lambda: gate.link.has_master, patience=20.0)
-            gate.admit(times=5)
-            await until(gate.holds)
-
-    with running_master() as master:
-        run(main(master))
-
-
-def test_an_original_master_that_replaces_ours_receives_frames(run):
-    """The encoding that one master reads is not assumed of the next."""
-
-    async def main(ours, context):
-        async with Gate(ours.address) as gate:
-            await until(lambda: gate.link.has_master)
-            gate.admit()
-            await until(lambda: gate.link.counters.batches == 1)
-            ours.end()
-            await until(lambda: not gate.link.has_master)
-            original = context.socket(zmq.SUB)
-            original.subscribe(b"")
-            original.bind(ours.address)
-            await until(lambda: original.poll(0) or gate.link.has_master)
-            gate.admit()
-            await until(lambda: original.poll(0))
-            assert len(original.recv_multipart()) == 6
-            original.close(linger=0)
-
-    with running_master() as ours, zmq.Context() as context:
-        run(main(ours, context))
 
 
 def test_a_message_that_arrives_while_the_loop_is_busy_is_not_lost(run):

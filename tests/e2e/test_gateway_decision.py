@@ -1,13 +1,10 @@
 """The decision inside the gateway: accepted, delayed and rejected requests, and what is answered locally."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 
-from headgate.advice import Entry, document
 from headgate.limit import DelayUntil, Gatekeeper
-from headgate.origin.gateway.advice_resource import AdviceResource
 from tests.e2e.gateway_setup import agent_at, read_request, served
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -21,16 +18,6 @@ def held(gatekeeper: Gatekeeper, seconds: float) -> None:
 def totals(gatekeeper: Gatekeeper, domain: str = "default") -> tuple[int, int, int]:
     counts = gatekeeper.totals[domain]
     return counts.accepted, counts.delayed, counts.rejected
-
-
-def test_accepted_then_delayed_then_rejected(run: Callable) -> None:
-    async def check() -> None:
-        async with served(rule="1/h burst 2") as (origin, gateway), agent_at(gateway) as agent:
-            assert [(await agent.ask(GET)).status for _ in range(4)] == [200, 200, 503, 503]
-            assert origin.received.count(b"GET / ") == 2
-            assert totals(gateway.policy.gatekeeper) == (2, 0, 2)
-
-    run(check())
 
 
 def test_a_delayed_request_goes_at_its_release_and_not_before(run: Callable) -> None:
@@ -54,24 +41,6 @@ def test_a_delayed_request_goes_at_its_release_and_not_before(run: Callable) -> 
     run(check())
 
 
-def test_a_rejection_names_a_time_and_keeps_the_connection(run: Callable) -> None:
-    async def check() -> None:
-        async with served(rule="1/h burst 1") as (origin, gateway), agent_at(gateway) as agent:
-            assert (await agent.ask(GET)).status == 200
-            post = b"POST / HTTP/1.1\r\nHost: a\r\nAccept: application/json\r\nContent-Length: 5\r\n\r\nhello"
-            for request in (GET, post, b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", post, GET):
-                reply = await agent.ask(request)
-                assert reply.status == 503
-                assert 3500 < int(reply.field(b"retry-after") or 0) <= 3600
-                assert reply.field(b"date")
-                if request is post:
-                    assert json.loads(reply.body)["status"] == 503
-            assert len(origin.connections) == 1
-            assert totals(gateway.policy.gatekeeper) == (1, 0, 5)
-
-    run(check())
-
-
 def test_a_rejection_arrives_even_while_the_body_is_still_sent(run: Callable) -> None:
     """Closing with bytes unread would make the system reset the connection, and the response with it."""
 
@@ -82,24 +51,5 @@ def test_a_rejection_arrives_even_while_the_body_is_still_sent(run: Callable) ->
             await agent.send(head + b"x" * 8_000_000)
             assert (await agent.response()).status == 503
             assert await agent.rest() == b""
-
-    run(check())
-
-
-def test_traffic_advice_is_answered_here_and_never_limited(run: Callable) -> None:
-    advice = document([Entry("*", disallow=True)])
-
-    async def check() -> None:
-        async with served(advice=AdviceResource(advice)) as (origin, gateway), agent_at(gateway) as agent:
-            held(gateway.policy.gatekeeper, 100)
-            for method in (b"GET", b"HEAD"):
-                reply = await agent.ask(method + b" /.well-known/traffic-advice?x HTTP/1.1\r\nHost: a\r\n\r\n")
-                assert reply.status == 200
-                assert reply.body == (advice if method == b"GET" else b"")
-                assert reply.field(b"content-type") == b"application/trafficadvice+json"
-                assert reply.field(b"x-content-type-options") == b"nosniff"
-                assert (reply.field(b"cache-control") or b"").startswith(b"max-age=")
-            assert (await agent.ask(b"GET /.well-known/traffic-advicex HTTP/1.1\r\nHost: a\r\n\r\n")).status == 503
-            assert origin.connections == []
 
     run(check())

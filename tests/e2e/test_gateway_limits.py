@@ -8,38 +8,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from tests.e2e.gateway_setup import PATIENCE, Agent, agent_at, echo, read_request, served, tls_keys, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"])
-def test_a_missing_head_is_408(sent: bytes, run: Callable) -> None:
-    async def check() -> None:
-        async with served(timeouts=Timeouts(header=0.05)) as (_, gateway), agent_at(gateway) as agent:
-            await agent.send(sent)
-            if sent:
-                assert (await agent.response()).status == 408
-            assert await agent.rest() == b""
-
-    run(check())
-
-
-def test_connections_over_the_limit_are_answered_503(run: Callable) -> None:
-    async def check() -> None:
-        async with served(bounds=Bounds(connections=2)) as (_, gateway):
-            async with agent_at(gateway) as one, agent_at(gateway) as two, agent_at(gateway) as three:
-                assert (await three.response()).status == 503
-                assert await three.rest() == b""
-                for agent in (one, two):
-                    assert (await agent.ask(GET)).status == 200
-            await until(lambda: not gateway.connections)
-            async with agent_at(gateway) as four:
-                assert (await four.ask(GET)).status == 200
-
-    run(check())
 
 
 async def slow_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

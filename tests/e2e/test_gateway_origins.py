@@ -14,7 +14,6 @@ from headgate.origin.gateway.tunnel import reset_on_close
 from tests import servers
 from tests.e2e.gateway_setup import (
     Reply,
-    Script,
     agent_at,
     gateway_running,
     origin_running,
@@ -149,50 +148,5 @@ def test_a_reset_is_not_the_end_of_a_body(run: Callable) -> None:
             go_on.set()
             assert await agent.rest() == b""
             assert gateway.counts["truncated"] == 1
-
-    run(check())
-
-
-def dies_on_its_second_request(answers: Callable[[int], bool]) -> Script:
-    """Make a script whose connections answer one request and break when they get another."""
-    count = 0
-
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal count
-        while True:
-            await read_request(reader)
-            count += 1
-            if not answers(count):
-                return
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    return script
-
-
-def test_an_idempotent_request_is_repeated_when_its_idle_connection_had_closed(run: Callable) -> None:
-    async def check() -> None:
-        async with served(dies_on_its_second_request(lambda count: count != 2)) as (origin, gateway):
-            async with agent_at(gateway) as agent:
-                for _ in range(2):
-                    assert (await agent.ask(GET)).status == 200
-            assert len(origin.connections) == 2
-            assert gateway.counts["retried"] == 1
-
-    run(check())
-
-
-def test_a_client_that_leaves_ends_its_request_at_the_origin(run: Callable) -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        await reader.read()
-
-    async def check() -> None:
-        async with served(silent) as (origin, gateway), agent_at(gateway) as agent:
-            await agent.send(GET)
-            await until(lambda: origin.received)
-            reset_on_close(agent.writer.transport)
-            agent.writer.transport.abort()
-            await until(origin.connections[0].ended.is_set)
-            await until(lambda: not gateway.connections)
 
     run(check())

@@ -44,17 +44,6 @@ def test_ready_line_and_control_address(tmp_path):
         assert master.end() == 0
 
 
-def test_frames_of_the_document(tmp_path, join):
-    words = ["master", "--listen", "127.0.0.1:0", "--domain", "default=1/min burst 2;1000/h"]
-    with programs.headgate(tmp_path, *words) as master:
-        accounting, control = join(master)
-        for _ in range(2):
-            accounting.send_multipart(accepted(identifier=b"\xff\xfe"))
-        frames = control.recv_multipart()
-        assert frames[:3] == [b"default\0", b"DELAY_UNTIL", b"\xff\xfe"]
-        assert 50_000 < int(frames[3]) - time.time() * 1_000 < 61_000
-
-
 def test_json_counts_every_second(tmp_path, join):
     words = ["master", "--listen", "127.0.0.1:0", "--domain", "default=1/s", "--domain", "other=1/s", "--json"]
     with programs.headgate(tmp_path, *words) as master:

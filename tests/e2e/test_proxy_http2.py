@@ -12,7 +12,6 @@ from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame, WindowUpdate
 
 from headgate.proxy.connect import AcceptedConnect
 from headgate.proxy.http2.connection import Http2Connection
-from headgate.proxy.http2.limits import MAX_STREAM_WINDOW
 from tests.e2e.http2_client import WIDEST, Http2Client
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 
@@ -147,30 +146,6 @@ def test_a_late_decision_leaves_no_connection_open(http2: Callable, run: Callabl
     run(check())
 
 
-def test_a_drain_continues_tunnels_and_refuses_new_ones(http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        async with target_running() as port, http2(decision) as (server, client):
-            tunnel = await client.open(port)
-            ending = asyncio.create_task(server.drain(30))
-            await client.until(lambda: client.goaways)
-            [first] = client.goaways
-            assert (first.last_stream_id, first.error_code) == (WIDEST, 0)
-            refused = client.ask(port)
-            assert await client.answered(refused) == 503
-            assert refused.fields["retry-after"] == "7"
-            assert decision.requests[-1].draining
-            payload = os.urandom(1 << 20)
-            await client.send_data(tunnel, payload, end=True)
-            assert await client.ended(tunnel) == payload
-            assert await ending == 0
-            last = await client.final_goaway()
-            assert (last.last_stream_id, last.error_code) == (refused.number, 0)
-        assert decision.closed == [(1 << 20, 1 << 20, "ended")]
-
-    run(check())
-
-
 def test_a_connection_after_goaway_closes_when_its_tunnels_end(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         async with target_running() as port, http2() as (_, client):
@@ -187,20 +162,6 @@ def test_a_connection_after_goaway_closes_when_its_tunnels_end(http2: Callable, 
 
 FIRST = 65_535
 """Bytes of a window of which nothing has been said."""
-
-
-def test_windows_widen_while_bytes_flow(http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        async with target_running(Target.read_all) as port, http2() as (_, client):
-            tunnel = await client.open(port)
-            widest = 0
-            for _ in range(100):
-                await client.send_data(tunnel, bytes(100_000))
-                await client.ping()
-                widest = max(widest, min(tunnel.window, client.window))
-            assert MAX_STREAM_WINDOW / 2 < widest <= MAX_STREAM_WINDOW
-
-    run(check())
 
 
 def test_a_target_is_not_read_ahead_of_its_client(http2: Callable, run: Callable) -> None:

@@ -41,20 +41,6 @@ async def is_served(server: TunnelServer, port: int, encryption: Encryption) -> 
         return await bystander.read(5) == b"hello"
 
 
-@pytest.mark.parametrize("beginning", [b"", b"CONNECT a:443 HT", b"CONNECT a:443 HTTP/1.1\r\nX: y\r\n"])
-def test_a_missing_head_times_out(beginning: bytes, encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        async with (
-            proxy_running(tls=encryption.listener, timeouts=HASTE) as server,
-            client_at(server, tls=encryption.client) as client,
-        ):
-            await client.send(beginning)
-            assert await client.rest() == b""
-            assert not server.connections
-
-    run(check())
-
-
 @pytest.mark.parametrize("pieces", [[b"x"], [b"\r", b"\n"], [b"\r\n"]])
 def test_a_head_sent_byte_by_byte_times_out(pieces: list[bytes], run: Callable) -> None:
     async def check() -> None:
@@ -68,18 +54,6 @@ def test_a_head_sent_byte_by_byte_times_out(pieces: list[bytes], run: Callable) 
                     await asyncio.sleep(0.02)
             with contextlib.suppress(ConnectionError):
                 await ending
-            await until(lambda: not server.connections)
-
-    run(check())
-
-
-@pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
-def test_a_missing_handshake_times_out(beginning: bytes, tmp_path: Path, run: Callable) -> None:
-    async def check() -> None:
-        async with proxy_running(tls=listener_context(tmp_path), timeouts=HASTE) as server, client_at(server) as client:
-            await client.send(beginning)
-            with contextlib.suppress(ConnectionResetError):
-                assert await client.rest() == b""
             await until(lambda: not server.connections)
 
     run(check())
@@ -309,34 +283,6 @@ def test_many_short_connections_leave_nothing_behind(encryption: Encryption, run
 
 
 # The end of the proxy.
-
-
-def test_a_drain_waits_for_the_tunnels(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        async with target_running() as port, proxy_running(decision, tls=encryption.listener) as server:
-            async with (
-                client_at(server, tls=encryption.client) as client,
-                client_at(server, tls=encryption.client) as idle,
-            ):
-                await open_tunnel(client, port)
-                await until(lambda: len(server.connections) == 1)
-                address = server.addresses[0]
-                draining = asyncio.create_task(server.drain(20))
-                await asyncio.sleep(0.05)
-                with pytest.raises(ConnectionRefusedError):
-                    await asyncio.open_connection(*address)
-                answer = await idle.ask(port)
-                assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\n")
-                assert decision.requests[-1].draining
-                assert 0 < server.seconds_left <= 20
-                await client.send(b"hello")
-                assert await client.read(5) == b"hello"
-                assert not draining.done()
-            assert await draining == 0
-        assert [why for _, _, why in decision.closed] == ["ended"]
-
-    run(check())
 
 
 def test_a_drain_waits_for_decisions_in_progress(run: Callable) -> None:

@@ -151,31 +151,3 @@ def test_tunnels_work_without_epoll(run: Callable, monkeypatch: pytest.MonkeyPat
         assert decision.closed == [(LARGE, LARGE, "ended")]
 
     run(check())
-
-
-@pytest.mark.parametrize(
-    ("first", "status", "stays"),
-    [
-        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"405", True),
-        (b"HEAD http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", b"405", True),
-        (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"405", False),
-        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody", b"405", False),
-        (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody", b"400", False),
-    ],
-)
-def test_a_refusal_keeps_the_connection_unless_something_may_follow_the_head(
-    first: bytes, status: bytes, stays: bool, run: Callable
-) -> None:
-    async def check() -> None:
-        async with target_running() as port, proxy_running() as server, client_at(server) as client:
-            await client.send(first)
-            head = await client.head()
-            assert head.split(b" ")[1] == status
-            assert b"Content-Length: 0\r\n" in head
-            assert (b"Connection: close\r\n" in head) is not stays
-            if stays:
-                assert (await client.ask(port)).startswith(b"HTTP/1.1 200 ")
-            else:
-                assert await client.rest() == b""
-
-    run(check())

@@ -4,10 +4,7 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -176,21 +173,3 @@ def test_the_file_can_contain_all_settings(tmp_path):
         assert running.ready["workers"] == "2"
         assert running.admin("/readyz") == "ready\n"
         assert running.end() == 0
-
-
-LOWERED = """\
-import resource, sys
-from headgate.cli import main
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-main(["proxy", "--plaintext", "--listen", "127.0.0.1:0"])
-"""
-
-
-def test_the_file_limit_is_raised(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", LOWERED], stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-        while not process.stderr.readline().startswith("ready "):
-            assert process.poll() is None
-        (row,) = re.findall(r"^Max open files +(\S+) +(\S+)", Path(f"/proc/{process.pid}/limits").read_text(), re.M)
-        process.terminate()
-        assert row[0] == row[1] != "64"
-        assert process.wait(programs.PATIENCE) == 0

@@ -133,16 +133,6 @@ def test_forwarding_fields_of_the_file_are_used(tmp_path, origin):
         assert [gate.get(**fields).status for fields in clients] == [200, 200, 503]
 
 
-def test_missing_response_is_504(tmp_path, origin):
-    with programs.gate(tmp_path, "--origin", origin.url, "--rule", "9/s", "--response-timeout", "0.2") as gate:
-        assert gate.get("/slow").status == 504
-
-
-def test_unreachable_origin_is_502(tmp_path):
-    with programs.gate(tmp_path, "--origin", "http://127.0.0.1:1", "--rule", "9/s") as gate:
-        assert gate.get().status == 502
-
-
 @pytest.mark.needs("nginx")
 def test_nginx_behind_the_gate(tmp_path, nginx):
     server = nginx(server="location / { return 200 'from nginx $http_x_forwarded_for'; }")

@@ -31,11 +31,6 @@ DELAYS = [
 ]
 
 
-def test_delays_of_the_document():
-    for effective, draw, seconds in DELAYS:
-        assert Policy().delay(effective, draw) == pytest.approx(seconds), effective
-
-
 @pytest.mark.parametrize(("effective", "seconds"), [(0, 0.0), (1, 0.7), (2, 0.98), (3, 1.372), (22, 819.948_4)])
 def test_delays_of_chromium_begin_with_the_initial_backoff(effective, seconds):
     assert Policy.chromium().delay(effective, 0.0) == pytest.approx(seconds)

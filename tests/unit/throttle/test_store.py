@@ -141,16 +141,6 @@ class TestExpiry:
         assert store.forget(now=50.0 + lifetime) == 1
         assert store.size == 0
 
-    def test_each_response_drops_one_while_there_are_any(self):
-        store = make()
-        for name in range(12):
-            put(store, f"/{name}")
-        sizes = []
-        for _ in range(12):
-            store.record(target("/other"), ResponseReceived(200.0, ResponseOutcome.SUCCESS))
-            sizes.append(store.size)
-        assert sizes == [*range(11, -1, -1)]
-
     def test_responses_look_at_each_entry_in_use_once_in_a_lifetime(self):
         store = make()
         entries = [put(store, f"/{name}", backoff=10_000.0 * (name > 0)) for name in range(12)]
@@ -430,10 +420,3 @@ class TestPut:
         for number in range(MAX_BUCKETS + 1):
             store.put(EntryKey(BUCKET, ORIGIN, f"/{number}"), bucket(f"/{number}", 7.0))
         assert store.size == MAX_BUCKETS
-
-    def test_put_respects_the_maximum_of_targets(self):
-        store = make(most=2)
-        for number in range(5):
-            entry = ThrottleEntry(9.0, count=1, kind=TARGET, origin=ORIGIN, path=f"/{number}")
-            store.put(entry.key, entry)
-        assert (store.size, store.counters.evicted) == (2, 3)

@@ -378,29 +378,6 @@ def test_known_advice_is_checked_before_the_lookup(world):
     refused(world, "address")
 
 
-def test_a_fraction_of_clients_is_accepted_for_ten_minutes(world):
-    world = world(slots=10_000)
-    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
-
-    async def accepted_clients():
-        return {n for n in range(1000) if await is_accepted(world, f"198.51.{n // 250}.{n % 250}")}
-
-    world.now = NOW // 600 * 600
-    first = asyncio.run(accepted_clients())
-    assert 60 < len(first) < 140
-    world.now += 599.9
-    assert asyncio.run(accepted_clients()) == first
-    # With a larger fraction, clients that were accepted still are.
-    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.2)
-    assert first < asyncio.run(accepted_clients())
-    # After ten minutes each client has a new draw.
-    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
-    world.now += 0.1
-    second = asyncio.run(accepted_clients())
-    assert 60 < len(second) < 140
-    assert len(first & second) < 30
-
-
 def test_clients_of_one_subscriber_share_a_draw(world):
     world = world(slots=10_000)
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.5)
@@ -412,15 +389,6 @@ def test_clients_of_one_subscriber_share_a_draw(world):
     assert all(len(draws) == 1 for draws in drawn_by)
     assert {True} in drawn_by
     assert {False} in drawn_by
-
-
-def test_an_unreachable_origin_is_held_or_permitted(world):
-    holding, permitting = world(), world(policy={"unreachable": "permit"})
-    for each in (holding, permitting):
-        each.advice_of["www.example.org"] = UNREACHABLE
-    outcome = refused(holding, "advice_unreachable")
-    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (403, "0")
-    accepted(permitting).socket.close()
 
 
 def test_the_first_request_learns_why_an_origin_is_unreachable(world):
