@@ -15,7 +15,7 @@ from headgate.advice.agent_history import AgentHistory, Conduct
 FORGOTTEN_AFTER: Final = 2.0
 """Max-ages from a fetch until its agent is forgotten. A class whose last fetch is so long ago does not fetch advice.
 Two, so that agents that fetch a little late are known all the time."""
-_EARLY: Final = 0.05
+_EARLY_FETCH: Final = 0.05
 """Max-ages by which an agent may fetch before its advice is stale, without being taken for several."""
 _MAX_FETCHES: Final = 32
 """Fetches of one agent that are remembered, where each of a different fraction or at another time."""
@@ -74,23 +74,25 @@ class _Served:
 
     def add(self, fraction: float, *, now: float, max_age: float) -> None:
         """Add a fetch, in place of the earliest one if that is stale, or nearly: it is that of the same agent."""
-        fetches, early = self._fetches, _EARLY * max_age
+        fetches, early = self._fetches, _EARLY_FETCH * max_age
         if fetches and fetches[0].expires <= now + early:
             first = fetches.pop(0)
             if first.number > 1:
                 fetches.insert(0, first._replace(number=first.number - 1))
         expires, number = now + max_age, 1
-        if fetches and fetches[-1].fraction == fraction and fetches[-1].expires // early == expires // early:
+        last = fetches[-1] if fetches and early else None
+        if last is not None and last.fraction == fraction and last.expires // early == expires // early:
             number += fetches.pop().number
         self._fetches = [*fetches, _Fetch(fraction, expires, number)][-_MAX_FETCHES:]
         self.max_age = max_age
         self.drop_stale(now=now)
 
     def drop_stale(self, *, now: float) -> None:
-        """Drop stale fetches, and give the history the mean fraction of the others, of which there must be one."""
+        """Drop stale fetches, all but the last one, and give the history the mean fraction of the others."""
         # After a clock was set back, a fetch from its future is fresh for its own max-age and no longer.
         latest = now + self.max_age
         fresh = [each._replace(expires=min(each.expires, latest)) for each in self._fetches if each.expires > now]
+        fresh = fresh or self._fetches[-1:]
         total = sum(each.fraction * each.number for each in fresh)
         # Rounded, because the compliance compares fractions to find those that have not changed.
         fraction = round(total / sum(each.number for each in fresh), _DIGITS)

@@ -120,6 +120,15 @@ def test_an_agent_may_fetch_a_little_before_its_advice_is_stale(at, fraction):
     assert log.history("a").fraction == fraction
 
 
+def test_advice_that_may_not_be_kept_is_obeyed_until_it_is_noticed():
+    log = FetchLog(10)
+    for fraction in (0.5, 0.2, 0.2):
+        log.add("a", fraction, now=NOW, max_age=0)
+        assert log.history("a").fraction == fraction
+    log.read(now=NOW + 1)
+    assert log.history("a") is None
+
+
 def test_many_agents_of_one_name_are_counted_together():
     """300 agents that fetch every two seconds in all; the memory does not grow with them."""
     log = FetchLog(10)
