@@ -34,6 +34,10 @@ _EARLY: Final = 0.999
 """The part of a period after which it is complete: a timer may be early by a rounding error."""
 _DIGITS: Final = 6
 """Decimal places of a published fraction."""
+_SAMPLES: Final = 400
+"""Requests from which a demand is computed, if one max-age has as many; 400 have a standard error of 5 %."""
+_HYSTERESIS: Final = 0.05
+"""The relative difference up to which a published fraction stays; more with fewer than `_SAMPLES` requests."""
 MIN_FLOOR: Final = 0.0001
 """The smallest floor. Of ten requests per second it permits one in 17 minutes; less would show no demand."""
 
@@ -104,10 +108,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that advice stays fresh at the agents; at least 600 with agents that apply the suggested minimum."""
     floor: float = 0.001
     """The smallest fraction that is published; below it, `disallow` is."""
-    hysteresis: float = 0.05
-    """The relative difference up to which a published fraction stays; more with fewer than `samples` requests."""
-    samples: int = 400
-    """Requests from which a demand is computed, if one max-age has as many; 400 give a standard error of 5 %."""
     max_agents: int = 10_000
     """Maximum agents remembered per class."""
 
@@ -118,13 +118,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError(f"advice: target must be above 0 and at most 1, got {self.target!r}")
         if not MIN_FLOOR <= self.floor <= 1:
             raise ConfigurationError(f"advice: floor must be from {MIN_FLOOR} to 1, got {self.floor!r}")
-        for name in ("period", "max_age", "samples", "max_agents"):
+        for name in ("period", "max_age", "max_agents"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ConfigurationError(f"advice: {name} must be a positive number, got {getattr(self, name)!r}")
         if self.period > self.max_age:
             raise ConfigurationError(f"advice: period must be at most max_age, got {self.period!r}")
-        if not 0 <= self.hysteresis < 1:
-            raise ConfigurationError(f"advice: hysteresis must be at least 0 and below 1, got {self.hysteresis!r}")
         names = [agent_class.name for agent_class in self.classes]
         if not names or len(set(names)) < len(names):
             raise ConfigurationError(f"advice: classes must have at least one name, each once, got {names!r:.80}")
@@ -161,7 +159,7 @@ class _Class:
         self.demand = ClassDemand(
             start=fraction,
             floor=settings.floor,
-            samples=settings.samples,
+            samples=_SAMPLES,
             period=settings.period,
             max_age=settings.max_age,
             max_agents=settings.max_agents,
@@ -190,7 +188,7 @@ class Controller:
         begun = {entry.user_agent: entry.wanted for entry in start}
         self._classes = {each.name: _Class(settings, begun.get(each.name, 1.0)) for each in settings.classes}
         self._weights = {each.name: each.weight for each in settings.classes}
-        self._others = DemandWindow(settings.samples, settings.max_age)
+        self._others = DemandWindow(_SAMPLES, settings.max_age)
         self._others_count = 0.0
         self._started = 0.0
         self.updated_at: float | None = None
@@ -317,7 +315,7 @@ class Controller:
     def _change(self, changed: _Class, wanted: float, elapsed: float) -> None:
         """Move the published fraction towards `wanted`: down at once, up from the floor to 1 in one max-age."""
         settings, published = self._settings, changed.fraction
-        hysteresis = settings.hysteresis * changed.demand.window.noise * published
+        hysteresis = _HYSTERESIS * changed.demand.window.noise * published
         if wanted < settings.floor and (published == 0.0 or wanted < published - hysteresis):
             changed.fraction = 0.0
             if changed.explained is not Reason.DEMAND_UNKNOWN:
