@@ -51,14 +51,6 @@ class BundleClient:
         got = self._client.get(url)
         return self._runner.run(got) if self._is_async else got
 
-    def get_at_once(self, url: str, count: int) -> list[Any]:
-        """Send so many GETs at once, asynchronously; return the response or error of each."""
-
-        async def ask() -> list[Any]:
-            return await asyncio.gather(*(self._client.get(url) for _ in range(count)), return_exceptions=True)
-
-        return self._runner.run(ask())
-
     def close(self) -> None:
         if self._client is not None and self._is_async:
             self._runner.run(self._client.aclose())
@@ -94,14 +86,6 @@ async def ask_to_wait(_request: Request, writer: asyncio.StreamWriter) -> None:
     writer.write(head(503, {"Content-Length": "0", "Retry-After": "120"}))
 
 
-async def miss(_request: Request, writer: asyncio.StreamWriter) -> None:
-    writer.write(head(404, {"Content-Length": "0"}))
-
-
-async def be_a_gateway(_request: Request, writer: asyncio.StreamWriter) -> None:
-    writer.write(head(502, {"Content-Length": "0"}))
-
-
 async def hang_up(_request: Request, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
@@ -113,8 +97,6 @@ async def cut(_request: Request, writer: asyncio.StreamWriter) -> None:
 
 FAILURES: dict[str, Answer] = {
     "503": refuse,
-    "404": miss,
-    "502": be_a_gateway,
     "no answer": hang_up,
     "cut": cut,
     "no bundle": honest(b"no bundle"),
@@ -170,17 +152,6 @@ def test_a_failed_bundle_is_fetched_again_after_the_backoff(agent: BundleClient,
         assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("library", [httpx2, httpx], ids=["httpx2", "httpx"])
-def test_concurrent_requests_share_one_failed_fetch(library: Any) -> None:
-    agent = BundleClient(library, is_async=True)
-    with changing(refuse) as (server, _):
-        agent.use(f"{server.url}/site.wbn")
-        found = agent.get_at_once(f"{server.url}/page", 20)
-        assert all(isinstance(one, FetchError) for one in found)
-        assert len(server.requests) == 1
-    agent.close()
-
-
 def test_failed_ranges_are_repeated_later_and_requests_go_to_the_network(agent: BundleClient) -> None:
     with changing(honest(BUNDLE)) as (server, becomes):
         agent.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(agent))
@@ -194,13 +165,6 @@ def test_failed_ranges_are_repeated_later_and_requests_go_to_the_network(agent: 
         assert all("answered 503" in sentence for sentence in agent.messages)
         becomes(honest(BUNDLE))
         agent.now += 1.1
-        assert agent.get("https://site.example/last").content == b"the last"
-
-
-def test_an_invalid_response_does_not_hold_others(agent: BundleClient) -> None:
-    with changing(honest(BUNDLE)) as (server, _):
-        agent.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(agent))
-        assert agent.get("https://site.example/broken").status_code == 299
         assert agent.get("https://site.example/last").content == b"the last"
 
 

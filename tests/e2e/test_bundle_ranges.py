@@ -136,44 +136,6 @@ def test_wrong_bytes_of_the_right_length_are_a_parser_error(reading):
         reading.open(server.url)
 
 
-@pytest.mark.parametrize("status", [200, 206])
-def test_an_endless_body_is_an_error(reading, status):
-    async def endless(request: Request, writer: asyncio.StreamWriter) -> None:
-        fields = {**SERVED, "Content-Range": f"bytes 0-65535/{len(BUNDLE)}", "Connection": "close"}
-        writer.write(head(status, fields))
-        while True:
-            writer.write(BUNDLE[:65536])
-            await writer.drain()
-
-    with serving(endless) as server, pytest.raises(FetchError, match=r"longer than the"):
-        reading.open(server.url, max_bytes=1 << 20)
-
-
-def dripping(where: str):
-    """A server that sends one byte at a time."""
-
-    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
-        start = head(206, {**SERVED, "Content-Range": f"bytes 0-65535/{len(BUNDLE)}", "Content-Length": "65536"})
-        fast, slow = (b"", start * 500) if where == "head" else (start, BUNDLE[:65536])
-        writer.write(fast)
-        for byte in slow:
-            writer.write(bytes([byte]))
-            await writer.drain()
-            await asyncio.sleep(0.01)
-
-    return answer
-
-
-def test_a_body_sent_byte_by_byte_times_out(reading):
-    with serving(dripping("body")) as server, pytest.raises(FetchError, match="slower than 4096 bytes a second"):
-        reading.open(server.url, timeout=0.2)
-
-
-def test_a_head_sent_byte_by_byte_times_out(reading):
-    with serving(dripping("head")) as server, pytest.raises(FetchError, match="did not respond in time"):
-        reading.open(server.url, timeout=0.2)
-
-
 def test_a_silent_server_times_out(reading):
     async def silent(request: Request, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)  # a timer that the loop holds: nothing else refers to this task

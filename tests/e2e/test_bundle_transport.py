@@ -229,31 +229,3 @@ def test_urls_are_fetched_one_after_another_over_one_connection(library):
         assert [exchange.payload for exchange in found] == [f"/{number}".encode() * 1000 for number in range(20)]
         assert server.connections == 1
         assert server.requests[0].fields["accept-encoding"] == "identity"
-
-
-def test_a_url_sent_byte_by_byte_does_not_delay_the_others(library):
-    async def pages(request: Request, writer: asyncio.StreamWriter) -> None:
-        body = b"x" * 2000
-        writer.write(head(200, {"Content-Type": "text/plain", "Content-Length": "2000"}))
-        for byte in body if request.path == "/slow" else ():
-            writer.write(bytes([byte]))
-            await writer.drain()
-            await asyncio.sleep(0.01)
-        if request.path != "/slow":
-            writer.write(body)
-
-    messages: list[str] = []
-    with serving(pages) as server:
-        collected = collect([f"{server.url}/slow", f"{server.url}/fast"], tell=messages.append, timeout=0.2)
-        assert [exchange.url for exchange in collected] == [f"{server.url}/fast"]
-        assert collected.failed == 1
-        assert "slower than 4096 bytes a second" in messages[0]
-
-
-def test_urls_in_the_bundle_are_not_requested_from_a_server(library):
-    with serving(honest(BUNDLE)) as server:
-        local = BundleTransport(BUNDLE)
-        with library.Client(transport=local) as client:
-            assert client.get(f"{SITE}/").content == b"<p>home"
-            assert client.get(server.url).status_code == 200
-        assert len(server.requests) == 1

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 import trustme
 
-from headgate.agent import Courtesy, NoContact, httpx_library, transport
+from headgate.agent import Courtesy, NoContact
 from headgate.agent.httpx import AsyncTransport, Transport, _held_in
 from tests import servers
 from tests.e2e import polite_laws
@@ -277,45 +277,6 @@ def test_threads_and_event_loops_share_one_fetch_of_advice(origin):
     (expiry,) = {each.release_time for each in held}
     assert start + 3000 <= expiry <= time.time() + 3000
     assert len(held) == 100
-
-
-def test_unreachable_advice_holds_only_for_its_retry_after(origin, library):
-    origin.say(ADVICE, Answer(503, {"Retry-After": "1000"}))
-    start = time.time()
-    with library.Client(transport=Transport(Courtesy(identity=["ExampleBot", "*"]))) as client:
-        with pytest.raises(NoContact) as caught:
-            client.get(f"{origin.url}/")
-        assert caught.value.reason == "advice_unreachable"
-        assert start + 1000 <= caught.value.release_time <= time.time() + 1000
-    origin.say(ADVICE, 503)
-    with library.Client(transport=Transport(Courtesy(identity=["ExampleBot", "*"]))) as client:
-        assert client.get(f"{origin.url}/").status_code == 200
-
-
-def test_requests_are_permitted_after_advice_times_out(origin, monkeypatch):
-    for module in (transport, httpx_library):
-        monkeypatch.setattr(module, "ADVICE_TIMEOUT", 0.3)
-    may_end = threading.Event()
-
-    def slowly():
-        yield b"["
-        may_end.wait(0.5)
-        for _ in range(100):
-            yield b" "
-            may_end.wait(0.1)
-
-    origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, slowly()))
-    polite = Courtesy("ExampleBot")
-
-    def ask(url):
-        with httpx2.Client(transport=Transport(polite)) as client:
-            return client.get(url).status_code, b""
-
-    try:
-        assert in_threads(ask, [f"{origin.url}/{number}" for number in range(3)]) == [(200, b"")] * 3
-    finally:
-        may_end.set()
-    assert len(origin.got(ADVICE)) == 1
 
 
 @pytest.mark.needs("tinyproxy")

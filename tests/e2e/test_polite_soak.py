@@ -1,4 +1,4 @@
-"""A minute against a server that is up and down, in every client: what the server saw, by the document's own numbers.
+"""A server that is up and down, and every client: what the server saw, by the document's own numbers.
 
 Each client asks as often as it can. The server counts the failures it sent as section 5 of the document counts them,
 and notes every request that comes within the least no-contact period that jitter leaves.
@@ -18,7 +18,7 @@ import pytest
 from headgate.agent import Courtesy, NoContact
 from headgate.throttle import Throttle
 
-SECONDS = 60.0
+SECONDS = 21.0
 UP, DOWN = 3.0, 6.0
 RETRY_AFTER = 1.0
 PAUSE = 0.005
@@ -194,9 +194,9 @@ def with_urllib(courtesy, url, statuses):
 CLIENTS = [with_httpx2, with_async_httpx2, with_httpx, with_aiohttp, with_requests, with_urllib]
 
 
-@pytest.fixture(scope="module")
-def minute():
-    """All clients at once, for a minute, each with a server of its own."""
+@pytest.mark.deep
+def test_no_request_reaches_a_server_during_its_hold():
+    """All clients at once, each with a server of its own."""
     seen = {}
 
     def soak(client):
@@ -210,19 +210,14 @@ def minute():
         thread.start()
     for thread in threads:
         thread.join(SECONDS + 60)
-    return seen
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("client", CLIENTS)
-def test_no_request_reaches_a_server_during_its_hold(minute, client):
-    server, statuses = minute[client]
-    assert server.early == []
-    # Six times down, three or four periods each, and seven times rest.
-    assert server.periods >= 10
-    assert {200, 503, "backoff", "retry-after"} <= set(statuses)
-    # Far more requests were made than sent, and the server was not held for ever.
-    assert statuses.count("backoff") > 300
-    assert statuses.count(200) + statuses.count(503) == server.asked
-    assert statuses.count(503) < 60
-    assert statuses.count(200) > 100
+    assert seen.keys() == set(CLIENTS)
+    for client, (server, statuses) in seen.items():
+        assert server.early == [], client
+        # Twice down, three or four periods each, and three times rest.
+        assert server.periods >= 6, client
+        assert {200, 503, "backoff", "retry-after"} <= set(statuses), client
+        # Far more requests were made than sent, and the server was not held for ever.
+        assert statuses.count("backoff") > 100, client
+        assert statuses.count(200) + statuses.count(503) == server.asked, client
+        assert statuses.count(503) < 30, client
+        assert statuses.count(200) > 50, client

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import trustme
 
 from tests.e2e.http2_client import http2_at
 from tests.e2e.programs import PATIENCE
@@ -80,15 +79,6 @@ def test_curl_fetches_a_page_in_http_2(running: Proxy) -> None:
     assert (curl.code, curl.connect, curl.status, curl.content) == (0, 200, 200, PAGE), curl.errors
     assert re.search(r"CONNECT tunnel: HTTP/2 negotiated|h2", curl.errors)
     assert was_fetched(running)
-
-
-@TLS
-@pytest.mark.needs("curl")
-def test_curl_does_not_trust_an_unknown_certificate(running: Proxy) -> None:
-    trustme.CA().cert_pem.write_to_path(str(running.program.log.parent / "other.pem"))
-    curl = Curl(running, ca="other.pem")
-    assert (curl.code, curl.connect) == (60, 0), "a certificate that is not trusted"
-    assert running.origin.asked == []
 
 
 @BOTH

@@ -17,10 +17,9 @@ from headgate.lab.ticks.world import run
 
 OTHERS = ["none", "full_jitter", "retry_budget", "sre", "draft", "advice"]
 REDUCED = ("warmup=300", "ticks=600")
-SEEDS = range(2)
-"""One seed of the whole scenario takes 20 seconds; `make evidence` runs five."""
 
 deep = pytest.mark.deep
+"""One seed of the whole scenario takes 20 seconds; `make evidence` runs five."""
 
 
 @cache
@@ -143,30 +142,26 @@ def test_a_gate_alone_spends_the_capacity_on_refusals():
 
 
 @deep
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("load", [2, 4])
-def test_the_targets_hold_at_two_and_four_times_the_capacity(load, seed):
-    check_overload(measured, load, seed)
+def test_the_targets_hold_at_two_and_four_times_the_capacity(load):
+    check_overload(measured, load, 0)
 
 
 @deep
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_targets_hold_on_a_server_that_errs(seed):
-    assert measured("together", seed, "errors=0.05")["local_refusals"] == 0.0
+def test_the_targets_hold_on_a_server_that_errs():
+    assert measured("together", 0, "errors=0.05")["local_refusals"] == 0.0
 
 
 @deep
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("load", [1, 2])
-def test_the_first_minute_after_an_outage_has_three_times_the_goodput_of_the_throttle(load, seed):
+def test_the_first_minute_after_an_outage_has_three_times_the_goodput_of_the_throttle(load):
     changes = (f"load={load}", "outage=300")
-    draft = measured("draft", seed, *changes)["recovery_goodput"]
-    assert measured("together", seed, *changes)["recovery_goodput"] >= 3 * draft
+    draft = measured("draft", 0, *changes)["recovery_goodput"]
+    assert measured("together", 0, *changes)["recovery_goodput"] >= 3 * draft
 
 
 @deep
-@pytest.mark.parametrize("seed", SEEDS)
-def test_at_ten_times_the_capacity_people_are_still_served(seed):
-    together = measured("together", seed, "load=10")
+def test_at_ten_times_the_capacity_people_are_still_served():
+    together = measured("together", 0, "load=10")
     assert together["interactive_success"] >= 0.99
     assert together["goodput"] >= 0.92
