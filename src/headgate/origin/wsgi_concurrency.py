@@ -1,10 +1,12 @@
 """The concurrency limit in front of a WSGI application, one thread per request.
 
 A request is in flight until the content that the application has returned is closed, or its response has become a
-stream. The limit does not lock, so each of its calls happens under a lock here; a waiting request blocks its thread.
+stream. Its place does not wait for its client: it is lent to others while the application waits for the body of the
+request. The limit does not lock, so each of its calls happens under a lock here; a waiting request blocks its thread.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
@@ -112,6 +114,8 @@ class WsgiConcurrency:
             return self._app(environ, start_response)
         now = monotonic()
         place = _Place(self, start_response, domain, now)
+        if environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING"):
+            environ["wsgi.input"] = _RequestBody(place, environ)
         with self._lock:
             self._admitted[priority] += 1
             if starts := self._limit.start(now=now):
@@ -166,6 +170,7 @@ class WsgiConcurrency:
             now = monotonic()
             if place in self._places:
                 self._end(place, outcome, now)
+            place.is_lent = False
         if now >= self._look_at:
             self._look(now)
 
@@ -178,6 +183,21 @@ class WsgiConcurrency:
             outcome = _ANSWERED
         if decisions := self._limit.end(place.domain, latency, outcome, now=now):
             self._carry_out(decisions)
+
+    def _lend(self, place: "_Place", now: float) -> None:
+        """Free the place of a request whose application waits for its body, for now."""
+        self._places.remove(place)
+        place.is_lent = True
+        self._carry_out(self._limit.end(place.domain, 0.0, Outcome.UNKNOWN, now=now))
+
+    def body_complete(self, place: "_Place") -> None:
+        """The body of a request is complete; if its place was lent, it is in flight again, whatever the limit is."""
+        with self._lock:
+            place.reads_since = NEVER
+            if place.is_lent:
+                place.is_lent = False
+                self._places.add(place)
+                self._limit.enter()
 
     def _call(self, action: Callable[[float], Iterable[Decision]]) -> None:
         """Carry out the decisions of an action of the limit."""
@@ -202,6 +222,8 @@ class WsgiConcurrency:
             for place in begun:
                 if place.content is not None:
                     self._end(place, _ANSWERED, now)
+            for place in [place for place in self._places if place.reads_since <= now - CLIENT_PATIENCE]:
+                self._lend(place, now)
             self._watch.look(self._limit.state, self._admitted, now=now)
             lines, self._lines[:] = self._lines.copy(), ()
         for line in lines:  # writing may take long
@@ -228,12 +250,17 @@ class _Place(msgspec.Struct, eq=False):
     server_start_response: "StartResponse"
     domain: str
     started: float
+    """The instant at which the application was called, later by what it has waited for the request body."""
     latency: float | None = None
     """Seconds from its start to the head of its response; None before that."""
     begun_at: float = NEVER
     """The instant of the head of its response."""
     content: Iterable[bytes] | None = None
     """What the application has returned; None before that."""
+    reads_since: float = NEVER
+    """Since when the application has read the request body, if that is not complete."""
+    is_lent: bool = False
+    """Whether the rest of the request body is awaited, and another request may be in flight meanwhile."""
 
     def start_response(self, status: str, fields: list[tuple[str, str]], *more: Any) -> Any:
         """Pass the head of the response to the server."""
@@ -259,6 +286,48 @@ class _Place(msgspec.Struct, eq=False):
                 close()
         finally:
             self.owner.give_back(self, Outcome.UNKNOWN)
+
+
+class _RequestBody:
+    """The body of a request: tells its place how long the application waits for it, and when it is complete."""
+
+    def __init__(self, place: _Place, environ: "WSGIEnvironment") -> None:
+        self._place = place
+        self._stream = environ["wsgi.input"]
+        length = str(environ.get("CONTENT_LENGTH", ""))
+        self._left = int(length) if length.isdecimal() else math.inf  # bytes
+        self._is_complete = False
+
+    def read(self, *size: int) -> bytes:
+        """Read some bytes, or all."""
+        return self._read(self._stream.read, *size)
+
+    def readline(self, *size: int) -> bytes:
+        """Read a line, or some bytes of it."""
+        return self._read(self._stream.readline, *size)
+
+    def readlines(self, _hint: int = -1) -> list[bytes]:
+        """Read all lines; PEP 3333 lets a server ignore the hint."""
+        return list(self)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.readline, b"")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)  # what PEP 3333 does not have
+
+    def _read(self, read: Callable[..., bytes], *size: int) -> bytes:
+        place, now = self._place, monotonic()
+        if place.reads_since == NEVER and not self._is_complete:
+            place.reads_since = now
+        data = read(*size)
+        if place.latency is None:
+            place.started += monotonic() - now
+        self._left -= len(data)
+        if not self._is_complete and (self._left <= 0 or not data):
+            self._is_complete = True
+            place.owner.body_complete(place)
+        return data
 
 
 def _is_file(content: object, environ: "WSGIEnvironment") -> bool:

@@ -251,6 +251,129 @@ def test_a_response_that_takes_long_after_its_head_gives_its_place_back(clock):
     assert len(limit.ends) == 2
 
 
+class SlowBody:
+    """The body of a request, whose first byte is followed by the others when its client is released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.is_awaited = False
+        self.parts = [b"a", b"bc\n", b""]
+        self.name = "of the server"
+
+    def read(self, *_size: int) -> bytes:
+        if len(self.parts) == 2:
+            self.is_awaited = True
+            assert self.released.wait(10)
+        return self.parts.pop(0)
+
+    readline = read
+
+
+READERS = {
+    "read": lambda body: body.read(1) + body.read(3) + body.read(1),
+    "readline": lambda body: body.readline() + body.readline() + body.readline(9),
+    "readlines": lambda body: b"".join(body.readlines()),
+    "iteration": lambda body: b"".join(body),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("fields", [{"CONTENT_LENGTH": "4"}, {"HTTP_TRANSFER_ENCODING": "chunked"}])
+def test_a_slow_request_body_lends_its_place(clock, read, fields):
+    limit, body = Limit(queue_target=1000.0), SlowBody()
+    in_flight = []
+
+    def app(request: Any, start_response: Any) -> Any:
+        content = read(request["wsgi.input"]) if request["PATH_INFO"] == "/slow" else b""
+        in_flight.append(limit.in_flight)
+        clock.now += 2.0
+        start_response("200 OK", [])
+        return [content]
+
+    with Server(limited(app, limit)) as server:
+        slow = server.get("/slow", **{"wsgi.input": body, **fields})
+        until(lambda: body.is_awaited)
+        other = server.get("/other")
+        until(lambda: limit.state.queued == 1)
+        clock.now += CLIENT_PATIENCE
+        assert other.result(10)[0] == "200 OK"
+        assert limit.in_flight == 0
+        body.released.set()
+        assert slow.result(10)[2] == b"abc\n"
+    assert in_flight == [1, 1]
+    assert limit.counts == (0, 0)
+    assert limit.ends == [("", 0.0, Outcome.UNKNOWN), ("", 2.0, Outcome.ANSWERED), ("", 2.0, Outcome.ANSWERED)]
+
+
+@pytest.mark.parametrize("sizes", [(1, 3), (1, 3, 1)], ids=["by its length", "by its end"])
+def test_a_request_whose_body_is_complete_holds_its_place(clock, sizes):
+    limit, body, works = Limit(queue_target=1000.0), SlowBody(), App()
+    body.released.set()
+    fields = {"CONTENT_LENGTH": "4"} if len(sizes) == 2 else {"HTTP_TRANSFER_ENCODING": "chunked"}
+
+    def app(request: Any, start_response: Any) -> Any:
+        for size in sizes if request["PATH_INFO"] == "/slow" else ():
+            request["wsgi.input"].read(size)
+        return works(request, start_response)
+
+    middleware = limited(app, limit)
+    with Server(middleware) as server:
+        server.get("/slow", **{"wsgi.input": body, **fields})
+        until(lambda: works.calls)
+        server.get("/other")
+        until(lambda: limit.state.queued == 1)
+        clock.now += CLIENT_PATIENCE
+        until(lambda: middleware.concurrency._look_at > clock.now)
+        assert limit.counts == (1, 1)
+        works.released.set()
+    assert len(limit.ends) == 2
+
+
+def test_a_body_that_is_read_after_the_end_takes_no_place(clock):
+    limit, body, kept = Limit(queue_target=1000.0), SlowBody(), []
+
+    def app(request: Any, start_response: Any) -> Any:
+        kept.append(request["wsgi.input"])
+        kept[0].read(1)
+        start_response("200 OK", [])
+        return [b""]
+
+    middleware = limited(app, limit)
+    middleware(environ(CONTENT_LENGTH="4", **{"wsgi.input": body}), lambda *head: None)
+    assert limit.in_flight == 0
+    body.released.set()
+    assert kept[0].read() == b"bc\n"
+    assert limit.in_flight == 0
+    assert kept[0].name == "of the server"
+
+
+def test_a_body_whose_client_leaves_gives_its_place_back_once(clock):
+    limit, body, kept = Limit(queue_target=1000.0), SlowBody(), []
+
+    def app(request: Any, start_response: Any) -> Any:
+        if request["PATH_INFO"] == "/slow":
+            kept.append(request["wsgi.input"])
+            kept[0].read(1)
+            kept[0].read(3)
+            raise ConnectionResetError
+        start_response("200 OK", [])
+        return [b""]
+
+    with Server(limited(app, limit)) as server:
+        slow = server.get("/slow", **{"wsgi.input": body, "CONTENT_LENGTH": "9"})
+        until(lambda: body.is_awaited)
+        other = server.get("/other")
+        until(lambda: limit.state.queued == 1)
+        clock.now += CLIENT_PATIENCE
+        assert other.result(10)[0] == "200 OK"
+        body.released.set()
+        with pytest.raises(ConnectionResetError):
+            slow.result(10)
+    assert kept[0].read(1) == b""
+    assert limit.counts == (0, 0)
+    assert len(limit.ends) == 2
+
+
 def test_a_request_that_is_interrupted_while_it_waits_gives_its_place_back(monkeypatch):
     app, limit = App(), Limit()
 
