@@ -85,9 +85,15 @@ class _Served:
             number += fetches.pop().number
         self._fetches = [*fetches, _Fetch(fraction, expires, number)][-_MAX_FETCHES:]
         self.max_age = max_age
-        self.drop_stale(now=now)
+        self._drop_stale(now)
 
-    def drop_stale(self, *, now: float) -> None:
+    def read(self, *, now: float) -> None:
+        """Find the fetches that have become stale; one of an agent that fetched once stays."""
+        # Nearly all agents, so it has to be fast.
+        if len(self._fetches) > 1 or self._fetches[0].expires > now + self.max_age:
+            self._drop_stale(now)
+
+    def _drop_stale(self, now: float) -> None:
         """Drop stale fetches, all but the last one, and give the history the mean fraction of the others."""
         # After a clock was set back, a fetch from its future is fresh for its own max-age and no longer.
         latest = now + self.max_age
@@ -238,7 +244,7 @@ class FetchLog:
         stale = {agent: served for agent, served in self._stale.items() if _is_kept(served, now)}
         for agent, served in self._served.items():
             if served.expires > now:
-                served.drop_stale(now=now)
+                served.read(now=now)
                 fresh[agent] = served
             elif _is_kept(served, now):
                 stale[agent] = served
