@@ -161,35 +161,6 @@ def test_invalid_allow_file_in_a_reload_leaves_the_old_list_in_force(tmp_path, k
             context.destroy(linger=0)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--listen", "0.0.0.0:0"], "--curve-key, --curve-allow; create keys with: headgate keys new"),
-        (["--curve-key", "absent"], "needs master.curve_allow"),
-        (["--curve-key", "absent", "--curve-allow", "absent"], "absent: No such file or directory; create keys with"),
-    ],
-)
-def test_wrong_options_of_a_master_are_one_line(tmp_path, options, sentence):
-    ran = programs.command("master", "--domain", "a=1/s", *options, folder=tmp_path)
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert sentence in ran.err
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--curve-key", "absent"], "gate.curve_key needs gate.curve_server"),
-        (["--curve-server", "absent"], "gate.curve_server needs gate.curve_key"),
-        (["--curve-server", "absent", "--curve-key", "absent"], "absent: No such file or directory"),
-    ],
-)
-def test_wrong_options_of_a_gate_are_one_line(tmp_path, options, sentence):
-    words = ["serve", "--origin", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    ran = programs.command(*words, "--master", "tcp://127.0.0.1:1", *options, folder=tmp_path)
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert sentence in ran.err
-
-
 def test_keys_without_a_master_elsewhere_are_an_error(tmp_path, keys):
     pair = keys("gate")
     words = ["serve", "--origin", "http://127.0.0.1:1", "--rule", "1/s", "--listen", "127.0.0.1:0"]

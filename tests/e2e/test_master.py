@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import time
 
 import pytest
@@ -133,31 +132,3 @@ def test_signal_stops_it_cleanly(tmp_path, number):
         assert master.ready
         assert master.end(number) == 0
         assert "Traceback" not in master.said()
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--domain", "a=10 per fortnite"], "invalid rule '10 per fortnite'"),
-        (["--domain", "a"], "expected NAME=RULE"),
-        (["--domain", "=1/s"], "invalid domain name ''"),
-        (["--domain", "a=1/s", "--domain", "a=2/s"], "'a' is given twice"),
-        (["--domain", "a=1/s", "--listen", "127.0.0.1:65535"], "65535"),
-        (["--domain", "a=1/s", "--algorithm", "leaky"], "leaky"),
-        ([], "no domain"),
-    ],
-)
-def test_wrong_usage_is_a_one_line_error(tmp_path, words, sentence):
-    ran = programs.command("master", *words, folder=tmp_path)
-    assert ran.code == 2
-    assert sentence in ran.err
-    assert ran.err.count("\n") == 1
-
-
-def test_port_in_use_is_one_line(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, said = programs.refused(tmp_path, "master", "--listen", address, "--domain", "a=1/s")
-    assert code == 2
-    assert address in said
-    assert said.count("\n") == 1

@@ -80,21 +80,6 @@ def test_restart_gives_no_new_budget(tmp_path, connect):
         assert gatekeeper.held() >= {b"\xff\0"}
 
 
-def test_snapshot_is_saved_every_interval_and_counted(tmp_path):
-    file = tmp_path / "master.toml"
-    file.write_text(
-        f'[master]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nsnapshot = "{tmp_path}/snapshot"\n'
-        'snapshot_interval = 0.1\n[[domain]]\nname = "api"\nrules = ["10/h"]\n'
-    )
-    with programs.headgate(tmp_path, "master", "--config", file) as master:
-        master.until(lambda: master.state()["counters"]["snapshots_saved"] > 1, "snapshots")
-        assert time.time() - master.state()["snapshot_saved"] < programs.PATIENCE
-        assert "headgate_snapshots_failed_total 0.0" in master.admin("/metrics").splitlines()
-        master.end(signal.SIGKILL)
-    with programs.headgate(tmp_path, "master", "--config", file) as master:
-        master.wait_for("0 histories restored")
-
-
 def test_master_killed_while_it_writes_keeps_the_previous_snapshot(tmp_path, connect):
     snapshot, new = tmp_path / "snapshot", tmp_path / ".snapshot.new"
     file = tmp_path / "master.toml"
@@ -144,17 +129,3 @@ def test_master_that_cannot_listen_leaves_the_snapshot_as_it_is(tmp_path):
     assert code == 2
     assert address in said
     assert snapshot.read_bytes() == b"content"
-
-
-def test_missing_directory_is_one_line(tmp_path):
-    code, said = programs.refused(tmp_path, *LISTEN, "--snapshot", tmp_path / "missing" / "snapshot")
-    assert code == 2
-    assert "expected a regular file, or a new one in a directory that exists" in said
-    assert said.count("\n") == 1
-
-
-def test_store_and_snapshot_exclude_each_other(tmp_path):
-    code, said = programs.refused(tmp_path, *LISTEN, "--snapshot", "x", "--store", "redis://127.0.0.1:1")
-    assert code == 2
-    assert "--store" in said
-    assert "--snapshot" in said

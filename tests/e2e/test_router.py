@@ -8,7 +8,6 @@ import pytest
 import zmq
 
 from headgate.release import Status
-from tests.e2e import programs
 from tests.e2e.bus_setup import Gate, running_master, until
 from tests.e2e.event_loops import runner_on
 from tests.e2e.router_setup import BURST, RULE, System, running_router, spend
@@ -18,23 +17,6 @@ from tests.e2e.router_setup import BURST, RULE, System, running_router, spend
 def run():
     """Run gatekeepers on one kind of event loop; test_bus.py and test_many_masters.py have the other one too."""
     return runner_on("uvloop")
-
-
-def test_each_domain_has_one_master_and_controls_come_from_all(run, tmp_path):
-    async def main():
-        async with system.gate() as gate:
-            await until(lambda: gate.link.has_master)
-            for domain in system.domains:
-                await spend(gate, domain)
-            assert gate.link.counters.batches > 0
-            assert [master.accepted() for master in system.masters] == [{domain: BURST} for domain in system.domains]
-        state = system.router.state()
-        owners = dict(zip(system.domains, system.addresses, strict=True))
-        assert {domain["name"]: domain["master"] for domain in state["domains"]} == owners
-        assert [(master["sent"], master["dropped"]) for master in state["masters"]] == [(BURST, 0)] * 2
-
-    with System(tmp_path) as system:
-        run(main())
 
 
 def test_a_new_gatekeeper_receives_the_holds_in_force(run, tmp_path):
@@ -283,14 +265,3 @@ def test_malformed_messages_are_counted_and_do_not_reach_masters(run, tmp_path, 
 
     with System(tmp_path, "--shard", shard) as system:
         run(main(system))
-
-
-def test_wrong_use_is_one_sentence(tmp_path):
-    code, said = programs.refused(tmp_path, "router")
-    assert (code, said) == (
-        2,
-        "headgate: no master: add --master 10.0.0.5:10004, or router.master to the configuration\n",
-    )
-    code, said = programs.refused(tmp_path, "router", "--master", "127.0.0.1:1", "--master", "tcp://127.0.0.1:1")
-    assert code == 2
-    assert "each of them once" in said

@@ -97,28 +97,6 @@ def test_any_master_may_take_any_message(server, start, algorithm):
     assert release > time.time() + 500
 
 
-def test_master_that_is_restarted_knows_what_was_spent(server, start):
-    first = start(url(server))
-    for _ in range(3):
-        first.accept()
-    first.until(accepted=3)
-    assert first.master.end() == 0
-    second = start(url(server))
-    second.accept()
-    assert second.held()[0] == IDENTIFIER
-
-
-def test_master_that_takes_a_message_learns_a_live_hold(server, start):
-    first, second = start(url(server)), start(url(server))
-    for _ in range(4):
-        first.accept()
-    held = first.held()
-    first.until(store_shared=4)
-    second.accept()
-    assert second.held()[1] >= held[1]
-    second.until(store_learned=1)
-
-
 def test_store_that_cannot_be_reached_is_reported_and_changes_nothing(tmp_path, start):
     port = servers.free_port()
     words = [
@@ -137,14 +115,6 @@ def test_store_that_cannot_be_reached_is_reported_and_changes_nothing(tmp_path, 
         assert "secret" not in master.said()
         assert "Traceback" not in master.said()
         peer.close()
-
-
-def test_invalid_store_is_one_sentence(tmp_path):
-    code, said = programs.refused(tmp_path, "master", "--domain", "a=1/s", "--store", "reddis://h")
-    assert code == 2
-    assert "reddis://h" in said
-    assert "redis://HOST:PORT" in said
-    assert said.count("\n") == 1
 
 
 @pytest.fixture

@@ -20,3 +20,4 @@ def test_wrong_values_name_the_flag(headgate):
     assert (ran.code, ran.out) == (2, b"")
     assert "control uses the next port" in ran.err
     assert headgate("router", "--shard", "client", "--master", "a:1").code == 2
+    assert headgate("router").err.startswith("headgate: no master: add --master 10.0.0.5:10004")

@@ -32,6 +32,7 @@ INVALID = [
     ('[gate]\nmaster = "tcp://a:0"', "gate.master", "port 0 is for listeners"),
     ('[router]\nlisten = "a:1"\nmaster = ["b:1", "tcp://a:1"]', "router.master", "is the address of this router"),
     ('[master]\nlisten = "a:1"\nadmin = "a:1"', "master.admin", "is the address of this master for accounting"),
+    ('[master]\nstore = "redis://a"\nsnapshot = "b"', "master", "set only one of them"),
     ('[router]\nlisten = "a:1"\nadmin = "a:2"', "router.admin", "'a:2' is the address of this router for control"),
     ('[sidecar]\nmaster = ["a:1", "a:1"]', "sidecar.master", "'a:1' is listed twice"),
     ('[sidecar]\ndomain = ["a", ""]', "sidecar.domain", "invalid domain name ''"),
