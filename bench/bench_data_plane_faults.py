@@ -41,13 +41,13 @@ def all_names() -> list[str]:
     return [f"{plane.name}: {fault}" for plane, fault in all_cases() if servers.is_present(plane.needed)]
 
 
-def measure(names: Iterable[str], times: Times) -> Iterator[PlaneOutcome]:
+def measure(names: Iterable[str]) -> Iterator[PlaneOutcome]:
     """Run cases, one after another."""
     for name in names:
         print(f"faults: {name} …", file=sys.stderr, flush=True)
         plane, _, fault = name.partition(": ")
         with tempfile.TemporaryDirectory(prefix="headgate-faults-") as folder:
-            outcome = run_fault(PLANES[plane], FAULTS[fault], Path(folder), times, LOAD)
+            outcome = run_fault(PLANES[plane], FAULTS[fault], Path(folder), TIMES, LOAD)
         verify(f"there are requests before and after: {name}", right=not any(map(math.isnan, outcome.p99[::2])))
         yield outcome
 
@@ -81,22 +81,19 @@ def row(outcome: PlaneOutcome) -> Row:
 
 def run(rounds: int) -> list[Row]:  # noqa: ARG001 - each fault is run once
     """Run all cases; return how long holds were missing, and print the table."""
-    outcomes = list(measure(all_names(), TIMES))
+    outcomes = list(measure(all_names()))
     print(markdown(outcomes))
     return [row(outcome) for outcome in outcomes]
 
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--before", default=TIMES.before, show_default=True, help="Seconds of load before each fault.")
-@click.option("--during", default=TIMES.during, show_default=True, help="Seconds that each fault lasts, at least.")
-@click.option("--after", default=TIMES.after, show_default=True, help="Seconds of load once limits are back.")
-def main(names: tuple[str, ...], before: float, during: float, after: float) -> None:
+def main(names: tuple[str, ...]) -> None:
     """Run the cases whose names begin with one of NAME, all by default, and print their figures."""
     chosen = [name for name in all_names() if name.startswith(names or ("",))]
     if not chosen:
         raise click.UsageError(f"no case is named {names[0]!r}; there are: {', '.join(all_names())}")
-    print(markdown(list(measure(chosen, Times(before, during, after)))))
+    print(markdown(list(measure(chosen))))
 
 
 if __name__ == "__main__":

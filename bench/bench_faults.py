@@ -2,7 +2,7 @@
 
 The faults are those of the tests (`tests.e2e.fault_cases`). `python -m bench faults` runs all of them and compares the
 99th percentile during each fault with the one before it; `python -m bench.bench_faults NAME …` runs those that are
-named, for as long as its options say. Both print the table of docs/reliability.md.
+named. Both print the table of docs/reliability.md.
 """
 
 import math
@@ -43,25 +43,25 @@ HEAD = (
 )
 
 
-def measure(names: Iterable[str], times: Times) -> Iterator[Outcome]:
+def measure(names: Iterable[str]) -> Iterator[Outcome]:
     """Run faults, one after another."""
     for name in names:
         print(f"faults: {name} …", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="headgate-faults-") as folder:
-            outcome = measure_one(name, Path(folder), times)
+            outcome = measure_one(name, Path(folder))
         verify(f"there are requests before, during and after: {name}", right=not any(map(math.isnan, outcome.p99)))
         yield outcome
 
 
-def measure_one(name: str, folder: Path, times: Times) -> Outcome:
-    """Run a fault, for longer than `times` says if its figures need it."""
+def measure_one(name: str, folder: Path) -> Outcome:
+    """Run a fault, for longer than `TIMES` says if its figures need it."""
     if name == fault_namespace.NAME:
-        return fault_namespace.run_dropped(folder, replace(times, during=max(times.during, LONG)), PLAN)
+        return fault_namespace.run_dropped(folder, replace(TIMES, during=LONG), PLAN)
     fault = FAULTS[name]
     missing = sorted(program for program in fault.needs if not servers.is_present(program))
     if missing:
         raise Absent(f"{', '.join(missing)} missing")
-    return run_fault(fault, folder, replace(times, during=max(times.during, fault.least_seconds)), PLAN)
+    return run_fault(fault, folder, replace(TIMES, during=max(TIMES.during, fault.least_seconds)), PLAN)
 
 
 def all_names() -> list[str]:
@@ -116,17 +116,14 @@ def row(outcome: Outcome) -> Row:
 
 def run(rounds: int) -> list[Row]:  # noqa: ARG001 - each fault is run once
     """Run all faults; return what they did to the latency, and print the table."""
-    outcomes = list(measure(all_names(), TIMES))
+    outcomes = list(measure(all_names()))
     print(f"{markdown(outcomes)}\n\n{restarts()}")
     return [row(outcome) for outcome in outcomes]
 
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--before", default=TIMES.before, show_default=True, help="Seconds of load before each fault.")
-@click.option("--during", default=TIMES.during, show_default=True, help="Seconds that each fault lasts, at least.")
-@click.option("--after", default=TIMES.after, show_default=True, help="Seconds of load once limits are back.")
-def main(names: tuple[str, ...], before: float, during: float, after: float) -> None:
+def main(names: tuple[str, ...]) -> None:
     """Run the faults whose names begin with one of NAME, all by default, and print their figures.
 
     The name `restarts` runs the restarts in every order.
@@ -135,7 +132,7 @@ def main(names: tuple[str, ...], before: float, during: float, after: float) -> 
     if not chosen and "restarts" not in names:
         raise click.UsageError(f"no fault is named {names[0]!r}; there are: {', '.join(all_names())}, restarts")
     if chosen:
-        print(markdown(list(measure(chosen, Times(before, during, after)))))
+        print(markdown(list(measure(chosen))))
     if not names or "restarts" in names:
         print(f"\n{restarts()}")
 

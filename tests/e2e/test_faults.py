@@ -22,6 +22,8 @@ ALWAYS = {
     "partition, closed",
 }
 """The faults that every change is tested with; `make test-deep` has all."""
+SILENT = {name for name in FAULTS if "stopped" in name or "partition" in name}
+ON_STORE = {name for name in FAULTS if "Redis" in name}
 
 
 def cases(times, names, *marks):
@@ -33,12 +35,10 @@ def cases(times, names, *marks):
     [
         *cases(Times(), sorted(ALWAYS)),
         *cases(Times(), sorted(FAULTS.keys() - ALWAYS), pytest.mark.deep),
-        # What is silent or does not end at once differs when it lasts longer.
-        *cases(
-            Times(during=30.0, after=5.0),
-            [name for name in FAULTS if "stopped" in name or "partition" in name],
-            pytest.mark.deep,
-        ),
+        # What is silent or does not end at once differs when it lasts longer: heartbeats are missed after 4 s, new
+        # connections are tried every 2 s, and records for a store that does not answer wait for 30 s.
+        *cases(Times(during=12.0, after=5.0), sorted(SILENT - ON_STORE), pytest.mark.deep),
+        *cases(Times(during=32.0, after=5.0), sorted(SILENT & ON_STORE), pytest.mark.deep),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.during:g} s",
 )

@@ -42,19 +42,6 @@ async def spend(gate, domain, identifier=b"id"):
     await until(lambda: gate.holds(identifier, domain))
 
 
-def test_each_domain_has_one_master_and_controls_come_from_all(run):
-    async def main():
-        async with gate_of(masters) as gate:
-            await until(lambda: gate.link.has_all_masters)
-            await spend(gate, masters.one)
-            await spend(gate, masters.other)
-            assert masters.first.accepted() == {masters.one: 5}
-            assert masters.second.accepted() == {masters.other: 5}
-
-    with two_masters() as masters:
-        run(main())
-
-
 def test_the_domains_of_a_killed_master_move_and_return(run):
     async def main():
         async with gate_of(masters) as gate:

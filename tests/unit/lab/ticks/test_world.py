@@ -248,9 +248,8 @@ def test_every_agent_has_its_own_streams():
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("first", [0, 10_000])
-def test_the_published_figures_of_the_attack_hold_for_100_seeds(first):
-    result = run_scenario(read_scenario(find("attack"), [f"seeds={list(range(first, first + 100))}"]))
+def test_the_published_figures_of_the_attack_hold_for_100_seeds():
+    result = run_scenario(read_scenario(find("attack"), ["seeds=100"]))
     none, draft, chromium = (result.policies[policy] for policy in ("none", "draft", "chromium"))
     assert none["overloaded_ticks"] == pytest.approx(290, abs=3)
     assert chromium["overloaded_ticks"] == pytest.approx(59, abs=1.5)
@@ -262,9 +261,8 @@ def test_the_published_figures_of_the_attack_hold_for_100_seeds(first):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("first", [0, 10_000])
-def test_the_published_increase_of_perceived_downtime_holds_for_100_seeds(first):
-    result = run_scenario(read_scenario(find("downtime"), [f"seeds={list(range(first, first + 100))}"]))
+def test_the_published_increase_of_perceived_downtime_holds_for_100_seeds():
+    result = run_scenario(read_scenario(find("downtime"), ["seeds=100"]))
     for policy in ("draft", "chromium"):
         assert 1.08 <= result.policies[policy]["perceived_downtime_ratio"] <= 1.15
 
