@@ -260,16 +260,15 @@ Allow 127.0.0.1
 MaxClients 1024
 Timeout 600
 LogLevel Warning
-{directives}
 """
 
 
 @contextmanager
-def tinyproxy(folder: Path, *, directives: str = "") -> Iterator[Server]:
-    """Run tinyproxy as a forward proxy that tunnels to any port, with these additional directives."""
+def tinyproxy(folder: Path) -> Iterator[Server]:
+    """Run tinyproxy as a forward proxy that tunnels to any port."""
     port = free_port()
     settings = folder / f"tinyproxy-{port}.conf"
-    settings.write_text(TINYPROXY.format(port=port, directives=directives))
+    settings.write_text(TINYPROXY.format(port=port))
     with started([find_program("tinyproxy") or "tinyproxy", "-d", "-c", settings], port, folder) as running:
         yield running
 
@@ -285,17 +284,4 @@ def nghttpx(
     settings = ["--http2-proxy", "--single-process", "--conf=/dev/null", "--no-ocsp", *addresses, *options]
     program = find_program("nghttpx") or "nghttpx"
     with started([program, *settings, key, certificate], port, folder) as running:
-        yield running
-
-
-@contextmanager
-def envoy(folder: Path, configuration: str, port: int, *, concurrency: int = 1) -> Iterator[Server]:
-    """Run Envoy with this configuration, whose listener has this port, and this number of worker threads.
-
-    Without hot restart it shares no memory with another Envoy of this machine.
-    """
-    settings = folder / f"envoy-{port}.yaml"
-    settings.write_text(configuration)
-    options = ["--disable-hot-restart", "--concurrency", str(concurrency), "--log-level", "warning"]
-    with started([find_program("envoy") or "envoy", "-c", settings, *options], port, folder) as running:
         yield running

@@ -176,9 +176,7 @@ class Nginx:
 class System:
     """An origin, a master, a sidecar and nginx. Options of the sidecar are also those of the configuration."""
 
-    def __init__(
-        self, stack: ExitStack, folder: Path, rule: str, *options: object, conf: tuple[object, ...] = (), **parts: str
-    ) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, rule: str, *options: object, **parts: str) -> None:
         self.folder = folder
         self.socket = folder / "s"
         self.options = options
@@ -189,7 +187,7 @@ class System:
         self.start_master()
         self.start_sidecar()
         port = free_port()
-        text = printed(folder, port, self.origin, "--domain", "api", "--socket", self.socket, *options, *conf)
+        text = printed(folder, port, self.origin, "--domain", "api", "--socket", self.socket, *options)
         for old, new in parts.items():
             marks = {"server": "        client_max_body_size 0;\n", "workers": "worker_processes auto;"}
             assert marks[old] in text

@@ -66,10 +66,6 @@ class Origin:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         trustme.CA().issue_cert(*NAMES).configure_cert(self._tls)
 
-    def asked_of(self, host: str) -> list[str]:
-        """The heads of the requests for one host."""
-        return [head for head in self.asked if f"\r\nhost: {host}:{self.port}\r\n" in head.lower()]
-
     def close(self) -> None:
         """Stop accepting; what is under way ends with its connection."""
         with suppress(OSError):

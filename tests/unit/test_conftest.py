@@ -4,8 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,18 +77,3 @@ def test_a_server_that_does_not_start_fails_with_what_it_printed(tmp_path: Path)
     with pytest.raises(ChildProcessError) as refused:
         servers.started([sys.executable, "-c", "print('no luck')"], servers.free_port(), tmp_path).__enter__()
     assert refused.value.__notes__ == ["no luck\n"]
-
-
-@pytest.mark.needs("nginx")
-def test_nginx_runs_with_the_directives_of_a_test(nginx: Callable[..., servers.Server]) -> None:
-    server = nginx(server='location / { return 200 "of two minds\\n"; }')
-    with urllib.request.urlopen(server.url) as response:
-        assert response.read() == b"of two minds\n"
-
-
-@pytest.mark.needs("redis-server")
-def test_redis_answers(redis_server: servers.Server) -> None:
-    import redis
-
-    with redis.Redis(port=redis_server.port) as peer:
-        assert peer.ping()

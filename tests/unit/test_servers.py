@@ -1,4 +1,4 @@
-"""The real proxies that tests and benchmarks stand beside: each carries bytes to a port of loopback and back."""
+"""The proxies that benchmarks compare with: bytes go to a port of loopback and back."""
 
 import socket
 import socketserver
@@ -57,34 +57,6 @@ def tunnelled(connection: socket.socket, target: int) -> bytes:
     return returned
 
 
-@pytest.mark.needs("squid")
-def test_squid_tunnels_to_any_port(tmp_path: Path, echo: int) -> None:
-    with servers.squid(tmp_path) as proxy, connected(proxy.port) as connection:
-        assert tunnelled(connection, echo) == BODY
-
-
-@pytest.mark.needs("squid")
-def test_two_squids_run_side_by_side(tmp_path: Path, echo: int) -> None:
-    with servers.squid(tmp_path) as one, servers.squid(tmp_path, directives="max_filedescriptors 256") as other:
-        for proxy in one, other:
-            with connected(proxy.port) as connection:
-                assert tunnelled(connection, echo) == BODY
-        assert "With 256 file descriptors available" in other.output()
-
-
-@pytest.mark.needs("tinyproxy")
-def test_tinyproxy_tunnels_to_any_port(tmp_path: Path, echo: int) -> None:
-    with servers.tinyproxy(tmp_path) as proxy, connected(proxy.port) as connection:
-        assert tunnelled(connection, echo) == BODY
-
-
-@pytest.mark.needs("tinyproxy")
-def test_tinyproxy_accepts_additional_directives(tmp_path: Path, echo: int) -> None:
-    with servers.tinyproxy(tmp_path, directives="ConnectPort 1") as proxy, connected(proxy.port) as connection:
-        connection.sendall(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % echo)
-        assert connection.recv(65536).split()[1] == b"403"
-
-
 @pytest.mark.needs("nghttpx", "squid")
 @pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
 def test_nghttpx_terminates_tls_in_front_of_another_proxy(tmp_path: Path, echo: int, protocol: str) -> None:
@@ -104,29 +76,3 @@ def test_nghttpx_terminates_tls_in_front_of_another_proxy(tmp_path: Path, echo: 
     ):
         assert connection.selected_alpn_protocol() == protocol
         assert protocol == "h2" or tunnelled(connection, echo) == BODY
-
-
-ENVOY = """\
-static_resources:
-  listeners:
-  - address: { socket_address: { address: 127.0.0.1, port_value: %d } }
-    filter_chains:
-    - filters:
-      - name: envoy.filters.network.direct_response
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.direct_response.v3.Config
-          response: { inline_string: "there and back" }
-"""
-
-
-@pytest.mark.needs("envoy")
-def test_two_envoys_run_side_by_side(tmp_path: Path) -> None:
-    ports = servers.free_port(), servers.free_port()
-    with (
-        servers.envoy(tmp_path, ENVOY % ports[0], ports[0]) as one,
-        servers.envoy(tmp_path, ENVOY % ports[1], ports[1]) as other,
-    ):
-        for server in one, other:
-            with connected(server.port) as connection:
-                assert connection.recv(65536) == b"there and back"
-            assert server.process.poll() is None

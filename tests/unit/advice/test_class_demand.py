@@ -5,11 +5,11 @@ from headgate.advice.class_demand import ClassDemand, Visibility
 NOW = 1_700_000_000.0
 
 
-def rising(known, *, periods=5):
+def rising(known):
     """Return a class whose demand has risen steadily; the agent in the log sends the part `known` of it."""
     demand = ClassDemand(start=1.0, floor=0.001, samples=400, period=60.0, max_age=600.0, max_agents=10)
     demand.fetched("agent", 1.0, now=NOW, max_age=6_000.0)
-    for number in range(1, periods + 1):
+    for number in range(1, 6):
         demand.arrived("agent", known * 6_000.0 * number)
         demand.arrived(None, (1.0 - known) * 6_000.0 * number)
         demand.measure(60.0, 1.0, now=NOW + 60.0 * number, since_start=2.0)

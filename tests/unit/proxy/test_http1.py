@@ -18,7 +18,6 @@ from tests.e2e.http2_client import async_test
 from tests.unit.proxy.stubs import StubServices, StubSocket
 
 CONNECT = b"CONNECT a.example:443 HTTP/1.1\r\n\r\n"
-CONNECT_AND_CLOSE = b"CONNECT a.example:443 HTTP/1.1\r\nConnection: close\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
 GET_AND_CLOSE = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"
 

@@ -10,7 +10,6 @@ from headgate.bundle.sources import har
 from headgate.errors import ConfigurationError
 
 URL = "https://example.com/"
-ABSENT: Any = object()
 
 
 def entry(

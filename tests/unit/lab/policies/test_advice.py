@@ -15,7 +15,7 @@ def arrivals(automated, people=0):
     ]
 
 
-def learned(resource, *, automated, people=0, seconds=120, obey=True):
+def learned(resource, *, automated, people=0, seconds=120):
     """Let agents that fetch at their own times send `automated` requests a second, times the published fraction."""
     fractions = []
     for second in range(seconds):
@@ -23,7 +23,7 @@ def learned(resource, *, automated, people=0, seconds=120, obey=True):
         for agent in range(second % 60, 600, 60):
             resource.fetch(agent, now=now)
         fractions.append(resource.fraction)
-        in_force = sum(fractions[-60:]) / len(fractions[-60:]) if obey else 1.0
+        in_force = sum(fractions[-60:]) / len(fractions[-60:])
         resource.arrived(arrivals(round(automated * in_force), people), now=now)
     return resource.fraction
 

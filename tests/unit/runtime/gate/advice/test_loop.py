@@ -48,14 +48,14 @@ class Agents:
         self.now = NOW
         self.load = 0.0
 
-    def run(self, seconds: int, *, workers: int = 1, obey: bool = True, failed: float = 0.0) -> float:
+    def run(self, seconds: int, *, workers: int = 1, failed: float = 0.0) -> float:
         for _ in range(seconds):
             publication = self.loop.publication
             fractions, fetches, arrivals = published(publication.document), [], []
             for number, agent in enumerate(self.agents):
                 if self.fetch_at[number] <= self.now:
                     self.fetch_at[number] += self.max_age
-                    self.fractions[number] = fractions[self.name] if obey else 1.0
+                    self.fractions[number] = fractions[self.name]
                     fetches.append(AdviceFetch(agent.address, agent.brand, publication.serial))
                 arrivals.append((self.name, agent.key, self.rate * self.fractions[number]))
             self.now += 1.0
