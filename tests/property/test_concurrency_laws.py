@@ -55,7 +55,7 @@ class Caller:
 
     def enter(self, number):
         if number % 10 == 0:
-            self.limit.enter()
+            self.limit.enter(now=self.now)
             self.entered += 1
 
     def reconfigure(self, number):

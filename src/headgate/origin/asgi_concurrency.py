@@ -128,7 +128,7 @@ class AsgiConcurrency:
         """Put a request whose place was lent in flight again."""
         place.is_lent = False
         self._places.add(place)
-        self._limit.enter()
+        self._limit.enter(now=monotonic())
 
     def give_back(self, place: "_Place", outcome: Outcome) -> None:
         """Free the place of a request for good, if that has not been done."""

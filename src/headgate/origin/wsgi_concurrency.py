@@ -9,6 +9,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,8 @@ _MIN_THREADS: Final = 2
 _WAKE_INTERVAL: Final = 0.1
 """Seconds between two looks of a waiting thread at whether the limit wants to be called."""
 _MIN_TIMEOUT: Final = 0.001
+_MORE_READS: Final = ("read1", "readinto", "readinto1")
+"""Methods that return the bytes that were read, or their number, and that some servers' streams have."""
 _WHOLE: Final = (list, tuple)
 _ANSWERED: Final = Outcome.ANSWERED  # a lookup in an Enum is slow
 _logger = logging.getLogger("headgate.origin")
@@ -116,6 +119,8 @@ class WsgiConcurrency:
         place = _Place(self, start_response, domain, now)
         if environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING"):
             environ["wsgi.input"] = _RequestBody(place, environ)
+        if now >= self._look_at:
+            self._look(now)
         with self._lock:
             self._admitted[priority] += 1
             if starts := self._limit.start(now=now):
@@ -171,8 +176,6 @@ class WsgiConcurrency:
             if place in self._places:
                 self._end(place, outcome, now)
             place.is_lent = False
-        if now >= self._look_at:
-            self._look(now)
 
     def _end(self, place: "_Place", outcome: Outcome, now: float) -> None:
         self._places.remove(place)
@@ -197,7 +200,7 @@ class WsgiConcurrency:
             if place.is_lent:
                 place.is_lent = False
                 self._places.add(place)
-                self._limit.enter()
+                self._limit.enter(now=monotonic())
 
     def _call(self, action: Callable[[float], Iterable[Decision]]) -> None:
         """Carry out the decisions of an action of the limit."""
@@ -298,36 +301,60 @@ class _RequestBody:
         self._left = int(length) if length.isdecimal() else math.inf  # bytes
         self._is_complete = False
 
-    def read(self, *size: int) -> bytes:
+    def read(self, *size: int | None) -> bytes:
         """Read some bytes, or all."""
-        return self._read(self._stream.read, *size)
+        data: bytes = self._read(self._stream.read, *size)
+        if not size or size[0] is None or size[0] < 0:
+            self._complete()
+        return data
 
-    def readline(self, *size: int) -> bytes:
+    def readline(self, *size: int | None) -> bytes:
         """Read a line, or some bytes of it."""
-        return self._read(self._stream.readline, *size)
+        line: bytes = self._read(self._stream.readline, *size)
+        return line
 
-    def readlines(self, _hint: int = -1) -> list[bytes]:
-        """Read all lines; PEP 3333 lets a server ignore the hint."""
-        return list(self)
+    def readlines(self, hint: int | None = -1) -> list[bytes]:
+        """Read all lines, or until they have as many bytes as `hint`."""
+        lines, size = [], 0
+        for line in self:
+            lines.append(line)
+            size += len(line)
+            if 0 < (hint or 0) <= size:
+                break
+        return lines
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self.readline, b"")
+        return self
+
+    def __next__(self) -> bytes:
+        if line := self.readline():
+            return line
+        raise StopIteration
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)  # what PEP 3333 does not have
+        """Return what the stream of the server has beyond PEP 3333; Werkzeug uses `readinto` if there is one."""
+        found = getattr(self._stream, name)
+        return partial(self._read, found) if name in _MORE_READS else found
 
-    def _read(self, read: Callable[..., bytes], *size: int) -> bytes:
+    def _read(self, read: Callable[..., Any], *size: Any) -> Any:
         place, now = self._place, monotonic()
         if place.reads_since == NEVER and not self._is_complete:
             place.reads_since = now
-        data = read(*size)
-        if place.latency is None:
-            place.started += monotonic() - now
-        self._left -= len(data)
-        if not self._is_complete and (self._left <= 0 or not data):
-            self._is_complete = True
-            place.owner.body_complete(place)
+        try:
+            data = read(*size)
+        finally:
+            if place.latency is None:
+                place.started += monotonic() - now
+        number = data if isinstance(data, int) else len(data)
+        self._left -= number
+        if self._left <= 0 or (not number and size != (0,)):
+            self._complete()
         return data
+
+    def _complete(self) -> None:
+        if not self._is_complete:
+            self._is_complete = True
+            self._place.owner.body_complete(self._place)
 
 
 def _is_file(content: object, environ: "WSGIEnvironment") -> bool:

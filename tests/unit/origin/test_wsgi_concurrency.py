@@ -260,17 +260,35 @@ class SlowBody:
         self.parts = [b"a", b"bc\n", b""]
         self.name = "of the server"
 
-    def read(self, *_size: int) -> bytes:
+    def read(self, *size: int | None) -> bytes:
+        if size == (0,):
+            return b""
         if len(self.parts) == 2:
             self.is_awaited = True
             assert self.released.wait(10)
         return self.parts.pop(0)
 
-    readline = read
+    readline = read1 = read
+
+    def readinto(self, buffer: bytearray) -> int:
+        data = self.read()
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def read_into(body: Any) -> bytes:
+    """Read a body as Werkzeug does, if the stream of the server can do that."""
+    data = b""
+    while size := body.readinto(buffer := bytearray(9)):
+        data += buffer[:size]
+    return data
 
 
 READERS = {
-    "read": lambda body: body.read(1) + body.read(3) + body.read(1),
+    "read": lambda body: body.read(0) + body.read(1) + body.read(3) + body.read(1),
+    "read1": lambda body: body.read1(1) + body.read1(3) + body.read1(1),
+    "readinto": read_into,
+    "next": lambda body: next(body) + next(body) + next(body, b""),
     "readline": lambda body: body.readline() + body.readline() + body.readline(9),
     "readlines": lambda body: b"".join(body.readlines()),
     "iteration": lambda body: b"".join(body),
@@ -305,11 +323,15 @@ def test_a_slow_request_body_lends_its_place(clock, read, fields):
     assert limit.ends == [("", 0.0, Outcome.UNKNOWN), ("", 2.0, Outcome.ANSWERED), ("", 2.0, Outcome.ANSWERED)]
 
 
-@pytest.mark.parametrize("sizes", [(1, 3), (1, 3, 1)], ids=["by its length", "by its end"])
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 3), (1, 3, 1), (1, -1), (1, None)],
+    ids=["by its length", "by its end", "since all is read", "since all is read, again"],
+)
 def test_a_request_whose_body_is_complete_holds_its_place(clock, sizes):
     limit, body, works = Limit(queue_target=1000.0), SlowBody(), App()
     body.released.set()
-    fields = {"CONTENT_LENGTH": "4"} if len(sizes) == 2 else {"HTTP_TRANSFER_ENCODING": "chunked"}
+    fields = {"CONTENT_LENGTH": "4"} if sizes == (1, 3) else {"HTTP_TRANSFER_ENCODING": "chunked"}
 
     def app(request: Any, start_response: Any) -> Any:
         for size in sizes if request["PATH_INFO"] == "/slow" else ():
@@ -327,6 +349,55 @@ def test_a_request_whose_body_is_complete_holds_its_place(clock, sizes):
         assert limit.counts == (1, 1)
         works.released.set()
     assert len(limit.ends) == 2
+
+
+def test_a_slow_request_body_lends_its_place_without_a_queue(clock):
+    limit, body = Limit(queue=0), SlowBody()
+
+    def app(request: Any, start_response: Any) -> Any:
+        start_response("200 OK", [])
+        return [request["wsgi.input"].read(1) + request["wsgi.input"].read(3)] if "CONTENT_LENGTH" in request else []
+
+    with Server(limited(app, limit)) as server:
+        slow = server.get("/slow", **{"wsgi.input": body, "CONTENT_LENGTH": "4"})
+        until(lambda: body.is_awaited)
+        clock.now += CLIENT_PATIENCE
+        assert server.get("/other").result(10)[0] == "200 OK"
+        body.released.set()
+        slow.result(10)
+    assert limit.counts == (0, 0)
+
+
+def test_the_time_for_which_a_failed_body_was_awaited_is_not_the_applications(clock):
+    limit, body = Limit(), SlowBody()
+
+    def fail(*_size: int) -> bytes:
+        clock.now += 0.4
+        raise ConnectionResetError
+
+    body.read = fail  # type: ignore[method-assign]
+
+    def app(request: Any, start_response: Any) -> Any:
+        request["wsgi.input"].read(1)
+
+    with pytest.raises(ConnectionResetError):
+        limited(app, limit)(environ(CONTENT_LENGTH="4", **{"wsgi.input": body}), lambda *head: None)
+    assert [latency for _, latency, _ in limit.ends] == [pytest.approx(0.0)]
+
+
+def test_lines_are_read_until_they_have_as_many_bytes_as_asked_for():
+    lines = []
+
+    def app(request: Any, start_response: Any) -> Any:
+        lines.append(request["wsgi.input"].readlines(1))
+        lines.append(request["wsgi.input"].readlines(None))
+        start_response("200 OK", [])
+        return []
+
+    body = SlowBody()
+    body.released.set()
+    limited(app, Limit())(environ(CONTENT_LENGTH="4", **{"wsgi.input": body}), lambda *head: None)
+    assert lines == [[b"a"], [b"bc\n"]]
 
 
 def test_a_body_that_is_read_after_the_end_takes_no_place(clock):
@@ -426,15 +497,16 @@ def test_the_limit_is_awakened_when_it_wants_to_be(clock):
         first.result(10)
 
 
-def test_a_request_that_ends_writes_what_the_log_should_say(clock, caplog):
+def test_requests_write_what_the_log_should_say(clock, caplog):
     limit, app = Limit(queue=0), App()
     app.released.set()
     limit.start(now=clock.now)
     with Server(limited(app, limit)) as server:
         assert server.get().result(10)[0][:3] == "503"
         limit.end("", 0.1, Outcome.ANSWERED, now=clock.now)
-        clock.now += 10.0
-        assert server.get().result(10)[0][:3] == "200"
+        for _ in range(2):
+            clock.now += 10.0
+            assert server.get().result(10)[0][:3] == "200"
     assert [record.message.split(" (")[0] for record in caplog.records] == [
         "concurrency limit: refuses requests",
         "concurrency limit: refuses no more requests",

@@ -67,7 +67,6 @@ class ConcurrencyLimit:
         self._ended = 0  # in this sample
         self._area = 0.0  # the sums of the instants of ends, less those of starts, in this sample
         self._forgets_at = 0.0
-        self._now = 0.0
         self._monitors = settings.mode == "monitor"
         self._room = 0.0  # a request starts at once if fewer are in flight
         self._rates: list[float] = []  # requests per second that each class gets
@@ -89,17 +88,16 @@ class ConcurrencyLimit:
             self.limit = self._learned.limit
             self._limit_changed()
         self.in_flight -= 1
-        self._now = now
         self._area += now
         self._ended += 1
         if self._ended >= SAMPLE:
             self._measure(now)
         return self._decide(now) if self._queue.length else _NOTHING
 
-    def enter(self) -> None:
+    def enter(self, *, now: float) -> None:
         """Count a request as in flight whatever the limit is: the origin has it already."""
         self.in_flight += 1
-        self._area -= self._now
+        self._area -= now
 
     # When requests wait.
 
@@ -107,7 +105,7 @@ class ConcurrencyLimit:
         """Take a request that could not start: it waits, or it or another one is refused."""
         decisions: list[Decision] = []
         if self._monitors:
-            self._enter_at(now)
+            self.enter(now=now)
             decisions.append(Decision(request, starts=True))
         victim, reason = self._victim(request)
         if victim is not None:
@@ -176,7 +174,6 @@ class ConcurrencyLimit:
 
     def _decide(self, now: float) -> Sequence[Decision]:
         """Start what there are places for, refuse what has waited for too long, and find the next wakeup."""
-        self._now = now
         decisions: list[Decision] = []
         queue = self._queue
         if self._duration.is_due(self._ended, now=now):
@@ -218,7 +215,7 @@ class ConcurrencyLimit:
         request = self._queue.start(rank, newest=self._overload.overloaded[rank])
         self._started[rank] += 1
         if not self._monitors:
-            self._enter_at(now)
+            self.enter(now=now)
             decisions.append(Decision(request, starts=True))
 
     def _victim(self, request: Waiting) -> tuple[Waiting | None, Reason]:
@@ -254,7 +251,7 @@ class ConcurrencyLimit:
                 request = line.oldest
                 self._queue.remove(request)
                 if not in_flight:
-                    self._enter_at(now)
+                    self.enter(now=now)
                     decisions.append(Decision(request, starts=True))
         return decisions
 
@@ -263,10 +260,6 @@ class ConcurrencyLimit:
     def _taken(self) -> int:
         """Return the number of requests that take a place."""
         return self.in_flight - self._queue.length if self._monitors else self.in_flight
-
-    def _enter_at(self, now: float) -> None:
-        self.in_flight += 1
-        self._area -= now
 
     def _limit_changed(self) -> None:
         """Work out what each request needs of the limit and the duration of a request."""

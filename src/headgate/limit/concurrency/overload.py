@@ -88,7 +88,7 @@ class OverloadDetector:
             if since == NEVER and now >= self._ended[rank] + self._gap:
                 self.overloaded[rank] = False
                 self._calm_since[rank] = self._ended[rank] + self._gap
-        elif now >= self._due(rank) or now >= self._long_since[rank] + LONG_QUEUE_SHARE * self.interval:
+        elif now >= self._due(rank):
             self.overloaded[rank] = True
         if ahead and since == NEVER:
             self._since[rank] = now
@@ -107,4 +107,5 @@ class OverloadDetector:
         """Return when the queue of a class that lasts is overload."""
         since = self._since[rank]
         is_again = since < self._calm_since[rank] + self.interval
-        return since + (AGAIN_SHARE if is_again else 1.0) * self.interval
+        due = since + (AGAIN_SHARE if is_again else 1.0) * self.interval
+        return min(due, self._long_since[rank] + LONG_QUEUE_SHARE * self.interval)

@@ -26,7 +26,7 @@ class RequestDuration:
         self.smoothed = assumed
         """Seconds of a request, smoothed: a single sample of slow requests changes it by half at most."""
         self.recent = assumed
-        """Seconds of a request in the last sample."""
+        """Seconds of a request in the last sample; not less than `smoothed` if that was of few requests."""
         self.began = -math.inf
         """When the sample began that is being measured; unknown for the first one."""
         self._is_measured = False
@@ -41,8 +41,10 @@ class RequestDuration:
     def measure(self, area: float, ended: int, *, now: float) -> None:
         """Take the integral of the number in flight over a sample that ends now, and how many requests ended in it."""
         self.began = now
-        self.recent = max(area / max(ended, 1), 1e-6)
+        mean = max(area / max(ended, 1), 1e-6)
         if ended and not self._is_measured:
-            self.smoothed, self._is_measured = self.recent, True
+            self.smoothed, self._is_measured = mean, True
         elif ended:
-            self.smoothed += (self.recent - self.smoothed) * ended / (ended + SAMPLE)
+            self.smoothed += (mean - self.smoothed) * ended / (ended + SAMPLE)
+        # The sample that ends when requests wait after a pause has few or none.
+        self.recent = mean if ended >= _SMALL_SAMPLE else max(mean, self.smoothed)

@@ -101,11 +101,11 @@ class Place:
         """The request's body is complete: the origin is what takes time from now on."""
         if self._latency != _NO_LATENCY:
             return
+        self._started = self._places.clock()
         if self.state is PlaceState.LENT:
             self._move(PlaceEvent.TAKE)
-            self._places.limit.enter()
+            self._places.limit.enter(now=self._started)
         self._places.unwatch(self)
-        self._started = self._places.clock()
 
     def response_begun(self, *, is_stream: bool) -> None:
         """The head of the response has arrived; the body of a stream may last for hours."""

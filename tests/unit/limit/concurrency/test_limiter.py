@@ -242,13 +242,24 @@ def test_starts_long_ago_count_less() -> None:
     assert {name[0] for name in origin.started} == {"a"}
 
 
-def test_a_request_that_enters_counts_from_the_last_known_instant() -> None:
+def test_a_request_that_enters_counts_from_then() -> None:
     origin = Origin(places=1)
     for _ in range(100):
         origin.now += 0.5
         origin.end()
-        origin.limit.enter()
+        origin.now += 30.0
+        origin.limit.enter(now=origin.now)
     assert origin.limit.state.duration == pytest.approx(0.5)
+
+
+def test_a_herd_after_a_pause_does_not_return_as_one() -> None:
+    limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=0), lambda: 0.5)
+    for now in range(300):
+        assert limit.start(now=float(now))
+        limit.end("", 1.0, Outcome.ANSWERED, now=now + 1.0)
+    assert limit.start(now=400.0)
+    times = [limit.queue(waiting(), now=400.001)[0].retry_after for _ in range(100)]
+    assert times == [float(number) for number in range(2, 102)]
 
 
 def test_a_queue_whose_last_client_leaves_has_ended() -> None:
@@ -317,7 +328,7 @@ def test_invalid_settings_are_named(values: dict[str, float], message: str) -> N
 def test_a_request_that_the_origin_has_already_is_counted_above_the_limit() -> None:
     limit = ConcurrencyLimit(ConcurrencySettings(max=1), lambda: 0.5)
     assert limit.start(now=0.0)
-    limit.enter()
+    limit.enter(now=0.0)
     assert limit.in_flight == 2
     limit.queue(waiting(), now=0.0)
     assert not limit.end("api", 0.1, Outcome.ANSWERED, now=0.1)

@@ -55,7 +55,9 @@ def test_a_break_begins_the_interval_anew() -> None:
 def test_a_long_queue_is_overload_after_a_tenth_of_the_interval() -> None:
     made = detector()
     made.look(PEOPLE, LONGEST_QUEUE + 1, now=100.0)
+    assert made.wakeup(PEOPLE) == 100.5
     made.look(PEOPLE, LONGEST_QUEUE, now=100.4)
+    assert made.wakeup(PEOPLE) == 105.0
     made.look(PEOPLE, LONGEST_QUEUE + 1, now=100.5)
     made.look(PEOPLE, LONGEST_QUEUE + 1, now=100.9)
     assert not made.overloaded[PEOPLE]

@@ -24,6 +24,14 @@ def test_a_sample_without_an_end_says_how_slow_it_is_now_only() -> None:
     assert (duration.smoothed, duration.recent) == (0.1, 200.0)
 
 
+@pytest.mark.parametrize(("area", "ended"), [(0.0, 0), (0.001, 1), (1.9, 19)])
+def test_a_sample_of_few_requests_does_not_say_that_they_are_fast(area: float, ended: int) -> None:
+    duration = RequestDuration(0.1)
+    duration.measure(100.0, 100, now=5.0)
+    duration.measure(area, ended, now=60.0)
+    assert duration.recent == duration.smoothed > 0.8
+
+
 def test_a_sample_ends_after_some_requests_or_seconds() -> None:
     duration = RequestDuration(0.1)
     assert not duration.is_due(100, now=50.0)  # it begins
