@@ -118,9 +118,7 @@ def running_system(folder, **options):
         ("log", signal.SIGKILL),
         pytest.param("gcra", signal.SIGTERM, marks=pytest.mark.deep),
         pytest.param("log", signal.SIGTERM, marks=pytest.mark.deep),
-        pytest.param("gcra", signal.SIGKILL, marks=pytest.mark.deep),
         pytest.param("smockron", signal.SIGKILL, marks=pytest.mark.deep),
-        pytest.param("smockron", signal.SIGTERM, marks=pytest.mark.deep),
     ],
 )
 def test_four_of_ten_are_spent_and_six_are_left(tmp_path, algorithm, number):

@@ -292,11 +292,10 @@ def test_a_retry_held_beyond_max_delay_is_not_made(world):
     assert world.go(courtesy, answer, GOOD) == answer
 
 
-@pytest.mark.parametrize("retry_after", ["2", "Mon, 12 Jan 1970 13:46:42 GMT"])
-def test_a_retry_to_localhost_waits_for_its_retry_after(world, retry_after):
+def test_a_retry_to_localhost_waits_for_its_retry_after(world):
     courtesy = world.courtesy(retry=1, max_delay=5)
     url = "http://127.0.0.1:8080/"
-    world.go(courtesy, (503, {"Retry-After": retry_after}), GOOD, url=url)
+    world.go(courtesy, (503, {"Retry-After": "2"}), GOOD, url=url)
     assert world.slept == [2.0]
     answer = 503, {"Retry-After": "6"}
     assert world.go(courtesy, answer, url=url) == answer

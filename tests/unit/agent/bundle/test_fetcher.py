@@ -327,17 +327,15 @@ def test_error_names_the_failure_and_the_remaining_pause():
     assert held(backoff, NOW + 1e12) == "it is not fetched again"
 
 
-@pytest.mark.parametrize("value", ["Fri, 15 Jan 2027 08:01:40 GMT", "100"])
-def test_retry_after_may_be_a_date_or_seconds(value):
+def test_retry_after_lengthens_the_pause():
     backoff = FetchBackoff()
-    fail(backoff, value)
+    fail(backoff, "100")
     assert pause(backoff) == pytest.approx(100.0, abs=0.002)
 
 
-@pytest.mark.parametrize("value", ["", "soon", "-5", "0", "Fri, 15 Jan 2020 08:01:40 GMT"])
-def test_useless_retry_after_leaves_the_backoff(value):
+def test_useless_retry_after_leaves_the_backoff():
     backoff = FetchBackoff()
-    fail(backoff, value)
+    fail(backoff, "0")
     assert pause(backoff) == pytest.approx(FIRST, abs=0.002)
 
 
