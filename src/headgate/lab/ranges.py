@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from headgate.errors import ConfigurationError
 
-Statistic = Literal["value", "mean", "max", "min", "p99", "settling_time", "overshoot", "ripple", "peak"]
+Statistic = Literal["value", "mean", "max", "min", "p99", "settling_time", "overshoot", "ripple", "peak", "drift"]
 """What is compared with the range: "value" is that of a metric, the others are those of a series."""
 
 METRIC: Final = "value"
@@ -95,6 +95,16 @@ def peak(values: Sequence[float]) -> float:
     """Return the maximum as a multiple of the mean; 1 if all values are equal; NaN without a value, or a mean of 0."""
     middle = mean(values)
     return max(values) / middle if values and middle else math.nan
+
+
+def drift(values: Sequence[float]) -> float:
+    """Return by how much the mean of the last quarter differs from that of the first, as a share of it: 0.1 is 10 %.
+
+    NaN with fewer than four values, or if the first mean is 0.
+    """
+    quarter = len(values) // 4
+    first = mean(values[:quarter])
+    return abs(mean(values[-quarter:]) / first - 1.0) if quarter and first else math.nan
 
 
 @dataclass(frozen=True)
@@ -214,4 +224,5 @@ _OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "p99": lambda values: quantile(values, 0.99),
     "ripple": ripple,
     "peak": peak,
+    "drift": drift,
 }

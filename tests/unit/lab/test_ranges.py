@@ -3,7 +3,18 @@ import math
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.lab.ranges import Expectation, judge, mean, overshoot, peak, quantile, ripple, settling_time, window
+from headgate.lab.ranges import (
+    Expectation,
+    drift,
+    judge,
+    mean,
+    overshoot,
+    peak,
+    quantile,
+    ripple,
+    settling_time,
+    window,
+)
 
 NAN, INF = math.nan, math.inf
 
@@ -76,7 +87,14 @@ def test_peak():
     assert math.isnan(peak([0.0, 0.0]))
 
 
-@pytest.mark.parametrize("statistic", ["mean", "max", "min", "p99", "ripple", "peak"])
+def test_drift():
+    assert drift([10.0, 10.0, 50.0, 0.0, 20.0, 0.0, 9.0, 9.0, 8.0]) == pytest.approx(0.15)  # 8.5 after 10
+    assert drift([10.0, 5.0, 5.0, 12.0]) == pytest.approx(0.2)
+    assert math.isnan(drift([1.0, 1.0, 1.0]))
+    assert math.isnan(drift([0.0, 1.0, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("statistic", ["mean", "max", "min", "p99", "ripple", "peak", "drift"])
 def test_a_window_without_a_sample_is_outside_every_range(statistic):
     expectation = Expectation("goodput", statistic, start=10.0, at_least=-1e9, at_most=1e9)
     value = expectation.measure({}, [0.0, 1.0], {"goodput": [1.0, 1.0]})
@@ -95,6 +113,7 @@ def test_a_window_without_a_sample_is_outside_every_range(statistic):
         ({"statistic": "settling_time", "target": 3.5, "tolerance": 0.5}, INF),
         ({"statistic": "settling_time", "target": 3.5, "tolerance": 0.5, "end": 4.0}, 1.0),
         ({"statistic": "overshoot", "target": 6.0}, 0.5),
+        ({"statistic": "drift"}, 8.0),
     ],
 )
 def test_an_expectation_measures_a_series(table, expected):
