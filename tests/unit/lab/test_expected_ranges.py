@@ -16,8 +16,8 @@ FILES = {
 }
 
 SLOW = {
-    "inner/capacity-doubled", "inner/day", "inner/learn-large", "inner/overload-hour", "inner/slow-ten-minutes",
-    "prefetch",
+    "inner/bursts", "inner/capacity-doubled", "inner/day", "inner/learn-large", "inner/overload-hour",
+    "inner/slow-ten-minutes", "prefetch",
 }  # fmt: skip
 """Those of which one seed takes more than three seconds."""
 

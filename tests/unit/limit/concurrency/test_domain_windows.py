@@ -2,6 +2,7 @@
 
 import pytest
 
+from headgate.limit.concurrency.learned.baseline import Baseline
 from headgate.limit.concurrency.learned.domain_windows import DomainWindow, DomainWindows
 from headgate.limit.concurrency.learned.measurement import Measurement
 
@@ -35,3 +36,10 @@ def test_each_of_many_domains_learns_from_a_trial() -> None:
     domains.learn(measurement, known=True)
     assert {round(one.baseline.mean, 9) for one in domains.windows.values()} == {0.2}
     assert domains.are_known(measurement)
+
+
+def test_a_known_baseline_rises_half_as_far_as_a_trial_says() -> None:
+    baseline = Baseline()
+    for seconds, known, expected in ((0.1, True, 0.1), (0.3, True, 0.2), (0.1, True, 0.1), (0.3, False, 0.3)):
+        baseline.replace(seconds, 150, known=known)
+        assert baseline.mean == pytest.approx(expected)

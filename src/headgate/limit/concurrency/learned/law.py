@@ -16,7 +16,6 @@ from headgate.limit.concurrency.learned.phases import TRANSITIONS, Event, Phase
 from headgate.limit.concurrency.learned.probes import ProbeSchedule
 from headgate.limit.concurrency.learned.targets import (
     REDUCTION,
-    limit_after_probe,
     limit_after_search,
     many_are_slow,
     target,
@@ -233,15 +232,20 @@ class LimitLaw:
 
     def _compare(self, measurement: Measurement, now: float) -> None:
         """Begin a trial if two measurements in succession ask for it: the first may be older than a change."""
-        if self._lower_if_slow(measurement, now):
+        period = self._period
+        if self._lower_if_slow(measurement, now) or measurement.requests < period.needed:
             return
         limit, reason = self._goal(measurement, now)
         if limit == self.limit:
             self._keep(measurement)
-        elif self._period.proposed != reason:
-            self._period.restart()
-            self._period.proposed = reason
-        elif measurement.requests >= requests_needed(limit / self.limit):
+            return
+        needed = requests_needed(limit / self.limit)
+        if period.proposed != reason:
+            period.restart()
+            period.proposed, period.needed = reason, needed
+        elif measurement.requests < needed:
+            period.needed = needed
+        else:
             self._try(limit, reason, now)
 
     def _judge_lower(self, after: Measurement, now: float) -> None:
@@ -279,13 +283,9 @@ class LimitLaw:
             self._set(self.limit, LimitReason.GAIN, now)
         else:
             self._probes.failed(trial.limit, now)
-            if not self._domains.are_known(before) and before.queueless > 0.9:
-                self._end_trial(Event.NO_BASELINE)
-                limit = trial.limit
-            else:
-                self._end_trial(Event.PROVED)
-                limit = limit_after_probe(trial, after, self.limit)
-            self._set(limit, LimitReason.NO_GAIN, now)
+            is_known = self._domains.are_known(before) or before.queueless <= 0.9
+            self._end_trial(Event.PROVED if is_known else Event.NO_BASELINE)
+            self._set(trial.limit, LimitReason.NO_GAIN, now)
 
     # What the steps share.
 

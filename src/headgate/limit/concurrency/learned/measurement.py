@@ -117,11 +117,14 @@ class LimitPeriod:
         self.measurement = Measurement()
         self.proposed: LimitReason | None = None
         """The reason for which the last measurement asked for a trial."""
+        self.needed = 0
+        """The requests of the next measurement before it is judged: the best of many looks is chance."""
 
     def restart(self) -> None:
         """Measure anew."""
         self.measurement = Measurement()
         self.proposed = None
+        self.needed = 0
 
 
 class RecentTimeouts:

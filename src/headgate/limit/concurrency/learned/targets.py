@@ -6,7 +6,7 @@ from headgate.limit.concurrency.learned.measurement import Measurement
 from headgate.limit.concurrency.learned.trial import Trial
 
 REDUCTION: Final = 0.9
-"""The factor of a limit that is lowered without a trial, and of the knee after one, at least.
+"""The factor of a limit that is lowered without a trial.
 
 0.8 and 0.95 tried: no effect within chance on a step; the limit is 0.59 and 0.84 of the knee while the event loop lags
 for ten seconds, with 0.9 0.7.
@@ -15,12 +15,6 @@ _HEADROOM: Final = 1.1
 """The target is this multiple of the requests that the origin works on, and one more, so that it never idles.
 
 With 1.0, a baseline that is a twentieth too low costs goodput: 0.92 instead of 0.97 at the worst of 32 steps.
-"""
-_ABOVE_KNEE: Final = 1.05
-"""The limit, as a multiple of the knee that a failed trial of a higher one has shown, at most.
-
-1.15, or no bound: the limit is 0.05 of the knee higher in overload; 1.0: 0.02 to 0.1 lower, and goodput 0.97 instead of
-1.0 for lognormal times, within chance.
 """
 _MANY_SLOW: Final = 0.1
 """From this share of responses above the healthy latency on, the limit is lowered, and no higher one stays.
@@ -43,9 +37,3 @@ def many_are_slow(measurement: Measurement) -> bool:
 def limit_after_search(trial: Trial, after: Measurement, limit: float) -> float:
     """Return the limit that the throughput before a trial needs at the latency after it, at least the present one."""
     return max(limit, min(trial.limit, _HEADROOM * trial.before.rate * after.in_flight / after.rate + 1.0))
-
-
-def limit_after_probe(trial: Trial, after: Measurement, limit: float) -> float:
-    """Return the limit after a higher one has brought nothing: the knee is where the throughput was reached."""
-    knee = trial.limit * after.busy / max(trial.before.busy, 1e-9)
-    return max(REDUCTION * trial.limit, min(_ABOVE_KNEE * knee, target(after), limit))
