@@ -41,7 +41,7 @@ _REST: Final = 3.0
 """Times of the latency since the limit was reached, before responses count: until then they may have waited in a queue.
 
 With 0, bursts of 2 and 5 s make the limit rise to 2.5 to 3.9 times the knee in an hour, and a thousand clients that
-come at once to a start have 0.68 of the capacity at the worst of 20; with 3, 1.0 to 1.3 times, and 0.82.
+come at once to a start have 0.68 of the capacity at the worst of 20; with 3, 1.0 to 1.3 times, and 0.78.
 """
 
 
