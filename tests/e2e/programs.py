@@ -140,21 +140,27 @@ class Program:
 
 
 @contextmanager
-def headgate(folder: Path, *arguments: object, err: Any = None) -> Iterator[Program]:
+def headgate(
+    folder: Path,
+    *arguments: object,
+    environment: dict[str, str] | None = None,
+    err: Any = None,
+    module: str = "headgate",
+) -> Iterator[Program]:
     """Run `headgate` with these arguments in an empty folder; ended, however the test ends.
 
-    With `err` its stderr is that socket, and `Program` knows nothing of what it says.
+    With `err` its stderr is that socket, and `Program` knows nothing of what it says. `module` is run in its place.
     """
     number = len(list(folder.glob("headgate-*.err")))
     log, out = folder / f"headgate-{number}.err", folder / f"headgate-{number}.out"
     with log.open("wb") as written, out.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "headgate", *map(str, arguments)],
+            [sys.executable, "-m", module, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=err or written,
             cwd=folder,
-            env={**os.environ, "TMPDIR": str(folder)},
+            env={**os.environ, "TMPDIR": str(folder), **(environment or {})},
         )
     try:
         yield Program(process, log, out)

@@ -154,6 +154,7 @@ def test_a_connection_without_a_handshake_is_closed(first: bytes, tmp_path: Path
     far.send(first)
     shaking.ready(READ)
     if not first:
+        assert shaking.deadline == server.loop_state.now + server.timeouts.handshake
         shaking.expire()
     assert (server.closed, server.finished, server.poller.events) == ([shaking], [], [0])
     assert len(server.started) == first.startswith(b"\x16")  # nothing is allocated for TLS before

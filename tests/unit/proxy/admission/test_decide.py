@@ -391,6 +391,18 @@ def test_clients_of_one_subscriber_share_a_draw(world):
     assert {False} in drawn_by
 
 
+def test_a_client_has_another_draw_after_ten_minutes(world):
+    world = world(slots=10_000)
+    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.5)
+
+    def drawn(now):
+        world.now = now
+        return [asyncio.run(is_accepted(world, f"198.51.100.{number}")) for number in range(20)]
+
+    begin = NOW // 600 * 600
+    assert drawn(begin) == drawn(begin + 599.9) != drawn(begin + 600)
+
+
 def test_the_first_request_learns_why_an_origin_is_unreachable(world):
     for policy in ({}, {"unreachable": "permit"}):
         made = world(policy=policy)
