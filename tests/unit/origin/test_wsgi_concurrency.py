@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import ConcurrencySettings
-from headgate.limit.concurrency import Decision, Outcome
+from headgate.limit.concurrency import ConcurrencyLimit, Decision, Outcome
 from headgate.origin import wsgi_concurrency
 from headgate.origin.concurrency import CLIENT_PATIENCE
 from headgate.origin.wsgi import GatekeeperMiddleware
@@ -545,3 +545,26 @@ def test_one_thread_is_left_for_refusals(settings, threads, expected):
 def test_invalid_arguments_are_errors_of_configuration(options, message):
     with pytest.raises(ConfigurationError, match=message):
         GatekeeperMiddleware(App(), **options)
+
+
+def test_the_limit_is_called_by_one_thread_at_a_time(monkeypatch):
+    calls, overlaps = [], []
+    for name in ("start", "end"):
+        original = getattr(ConcurrencyLimit, name)
+
+        def slow(self, *arguments, original=original, **more):
+            overlaps.extend(calls)
+            calls.append(None)
+            time.sleep(0.002)  # lets other threads run
+            try:
+                return original(self, *arguments, **more)
+            finally:
+                calls.pop()
+
+        monkeypatch.setattr(ConcurrencyLimit, name, slow)
+    app = GatekeeperMiddleware(answering([b"x"]), concurrency=ConcurrencySettings(max=8), threads=16)
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda _: b"".join(app(environ(), lambda *_: None)), range(20)))
+    assert results == [b"x"] * 20
+    assert not overlaps
+    assert app.concurrency.state.in_flight == 0
