@@ -221,7 +221,8 @@ class Lifecycle:
             self._server.log(f"headgate: internal error in a reload: {type(error).__name__}: {error}")
 
     async def _drain_backend(self) -> None:
-        await _cancel(self._earlier)  # a reload
+        # A reload; and, if a second stop came before this began, this drain itself, which cannot wait for its own end.
+        await _cancel([task for task in self._earlier if task is not asyncio.current_task()])
         backend = self._server.backend
         await backend.drain(backend.drain_timeout if self._drain_seconds is None else self._drain_seconds)
 

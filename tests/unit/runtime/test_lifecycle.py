@@ -208,6 +208,16 @@ def test_second_stop_ends_the_drain():
     assert calls == [("start",), ("announce",), ("drain", 7.0), ("drain", 0), ("close",)]
 
 
+def test_two_stops_at_once_end_the_drain():
+    async def steps(server, lifecycle):
+        lifecycle.stop()
+        lifecycle.stop()  # such as SIGTERM and SIGINT of a make and a terminal
+
+    calls = run(steps, hold=["drain"]).calls
+    assert ("drain", 0) in calls
+    assert calls[-1] == ("close",)
+
+
 def test_every_row_of_the_table_is_tested_here():
     assert set(Lifecycle.TRANSITIONS) == {
         (STARTING, LifecycleEvent.STARTED),
