@@ -56,6 +56,7 @@ class QuotaServer:
         self._timer: asyncio.Handle | None = None
         self._turn_at = 0.0
         self._serving: set[asyncio.Task[Any]] = set()
+        self._is_closing = False
 
     async def start(self) -> None:
         """Listen, and serve until `close`. Raises `ConfigurationError` if the address is not available."""
@@ -78,6 +79,7 @@ class QuotaServer:
 
     async def close(self) -> None:
         """End all streams."""
+        self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
@@ -109,6 +111,8 @@ class QuotaServer:
                     await asyncio.sleep(0)
                 self._schedule()
         except Exception as error:
+            if self._is_closing:
+                return  # grpcio stops the streams that are open, and raises an error of its own in some
             self._log(f"internal error in the quota service: {type(error).__name__}: {error}")
             raise  # ends the stream; the Envoy opens another
         finally:
