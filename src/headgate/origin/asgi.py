@@ -76,8 +76,8 @@ class GatekeeperMiddleware:
         classes = make_request_classes(identify, checked_domain, priority, adapter)
         self.concurrency = None if limit is None else AsgiConcurrency(app, limit, classes, self._rejections.status)
         """The requests in flight, with the `state` of their limit; None without a limit."""
+        # Without rules, requests need no other step.
         self._serve_http = None if gatekeeper is not None or self.concurrency is None else self.concurrency.serve
-        # without rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the server: a request, a WebSocket, or the lifespan, which passes unchanged."""

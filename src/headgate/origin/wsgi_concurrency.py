@@ -342,6 +342,9 @@ class _RequestBody:
             place.reads_since = now
         try:
             data = read(*size)
+        except BaseException:
+            self._complete()  # the application may go on without the rest
+            raise
         finally:
             if place.latency is None:
                 place.started += monotonic() - now

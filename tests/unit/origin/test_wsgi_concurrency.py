@@ -385,6 +385,35 @@ def test_the_time_for_which_a_failed_body_was_awaited_is_not_the_applications(cl
     assert [latency for _, latency, _ in limit.ends] == [pytest.approx(0.0)]
 
 
+def test_a_request_whose_body_fails_is_in_flight_again(clock):
+    limit, body, in_flight = Limit(queue_target=1000.0), SlowBody(), []
+    wait = body.read
+
+    def fail(*size: int) -> bytes:
+        wait(*size)
+        raise ConnectionResetError
+
+    def app(request: Any, start_response: Any) -> Any:
+        if request["PATH_INFO"] == "/slow":
+            request["wsgi.input"].read(1)
+            body.read = fail  # type: ignore[method-assign]
+            with pytest.raises(ConnectionResetError):
+                request["wsgi.input"].read(1)
+            in_flight.append(limit.in_flight)  # the application goes on without the rest
+        start_response("200 OK", [])
+        return [b""]
+
+    with Server(limited(app, limit)) as server:
+        slow = server.get("/slow", **{"wsgi.input": body, "CONTENT_LENGTH": "9"})
+        until(lambda: body.is_awaited)
+        clock.now += CLIENT_PATIENCE
+        assert server.get("/other").result(10)[0] == "200 OK"
+        body.released.set()
+        assert slow.result(10)[0] == "200 OK"
+    assert in_flight == [1]
+    assert limit.counts == (0, 0)
+
+
 def test_lines_are_read_until_they_have_as_many_bytes_as_asked_for():
     lines = []
 

@@ -67,6 +67,23 @@ def test_a_hold_is_lifted_when_it_ends(loop):
     served(test, "10/s burst 20", loop=loop)
 
 
+def test_a_stream_that_the_end_of_the_server_stops_is_no_internal_error():
+    async def test(world, server, connect):
+        ends = asyncio.Queue()
+
+        def receive(*_arguments, **_more):
+            ends.put_nowait(asyncio.get_running_loop().create_task(server.close()))
+            yield
+            raise RuntimeError("Server already stopped")
+
+        world.service.receive = receive
+        await connect().write(FIRST)
+        await (await ends.get())
+        assert world.service.streams == 0
+
+    served(test, "10/s burst 20")
+
+
 def test_a_malformed_message_ends_no_stream():
     async def test(world, server, connect):
         call = connect()

@@ -73,10 +73,12 @@ class Baseline:
 
         `elapsed` is the time in which they ended, if the limit was not reached meanwhile; otherwise 0.
         """
-        rested, self._rested = self._rested, self._rested + elapsed if elapsed else 0.0
-        is_rested = elapsed and rested >= _REST * self.mean
+        is_rested = elapsed > 0.0 and self._rested >= _REST * self.mean
         if elapsed:
+            self._rested += elapsed
             self.unloaded += count
+        else:
+            self._rested = 0.0
         if is_rested:
             self._elapsed += elapsed
         mean = seconds / count

@@ -21,7 +21,7 @@ _MOST_REQUESTS_BELOW: Final = 1_200
 """Requests of a trial of a lower limit, at most: a loss by chance raises the baseline.
 
 With 600, the limit drifts by more than a tenth in four of 16 hours of overload and reaches 1.7 times the knee; with
-1,200 in two, and 1.5 times.
+1,200 in three of 32, and 1.5 times.
 """
 _EVIDENCE: Final = 40.0
 """Requests of a trial times the square of the logarithm of the change.
