@@ -49,9 +49,9 @@ def control_of(address):
 
 
 def free_address():
-    """Give an address whose port and the next one were free a moment ago."""
+    """Give an address whose port and the next one are free, below those that the system gives to other tests."""
     with zmq.Context() as context, context.socket(zmq.SUB) as accounting, context.socket(zmq.PUB) as control:
-        return bind_pair(accounting, control, "tcp://127.0.0.1:0").accounting
+        return bind_pair(accounting, control, f"tcp://127.0.0.1:{servers.free_port()}").accounting
 
 
 def test_a_node_gatekeeper_obeys_our_master():

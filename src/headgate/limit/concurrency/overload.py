@@ -35,7 +35,7 @@ AGAIN_SHARE: Final = 0.3
 
 A demand above the capacity goes on when overload ends, since what is refused leaves moments without a queue. With 1.0,
 four places that take 1 s, 1.5 times the capacity and clients that give up after 5 s, 0.64 of the capacity is served in
-time instead of 0.94 (equal times); with 0.2, more is refused at 1.05 times the capacity.
+time instead of 0.94 (equal times); with 0.1, 20 places serve 0.96 instead of 0.97 at 1.05 times the capacity.
 """
 LONGEST_INTERVAL: Final = 30.0
 """Seconds of the interval at most, unless SHORTEST_INTERVAL is longer: every wait has a limit.
