@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run demo test test-deep venv servers lint bench lock reference scaling evidence
+.PHONY: help run demo test test-deep venv servers lint bench lock reference conformance scaling evidence
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -30,17 +30,21 @@ venv: $(STAMP) ## set up .venv only
 servers: ## install the real servers that tests use (Debian, as root)
 	@sh scripts/servers.sh
 
-lint: $(STAMP) ## style, types, layers and the purity of the cores
+lint: $(STAMP) ## style, types, layers, the purity of the cores, and the weight of the tree
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/weight.py
 
 bench: $(STAMP) ## measure ratios to other programs
 	@$(BIN)/python -m bench
 
-reference: $(STAMP) ## write the reference pages that are generated from the code
+reference: $(STAMP) ## write the reference pages that are generated from the code, to build/reference
 	@$(BIN)/python scripts/reference.py
+
+conformance: $(STAMP) ## list the quoted sentences of the four documents and their tests, in build/conformance
+	@$(BIN)/python scripts/conformance.py
 
 scaling: $(STAMP) ## print the figures of docs/scaling.md, and draw its plot
 	@$(BIN)/python -m experiments.over_admission

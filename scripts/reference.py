@@ -1,6 +1,6 @@
 """Write the reference pages that are generated from the code: the command line, configuration, metrics and Python API.
 
-``python scripts/reference.py`` writes them to docs/reference; a test compares them with what this script makes.
+``make reference`` writes them to build/reference, which git ignores.
 """
 
 import ast
@@ -34,7 +34,7 @@ from headgate.observe.state import DomainState, GateState
 from headgate.proxy.counters import Counts
 from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
 
-FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+FOLDER = Path(__file__).parents[1] / "build" / "reference"
 _NOTE = "This page is generated: change the code, then run `make reference`.\n"
 _SCENARIO_INTRODUCTION = """\
 A scenario is a TOML file: `headgate simulate ./mine.toml` runs it
@@ -356,6 +356,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def main() -> None:
     """Write all pages."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for name, write in PAGES.items():
         (FOLDER / name).write_text(write(), encoding="utf-8")
 
