@@ -388,7 +388,7 @@ def test_a_full_dictionary_drops_holds_and_counts_them(tmp_path: Path) -> None:
 def test_an_internal_redirect_is_not_another_request(tmp_path: Path) -> None:
     redirects = """
         error_page 502 /empty;
-        location = /named { access_by_lua_block { return } try_files /none @named; }
+        location = /named { rewrite_by_lua_block { return } try_files /none @named; }
         location @named { empty_gif; }
     """
     with connected(tmp_path, workers=1, server=redirects) as (plane, nginx):
@@ -469,8 +469,36 @@ def test_a_sidecar_that_sends_wrong_records_harms_nothing(tmp_path: Path, data: 
                 assert b"" in received, "the connection is still open"
 
 
+@pytest.mark.parametrize("excluded", ["", "rewrite_by_lua_block { return }"], ids=["limited", "excluded"])
+def test_a_location_that_asks_for_a_password_stays_closed_and_guesses_are_counted(
+    tmp_path: Path, excluded: str
+) -> None:
+    (tmp_path / "users").write_text("user:{PLAIN}secret\n")
+    password = f'auth_basic "x"; auth_basic_user_file {tmp_path}/users; empty_gif; {excluded}'
+    closed = f"""
+        location = /any {{ satisfy any; deny all; {password} }}
+        location = /all {{ {password} }}
+        location = /denied {{ deny all; empty_gif; {excluded} }}
+        location = /check {{ internal; empty_gif; }}
+        location = /asked {{ auth_request /check; empty_gif; {excluded} }}
+    """
+    statuses = {"/any": 401, "/all": 401, "/denied": 403, "/asked": 200}
+    with connected(tmp_path, workers=1, server=closed) as (plane, nginx):
+        assert {path: nginx.get(path, X_Address=CLIENT).status for path in statuses} == statuses
+        assert nginx.get("/any", Authorization="Basic dXNlcjpzZWNyZXQ=").status == 200
+        if not excluded:
+            plane.until(lambda: len(plane.verdicts) >= 5, "verdicts")
+            hold_until_effective(plane, nginx, CLIENT, 300.0)
+            assert {nginx.get(path, X_Address=CLIENT).status for path in statuses} == {503}
+        last = len(plane.verdicts)
+        nginx.get("/empty", X_Address="192.0.2.9")
+        plane.until(lambda: len(plane.verdicts) > last, "last verdict")
+        assert not excluded or [verdict.identifier for verdict in plane.verdicts] == [b"192.0.2.9"]
+        assert [verdict.identifier for verdict in plane.verdicts[:5]].count(CLIENT.encode()) == (0 if excluded else 4)
+
+
 def test_an_error_in_the_module_rejects_no_request(tmp_path: Path) -> None:
-    broken = """location = /broken { access_by_lua_block { require("headgate").limit(nil) } empty_gif; }"""
+    broken = """location = /broken { rewrite_by_lua_block { require("headgate").limit(nil) } empty_gif; }"""
     with connected(tmp_path, server=broken) as (_, nginx):
         assert nginx.get("/broken").status == 200
         assert "headgate: " in nginx.output()

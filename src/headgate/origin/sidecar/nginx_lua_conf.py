@@ -37,7 +37,7 @@ def configuration(site: Site, module_folders: tuple[Path, ...] = MODULE_FOLDERS)
 """
     server = f"""
         # headgate: begin (in a server or location to limit)
-        access_by_lua_block {{ require("headgate").limit({lua_string(site.domain)}) }}
+        rewrite_by_lua_block {{ require("headgate").limit({lua_string(site.domain)}) }}
         lua_check_client_abort on;  # a delayed request ends when its client leaves
         # headgate: end
 """

@@ -2,7 +2,10 @@
 --
 --   init_by_lua          require("headgate").configure({ dictionary = "headgate", socket = "/run/headgate.sock" })
 --   init_worker_by_lua   require("headgate").start()
---   access_by_lua        require("headgate").limit("api")
+--   rewrite_by_lua       require("headgate").limit("api")
+--
+-- The rewrite phase is before the access phase, so requests that nginx refuses itself (401, 403) are counted; and a
+-- handler of the access phase that accepts a request would, with `satisfy any`, open a location that asks a password.
 --
 -- A decision asks no other process: it reads one entry of the dictionary, which all workers share. A connection of
 -- each worker to `headgate sidecar` brings the holds and takes the verdicts (headgate/sidecar.lua). Without a sidecar
@@ -150,9 +153,12 @@ local function configure(options)
     holds = sidecar.configure(options)
 end
 
--- Call it in access_by_lua: returns at once if the current request is accepted, later if it is delayed, and not if it
--- is rejected. An error in here is logged, and the request accepted.
+-- Call it in rewrite_by_lua: returns at once if the current request is accepted, later if it is delayed, and not if it
+-- is rejected. An error in here is logged, and the request accepted. Subrequests belong to a request that was decided on.
 local function limit(domain)
+    if ngx.is_subrequest then
+        return
+    end
     local finished, failure = pcall(decide, domain)
     if not finished then
         ngx.log(ngx.ERR, "headgate: ", failure)
