@@ -497,6 +497,20 @@ def test_a_location_that_asks_for_a_password_stays_closed_and_guesses_are_counte
         assert [verdict.identifier for verdict in plane.verdicts[:5]].count(CLIENT.encode()) == (0 if excluded else 4)
 
 
+def test_a_worker_connects_again_when_all_timers_of_nginx_were_taken(tmp_path: Path) -> None:
+    timers = """location = /timers { content_by_lua_block {
+        for _ = 1, 40 do ngx.timer.at(1.5, function() end) end
+        ngx.print("made")
+    } }"""
+    limit = {"lua_shared_dict headgate 64m;": "lua_shared_dict headgate 64m; lua_max_pending_timers 20;"}
+    with connected(tmp_path, workers=1, server=timers, options=limit) as (plane, nginx):
+        assert nginx.get("/timers").body == b"made"
+        plane.run(plane.plane.close)
+        plane.until(lambda: "headgate: no connection" in nginx.output(), "end of the connection")
+        with Plane(tmp_path / "headgate.sock") as another:
+            another.until_connected(1)
+
+
 def test_an_error_in_the_module_rejects_no_request(tmp_path: Path) -> None:
     broken = """location = /broken { rewrite_by_lua_block { require("headgate").limit(nil) } empty_gif; }"""
     with connected(tmp_path, server=broken) as (_, nginx):

@@ -146,7 +146,8 @@ function setting_handlers.rejection(status, _, text)
 end
 
 ---------------------------------------------------------------------------------------------------------------------
--- The connection runs in a timer. Each has a timer of its own, whose memory nginx frees at its end.
+-- The connection runs in a timer, one of those that nginx starts again and again: a timer that this one made at its end
+-- could be refused (lua_max_pending_timers), and the worker would be without a connection for ever.
 
 -- Return the name of this nginx, by which the sidecar knows that its workers share a dictionary. A reload keeps the
 -- dictionary, a restart does not.
@@ -223,10 +224,13 @@ local function has_socket()
     return file or number ~= ENOENT
 end
 
-local function run(premature, last_failure)
-    if premature or ngx.worker.exiting() then
+local is_running, last_failure = false, nil
+
+local function run(premature)
+    if premature or is_running or ngx.worker.exiting() then
         return
     end
+    is_running = true
     find_settings()
     local failure = "no such file"
     if has_socket() then
@@ -237,7 +241,7 @@ local function run(premature, last_failure)
     if failure ~= last_failure and not ngx.worker.exiting() then -- logged once, not at each attempt
         ngx.log(ngx.ERR, "headgate: no connection to the sidecar at ", socket_path, ": ", failure)
     end
-    ngx.timer.at(RECONNECT_DELAY, run, failure)
+    is_running, last_failure = false, failure
 end
 
 -- In init_by_lua: `options` are those of `headgate.configure`. Returns the dictionary of holds.
@@ -256,6 +260,7 @@ local function start()
     wake = semaphore.new()
     find_settings()
     ngx.timer.at(0, run)
+    ngx.timer.every(RECONNECT_DELAY, run)
 end
 
 return {
