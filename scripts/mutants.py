@@ -58,7 +58,7 @@ def _changes(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
         yield ast.unparse(ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators))
     elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not isinstance(node.left, ast.Constant):
-        yield f"({ast.unparse(ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right))})"  # type: ignore[arg-type]  # Add for Sub
+        yield f"({ast.unparse(ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right))})"
     elif isinstance(node, ast.BoolOp):
         yield f"({ast.unparse(ast.BoolOp(_JOINS[type(node.op)](), node.values))})"
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
