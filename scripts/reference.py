@@ -21,6 +21,8 @@ from headgate.config import Configuration
 from headgate.config.file import field_docs
 from headgate.lab.scenario import SET_BY_READER, ExpectSection, Scenario
 from headgate.lab.scenario_file import WORLDS
+from headgate.link.accounting_router import RouterCounters
+from headgate.observe import Counters, read_counters
 from headgate.observe import master_state as master
 from headgate.observe import router_state as router
 from headgate.observe import sidecar_state as sidecar
@@ -32,7 +34,13 @@ from headgate.observe.router_state import RoutedMasterState, RouterState
 from headgate.observe.sidecar_state import SidecarMasterState, SidecarState
 from headgate.observe.state import DomainState, GateState
 from headgate.proxy.counters import Counts
+from headgate.rlqs.service import QuotaCounters
+from headgate.runtime.gate.server import GATE_GROUPS
+from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
+from headgate.runtime.master.server import MASTER_GROUPS
 from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
+from headgate.runtime.sidecar import PLANE_GROUPS
+from headgate.store.server import StoreCounters
 
 FOLDER = Path(__file__).parents[1] / "build" / "reference"
 _NOTE = "This page is generated: change the code, then run `make reference`.\n"
@@ -44,6 +52,7 @@ The key `world` selects the keys that it can have besides those of all worlds. D
 _NO_LIMIT = 1e15
 """Limits from here on say only that a number is finite."""
 _WIDTH = 100
+Groups = list[tuple[str, type[msgspec.Struct]]]
 _PYTHON = {
     "headgate.agent": "Polite agents",
     "headgate.agent.httpx": "Transports for httpx and httpx2",
@@ -236,36 +245,40 @@ def _toml(value: Any) -> str:
 
 def metrics() -> str:
     """Return a table of the metrics of each server that has them."""
+    groups: Groups = [*GATE_GROUPS, ("store", StoreCounters)]
     gate_state = GateState(
         (DomainState("default"),),
         concurrency=ConcurrencyReport(1.0, 0, 0, "enforce", "", 0.0),
-        counters=dict.fromkeys(gate._HELP, 0),  # noqa: SLF001  # our own
+        counters=_zeros(groups),
         advice=(AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0, 0, 1.0),),
     )
-    counters = dict.fromkeys(master._HELP, 0)  # noqa: SLF001  # our own
+    master_groups: Groups = [*MASTER_GROUPS, ("store", StoreCounters), ("quota", QuotaCounters)]
     quotas = QuotaState("127.0.0.1:10006")
-    master_state = MasterState((MasterDomainState("default"),), quotas=quotas, counters=counters)
+    master_state = MasterState((MasterDomainState("default"),), quotas=quotas, counters=_zeros(master_groups))
     parts = [
         "# Metrics\n",
         _NOTE,
         "Served at `/metrics` of the admin address, in the OpenMetrics or Prometheus format.\n",
     ]
-    parts += ["## headgate serve\n", _metric_table(gate.gate_metrics(gate_state))]
-    parts += ["## headgate master\n", _metric_table(master.master_metrics(master_state))]
-    router_state = RouterState(
-        (RoutedMasterState("tcp://10.0.0.5:10004"),),
-        counters=dict.fromkeys(router._HELP, 0),  # noqa: SLF001  # our own
-    )
-    parts += ["## headgate router\n", _metric_table(router.router_metrics(router_state))]
+    parts += ["## headgate serve\n", _metric_table(gate.gate_metrics(gate_state, groups))]
+    parts += ["## headgate master\n", _metric_table(master.master_metrics(master_state, master_groups))]
+    router_groups: Groups = [("router", RouterCounters)]
+    router_state = RouterState((RoutedMasterState("tcp://10.0.0.5:10004"),), counters=_zeros(router_groups))
+    parts += ["## headgate router\n", _metric_table(router.router_metrics(router_state, router_groups))]
+    sidecar_groups: Groups = [*GATEKEEPER_GROUPS, *(group for plane in PLANE_GROUPS.values() for group in plane)]
     sidecar_state = SidecarState(
         "nginx-lua",
         domains=(DomainState("default"),),
         masters=(SidecarMasterState("10.0.0.5:10004"),),
-        counters=dict.fromkeys(sidecar._HELP, 0),  # noqa: SLF001  # our own
+        counters=_zeros(sidecar_groups),
     )
-    parts += ["## headgate sidecar\n", _metric_table(sidecar.sidecar_metrics(sidecar_state))]
+    parts += ["## headgate sidecar\n", _metric_table(sidecar.sidecar_metrics(sidecar_state, sidecar_groups))]
     parts += ["## headgate proxy\n", _metric_table(proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
     return "\n".join(parts)
+
+
+def _zeros(groups: Groups) -> Counters:
+    return read_counters(*((group, kind()) for group, kind in groups))
 
 
 def _metric_table(families: Iterator[Metric]) -> str:

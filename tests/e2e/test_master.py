@@ -99,11 +99,11 @@ def test_clock_skew_is_measured_and_logged_once(tmp_path, join):
         seconds = float(master.wait_for(r"^headgate: warning: the clock of a gatekeeper is (\S+) s ahead")[1])
         assert 1_000 - programs.PATIENCE < seconds <= 1_000
         assert -1_000 <= master.state()["accounting_age"]["min"] < -1_000 + programs.PATIENCE
-        assert "headgate_accounting_ahead_total 1.0" in master.admin("/metrics").splitlines()
+        assert 'headgate_master_adjusted_total{reason="ahead"} 1.0' in master.admin("/metrics").splitlines()
         accounting.send_multipart([b"default\0", b"ACCEPTED", b"a", b"1", b"", b""])
         master.wait_for(r"^headgate: warning: accounting arrived \S+ s after its request")
         assert master.said().count("warning") == 2
-        assert "headgate_accounting_late_total 1.0" in master.admin("/metrics").splitlines()
+        assert 'headgate_master_adjusted_total{reason="late"} 1.0' in master.admin("/metrics").splitlines()
 
 
 def test_sighup_reloads_rules_on_the_same_sockets(tmp_path, join):

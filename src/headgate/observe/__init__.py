@@ -4,28 +4,42 @@ The admin application is imported from `headgate.observe.admin`: it needs Starle
 """
 
 from headgate.observe.advice import AdviceState
-from headgate.observe.master_state import AccountingAge, MasterDomainState, MasterState, master_counters, master_metrics
+from headgate.observe.master_state import AccountingAge, MasterDomainState, MasterState, master_metrics
+from headgate.observe.metrics import CounterGroups, Counters, read_counters, sum_counters
 from headgate.observe.router_state import RoutedDomain, RoutedMasterState, RouterState, router_metrics
 from headgate.observe.sidecar_state import SidecarMasterState, SidecarState, sidecar_metrics
-from headgate.observe.state import DomainState, GateState, HeldIdentifier, gate_metrics, merge_states
+from headgate.observe.state import (
+    DomainState,
+    GatekeeperTotals,
+    GateState,
+    HeldIdentifier,
+    MasterTotals,
+    gate_metrics,
+    merge_states,
+)
 
 __all__ = [
     "AccountingAge",
     "AdviceState",
+    "CounterGroups",
+    "Counters",
     "DomainState",
+    "GatekeeperTotals",
     "HeldIdentifier",
     "GateState",
     "MasterDomainState",
     "MasterState",
+    "MasterTotals",
     "RoutedDomain",
     "RoutedMasterState",
     "RouterState",
     "SidecarMasterState",
     "SidecarState",
     "gate_metrics",
-    "master_counters",
     "master_metrics",
     "merge_states",
+    "read_counters",
     "router_metrics",
     "sidecar_metrics",
+    "sum_counters",
 ]

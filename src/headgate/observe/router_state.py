@@ -6,28 +6,14 @@ As in the state of a gate, totals only grow. No label of a metric names a domain
 from collections.abc import Iterator
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
-from headgate.observe.state import counter_metrics
+from headgate.observe.metrics import CounterGroups, Counters, counter, counter_metrics, gauge
 
-_HELP = {
-    "router_accounted": "Accounting messages and records received.",
-    "router_bad_batch": "Batches dropped: malformed.",
-    "router_bad_domain": "Accounting dropped: its first frame is not the name of a domain.",
-    "router_bad_record": "Records of batches dropped: malformed.",
-    "router_bad_timestamp": "Accounting dropped: invalid timestamp.",
-    "router_batches": "Batches of accounting received.",
-    "router_excess_frames": "Frames ignored: more than an accounting message has.",
-    "router_failed_handshakes": "Connections to gatekeepers and masters whose handshake failed.",
-    "router_malformed": "Malformed control messages dropped.",
-    "router_refused_keys": "Connections refused: the key of the gatekeeper is not allowed.",
-    "router_resent": "Records passed on that gatekeepers sent again to a master without a history.",
-    "router_subscriptions": "Subscriptions of gatekeepers received.",
-    "router_too_long": "Accounting dropped: identifier over 255 bytes.",
-    "router_too_short": "Accounting dropped: fewer than five frames.",
-    "router_unheard": "Accounting dropped: no master reads its domain.",
-    "router_unowned": "Records sent again dropped: the master they are for does not own them.",
-    "router_unknown_status": "Accounting dropped: unknown status.",
+_TRAFFIC = {
+    "sent": "Accounting messages and records sent to the master.",
+    "dropped": "Accounting messages and records dropped: the queue of the master was full.",
+    "controls": "Control messages received from the master and passed on.",
 }
 
 
@@ -65,24 +51,18 @@ class RouterState(msgspec.Struct, frozen=True):
     """What has one master: domain or identifier."""
     started: float = 0.0
     """Time of the start, seconds since 1970."""
-    counters: dict[str, int] = {}
-    """Further totals by the name of their metric."""
+    counters: Counters = {}
+    """Further totals; see `headgate.observe.metrics`."""
 
 
-def router_metrics(state: RouterState) -> Iterator[Metric]:
-    """Make the metrics of a router."""
-    up = GaugeMetricFamily("headgate_router_master_up", "1 if the master is connected, else 0.", labels=["master"])
-    for master in state.masters:
-        up.add_metric([master.address], master.up)
-    yield up
-    for name, text in (
-        ("sent", "Accounting messages and records sent to the master."),
-        ("dropped", "Accounting messages and records dropped: the queue of the master was full."),
-        ("controls", "Control messages received from the master and passed on."),
-    ):
-        family = CounterMetricFamily(f"headgate_router_{name}", text, labels=["master"])
-        for master in state.masters:
-            family.add_metric([master.address], getattr(master, name))
-        yield family
-    yield GaugeMetricFamily("headgate_router_domains", "Domains whose accounting was received.", len(state.domains))
-    yield from counter_metrics(state.counters, _HELP)
+def router_metrics(state: RouterState, groups: CounterGroups) -> Iterator[Metric]:
+    """Make the metrics of a router with these groups of counters."""
+
+    def by_master(name: str) -> dict[str, float]:
+        return {master.address: getattr(master, name) for master in state.masters}
+
+    yield gauge("headgate_router_master_up", "1 if the master is connected, else 0.", by_master("up"), "master")
+    for name, text in _TRAFFIC.items():
+        yield counter(f"headgate_router_{name}", text, by_master(name), "master")
+    yield gauge("headgate_router_domains", "Domains whose accounting was received.", len(state.domains))
+    yield from counter_metrics(state.counters, groups)

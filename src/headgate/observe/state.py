@@ -6,61 +6,20 @@ chooses those, and their number is unbounded.
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 
+from headgate.limit import Gatekeeper, Master
 from headgate.observe.advice import AdviceState, advice_metrics
 from headgate.observe.concurrency import ConcurrencyReport, concurrency_metrics, sum_reports
+from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge, sum_counters
 
 _MOST_HELD = 10
 _DIGITS = 16
 _OUTCOMES = ("accepted", "delayed", "rejected")
-MASTER_HELP = {
-    "accounting_ahead": "Accounting from gatekeepers whose clock is more than a second ahead of the master's.",
-    "clock_steps": "Times the clock of this machine was set back by more than two seconds.",
-    "histories_evicted": "Histories evicted from the master's full table.",
-    "shadowed": "Release times computed for domains in shadow mode, and not published.",
-    "store_failures": "Connections to the store that failed or could not be opened.",
-    "store_holds_sent": "Live holds sent to the store after a connection.",
-    "store_learned": "Holds published that were later than this master's own: other masters had sent requests.",
-    "store_libraries_loaded": "Times that a server of the store did not have the function library.",
-    "store_lost": "Records sent to the store and not answered: the connection failed.",
-    "store_shared": "Records that the store has answered.",
-    "store_unshared": "Records not sent to the store: it was down, or its queue full.",
-}
-"""Descriptions of the counters of a master, which a gate has, too, if its master is embedded."""
-GATEKEEPER_HELP = {
-    "clock_steps": MASTER_HELP["clock_steps"],
-    "holds_evicted": "Holds evicted from the gatekeeper's full table.",
-    "holds_shortened": "Holds longer than the maximum, shortened: the clock differs from the master's, or forgery.",
-    "link_batches": "Batches of accounting sent to a master.",
-    "link_controls": "Control messages obeyed.",
-    "link_dropped": "Accounting dropped: the queue to the master was full.",
-    "link_failed_handshakes": "Connections to a master that failed their handshake: the keys of one side are wrong.",
-    "link_malformed": "Malformed control messages dropped.",
-    "link_resent": "Accounting sent again to a master that had not received it.",
-    "link_sent": "Accounting sent to a master.",
-    "link_too_long": "Accounting dropped: identifier over 255 bytes.",
-    "link_unheard": "Accounting dropped: no master was connected.",
-}
-"""Descriptions of the counters of a gatekeeper and its link, which a gate and a sidecar have."""
-_HELP = {
-    **MASTER_HELP,
-    **GATEKEEPER_HELP,
-    "gateway_advice_refused": "Fetches of the traffic advice answered 429 or 503: too many.",
-    "gateway_advice_served": "Requests for the traffic advice that were answered.",
-    "gateway_crowded": "Connections answered 503: connection limit reached.",
-    "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
-    "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
-    "gateway_refused": "Requests refused as malformed HTTP.",
-    "gateway_retried": "Requests sent to the origin a second time: its idle connection had closed.",
-    "gateway_slow": "Requests answered 504: origin timeout.",
-    "gateway_truncated": "Responses of the origin that ended before they were complete.",
-    "gateway_unreachable": "Requests answered 502: origin unreachable.",
-}
 
 
 class HeldIdentifier(msgspec.Struct, frozen=True):
@@ -108,10 +67,47 @@ class GateState(msgspec.Struct, frozen=True):
     """Where the rules are applied: "embedded", or the addresses of masters elsewhere, separated by commas."""
     concurrency: ConcurrencyReport | None = None
     """The concurrency limit, if there is one."""
-    counters: dict[str, int] = {}
-    """Further totals by the name of their metric, such as those of the link."""
+    counters: Counters = {}
+    """Further totals, such as those of the link; see `headgate.observe.metrics`."""
     advice: tuple[AdviceState, ...] = ()
     """What is published as traffic advice, by class."""
+
+
+class GatekeeperTotals(msgspec.Struct):
+    """What a gatekeeper counts."""
+
+    evicted: int = 0
+    """Holds evicted from the gatekeeper's full table."""
+    shortened: int = 0
+    """Holds longer than the maximum, shortened: the clock differs from the master's, or forgery."""
+    clock_steps: int = 0
+    """Times the clock of the gatekeeper's machine was set back by more than two seconds."""
+
+    @classmethod
+    def of(cls, gatekeeper: Gatekeeper) -> "GatekeeperTotals":
+        """Read those of a gatekeeper."""
+        return cls(gatekeeper.evicted, gatekeeper.shortened, gatekeeper.clock.steps)
+
+
+class MasterTotals(msgspec.Struct):
+    """What a master counts, be it a process of its own or in a gate."""
+
+    evicted: int = 0
+    """Histories evicted from the master's full table."""
+    shadowed: int = 0
+    """Release times computed for domains in shadow mode, and not published."""
+    unknown: int = 0
+    """Accounting dropped: unknown domain."""
+    clock_steps: int = 0
+    """Times the clock of the master's machine was set back by more than two seconds."""
+    adjusted: dict[str, int] = msgspec.field(default_factory=lambda: {"ahead": 0, "late": 0, "shortened": 0})
+    """Accounting from a clock more than a second ahead, older than a minute, or delayed for longer than the maximum."""
+
+    @classmethod
+    def of(cls, master: Master) -> "MasterTotals":
+        """Read those of a master."""
+        adjusted = {"ahead": master.ahead, "late": master.late, "shortened": master.shortened}
+        return cls(master.evicted, master.shadowed, master.unknown, master.clock.steps, adjusted)
 
 
 def identifier_text(identifier: bytes) -> str:
@@ -135,12 +131,9 @@ def merge_states(states: Iterable[GateState]) -> GateState:
     if len(listed) < 2:
         return listed[0] if listed else GateState(workers=0)
     domains: dict[str, list[DomainState]] = {}
-    counters: dict[str, int] = {}
     for state in listed:
         for domain in state.domains:
             domains.setdefault(domain.name, []).append(domain)
-        for name, count in state.counters.items():
-            counters[name] = counters.get(name, 0) + count
     return GateState(
         domains=tuple(_merged_domain(same) for same in domains.values()),
         delayed_now=sum(state.delayed_now for state in listed),
@@ -148,7 +141,7 @@ def merge_states(states: Iterable[GateState]) -> GateState:
         workers=sum(state.workers for state in listed),
         master=listed[-1].master,
         concurrency=sum_reports(state.concurrency for state in listed),
-        counters=counters,
+        counters=sum_counters(state.counters for state in listed),
         advice=next((state.advice for state in listed if state.advice), ()),
     )
 
@@ -169,27 +162,21 @@ def _release(held: HeldIdentifier) -> float:
     return held.release
 
 
-def gate_metrics(state: GateState) -> Iterator[Metric]:
-    """Make the metrics of a gate."""
+def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
+    """Make the metrics of a gate with these groups of counters."""
     yield domain_totals("headgate_requests", "Requests by domain and outcome.", state.domains)
-    yield GaugeMetricFamily("headgate_delayed_requests", "Requests that are delayed now.", state.delayed_now)
-    yield GaugeMetricFamily("headgate_connections", "Open connections of clients.", state.connections)
-    yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
+    yield gauge("headgate_delayed_requests", "Requests that are delayed now.", state.delayed_now)
+    yield gauge("headgate_connections", "Open connections of clients.", state.connections)
+    yield gauge("headgate_workers", "Processes that accept connections.", state.workers)
     yield from concurrency_metrics(state.concurrency)
     yield from advice_metrics(state.advice)
-    yield from counter_metrics(state.counters, _HELP)
+    yield from counter_metrics(state.counters, groups)
 
 
-def domain_totals(name: str, description: str, domains: Iterable[DomainState]) -> CounterMetricFamily:
+def domain_totals(name: str, text: str, domains: Iterable[DomainState]) -> Metric:
     """Return a metric with the totals of domains by outcome."""
-    requests = CounterMetricFamily(name, description, labels=["domain", "outcome"])
+    requests = CounterMetricFamily(name, text, labels=["domain", "outcome"])
     for domain in domains:
         for outcome in _OUTCOMES:
             requests.add_metric([domain.label, outcome], getattr(domain, outcome))
     return requests
-
-
-def counter_metrics(counters: Mapping[str, int], descriptions: Mapping[str, str]) -> Iterator[Metric]:
-    """Make a metric of each counter, in the order of their names."""
-    for name, count in sorted(counters.items()):
-        yield CounterMetricFamily(f"headgate_{name}", descriptions.get(name, name.replace("_", " ")), count)

@@ -5,13 +5,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from headgate.config import DomainSection
 from headgate.limit import Domain, Gatekeeper
 from headgate.link import GatekeeperLink
-from headgate.observe import DomainState, HeldIdentifier
+from headgate.link.gatekeeper_counters import GatekeeperCounters
+from headgate.observe import Counters, DomainState, GatekeeperTotals, HeldIdentifier, read_counters
 from headgate.origin import Rejections
+
+GATEKEEPER_GROUPS: Final = (("gatekeeper", GatekeeperTotals), ("link", GatekeeperCounters))
+"""The groups of `gatekeeper_counters`."""
 
 _FORGET_INTERVAL: Final = 0.1
 _MAX_FORGOTTEN: Final = 1_000
@@ -98,13 +100,7 @@ def domain_state(gatekeeper: Gatekeeper, domain: Domain, held: tuple[HeldIdentif
     )
 
 
-def gatekeeper_counters(gatekeeper: Gatekeeper, link: GatekeeperLink | None) -> dict[str, int]:
-    """Return the counters of a gatekeeper and its link, by the names of their metrics."""
-    counters = {
-        "holds_evicted": gatekeeper.evicted,
-        "holds_shortened": gatekeeper.shortened,
-        "clock_steps": gatekeeper.clock.steps,
-    }
-    if link is not None:
-        counters |= {f"link_{name}": count for name, count in msgspec.structs.asdict(link.counters).items()}
-    return counters
+def gatekeeper_counters(gatekeeper: Gatekeeper, link: GatekeeperLink | None) -> Counters:
+    """Return the counters of a gatekeeper and its link."""
+    counters = read_counters(("gatekeeper", GatekeeperTotals.of(gatekeeper)))
+    return counters if link is None else counters | read_counters(("link", link.counters))

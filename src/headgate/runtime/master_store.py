@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from headgate.config.store_url import StoreUrl
 from headgate.limit import DelayUntil, Domain, Master
+from headgate.observe import Counters, read_counters
 
 if TYPE_CHECKING:
     from headgate.store import RedisStore
@@ -52,13 +55,13 @@ class MasterStore:
         """Return `memory`, or the state of the store."""
         return "memory" if self.redis is None else self.redis.state
 
-    def counters(self) -> dict[str, int]:
-        """Return the counters of the store by the names of their metrics; empty without a store."""
-        if self.redis is None:
-            return {}
-        from msgspec.structs import asdict
+    def counters(self) -> Counters:
+        """Return the counters of the store; empty without a store."""
+        return {} if self.redis is None else read_counters(("store", self.redis.counters))
 
-        return {f"store_{name}": count for name, count in asdict(self.redis.counters).items()}
+    def groups(self) -> list[tuple[str, type[Struct]]]:
+        """Return the group of these counters; none without a store."""
+        return [] if self.redis is None else [("store", type(self.redis.counters))]
 
 
 def _open(url: str, log: Callable[[str], None]) -> "RedisStore | None":

@@ -2,18 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-import msgspec
+from msgspec.structs import asdict
+from prometheus_client.core import Metric
 
 from headgate.config import Configuration
 from headgate.config.tree import as_tuple
 from headgate.errors import ConfigurationError
 from headgate.limit.messages import topic
 from headgate.link import RouterLink
+from headgate.link.accounting_router import RouterCounters
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_client_keys, read_server_keys
-from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, router_metrics
+from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, read_counters, router_metrics
 from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
@@ -67,7 +69,7 @@ class RouterServer(Server):
         self.closing.callback(link.close)
         self.backend = _RouterBackend(link)
         bound = await start_admin(
-            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=router_metrics
+            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=collect_router
         )
         self._admin = admin_url(bound)
         loop = asyncio.get_running_loop()
@@ -104,12 +106,9 @@ class RouterServer(Server):
 
     async def _state(self, *, whole: bool) -> RouterState:  # noqa: ARG002  # nothing of it takes long
         addresses = {name: master.connection.address for name, master in self._link.masters.items()}
-        counters = msgspec.structs.asdict(self._link.counters)
         return RouterState(
             masters=tuple(
-                RoutedMasterState(
-                    master.connection.address, master.connection.is_up, **msgspec.structs.asdict(master.traffic)
-                )
+                RoutedMasterState(master.connection.address, master.connection.is_up, **asdict(master.traffic))
                 for master in self._link.masters.values()
             ),
             domains=tuple(
@@ -118,8 +117,13 @@ class RouterServer(Server):
             ),
             shard=self._link.shard,
             started=round(self._started, 3),
-            counters={f"router_{name}": count for name, count in counters.items()},
+            counters=read_counters(("router", self._link.counters)),
         )
+
+
+def collect_router(state: RouterState) -> Iterator[Metric]:
+    """Make the metrics of a router."""
+    return router_metrics(state, [("router", RouterCounters)])
 
 
 def require_masters(tree: Configuration) -> None:

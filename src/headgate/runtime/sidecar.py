@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
+from prometheus_client.core import Metric
 
 from headgate.config import Configuration, DomainSection
 from headgate.config.tree import Sidecar, as_tuple
@@ -14,13 +16,16 @@ from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.limit.gatekeeper import spacing
 from headgate.link import GatekeeperLink
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
-from headgate.observe import SidecarMasterState, SidecarState, sidecar_metrics
+from headgate.observe import Counters, SidecarMasterState, SidecarState, sidecar_metrics
 from headgate.observe.state import identifier_digest
 from headgate.origin import parse_identify
+from headgate.origin.sidecar import auth_request, haproxy, nginx_lua
 from headgate.origin.sidecar.data_plane import DataPlane, NewDataPlane
+from headgate.origin.sidecar.haproxy_accounting import AccountingCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gatekeeping import (
+    GATEKEEPER_GROUPS,
     domain_state,
     forget_expired,
     gatekeeper_counters,
@@ -40,6 +45,14 @@ _SERVERS: Final = ("nginx_lua", "auth_request", "haproxy")
 """The keys of the sockets, one for each kind of server."""
 _RESTART_KEYS: Final = ("master", "curve_key", "curve_server", "accounting", "admin")
 """Keys of [sidecar] that only a restart can change."""
+
+
+PLANE_GROUPS: Final[dict[str, list[tuple[str, type[Struct]]]]] = {
+    "nginx-lua": [("sidecar", nginx_lua.Counters)],
+    "auth-request": [("sidecar", auth_request.Counters)],
+    "haproxy": [("sidecar", haproxy.Counters), ("sidecar", AccountingCounters)],
+}
+"""The counters of each data plane."""
 
 
 def run_sidecar(read: ReadConfiguration) -> int:
@@ -141,7 +154,7 @@ class SidecarServer(Server):
         backend = self.backend = self._backend = SidecarBackend(self._compose(self._tree), link)
         self.closing.push_async_callback(backend.close)
         bound = await start_admin(
-            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=sidecar_metrics
+            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=collect_sidecar
         )
         self._admin = admin_url(bound)
         link.start(loop)
@@ -206,7 +219,7 @@ class SidecarServer(Server):
             domain.name: await longest_holds(gatekeeper, domain.name, identifier_digest)
             for domain in (domains if whole else ())
         }
-        plane_counters = {f"sidecar_{name}": count for name, count in self._backend.plane_counters().items()}
+        plane_counters: Counters = {f"sidecar_{name}": count for name, count in self._backend.plane_counters().items()}
         return SidecarState(
             server=server_name(settings),
             socket=socket_path(settings),
@@ -221,6 +234,11 @@ class SidecarServer(Server):
 def _key(settings: Sidecar) -> str:
     """Return the key of the socket that is set; empty if none is."""
     return next((key for key in _SERVERS if getattr(settings, key)), "")
+
+
+def collect_sidecar(state: SidecarState) -> Iterator[Metric]:
+    """Make the metrics of a sidecar."""
+    return sidecar_metrics(state, (*GATEKEEPER_GROUPS, *PLANE_GROUPS[state.server]))
 
 
 def server_name(settings: Sidecar) -> str:

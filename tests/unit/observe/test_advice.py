@@ -4,7 +4,7 @@ from headgate.observe import AdviceState, GateState, gate_metrics
 def samples(*classes: AdviceState) -> dict[tuple[str, str], float]:
     return {
         (sample.name, sample.labels["user_agent"]): sample.value
-        for metric in gate_metrics(GateState(advice=classes))
+        for metric in gate_metrics(GateState(advice=classes), [])
         for sample in metric.samples
         if "user_agent" in sample.labels
     }

@@ -114,7 +114,11 @@ def test_counters_are_those_of_the_gatekeeper_and_its_link(has_link):
     gatekeeper.obey(DelayUntil("api", b"alice", 300.0), now=100.0)
     link = GatekeeperLink("127.0.0.1:9", ["api"]) if has_link else None
     counters = gatekeeping.gatekeeper_counters(gatekeeper, link)
-    assert (counters["holds_evicted"], counters["holds_shortened"], counters["clock_steps"]) == (0, 1, 0)
+    assert (counters["gatekeeper_evicted"], counters["gatekeeper_shortened"], counters["gatekeeper_clock_steps"]) == (
+        0,
+        1,
+        0,
+    )
     assert ("link_sent" in counters) is has_link
     if link is not None:
         link.close()

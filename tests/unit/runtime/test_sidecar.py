@@ -7,7 +7,7 @@ import pytest
 from headgate.config import parse
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil
-from headgate.observe import SidecarState, sidecar_state
+from headgate.observe import SidecarState
 from headgate.release import ASAP, Status
 from headgate.runtime import gatekeeping, master_reports
 from headgate.runtime import sidecar as module
@@ -304,7 +304,10 @@ def test_each_data_plane_is_built_and_its_counters_are_described(monkeypatch, se
     monkeypatch.setattr(module, "_data_plane", NEW_DATA_PLANE)
     tree = parse(f'[sidecar]\nmaster = "a:1"\ndomain = "api"\n{server}\n')
     plane = module.compose(tree, None, print).plane
-    assert plane.counters()
-    assert {f"sidecar_{name}" for name in plane.counters()} <= sidecar_state._HELP.keys()
+    state = SidecarState(
+        module.server_name(tree.sidecar),
+        counters={f"sidecar_{name}": count for name, count in plane.counters().items()},
+    )
+    assert list(module.collect_sidecar(state))
     assert all(count == 0 for count in plane.counters().values())
     assert msgspec.json.decode(msgspec.json.encode(plane.details())) == plane.details()

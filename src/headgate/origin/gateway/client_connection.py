@@ -15,7 +15,13 @@ from headgate.origin.gateway.flow_control import FlowControl
 from headgate.origin.gateway.forwarding import forwarded_request_head
 from headgate.origin.gateway.places import Place
 from headgate.origin.gateway.request_admission import RequestAdmission
-from headgate.origin.gateway.responses import FileResponse, Upstream, crowded_response, gateway_problem, serialize
+from headgate.origin.gateway.responses import (
+    FileResponse,
+    Upstream,
+    connection_limit_response,
+    gateway_problem,
+    serialize,
+)
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEvent, ClientState
 from headgate.origin.gateway.tunnel import reset_on_close
 from headgate.origin.response import Response
@@ -67,9 +73,9 @@ class ClientConnection(asyncio.Protocol):
         self._flow = FlowControl(self._transport)
         self._admission = RequestAdmission(context, self, self._transport)
         self.deadline = context.now + context.timeouts.header
-        if event := context.registry.enter(self, self._admission.view.info):
-            context.note(event)
-            self._reject_connection(crowded_response(event))
+        if reason := context.registry.enter(self, self._admission.view.info):
+            context.counters.connections_refused[reason] += 1
+            self._reject_connection(connection_limit_response(reason))
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End: see `asyncio.Protocol`."""
@@ -365,7 +371,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse(self, error: ProtocolError) -> None:
         """Answer a malformed request and close: where the next one begins is unknown."""
-        self._context.note("refused")
+        self._context.counters.malformed += 1
         self.write(serialize(gateway_problem(error.status, error.reason, allow=self._context.allow), keep=False))
         self._linger()
 

@@ -1,14 +1,13 @@
 """What all connections of a gateway share: settings, policy, pool, clock, counts, and the open connections."""
 
 import asyncio
-from collections import Counter
 from typing import Protocol
 
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.places import OriginPlaces
-from headgate.origin.gateway.policy import GatewayPolicy
+from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.states import GATEWAY_TRANSITIONS, GatewayEvent, GatewayState
 from headgate.origin.gateway.tunnel import UpgradeTunnel
@@ -72,14 +71,14 @@ class ConnectionRegistry:
         self._empty = asyncio.Event()
 
     def enter(self, connection: RegisteredConnection, client: ClientInfo) -> str:
-        """Register a connection; returns the event to count when a limit is reached, else an empty text."""
+        """Register a connection; returns the reason when a limit is reached, else an empty text."""
         if len(self.connections) + len(self.tunnels) >= self._limit:
-            return "crowded"
+            return "limit"
         # A load balancer or a unix socket carries the connections of many clients.
         if client.address and not client.trusted:
             connection.client = self._counts.enter(client.address)
             if not connection.client:
-                return "crowded_client"
+                return "client_limit"
         self.connections.add(connection)
         return ""
 
@@ -145,8 +144,8 @@ class GatewayContext:
         """Whether the gateway stops: connections close after the response under way."""
         self.now = 0.0
         """Seconds of a coarse clock, set by the gateway's tick."""
-        self.counts: Counter[str] = Counter()
-        """The number of unusual events by name."""
+        self.counters = GatewayCounters()
+        """The counters since the start."""
 
     def move(self, event: GatewayEvent) -> None:
         """Change the state; raises `RuntimeError` for an event that is impossible in the present state."""
@@ -155,7 +154,3 @@ class GatewayContext:
             raise RuntimeError(f"gateway: {event.name.lower()} is not possible once it is {self.state.name.lower()}")
         self.state = following
         self.draining = following in (GatewayState.DRAINING, GatewayState.STOPPED)
-
-    def note(self, event: str) -> None:
-        """Count an unusual event."""
-        self.counts[event] += 1

@@ -241,7 +241,7 @@ class ProxiedExchange:
         # new, so a request is repeated once only.
         if unanswered and upstream is not None and upstream.reused and self._repeatable:
             self._move(ExchangeEvent.LOST)
-            self._context.note("retried")
+            self._context.counters.retried += 1
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
             self.fail(502, "the origin closed the connection without an answer")
@@ -249,13 +249,13 @@ class ProxiedExchange:
     def fail(self, status: int, reason: str) -> None:
         """Answer for an origin that cannot be reached (502) or is too slow (504)."""
         self.abandon(Outcome.UNKNOWN if status == 502 else Outcome.TIMED_OUT)
-        self._context.note("unreachable" if status == 502 else "slow")
+        self._context.counters.failed["unreachable" if status == 502 else "timeout"] += 1
         self._client.fail(self._request, ProtocolError(status, reason), unread=self.takes_body)
 
     def truncated(self) -> None:
         """Close the client's connection so that the client notices the truncated response."""
         self.abandon()
-        self._context.note("truncated")
+        self._context.counters.failed["truncated"] += 1
         self._client.abort(reset=not self._request.minor)
 
     def switch(self, head: ResponseHead, rest: bytes) -> None:

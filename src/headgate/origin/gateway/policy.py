@@ -33,6 +33,25 @@ _UNREACHABLE = frozenset({429, 503})
 """The statuses of a response to a fetch of the traffic advice that is refused."""
 
 
+class GatewayCounters(msgspec.Struct):
+    """What a gateway counts."""
+
+    malformed: int = 0
+    """Requests refused as malformed HTTP."""
+    connections_refused: dict[str, int] = msgspec.field(default_factory=lambda: {"limit": 0, "client_limit": 0})
+    """Connections answered 503: the limit of all connections, or of those of one client address, is reached."""
+    failed: dict[str, int] = msgspec.field(default_factory=lambda: {"unreachable": 0, "timeout": 0, "truncated": 0})
+    """Requests that failed at the origin: 502 unreachable or invalid, 504 timeout, and truncated responses."""
+    retried: int = 0
+    """Requests sent to the origin a second time: its idle connection had closed."""
+    lifeboat: int = 0
+    """Rejected requests answered from a bundle instead."""
+    advice_served: int = 0
+    """Requests for the traffic advice that were answered."""
+    advice_refused: int = 0
+    """Fetches of the traffic advice refused: too many."""
+
+
 class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules for requests; replaced as a whole when the configuration is reloaded."""
 
@@ -86,17 +105,19 @@ class ClientView(msgspec.Struct, frozen=True):
         return cls(policy, info, policy.identify.per_connection(address), policy.address.per_connection(address))
 
 
-def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]) -> Response | Accounting | None:
+def decide(request: RequestHead, client: ClientView, counters: GatewayCounters) -> Response | Accounting | None:
     """Decide on a request by the policy of `client`, and account for it.
 
     Returns its accounting for a request to forward at once or to delay, None for one without a domain, and the response
-    to one that is answered here; `note` is called with "lifeboat" if that answers, and with
-    "advice_served" or "advice_refused" for traffic advice.
+    to one that is answered here.
     """
     policy = client.policy
     if policy.advice is not None and policy.advice.is_for(request):
         advised = policy.advice.respond(request, address_of(request, client), now=time.monotonic())
-        note("advice_refused" if advised.status in _UNREACHABLE else "advice_served")
+        if advised.status in _UNREACHABLE:
+            counters.advice_refused += 1
+        else:
+            counters.advice_served += 1
         return advised
     if policy.local is not None:
         response = policy.local(request)
@@ -111,14 +132,14 @@ def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]
     accounting = policy.gatekeeper.admit(domain, identifier, now=now)
     if accounting.status is not Status.REJECTED:
         return accounting
-    return _rescue(request, policy, note) or policy.reject(accounting, now=now, accept=_accept(request))
+    return _rescue(request, policy, counters) or policy.reject(accounting, now=now, accept=_accept(request))
 
 
-def refusal(request: RequestHead, client: ClientView, retry_after: float, note: Callable[[str], None]) -> Response:
+def refusal(request: RequestHead, client: ClientView, retry_after: float, counters: GatewayCounters) -> Response:
     """Return the response to a request that the concurrency limit refuses; see `decide`."""
     policy = client.policy
     link = policy.link(request) if policy.link is not None else b""
-    return _rescue(request, policy, note) or policy.refuse(retry_after, accept=_accept(request), link=link)
+    return _rescue(request, policy, counters) or policy.refuse(retry_after, accept=_accept(request), link=link)
 
 
 def flow_of(request: RequestHead, client: ClientView) -> bytes:
@@ -128,10 +149,10 @@ def flow_of(request: RequestHead, client: ClientView) -> bytes:
     return client.policy.identify(_info(request, client))
 
 
-def _rescue(request: RequestHead, policy: GatewayPolicy, note: Callable[[str], None]) -> Response | None:
+def _rescue(request: RequestHead, policy: GatewayPolicy, counters: GatewayCounters) -> Response | None:
     response = policy.lifeboat(request) if policy.lifeboat is not None else None
     if response is not None:
-        note("lifeboat")
+        counters.lifeboat += 1
     return response
 
 

@@ -57,7 +57,7 @@ class RequestAdmission:
         context = self._context
         if context.policy is not self.view.policy:
             self.view = ClientView.of(context.policy, self._transport)
-        decision = decide(request, self.view, context.note)
+        decision = decide(request, self.view, context.counters)
         if decision is None:
             self._admit(request, "")
         elif isinstance(decision, Response):
@@ -112,7 +112,7 @@ class RequestAdmission:
         elif decision.starts:
             self._client.forward(request, places.started(queued))
         else:
-            self._client.answer(refusal(request, self.view, decision.retry_after, self._context.note), request)
+            self._client.answer(refusal(request, self.view, decision.retry_after, self._context.counters), request)
 
     # What the places call: see `QueueingClient`.
 
@@ -126,7 +126,7 @@ class RequestAdmission:
         """Answer a request that has waited."""
         self._waits = None
         self._client.resume()
-        self._client.answer(refusal(request, self.view, retry_after, self._context.note), request)
+        self._client.answer(refusal(request, self.view, retry_after, self._context.counters), request)
         self._client.read_on()
 
     def abort(self) -> None:

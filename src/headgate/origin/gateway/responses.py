@@ -29,9 +29,9 @@ def gateway_problem(status: int, reason: str, *, allow: bytes = ALLOW) -> Respon
     return response
 
 
-def crowded_response(event: str) -> Response:
-    """Make the response to a connection over a limit: `crowded`, or `crowded_client`."""
-    which = "connection limit" if event == "crowded" else "connection limit of this client address"
+def connection_limit_response(reason: str) -> Response:
+    """Make the response to a connection over a limit: `limit`, or `client_limit`."""
+    which = "connection limit" if reason == "limit" else "connection limit of this client address"
     return gateway_problem(503, f"{which} reached")
 
 

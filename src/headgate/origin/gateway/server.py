@@ -6,7 +6,6 @@ import math
 import socket
 import ssl
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext, RegisteredConnection
 from headgate.origin.gateway.places import OriginPlaces
-from headgate.origin.gateway.policy import GatewayPolicy, Reject
+from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy, Reject
 from headgate.origin.gateway.responses import ALLOW, Respond
 from headgate.origin.gateway.states import GatewayEvent
 from headgate.origin.gateway.tunnel import UpgradeTunnel
@@ -44,9 +43,8 @@ class Gateway:
     if it has an answer. `trusted` lists the CIDRs of the operator's own proxies: their forwarding fields are continued,
     those of other clients are replaced. `allow` is the value of Allow in a response to a method that is never served.
     `concurrency` limits the requests in flight at the origin; `priorities` gives the priority of a domain by its name,
-    `refuse` answers refused requests, and `link` returns their Link to where the content can be had instead. `counts`
-    has the numbers of unusual events: `refused`, `retried`, `unreachable`, `slow`, `truncated`, `crowded`,
-    `crowded_client`, `lifeboat`.
+    `refuse` answers refused requests, and `link` returns their Link to where the content can be had instead. `counters`
+    has the numbers of unusual events.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
     is not a plain http URL.
@@ -150,9 +148,9 @@ class Gateway:
         return self._context.registry.tunnels
 
     @property
-    def counts(self) -> Counter[str]:
-        """The number of unusual events by name."""
-        return self._context.counts
+    def counters(self) -> GatewayCounters:
+        """The counters since the start."""
+        return self._context.counters
 
     async def start(
         self,

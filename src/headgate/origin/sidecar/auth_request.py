@@ -24,6 +24,8 @@ from itertools import count
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
+
 from headgate.config.tree import Sidecar
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
@@ -89,6 +91,21 @@ class _DelayedRequest:
     """The connection on which nginx waits."""
     timer: asyncio.TimerHandle | None = None
     """Redirects nginx again."""
+
+
+class Counters(msgspec.Struct):
+    """Totals since the start."""
+
+    requests: int = 0
+    """Requests of nginx."""
+    malformed: int = 0
+    """Malformed requests of nginx."""
+    disconnected: int = 0
+    """Delayed requests whose client disconnected."""
+    connections: int = 0
+    """Connections of nginx."""
+    dropped_connections: int = 0
+    """Connections closed: too many, malformed or late."""
 
 
 class AuthRequest:

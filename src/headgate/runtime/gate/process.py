@@ -17,7 +17,7 @@ from headgate.config import Address, Configuration
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import Priority
 from headgate.link import GatekeeperLink
-from headgate.observe import GateState, HeldIdentifier, master_counters
+from headgate.observe import Counters, GateState, HeldIdentifier, MasterTotals, read_counters
 from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
@@ -92,7 +92,7 @@ class GateProcess(Backend):
         self._bundles = load_bundles(tree, log=_log)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
         self._link = self._new_link(tree, self._composed)
-        self._store = MasterStore(tree.master.store if self._link is None else "memory", _log)
+        self.store = MasterStore(tree.master.store if self._link is None else "memory", _log)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
@@ -114,7 +114,7 @@ class GateProcess(Backend):
         if link is not None:
             link.start(asyncio.get_running_loop())
             await wait_for_masters(link)
-        self._store.start()
+        self.store.start()
         tls = self._keys.context if self._keys is not None else None
         try:
             await self._gateway.start(*self._address, tls=tls, reuse_port=True)
@@ -149,7 +149,7 @@ class GateProcess(Backend):
         if self._advice.loop is not None:
             await self._advice.loop.save(now=time.monotonic())
         await self._gateway.drain(0)
-        await self._store.close()
+        await self.store.close()
         if self._link is not None:
             self._link.close()
 
@@ -223,10 +223,11 @@ class GateProcess(Backend):
                 admitted[section.priority] += totals.accepted + totals.delayed
         return admitted
 
-    def _counters(self) -> dict[str, int]:
-        counters = {f"gateway_{event}": count for event, count in self._gateway.counts.items()}
+    def _counters(self) -> Counters:
+        counters = read_counters(("gateway", self._gateway.counters))
         if self.gatekeeper.master is not None:
-            counters |= master_counters(self.gatekeeper.master) | self._store.counters()
+            totals = MasterTotals.of(self.gatekeeper.master)
+            counters |= read_counters(("master", totals)) | self.store.counters()
         return counters | gatekeeper_counters(self.gatekeeper, self._link)
 
     def _build_gateway(self) -> Gateway:
@@ -243,8 +244,9 @@ class GateProcess(Backend):
 
     def _origin_report(self) -> OriginReport:
         """Return how many requests were rejected since the last call, and how many did not reach the origin."""
-        counts, (rejected, failed) = self._gateway.counts, self._reported
-        self._reported = sum(totals.rejected for totals in self.gatekeeper.totals.values()), counts["unreachable"]
+        rejected, failed = self._reported
+        now_rejected = sum(totals.rejected for totals in self.gatekeeper.totals.values())
+        self._reported = now_rejected, self._gateway.counters.failed["unreachable"]
         capacity = self._gateway.places.state.capacity if self._gateway.places is not None else 0.0
         return OriginReport(max(0, self._reported[0] - rejected), self._reported[1] - failed, capacity)
 
@@ -293,11 +295,11 @@ class GateProcess(Backend):
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         account = link.account if link is not None else None
-        gatekeeper = build_gatekeeper(tree, composed.domains, account, self._store)
+        gatekeeper = build_gatekeeper(tree, composed.domains, account, self.store)
         if link is not None:
             link.attach(gatekeeper, held=gatekeeper.held)
         if gatekeeper.master is not None:
-            self._store.attach(gatekeeper.master, gatekeeper.obey)
+            self.store.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
 
 

@@ -6,19 +6,21 @@ forwards no request. The bus to that master is a socket in a private directory, 
 
 import asyncio
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
+from prometheus_client.core import Metric
 
 from headgate.config import Address, Configuration, log_warnings
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
-from headgate.observe import GateState, gate_metrics, master_counters, merge_states
+from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
+from headgate.origin.gateway.policy import GatewayCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gate.advice.messages import AdviceReport
@@ -33,11 +35,15 @@ from headgate.runtime.gate.build import (
     restart_keys,
 )
 from headgate.runtime.gate.process import GateConfiguration, GateProcess
+from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
+
+GATE_GROUPS: Final = (*GATEKEEPER_GROUPS, ("gateway", GatewayCounters), ("master", MasterTotals))
+"""The groups of counters of a gate without a store."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class _GateServer(Server):
         self._address = Address.parse(tree.gate.listen)
         self._demo_origin = ""
         self._admin = "none"
+        self._store: MasterStore
 
     async def start(self, lifecycle: Lifecycle) -> None:
         if self._options.demo:
@@ -80,7 +87,8 @@ class _GateServer(Server):
         reserved = self.closing.enter_context(reserve_addresses("--listen", self._address))
         configuration = GateConfiguration(self._tree, self._address._replace(port=reserved[0].port))
         self._address = reserved[0]
-        self.backend = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
+        gate = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
+        self.backend, self._store = gate, gate.store
         self.closing.push_async_callback(self.backend.close)
         await self._start_admin(lifecycle)
         await self.backend.start()
@@ -90,13 +98,16 @@ class _GateServer(Server):
         configured, state = self._tree.gate.admin, self.backend.state
         try:
             bound = await start_admin(
-                configured, self.closing, state=state, unready=lifecycle.unready, collect=gate_metrics
+                configured, self.closing, state=state, unready=lifecycle.unready, collect=self._collect
             )
         except ConfigurationError:
             if self._options.require_admin or configured != Configuration().gate.admin:
                 raise
         else:
             self._admin = admin_url(bound)
+
+    def _collect(self, state: GateState) -> Iterator[Metric]:
+        return gate_metrics(state, [*GATE_GROUPS, *self._store.groups()])
 
     def announce(self) -> None:
         gate = self._tree.gate
@@ -148,7 +159,7 @@ class GateWorkers(Backend):
         self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
         self._advice = AdviceSupervisor(tree, self._supervisor, log=lambda message: self.log(f"headgate: {message}"))
         self._link: MasterLink | None = None
-        self._store = MasterStore(
+        self.store = MasterStore(
             tree.master.store if tree.gate.master == "embedded" else "memory",
             lambda message: self.log(f"headgate: {message}"),
         )
@@ -163,8 +174,8 @@ class GateWorkers(Backend):
             self._configuration = replace(self._configuration, bus=f"ipc://{Path(folder) / 'bus'}")
             self._link = MasterLink(self._new_master(self._configuration.tree), self._configuration.bus)
             self._closing.callback(self._link.close)
-            self._store.attach(self._link.master, self._link.publish)
-            self._store.start()
+            self.store.attach(self._link.master, self._link.publish)
+            self.store.start()
             self._link.start(asyncio.get_running_loop())
         await self._supervisor.start()
         self._advice.start()
@@ -178,7 +189,8 @@ class GateWorkers(Backend):
         total = merge_states([self._ended, *states])
         counters = dict(total.counters)
         if self._link is not None:
-            counters |= master_counters(self._link.master) | self._store.counters()
+            totals = MasterTotals.of(self._link.master)
+            counters |= read_counters(("master", totals)) | self.store.counters()
         tree = self._configuration.tree
         concurrency = total.concurrency if concurrency_settings(tree) is not None else None
         advice = self._advice.state() or total.advice
@@ -194,7 +206,7 @@ class GateWorkers(Backend):
             master = self._new_master(tree)
             master.adopt(self._link.master)
             self._link.set_master(master)
-            self._store.attach(master, self._link.publish)
+            self.store.attach(master, self._link.publish)
         self._advice.reload(tree)
         self._supervisor.reload()
 
@@ -204,7 +216,7 @@ class GateWorkers(Backend):
     async def close(self) -> None:
         await self._advice.close()
         await self._supervisor.stop(0)
-        await self._store.close()
+        await self.store.close()
         self._closing.close()
 
     def configuration(self, number: int) -> Configure[GateConfiguration]:
@@ -224,4 +236,4 @@ class GateWorkers(Backend):
         self._ended = merge_states([self._ended, ended])
 
     def _new_master(self, tree: Configuration) -> Master:
-        return build_master(tree, compose(tree).domains, self._store)
+        return build_master(tree, compose(tree).domains, self.store)

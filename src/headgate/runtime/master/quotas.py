@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
-from msgspec.structs import asdict
+from msgspec import Struct
 
 from headgate.config import Address
 from headgate.config.tree import Bus
 from headgate.limit import Master
 from headgate.link import MasterLink
+from headgate.observe import Counters, read_counters
 from headgate.observe.master_state import QuotaState
 from headgate.runtime.bus_protection import require_quota_protection
 
@@ -45,9 +46,13 @@ class Quotas:
         """Return the sizes of the tables."""
         return QuotaState(str(self.address), self._service.streams, self._service.buckets)
 
-    def counters(self) -> dict[str, int]:
-        """Return the counters by the names of their metrics."""
-        return {f"quota_{name}": count for name, count in asdict(self._service.counters).items()}
+    def counters(self) -> Counters:
+        """Return the counters."""
+        return read_counters(("quota", self._service.counters))
+
+    def groups(self) -> list[tuple[str, type[Struct]]]:
+        """Return the group of these counters."""
+        return [("quota", type(self._service.counters))]
 
     def set_master(self, master: Master) -> None:
         """Serve for another master."""

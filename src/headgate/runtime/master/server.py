@@ -2,26 +2,30 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from msgspec.structs import replace
+from prometheus_client.core import Metric
 
 from headgate.config import Configuration, log_warnings
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.link.curve import ServerKeys, read_server_keys
-from headgate.observe import MasterState, master_metrics
+from headgate.link.master_counters import MasterCounters
+from headgate.observe import Counters, MasterState, MasterTotals, master_metrics, read_counters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.master.quotas import Quotas
 from headgate.runtime.master.report import report
-from headgate.runtime.master.snapshot import Snapshots
+from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots
 from headgate.runtime.master.state import read_state
 from headgate.runtime.master.watch import Watch
 from headgate.runtime.master_store import MasterStore
 
+MASTER_GROUPS: Final = (("master", MasterTotals), ("bus", MasterCounters), ("snapshots", SnapshotCounters))
+"""The groups of counters of a master without a store."""
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
 
@@ -72,7 +76,7 @@ class MasterServer(Server):
         self._store.start()
         self.closing.push_async_callback(self._store.close)
         bound = await start_admin(
-            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=master_metrics
+            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=self._collect
         )
         self._admin = admin_url(bound)
         link.start(loop)
@@ -127,18 +131,21 @@ class MasterServer(Server):
 
     async def _state(self, *, whole: bool) -> MasterState:
         state = await read_state(self._link, started=self._started, whole=whole)
-        snapshots = self._snapshots.counters
-        counters = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
-        counters |= state.counters | self._store.counters()
-        state = replace(state, store=self._store.state, snapshot_saved=round(snapshots.saved_at, 3), counters=counters)
+        counters = read_counters(("snapshots", self._snapshots.counters)) | state.counters | self._store.counters()
+        saved_at = round(self._snapshots.saved_at, 3)
+        state = replace(state, store=self._store.state, snapshot_saved=saved_at, counters=counters)
         if self._quotas is None:
             return state
         return replace(state, quotas=self._quotas.state(), counters=counters | self._quotas.counters())
 
+    def _collect(self, state: MasterState) -> Iterator[Metric]:
+        quotas = [] if self._quotas is None else self._quotas.groups()
+        return master_metrics(state, [*MASTER_GROUPS, *self._store.groups(), *quotas])
+
     def _further_counts(self) -> dict[str, object]:
         snapshots = self._snapshots.counters
         counts = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
-        quotas = {} if self._quotas is None else self._quotas.counters()
+        quotas: Counters = {} if self._quotas is None else self._quotas.counters()
         return {"store": self._store.state, **self._store.counters(), **quotas, **counts}
 
     def _new_master(self, tree: Configuration) -> Master:

@@ -37,8 +37,6 @@ class SnapshotCounters(msgspec.Struct):
     """Snapshots saved."""
     failed: int = 0
     """Snapshots that could not be saved."""
-    saved_at: float = 0.0
-    """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
 
 
 class Snapshots:
@@ -50,6 +48,8 @@ class Snapshots:
     def __init__(self, path: str, interval: float, log: Callable[[str], None]) -> None:
         self.counters = SnapshotCounters()
         """The counters since the start."""
+        self.saved_at = 0.0
+        """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
         self.identity = secrets.token_hex(8)
         """By which gatekeepers know the histories of this master: that of its predecessor if it has all of them."""
         self.accounted_until = ASAP
@@ -107,7 +107,7 @@ class Snapshots:
             return
         if complete:
             self.counters.saved += 1
-            self.counters.saved_at = now
+            self.saved_at = now
             if self._reported:
                 self._reported = False
                 self._log(f"snapshot {self._path}: saved again")
@@ -171,7 +171,7 @@ class Snapshots:
             self.identity, self._is_continued = header.identity, True
         else:  # the predecessor was killed: gatekeepers do not know what it had received after the snapshot
             self.accounted_until = max(header.saved, written)
-        self.counters.saved_at = header.saved
+        self.saved_at = header.saved
         ahead = f", {-age:.0f} s ahead of this machine's clock" if age < -_TOLERANCE else f" {max(0.0, age):.0f} s ago"
         noun = "history" if restored == 1 else "histories"
         self._log(f"snapshot {self._path}: {restored} {noun} restored, saved{ahead}")

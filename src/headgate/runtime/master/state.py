@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.limit import DelayUntil, Domain, Master
 from headgate.link import MasterLink
-from headgate.observe import AccountingAge, HeldIdentifier, MasterDomainState, MasterState, master_counters
+from headgate.observe import AccountingAge, HeldIdentifier, MasterDomainState, MasterState, MasterTotals, read_counters
 from headgate.observe.state import identifier_digest
 
 _MAX_HELD: Final = 10
@@ -23,21 +23,13 @@ async def read_state(link: MasterLink, *, started: float, whole: bool) -> Master
     if whole:
         now = time.time()
         domains = [await _with_holds(master, domain, now) for domain in domains]
-    counters = {f"bus_{name}": count for name, count in msgspec.structs.asdict(link.counters).items()}
-    counters |= master_counters(master)
-    counters |= {
-        "accounting_late": master.late,
-        "accounting_shortened": master.shortened,
-        "accounting_unknown": master.unknown,
-        "clock_steps": master.clock.steps,
-    }
     ages = link.ages.read(time.time())
     return MasterState(
         domains=tuple(domains),
         started=round(started, 3),
         identifiers=len(master),
         accounting_age=None if ages is None else AccountingAge(round(ages.least, 3), round(ages.greatest, 3)),
-        counters=counters,
+        counters=read_counters(("bus", link.counters), ("master", MasterTotals.of(master))),
     )
 
 

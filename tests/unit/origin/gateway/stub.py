@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import asdict
+
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Domain, Gatekeeper
@@ -120,3 +122,11 @@ def make_context(
     )
     context.now = context.pool.now = 1000.0
     return context
+
+
+def counted(context: GatewayContext) -> dict[str, int]:
+    """Return what the context of a gateway has counted: the counters that are not 0, by name or reason."""
+    found: dict[str, int] = {}
+    for name, value in asdict(context.counters).items():
+        found |= value if isinstance(value, dict) else {name: value}
+    return {name: count for name, count in found.items() if count}

@@ -27,7 +27,7 @@ from headgate.origin.gateway.responses import FileResponse
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayEvent
 from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.response import Response, problem
-from tests.unit.origin.gateway.stub import StubTimers, StubTransport, make_context, make_policy
+from tests.unit.origin.gateway.stub import StubTimers, StubTransport, counted, make_context, make_policy
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
@@ -234,7 +234,7 @@ def test_no_request_is_read_after_a_malformed_one(sent: bytes, status: int) -> N
     assert harness.client.written.startswith(b"HTTP/1.1 %d " % status)
     assert harness.client.written.count(b"Connection: close\r\n") == 1
     assert (b"allow: " in harness.client.written) is (status == 405)
-    assert harness.context.counts == {"refused": 1}
+    assert counted(harness.context) == {"malformed": 1}
     assert harness.client.ended
     assert harness.connection.deadline == harness.context.now + LINGER_TIMEOUT
     assert harness.origin.written == b""
@@ -299,7 +299,7 @@ def test_local_responses_precede_the_origin_and_the_lifeboat_precedes_a_rejectio
     held = holding(100)
     rescued = Harness(make_policy(gatekeeper=held.gatekeeper, lifeboat=lambda _: Response(200, [], b""))).receive(GET)
     assert rescued.client.written.startswith(b"HTTP/1.1 200 ")
-    assert rescued.context.counts == {"lifeboat": 1}
+    assert counted(rescued.context) == {"lifeboat": 1}
 
 
 def test_a_response_from_a_file_ends_with_the_next_request(tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def test_the_lifeboat_answers_instead_of_a_refusal() -> None:
     saved = make_policy(lifeboat=lambda _: Response(200, [], b""))
     harness = queueing(queue=0, policy=saved).receive(GET)
     assert harness.client.written.startswith(b"HTTP/1.1 200 ")
-    assert harness.context.counts == {"lifeboat": 1}
+    assert counted(harness.context) == {"lifeboat": 1}
 
 
 # Limits and flow control.
@@ -462,7 +462,7 @@ def test_a_connection_over_a_limit_is_answered_and_closed() -> None:
         assert harness.client.written.startswith(b"HTTP/1.1 503 ")
         assert harness.client.closed
         assert harness.state is ClientState.CLOSED
-        assert harness.context.counts == {"crowded": 1}
+        assert counted(harness.context) == {"limit": 1}
 
     asyncio.run(check())
 

@@ -9,7 +9,7 @@ import pytest
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
 from headgate.origin import Response, Route, Routes, client_address, header
-from headgate.origin.gateway.policy import ClientView, GatewayPolicy, classify, decide
+from headgate.origin.gateway.policy import ClientView, GatewayCounters, GatewayPolicy, classify, decide
 from headgate.release import Status
 from tests.unit.origin.gateway.stub import StubTransport, make_policy
 
@@ -46,14 +46,14 @@ def test_a_local_response_needs_no_verdict() -> None:
 
 
 def test_the_lifeboat_answers_instead_of_a_rejection() -> None:
-    saved, noted = Response(200, [], b""), []
+    saved, counters = Response(200, [], b""), GatewayCounters()
     policy = {"lifeboat": lambda one: saved if one.path == b"/saved" else None, "gatekeeper": holding(100)}
-    assert decide(request(b"/saved"), view(**policy), noted.append) is saved
-    assert noted == ["lifeboat"]
-    rejected = decide(request(), view(**policy), noted.append)
+    assert decide(request(b"/saved"), view(**policy), counters) is saved
+    assert counters.lifeboat == 1
+    rejected = decide(request(), view(**policy), counters)
     assert isinstance(rejected, Response)
     assert rejected.status == 503
-    assert noted == ["lifeboat"]
+    assert counters.lifeboat == 1
 
 
 def test_all_lines_of_accept_choose_the_form_of_a_rejection() -> None:
@@ -64,8 +64,8 @@ def test_all_lines_of_accept_choose_the_form_of_a_rejection() -> None:
         return Response(503, [], b"")
 
     client = view(gatekeeper=holding(100), reject=reject)
-    decide(request(b"/", b"Accept: a/b", b"accept: c/d"), client, lambda _: None)
-    decide(request(), client, lambda _: None)
+    decide(request(b"/", b"Accept: a/b", b"accept: c/d"), client, GatewayCounters())
+    decide(request(), client, GatewayCounters())
     assert accepts == [b"a/b, c/d", None]
 
 
@@ -90,7 +90,7 @@ def test_domain_and_identifier_are_found(
 def test_a_request_without_a_domain_is_forwarded_and_not_counted() -> None:
     gatekeeper = holding(100)
     client = view(gatekeeper=gatekeeper, routes=Routes([]))
-    assert decide(request(), client, lambda _: None) is None
+    assert decide(request(), client, GatewayCounters()) is None
     assert gatekeeper.totals == {}
 
 

@@ -14,7 +14,7 @@ from headgate.origin.file_slice import FileSlice, OpenFile
 from headgate.origin.gateway import responses
 from headgate.origin.gateway.responses import (
     FileResponse,
-    crowded_response,
+    connection_limit_response,
     date_line,
     gateway_problem,
     serialize,
@@ -72,7 +72,7 @@ def test_errors_are_problem_documents() -> None:
 
 
 def test_the_response_to_a_connection_over_a_limit_names_the_limit() -> None:
-    details = [json.loads(crowded_response(event).body)["detail"] for event in ("crowded", "crowded_client")]
+    details = [json.loads(connection_limit_response(event).body)["detail"] for event in ("limit", "client_limit")]
     assert details == ["Connection limit reached.", "Connection limit of this client address reached."]
 
 

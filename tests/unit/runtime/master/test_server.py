@@ -140,7 +140,7 @@ class TestState:
             (domain,) = state.domains
             assert (domain.name, domain.rules, domain.accepted, domain.identifiers) == ("api", ("1/h burst 1",), 1, 1)
             assert (domain.holds, domain.held) == (0, ())
-            assert (state.identifiers, state.counters["bus_controls"], state.counters["accounting_unknown"]) == (
+            assert (state.identifiers, state.counters["bus_controls"], state.counters["master_unknown"]) == (
                 1,
                 0,
                 0,

@@ -96,7 +96,7 @@ def test_restart_gives_no_new_budget(setup):
     assert messages == [f"snapshot {setup.path}: 1 history restored, saved 0 s ago"]
     assert (snapshots.identity, snapshots.accounted_until) == (saved.identity, ASAP)
     assert (saved.counters.saved, saved.counters.failed) == (1, 0)
-    assert saved.counters.saved_at == snapshots.counters.saved_at
+    assert saved.saved_at == snapshots.saved_at
 
 
 def test_the_successor_of_a_killed_master_has_other_digits_and_the_time_of_the_snapshot(setup):
@@ -158,7 +158,7 @@ def test_snapshot_older_than_every_window_is_ignored(setup, monkeypatch):
     master, snapshots, (warning,) = setup.restore()
     assert warning.startswith(f"warning: snapshot {setup.path} ignored: saved 7300 s ago; ")
     assert len(master) == 0
-    assert snapshots.counters.saved_at == 0.0
+    assert snapshots.saved_at == 0.0
 
 
 def test_damaged_snapshot_is_ignored_as_a_whole(setup):

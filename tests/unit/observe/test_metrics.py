@@ -1,0 +1,114 @@
+import msgspec
+import pytest
+
+from headgate.observe import (
+    DomainState,
+    GatekeeperTotals,
+    MasterDomainState,
+    MasterState,
+    MasterTotals,
+    RoutedMasterState,
+    RouterState,
+    SidecarMasterState,
+    SidecarState,
+    master_metrics,
+    read_counters,
+    router_metrics,
+    sidecar_metrics,
+    sum_counters,
+)
+from headgate.observe.master_state import QuotaState
+
+
+class LinkCounters(msgspec.Struct):
+    sent: int = 0
+    """Accounting sent."""
+    dropped: dict[str, int] = msgspec.field(default_factory=lambda: {"full": 0, "too_long": 0})
+    """Accounting dropped,
+    by reason."""
+
+
+LINK = [("link", LinkCounters)]
+
+
+def written(metrics) -> dict[str, float]:
+    """Return the samples as a server writes them."""
+    return {
+        f"{sample.name} {','.join(sample.labels.values())}".strip(): sample.value
+        for metric in metrics
+        for sample in metric.samples
+    }
+
+
+def test_a_counter_is_declared_once():
+    counters = LinkCounters(sent=5)
+    counters.dropped["full"] += 2
+    state = SidecarState("nginx-lua", counters=read_counters(("link", counters)))
+    counters.dropped["full"] += 1  # what was read stays as it was
+    metrics = {metric.name: metric for metric in sidecar_metrics(state, LINK)}
+    assert metrics["headgate_link_dropped"].documentation == "Accounting dropped, by reason."
+    assert metrics["headgate_link_sent"].documentation == "Accounting sent."
+    assert [sample.labels for sample in metrics["headgate_link_dropped"].samples] == [
+        {"reason": "full"},
+        {"reason": "too_long"},
+    ]
+    assert written(metrics[name] for name in ("headgate_link_sent", "headgate_link_dropped")) == {
+        "headgate_link_sent_total": 5,
+        "headgate_link_dropped_total full": 2,
+        "headgate_link_dropped_total too_long": 0,
+    }
+
+
+def test_a_counter_that_is_not_declared_is_an_error():
+    with pytest.raises(KeyError):
+        list(sidecar_metrics(SidecarState("nginx-lua", counters={"link_sent": 1}), []))
+
+
+def test_sums():
+    one, other = read_counters(("link", LinkCounters(4))), read_counters(("link", LinkCounters(3, {"full": 2})))
+    assert sum_counters([one, other, {"gateway_retried": 1}]) == {
+        "link_sent": 7,
+        "link_dropped": {"full": 2, "too_long": 0},
+        "gateway_retried": 1,
+    }
+
+
+def test_sidecar():
+    masters = (SidecarMasterState("10.0.0.5:10004", up=True), SidecarMasterState("10.0.0.6:10004"))
+    state = SidecarState("nginx-lua", domains=(DomainState("api", accepted=4, rejected=1),), masters=masters)
+    assert written(sidecar_metrics(state, [])) == {
+        "headgate_requests_total api,accepted": 4,
+        "headgate_requests_total api,delayed": 0,
+        "headgate_requests_total api,rejected": 1,
+        "headgate_master_up 10.0.0.5:10004": 1,
+        "headgate_master_up 10.0.0.6:10004": 0,
+    }
+
+
+def test_router():
+    traffic = {"up": True, "sent": 3, "dropped": 2, "controls": 1}
+    found = written(router_metrics(RouterState((RoutedMasterState("10.0.0.5:10004", **traffic),)), []))
+    assert {f"headgate_router_{name} 10.0.0.5:10004" for name in ("master_up",)} <= found.keys()
+    assert found["headgate_router_sent_total 10.0.0.5:10004"] == 3
+    assert found["headgate_router_dropped_total 10.0.0.5:10004"] == 2
+    assert found["headgate_router_controls_total 10.0.0.5:10004"] == 1
+    assert found["headgate_router_domains"] == 0
+
+
+def test_master_and_its_quota_service():
+    # A name from the bus may have bytes that are not UTF-8.
+    state = MasterState((MasterDomainState("api", delayed=2, identifiers=3, holds=1), MasterDomainState("\udcff")))
+    found = written(master_metrics(state, []))
+    assert found["headgate_master_requests_total api,delayed"] == 2
+    assert found["headgate_master_identifiers api"] == 3
+    assert found["headgate_master_identifiers ?"] == 0
+    assert not any(name.startswith("headgate_quota") for name in found)
+    found = written(master_metrics(msgspec.structs.replace(state, quotas=QuotaState("127.0.0.1:10006", 2, 40)), []))
+    assert (found["headgate_quota_envoys"], found["headgate_quota_buckets"]) == (2, 40)
+
+
+@pytest.mark.parametrize("kind", [GatekeeperTotals, MasterTotals])
+def test_all_totals_exist_from_the_start(kind):
+    counters = read_counters(("x", kind()))
+    assert all(not value if isinstance(value, int) else not any(value.values()) for value in counters.values())
+    assert counters
