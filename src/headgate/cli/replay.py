@@ -152,7 +152,7 @@ def _throttle_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--algorithm",
     type=click.Choice(list(ALGORITHMS)),
-    default="log",
+    default="gcra",
     show_default=True,
     help="How requests are counted.",
 )

@@ -160,9 +160,9 @@ class DomainSection(ConfigSection, frozen=True):
     """Name of the domain; also sent on the bus and in RateLimit-Policy."""
     rules: tuple[RuleText, ...] = ()
     """Rules; all of them apply. Without rules, nothing is limited."""
-    algorithm: AlgorithmName = "log"
-    """How requests are counted: log is exact and stores up to burst timestamps per client, gcra stores one number, and
-    smockron behaves as the original master."""
+    algorithm: AlgorithmName = "gcra"
+    """How requests are counted: gcra stores one number per client, log stores up to burst timestamps per client and
+    suits a single gatekeeper, and smockron behaves as the original master."""
     mode: Literal["enforce", "shadow", "off"] = "enforce"
     """enforce; shadow to evaluate the rules without holding requests; off to count requests only."""
     priority: Priority = "people"

@@ -25,9 +25,6 @@ _WARNING_SIZE = 10_000
 _MAX_SIZE = 1_000_000
 """Maximum timestamps of one identifier: 8 MB, and a tenth of a millisecond per request."""
 
-_MAX_SHARED_RATE = 50
-"""Requests per second; with the algorithm log, holds (1/rate) should last for several control delays of 1 to 10 ms."""
-
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -43,7 +40,7 @@ class Domain:
     """Its name: 1 to 254 bytes of UTF-8, without NUL (it is a frame of at most 255 bytes on the wire)."""
     rules: tuple[Rule, ...] = ()
     """The rules; all of them apply. Without rules, nothing is limited."""
-    algorithm: AlgorithmName = "log"
+    algorithm: AlgorithmName = "gcra"
     """How the history of an identifier is stored and evaluated."""
     mode: Mode = "enforce"
     """`enforce`; `shadow` computes release times without publishing them; `off` only counts requests."""
@@ -113,12 +110,11 @@ class Domain:
     @property
     def sharing_warning(self) -> str:
         """A warning about rules that several gatekeepers cannot share with this algorithm; empty if they can."""
-        rule = min(self.rules, key=lambda rule: rule.interval, default=None)
-        if self.algorithm != "log" or rule is None or rule.count * 1_000 <= _MAX_SHARED_RATE * rule.period_ms:
+        if self.algorithm != "log" or not self.rules:
             return ""
         return (
-            f"domain {self.name!r}: with the algorithm log, {rule} holds a client for {rule.interval * 1_000:.3g} ms, "
-            "which may have ended when gatekeepers in other processes obey it; use algorithm gcra"
+            f"domain {self.name!r}: with the algorithm log, several gatekeepers or workers together admit a multiple of "
+            "the rule; use algorithm gcra"
         )
 
     def exempts(self, identifier: bytes) -> bool:

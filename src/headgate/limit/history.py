@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Protocol
 from headgate.limit.rule import Rule, round_down
 from headgate.release import ASAP, advance
 
-AlgorithmName = Literal["log", "gcra", "smockron"]
+AlgorithmName = Literal["gcra", "log", "smockron"]
 
 PUBLISHED = 0
 """Index in a history of the release time last published for its identifier."""
@@ -338,7 +338,7 @@ class Smockron:
         return max(history[PUBLISHED], (max(history[3::3], default=ASAP) + 2 * _MICROSECOND) / 1_000)
 
 
-ALGORITHMS: dict[AlgorithmName, type[Algorithm]] = {"log": Log, "gcra": Gcra, "smockron": Smockron}
+ALGORITHMS: dict[AlgorithmName, type[Algorithm]] = {"gcra": Gcra, "log": Log, "smockron": Smockron}
 """The algorithms by their names in the configuration; the first is the default."""
 
 

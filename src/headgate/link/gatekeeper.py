@@ -38,7 +38,8 @@ _BATCH_DELAY = 0.005
 """Seconds that the first verdict of a batch waits for more."""
 _MAX_MESSAGES = 256
 """Messages received per turn of the event loop."""
-_MAX_QUEUED_BATCHES = 256
+_MAX_QUEUED = 1_000
+"""Messages that ZeroMQ queues for each master, set once: see docs/decisions/bus.md."""
 _RESEND_PAUSE = 0.02
 """Seconds between two batches that are sent again, so that a master with many gatekeepers keeps up with new ones."""
 
@@ -67,7 +68,7 @@ class GatekeeperLink:
 
     `address` is the master's (see `headgate.link.sockets.endpoints`), or those of several; they need not be running
     yet. `domains` are those that this gatekeeper has traffic for. If a master is slow, at most `max_queue` verdicts are
-    queued here, and as many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created
+    queued here, and as many messages in ZeroMQ, at most a thousand. Call `start` (with an event loop) or `start_thread` in the process that created
     the link. `windows` has for each domain the seconds for which its verdicts are remembered, to be sent again to a
     master that has lost its history (0: none; a domain without an entry: an hour). `clock` returns the wall-clock time
     at which controls are received. An ``inproc://`` address needs the `context` of its master. With `keys`, those for
@@ -138,7 +139,7 @@ class GatekeeperLink:
                 self._context,
                 address,
                 Subscriptions(domains, accounting),
-                queue=self._max_queue,
+                queue=min(self._max_queue, _MAX_QUEUED),
                 heartbeats=Heartbeats(),
                 counters=self.counters,
                 keys=own_keys,
@@ -206,11 +207,6 @@ class GatekeeperLink:
             now=self._clock(),
         )
         self._resend_at = min(self._resend_at, time.monotonic())
-        for master in masters:
-            # A batch is many records: the queue holds fewer of them. What is sent again needs its own room.
-            batch = "batch" in master.subscriptions.encodings.values()
-            queue = min(self._max_queue, _MAX_QUEUED_BATCHES) if batch else self._max_queue
-            master.set_queue(queue + self._resender.batches(master))
 
     def account(self, accounting: Accounting, now: float) -> None:  # noqa: ARG002 - the signature of `Account`
         """Queue a verdict for the master. Never waits, never raises. The response is a control, received later."""

@@ -117,10 +117,6 @@ class MasterConnection:
             return False
         return True
 
-    def set_queue(self, queue: int) -> None:
-        """Change the number of messages that may wait for the master."""
-        self._accounting.setsockopt(zmq.SNDHWM, queue)
-
     @property
     def has_subscription(self) -> bool:
         """Whether a subscription, or the end of one, is waiting."""

@@ -40,8 +40,8 @@ MasterKeys = ClientKeys | Sequence[ClientKeys | None] | None
 """The keys for all masters, or for each of them."""
 
 _QUEUE = 10_000
-_BATCH_QUEUE = 1_000
-"""Messages in the queue of a master that reads batches."""
+_MASTER_QUEUE = 1_000
+"""Messages in the queue of each master."""
 _MAX_ACCOUNTING_SIZE = 256 * 1024
 _MAX_SUBSCRIPTION_SIZE = 1_024
 _MAX_FRAMES = 64
@@ -146,7 +146,7 @@ class RouterLink:
             self._context,
             address,
             Subscriptions((), "auto"),
-            queue=_QUEUE,
+            queue=_MASTER_QUEUE,
             heartbeats=Heartbeats(),
             counters=self.counters,
             keys=keys,
@@ -231,7 +231,6 @@ class RouterLink:
             connection = master.connection
             if connection.has_subscription:
                 connection.receive_subscriptions(_MAX_MESSAGES)
-                connection.set_queue(_BATCH_QUEUE if connection.subscriptions.reads_batches else _QUEUE)
                 is_changed = True
         if is_changed:
             self._update()

@@ -39,7 +39,7 @@ class DomainState(msgspec.Struct, frozen=True):
     name: str
     rules: tuple[str, ...] = ()
     """Empty where only a master elsewhere knows the rules."""
-    algorithm: str = "log"
+    algorithm: str = "gcra"
     mode: str = "enforce"
     accepted: int = 0
     delayed: int = 0

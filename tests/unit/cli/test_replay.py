@@ -291,7 +291,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_a_burst_that_needs_too_much_memory_is_an_error(headgate, tmp_path):
     (tmp_path / "log").write_bytes(b"")
-    ran = headgate("replay", "--rule", "2000000/d", tmp_path / "log")
+    ran = headgate("replay", "--rule", "2000000/d", "--algorithm", "log", tmp_path / "log")
     assert ran.code == 2
     assert "16 MB; use algorithm gcra" in ran.err
     assert len(ran.err.splitlines()) == 1

@@ -7,6 +7,7 @@ from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
 from headgate.limit.history import ALGORITHMS, MAX_LATENESS
 from headgate.release import ASAP, Status
 
+log_domain = partial(Domain, algorithm="log")
 ONE = (Rule.parse("1/s burst 1"),)
 
 
@@ -21,7 +22,7 @@ def test_control_is_returned_if_the_next_request_is_held():
 
 
 def test_control_is_published_only_if_it_is_later_than_the_last():
-    master = Master([Domain("api", ONE)])
+    master = Master([log_domain("api", ONE)])
     assert master.account(accepted(b"alice", 100.0), 100.0).release == 101.0
     assert master.account(accepted(b"alice", 99.0), 100.0) is None
     assert master.account(accepted(b"alice", 100.25), 100.25).release == 101.25
@@ -69,13 +70,13 @@ def test_rejected_request_is_counted_and_not_recorded():
 
 
 def test_all_rules_of_a_domain_apply():
-    master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 2")))])
+    master = Master([log_domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 2")))])
     releases = [master.account(accepted(b"alice", moment), moment).release for moment in (0.0, 10.0)]
     assert releases == [1.0, 70.0]
 
 
 def test_published_release_is_not_a_timestamp():
-    master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 3")))])
+    master = Master([log_domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 3")))])
     releases = [master.account(accepted(b"alice", moment), moment).release for moment in (0.0, 10.0, 20.0)]
     assert releases == [1.0, 11.0, 80.0]
 
@@ -192,7 +193,7 @@ class TestBounds:
     """Maps that untrusted input can grow."""
 
     def test_expired_histories_are_dropped(self):
-        master = Master([Domain("api", (Rule.parse("1 per 10s burst 1"),)), Domain("free")])
+        master = Master([log_domain("api", (Rule.parse("1 per 10s burst 1"),)), log_domain("free")])
         for number in range(10):
             master.account(accepted(b"%d" % number, 100.0 + number), 100.0 + number)
         assert master.forget(now=116.5) == 7
@@ -207,7 +208,7 @@ class TestBounds:
         assert (len(master), master.forget(now=200.0, most=3)) == (0, 0)
 
     def test_number_of_histories_is_bounded(self):
-        master = Master([Domain("api", ONE), Domain("web", ONE)], max_identifiers=160)
+        master = Master([log_domain("api", ONE), log_domain("web", ONE)], max_identifiers=160)
         for number in range(1_000):
             master.account(accepted(b"%d" % number, 100.0, "api" if number % 2 else "web"), 100.0)
             assert len(master) <= 160
@@ -302,7 +303,7 @@ def test_requests_of_the_past_leave_the_rest_of_the_budget(algorithm, more):
 
 
 def test_a_hold_that_the_predecessor_had_published_is_published_again():
-    master = Master([Domain("api", (Rule.parse("1/min burst 2"),))])
+    master = Master([log_domain("api", (Rule.parse("1/min burst 2"),))])
     assert [replayed(master, b"alice", received) for received in (80.0, 90.0)] == [float("-inf"), 150.0]
     assert replayed(master, b"alice", 80.0) == float("-inf")  # not later than the one published
     assert list(master.holds("api", now=100.0)) == [DelayUntil("api", b"alice", 150.0)]
@@ -357,7 +358,7 @@ def test_a_flood_of_identifiers_drops_no_hold_in_force(algorithm):
 
 
 def test_histories_of_ended_holds_are_dropped_as_all_others():
-    master = Master([Domain("api", FIVE)], max_identifiers=100)
+    master = Master([log_domain("api", FIVE)], max_identifiers=100)
     for number in range(50):
         for _ in range(5):
             master.record("api", Status.ACCEPTED, b"held %d" % number, 1_000.0, 1_000.0)

@@ -22,7 +22,7 @@ class Setup:
     def __init__(self, pair, announced=OWN, **options):
         self.send, receiver = pair(zmq.PUSH, zmq.PULL)
         self.counters, self.published = MasterCounters(), []
-        self.master = Master([Domain("api", (Rule.parse("1/min burst 3"),))])
+        self.master = Master([Domain("api", (Rule.parse("1/min burst 3"),), "log")])
         self.receiver = AccountingReceiver(
             receiver,
             self.master,

@@ -59,7 +59,7 @@ def test_paths():
     assert b"\r\ncontent-type: application/json\r\n" in whole
     assert json.loads(whole.partition(b"\r\n\r\n")[2])["domains"] == [
         {
-            "name": "default", "rules": ["1/s burst 1"], "algorithm": "log", "mode": "enforce",
+            "name": "default", "rules": ["1/s burst 1"], "algorithm": "gcra", "mode": "enforce",
             "accepted": 1, "delayed": 0, "rejected": 0,
             "held": [{"identifier": r"\xff", "release": 2.0, "seconds": 1.0}],
         }

@@ -50,8 +50,8 @@ def test_ready_line_is_last_and_has_the_address_only():
 
 
 def test_rules_that_need_much_memory_are_logged_at_the_start_and_at_a_reload():
-    messages = run(reading(text("20000/h")), reload)
-    assert ["warning" in message for message in messages] == [True, False, False, True, False]
+    messages = run(reading(text("20000/h").replace("rules", 'algorithm = "log"\nrules')), reload)
+    assert ["warning" in message for message in messages] == [True, True, False, False, True, True, False]
 
 
 def test_a_bus_without_keys_beyond_loopback_is_logged():
