@@ -23,7 +23,7 @@ def encode_control(control):
 
 
 def master(rule="1/s burst 2", **settings):
-    return Master([Domain("api", (Rule.parse(rule),), **settings)])
+    return Master([Domain("api", (Rule.parse(rule),), "log", **settings)])
 
 
 def accepted(moment, identifier=b"alice", domain="api"):

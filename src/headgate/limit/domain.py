@@ -113,8 +113,8 @@ class Domain:
         if self.algorithm != "log" or not self.rules:
             return ""
         return (
-            f"domain {self.name!r}: with the algorithm log, several gatekeepers or workers together admit a multiple of "
-            "the rule; use algorithm gcra"
+            f"domain {self.name!r}: with the algorithm log, several gatekeepers or workers admit a multiple "
+            "of the rule; use algorithm gcra"
         )
 
     def exempts(self, identifier: bytes) -> bool:

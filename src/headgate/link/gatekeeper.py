@@ -68,13 +68,11 @@ class GatekeeperLink:
 
     `address` is the master's (see `headgate.link.sockets.endpoints`), or those of several; they need not be running
     yet. `domains` are those that this gatekeeper has traffic for. If a master is slow, at most `max_queue` verdicts are
-    queued here, and as many messages in ZeroMQ, at most a thousand. Call `start` (with an event loop) or `start_thread` in the process that created
-    the link. `windows` has for each domain the seconds for which its verdicts are remembered, to be sent again to a
-    master that has lost its history (0: none; a domain without an entry: an hour). `clock` returns the wall-clock time
-    at which controls are received. An ``inproc://`` address needs the `context` of its master. With `keys`, those for
-    all masters or for each of them in order, both sides authenticate by CURVE. `log` receives a line about failed
-    handshakes, once. Raises `ConfigurationError` for an invalid address, for one that is listed twice, and for another
-    number of keys.
+    queued here, and as many messages in ZeroMQ, at most a thousand. Call `start` (with an event loop) or `start_thread`
+    in the process that created the link. `clock` returns the wall-clock time at which controls are received. An
+    ``inproc://`` address needs the `context` of its master. With `keys`, those for all masters or for each of them in
+    order, both sides authenticate by CURVE. `log` receives a line about failed handshakes, once. Raises
+    `ConfigurationError` for an invalid address, for one that is listed twice, and for another number of keys.
     """
 
     def __init__(
