@@ -8,10 +8,10 @@ from functools import partial
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.buffers import SharedBuffers
 from headgate.proxy.http2.connection import Http2Connection
-from headgate.proxy.net.sockets import server_context
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.services import TunnelTimeouts
+from headgate.proxy.sockets import server_context
 
 
 async def decide(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:

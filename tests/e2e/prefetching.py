@@ -239,7 +239,7 @@ def prefetch_proxy(folder: Path, origin: Origin, *flags: object) -> Iterator[Pro
     """Run `headgate proxy` with a self-signed certificate; every name resolves to this origin."""
     ca = folder / "ca.pem"
     origin.authority.cert_pem.write_to_path(str(ca))
-    words = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--self-signed", "--advice-ca", ca, "--log", "all"]
+    words = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--self-signed", "--advice-ca", ca]
     words += ["--allow-address", "127.0.0.0/8", "--allow-port", origin.port, "--resolve", f"*=127.0.0.1:{origin.port}"]
     with headgate(folder, "proxy", *words, *flags) as program:
         assert program.ready

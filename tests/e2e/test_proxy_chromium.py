@@ -38,7 +38,6 @@ AVOIDED = Outcome("Failure", "PrefetchProxyNotAvailable")
 REFERRER, FIRST, SECOND = "news.example.com", "www.example.org", "www.example.net"
 RECORD = 22
 """Bytes that a record of TLS 1.3 has beside its content."""
-PROTOCOLS = pytest.mark.parametrize("alpn", ["h2", "http/1.1"])
 
 
 async def prefetch(browser: Browser, origin: Origin, *hosts: str) -> list[Outcome]:
@@ -73,8 +72,7 @@ def asked(proxy: Program) -> dict[str, tuple[int, dict[str, int]]]:
     return {one["origin"].split("/")[2].partition(":")[0]: (one["accepted"], one["refused"]) for one in origins}
 
 
-@PROTOCOLS
-def test_a_prefetch_fetches_advice_and_is_used_without_a_second_request(alpn: str, tmp_path: Path) -> None:
+def test_a_prefetch_fetches_advice_and_is_used_without_a_second_request(tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         target = origin.url(FIRST, "/story")
         page = await browser.open(origin.refer(REFERRER, target))
@@ -89,9 +87,9 @@ def test_a_prefetch_fetches_advice_and_is_used_without_a_second_request(alpn: st
         # Only the length of the head shows the protocol here: HTTP/2 compresses it.
         to = f"{FIRST}:{origin.port}"
         plain = len(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nUser-Agent: {story.fields['user-agent']}\r\n\r\n")
-        assert (connect_bytes(proxy) - RECORD < plain) == (alpn == "h2")
+        assert connect_bytes(proxy) - RECORD < plain
 
-    browse(check, tmp_path, "--alpn", alpn)
+    browse(check, tmp_path)
 
 
 def connect_bytes(proxy: Program) -> float:
@@ -100,8 +98,7 @@ def connect_bytes(proxy: Program) -> float:
     return float(line.split()[1])
 
 
-@PROTOCOLS
-def test_origins_that_advise_against_it_get_no_prefetch(alpn: str, tmp_path: Path) -> None:
+def test_origins_that_advise_against_it_get_no_prefetch(tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         origin.advise("no.example.org", {"user_agent": "prefetch-proxy", "disallow": True})
         origin.advise("none.example.org", {"user_agent": "*", "fraction": 0})
@@ -123,7 +120,7 @@ def test_origins_that_advise_against_it_get_no_prefetch(alpn: str, tmp_path: Pat
             FIRST: (1, {}),
         }
 
-    browse(check, tmp_path, "--alpn", alpn)
+    browse(check, tmp_path)
 
 
 def test_a_link_that_was_not_prefetched_is_fetched_when_it_is_followed(tmp_path: Path) -> None:
@@ -161,8 +158,7 @@ def test_unreachable_and_forbidden_origins_affect_no_other_origin(tmp_path: Path
 
 
 @pytest.mark.deep
-@PROTOCOLS
-def test_the_browser_avoids_a_full_proxy_for_its_retry_after(alpn: str, tmp_path: Path) -> None:
+def test_the_browser_avoids_a_full_proxy_for_its_retry_after(tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         with another_client(proxy) as other:
             answer = await asyncio.to_thread(other.ask, f"held.example.org:{origin.port}")
@@ -179,7 +175,7 @@ def test_the_browser_avoids_a_full_proxy_for_its_retry_after(alpn: str, tmp_path
         assert outcomes == [READY]
         assert time.monotonic() - began >= 5  # what the refusal's Retry-After says
 
-    browse(check, tmp_path, "--alpn", alpn, "--max-tunnels", 1)
+    browse(check, tmp_path, "--max-tunnels", 1)
 
 
 @contextmanager
@@ -191,8 +187,7 @@ def another_client(proxy: Program) -> Iterator[Client]:
         yield client
 
 
-@PROTOCOLS
-def test_a_prefetch_in_progress_survives_a_drain(alpn: str, tmp_path: Path) -> None:
+def test_a_prefetch_in_progress_survives_a_drain(tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         target = origin.url(FIRST, "/story")
         origin.hold = Hold()
@@ -209,11 +204,10 @@ def test_a_prefetch_in_progress_survives_a_drain(alpn: str, tmp_path: Path) -> N
         assert await page.follow(target) == USED
         assert origin.paths(FIRST) == [ADVICE, "/story"]
 
-    browse(check, tmp_path, "--alpn", alpn)
+    browse(check, tmp_path)
 
 
-@PROTOCOLS
-def test_one_page_prefetches_from_several_origins_separately(alpn: str, tmp_path: Path) -> None:
+def test_one_page_prefetches_from_several_origins_separately(tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         hosts = [f"{name}.example.org" for name in "abcdef"]
         origin.advise(hosts[1], {"user_agent": "*", "disallow": True})
@@ -224,7 +218,7 @@ def test_one_page_prefetches_from_several_origins_separately(alpn: str, tmp_path
             host: [ADVICE] if host == hosts[1] else [ADVICE, "/"] for host in hosts
         }
 
-    browse(check, tmp_path, "--alpn", alpn, "--workers", 2)
+    browse(check, tmp_path, "--workers", 2)
 
 
 def test_an_address_without_a_port_is_prefetched_too(tmp_path: Path) -> None:

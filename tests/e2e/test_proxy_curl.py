@@ -23,8 +23,7 @@ TLS = pytest.mark.parametrize("running", [True], ids=["tls"], indirect=True)
 
 @pytest.fixture
 def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxy]:
-    (tmp_path / "feed.csv").write_text("192.0.2.0/24,NL,,,\n")
-    with proxy(tmp_path, "--geofeed", tmp_path / "feed.csv", tls=request.param) as one:
+    with proxy(tmp_path, tls=request.param) as one:
         one.origin.answer(HOST, body=PAGE, content_type="text/plain")
         yield one
 
@@ -178,33 +177,3 @@ def test_the_standard_library_fetches_a_page(running: Proxy) -> None:
     assert (response.status, response.read().decode()) == (200, PAGE)
     connection.close()
     assert was_fetched(running)
-
-
-# nghttp2's programs, which ask for no tunnels, but speak HTTP/2 as its own library does.
-
-
-@TLS
-@pytest.mark.needs("nghttp")
-def test_nghttp_reads_a_published_page(running: Proxy) -> None:
-    address = running.program.ready["address"].replace("127.0.0.1", "localhost")
-    done = subprocess.run(
-        ["nghttp", "--no-verify-peer", f"{address}/geofeed.csv", f"{address}/elsewhere"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    assert done.stdout == "192.0.2.0/24,NL,,,\n"
-
-
-@TLS
-@pytest.mark.needs("h2load")
-def test_h2load_reads_a_published_page_repeatedly(running: Proxy) -> None:
-    words = ["h2load", "--requests=2000", "--clients=10", "--max-concurrent-streams=50"]
-    address = running.program.ready["address"]
-    done = subprocess.run(
-        [*words, f"{address}/geofeed.csv"], capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
-    assert "2000 total, 2000 started, 2000 done, 2000 succeeded, 0 failed, 0 errored, 0 timeout" in done.stdout
-    with running.client() as client:
-        assert client.ask(f"{HOST}:{running.origin.port}").status == 200

@@ -11,7 +11,6 @@ from typing import Self
 
 import pytest
 
-from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
@@ -240,32 +239,5 @@ def test_a_reset_of_the_client_resets_the_target(encryption: Encryption, run: Ca
         [(received, sent, why)] = decision.closed
         assert (sent, why) == (0, "client_gone")
         assert received >= 1_000_000
-
-    run(check())
-
-
-@pytest.mark.parametrize(
-    ("limits", "why"),
-    [
-        (TunnelLimits(max_bytes=100_000), "max_bytes"),
-        (TunnelLimits(byte_ratio=2), "byte_ratio"),
-    ],
-)
-def test_a_tunnel_is_ended_at_its_limits(limits: TunnelLimits, why: str, encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision(limits)
-        async with (
-            target_running() as port,
-            proxy_running(decision, tls=encryption.listener) as server,
-            client_at(server, tls=encryption.client) as client,
-        ):
-            await open_tunnel(client, port)
-            sending = asyncio.create_task(client.send(b"x" * 200_000))
-            await until(lambda: decision.closed)
-            client.reset()
-            await asyncio.gather(sending, return_exceptions=True)
-        [(received, sent, told)] = decision.closed
-        assert told == why
-        assert received + sent <= limits.max_bytes
 
     run(check())

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate.advice.decision import DRAW_PERIOD
+from headgate.token import new_key
+from headgate.token.keys import write_keys
 from tests.e2e import programs
 from tests.e2e.proxy_setup import proxy, sources
 
@@ -180,36 +182,25 @@ def test_a_taken_address_is_one_sentence_and_nothing_stays(tmp_path, workers, fl
 
 
 @WORKERS
-def test_sighup_reads_the_files_again(tmp_path, workers):
-    feed = tmp_path / "feed.csv"
-    feed.write_text("192.0.2.0/24,NL,,,\n")
-    with proxy(tmp_path, "--geofeed", feed, "--workers", workers) as running:
+def test_sighup_reads_the_files_again_or_leaves_all_as_it_is(tmp_path, workers):
+    keys = tmp_path / "key.json"
+    keys.write_bytes(write_keys([new_key(entropy=os.urandom)]))
+    with proxy(tmp_path, "--token-key", keys, "--workers", workers) as running:
         first = certificates(running)
         assert len(first) == 1
-        feed.write_text("192.0.2.0/24,DE,,,\n")
         issued = running.origin.authority.issue_cert("localhost", "127.0.0.1")
         issued.cert_chain_pems[0].write_to_path(str(tmp_path / "proxy.pem"))
         issued.private_key_pem.write_to_path(str(tmp_path / "proxy.key"))
-        running.program.process.send_signal(signal.SIGHUP)
-        running.program.wait_for(r"^headgate: the certificate, the token keys and the geofeed read again$")
-        running.program.until(lambda: first.isdisjoint(certificates(running)), "new certificate")
-        running.program.until(lambda: all("DE" in feed_of(running) for _ in range(4)), "new feed")
-
-
-@WORKERS
-def test_sighup_with_a_wrong_file_leaves_all_as_it_is(tmp_path, workers):
-    feed = tmp_path / "feed.csv"
-    feed.write_text("192.0.2.0/24,NL,,,\n")
-    with proxy(tmp_path, "--geofeed", feed, "--workers", workers) as running:
-        first = certificates(running)
-        feed.write_text("nowhere\n")
+        keys.write_text("no key\n")
         running.program.process.send_signal(signal.SIGHUP)
         running.program.wait_for(
-            r"^headgate: \S+feed.csv: line 1: invalid prefix 'nowhere'.*; the configuration in force stays as it is$"
+            r"^headgate: \S+key.json: invalid key file.*; the configuration in force stays as it is$"
         )
-        assert "NL" in feed_of(running)
         assert certificates(running) == first
-        assert running.ask().status == 200
+        keys.write_bytes(write_keys([new_key(entropy=os.urandom)]))
+        running.program.process.send_signal(signal.SIGHUP)
+        running.program.wait_for(r"^headgate: the certificate and the token keys read again$")
+        running.program.until(lambda: first.isdisjoint(certificates(running)), "new certificate")
 
 
 def certificates(running):
@@ -219,11 +210,3 @@ def certificates(running):
         with running.client() as client:
             shown.add(client.sock.getpeercert(binary_form=True))
     return shown
-
-
-def feed_of(running):
-    """The geofeed that is published."""
-    with running.client() as client:
-        answer = client.ask("/geofeed.csv", method="GET")
-        assert (answer.status, answer.fields["content-type"]) == (200, "text/csv; charset=utf-8")
-        return client.read(int(answer.fields["content-length"])).decode()

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
+from headgate.proxy.pages import Page
+
 from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http1 import Http1Connection
-from headgate.proxy.pages import Page
 from tests.e2e.gateway_setup import until
 from tests.e2e.tunnels import Encryption, StubDecision, client_at, proxy_running, target_running
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.proxy.net.poller import LoopPoller
+from headgate.proxy.poller import LoopPoller
 from tests.e2e.tunnels import (
     LARGE,
     Encryption,

@@ -1,10 +1,8 @@
-"""`headgate proxy`: tokens, client certificates, pages, conformance, and errors of usage."""
+"""`headgate proxy`: tokens, and errors of usage."""
 
-import re
 import signal
 import socket
 import ssl
-from contextlib import ExitStack
 
 import pytest
 
@@ -82,62 +80,6 @@ def test_keys_are_rotated_without_refusals(tmp_path):
         running.program.wait_for("read again$")
         (of_old,) = token(tmp_path, "mint", "--key", "old.json")
         assert [running.ask(more=bearer(shown)).status for shown in (of_new, of_old)] == [200, 200]
-
-
-@pytest.mark.needs("redis-server")
-def test_several_proxies_share_the_used_tokens(tmp_path, redis_server):
-    token(tmp_path, "new-key", "-o", "key.json")
-    flags = ("--token-key", tmp_path / "key.json", "--token-store", f"redis://127.0.0.1:{redis_server.port}/0")
-    with ExitStack() as stack:
-        first = stack.enter_context(proxy(tmp_path, *flags, "--workers", 2, admin=False))
-        second = stack.enter_context(proxy(tmp_path, *flags, origin=first.origin, admin=False))
-        one, other = token(tmp_path, "mint", "--key", "key.json", "--count", 2)
-        assert first.ask(more=bearer(one)).status == 200
-        assert second.ask(more=bearer(one)).reason == "token_replayed"
-        assert second.ask(more=bearer(other)).status == 200
-        assert first.ask(more=bearer(other)).reason == "token_replayed"
-
-
-def test_client_certificates_are_required_if_configured(tmp_path):
-    with proxy(tmp_path, "--client-ca", tmp_path / "ca.pem") as running:
-        with pytest.raises(OSError, match=r"(?i)certificate required|reset|EOF|pipe"), running.client() as client:
-            client.ask(f"www.example.org:{running.origin.port}")
-        running.origin.authority.issue_cert("client.example.org").configure_cert(running.tls)
-        assert running.ask().status == 200
-
-
-# What is published, and what is required.
-
-
-@pytest.mark.parametrize("tls", [True, False])
-def test_only_the_geofeed_is_published(tmp_path, tls):
-    feed = tmp_path / "feed.csv"
-    feed.write_text("# where we are\n192.0.2.0/24,NL,NL-NH,Amsterdam,\n")
-    with proxy(tmp_path, "--geofeed", feed, "--geofeed-path", "/where", tls=tls) as running, running.client() as client:
-        answer = client.ask("/where", method="GET")
-        assert (answer.status, answer.fields["content-type"]) == (200, "text/csv; charset=utf-8")
-        assert client.read(int(answer.fields["content-length"])).decode() == feed.read_text()
-        assert client.ask("/where", method="HEAD").status == 200
-        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
-        assert client.echoes()
-        for target in ("/", "/geofeed.csv", "/metrics", "/api/state", "/livez"):
-            with running.client() as other:
-                assert other.ask(target, method="GET").status == 405
-
-
-def test_conformance_is_printed_line_by_line(tmp_path):
-    code, said, _ = run(tmp_path, "--conformance", "--plaintext", "--listen", "127.0.0.1:0")
-    assert code == 1
-    assert re.search(r"^not met  2\.1  MUST  .*TLS", said, re.MULTILINE)
-    (tmp_path / "feed.csv").write_text("192.0.2.0/24,NL,,,\n")
-    token(tmp_path, "new-key", "-o", "key.json")
-    (tmp_path / "headgate.toml").write_text('[proxy]\ngeofeed = "feed.csv"\ntoken_keys = ["key.json"]\n')
-    code, said, _ = run(tmp_path, "--self-signed", "--conformance")
-    assert code == 0
-    assert not re.search(r"^not met  \S+  (MUST|STEP)", said, re.MULTILINE)
-    assert re.search(r"^met +3\.2  MUST .*at /geofeed\.csv$", said, re.MULTILINE)
-    (tmp_path / "feed.csv").write_text("nowhere\n")
-    assert run(tmp_path, "--self-signed", "--conformance")[0] == 2
 
 
 # Wrong uses.

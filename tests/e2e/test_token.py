@@ -1,4 +1,4 @@
-"""`headgate token`, and a proxy's check: workers with a shared table, proxies with a shared Redis.
+"""`headgate token`, and a proxy's check: workers with a shared table.
 
 Tokens are also made and checked as docs/reference/token.md describes them, without headgate's code.
 """
@@ -15,27 +15,24 @@ import time
 from hashlib import sha256
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from headgate.proxy.admission.replay_store import SharedReplayStore, create_replay_table
-from headgate.token import ValidToken
+from headgate.proxy.admission.tokens import TokenCheck, create_replay_table
+from headgate.token import ValidToken, mint, new_key
 from tests.e2e import programs
 
 # A proxy's worker: it checks each line of its input as a token and prints the outcome.
 WORKER = """\
 import asyncio, sys, time
-from headgate.proxy.admission.replay_store import SharedReplayStore, TokenCheck
-from headgate.proxy.admission.replay_store import RedisReplayStore
+from headgate.proxy.admission.tokens import TokenCheck
 from headgate.token import ValidToken, read_keys
 
 async def work(keys, place):
-    store = RedisReplayStore(place, timeout=10) if "://" in place else SharedReplayStore(int(place))
-    tokens = TokenCheck(read_keys(open(keys, "rb").read()), store)
+    tokens = TokenCheck(read_keys(open(keys, "rb").read()), int(place))
     print("ready", flush=True)
     for line in sys.stdin.read().splitlines():
         outcome = await tokens.check(line, now=time.time(), origin="https://a.example")
         print("valid" if isinstance(outcome, ValidToken) else outcome)
-    await tokens.close()
+    tokens.close()
 
 asyncio.run(work(*sys.argv[1:]))
 """
@@ -70,15 +67,11 @@ def check_in_workers(keys, store, tokens, *, workers, pass_fds=()):
     return [dict(zip(lines, outcomes, strict=True)) for lines, outcomes in zip(orders, outputs, strict=True)]
 
 
-@pytest.fixture(params=["hmac-sha256", "ed25519"])
-def files(request, tmp_path):
-    """Return the site's and the proxy's key file; with a shared secret they are the same."""
-    site, proxy = tmp_path / "site.json", tmp_path / "proxy.json"
-    if request.param == "hmac-sha256":
-        run_token("new-key", "-o", site)
-        return site, site
-    run_token("new-key", "--algorithm", "ed25519", "-o", site, "--public", proxy)
-    return site, proxy
+@pytest.fixture
+def key(tmp_path):
+    file = tmp_path / "key.json"
+    run_token("new-key", "-o", file)
+    return file
 
 
 @pytest.fixture
@@ -93,35 +86,27 @@ def assert_accepted_once(tokens, workers):
         assert sorted(outcomes[token] for outcomes in workers) == ["token_replayed"] * (len(workers) - 1) + ["valid"]
 
 
-def test_token_is_accepted_once_among_workers(files, table):
-    site, proxy = files
-    tokens = run_token("mint", "--key", site, "--count", 300, "--ttl", 600, "--origin", "https://a.example").split()
-    assert_accepted_once(tokens, check_in_workers(proxy, table, tokens, workers=3, pass_fds=[table]))
+def test_token_is_accepted_once_among_workers(key, table):
+    tokens = run_token("mint", "--key", key, "--count", 300, "--ttl", 600, "--origin", "https://a.example").split()
+    assert_accepted_once(tokens, check_in_workers(key, table, tokens, workers=3, pass_fds=[table]))
     # Used tokens stay known to later workers.
-    (again,) = check_in_workers(proxy, table, tokens, workers=1, pass_fds=[table])
+    (again,) = check_in_workers(key, table, tokens, workers=1, pass_fds=[table])
     assert set(again.values()) == {"token_replayed"}
-
-
-@pytest.mark.needs("redis-server")
-def test_token_is_accepted_once_among_proxies(files, redis_server):
-    site, proxy = files
-    tokens = run_token("mint", "--key", site, "--count", 100).split()
-    assert_accepted_once(tokens, check_in_workers(proxy, f"redis://127.0.0.1:{redis_server.port}", tokens, workers=3))
 
 
 def test_killed_worker_releases_the_lock(table):
     script = "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
-    valid = ValidToken(bytes(range(24)), time.time() + 60, is_bound=False)
-    store = SharedReplayStore(os.dup(table))
+    key = new_key(entropy=os.urandom)
+    one, tokens = mint(key, now=time.time(), ttl=60, entropy=os.urandom), TokenCheck([key], os.dup(table))
     with subprocess.Popen([sys.executable, "-c", script, str(table)], pass_fds=[table], stdin=-1, stdout=-1) as holder:
         try:
             holder.stdout.readline()
             holder.send_signal(signal.SIGSTOP)
-            assert asyncio.run(store.consume(valid, now=time.time())) == "tokens"
+            assert asyncio.run(tokens.check(one, now=time.time(), origin="")) == "tokens"
         finally:
             holder.kill()
-    assert asyncio.run(store.consume(valid, now=time.time())) is None
-    asyncio.run(store.close())
+    assert isinstance(asyncio.run(tokens.check(one, now=time.time(), origin="")), ValidToken)
+    tokens.close()
 
 
 def decode_base64url(text):
@@ -129,20 +114,16 @@ def decode_base64url(text):
 
 
 @pytest.mark.parametrize("origin", [None, "https://a.example"])
-def test_minted_token_has_the_documented_format(files, origin):
-    site, proxy = files
-    (jwk,) = json.loads(proxy.read_text())["keys"]
-    token = run_token("mint", "--key", site, "--ttl", 60, *(["--origin", origin] if origin else [])).strip()
+def test_minted_token_has_the_documented_format(key, origin):
+    (jwk,) = json.loads(key.read_text())["keys"]
+    token = run_token("mint", "--key", key, "--ttl", 60, *(["--origin", origin] if origin else [])).strip()
     raw = decode_base64url(token)
     head, signature = raw[:32], raw[32:]
     assert head[:2] == bytes([1, origin is not None])
     assert head[2:10] == decode_base64url(jwk["kid"])
     assert 50_000 < int.from_bytes(head[10:16], "big") - 1000 * time.time() < 60_001
     message = b"headgate token 1\0" + head + (origin or "").encode()
-    if jwk["kty"] == "oct":
-        assert hmac.new(decode_base64url(jwk["k"]), message, "sha256").digest() == signature
-    else:
-        Ed25519PublicKey.from_public_bytes(decode_base64url(jwk["x"])).verify(signature, message)
+    assert hmac.new(decode_base64url(jwk["k"]), message, "sha256").digest() == signature
 
 
 def test_token_of_the_documented_format_is_valid(tmp_path):
@@ -157,12 +138,3 @@ def test_token_of_the_documented_format_is_valid(tmp_path):
     assert run_token("check", "--key", tmp_path / "key.json", "--origin", "https://a.example/page", token).startswith(
         "valid"
     )
-
-
-def test_tokens_of_bound_rules_are_valid_for_their_origin(files, table):
-    site, proxy = files
-    pages = ["https://a.example/1", "https://a.example/2", "https://b.example/3"]
-    rules = json.loads(run_token("rules", "--key", site, "--proxy", "https://prefetch.example.com", "--bind", *pages))
-    first, second = (rule["proxy_authorization_tokens"] for rule in rules["prefetch"])
-    (outcomes,) = check_in_workers(proxy, table, first + second, workers=1, pass_fds=[table])
-    assert outcomes == {**dict.fromkeys(first, "valid"), **dict.fromkeys(second, "token_invalid")}

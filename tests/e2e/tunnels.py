@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import trustme
 
-from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
-from headgate.proxy.net.sockets import server_context
+from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.server import TunnelServer
+from headgate.proxy.sockets import server_context
 from tests.e2e.gateway_setup import PATIENCE, until
 
 __all__ = [
@@ -46,8 +46,8 @@ Script = Callable[["Target"], Awaitable[None]]
 class StubDecision:
     """A decision that accepts every port of this machine, and records the requests and the closed tunnels."""
 
-    def __init__(self, limits: TunnelLimits | None = None) -> None:
-        self.limits = limits or TunnelLimits()
+    def __init__(self, *, idle: float = DEFAULT_IDLE) -> None:
+        self.idle = idle
         self.requests: list[ConnectRequest] = []
         self.closed: list[tuple[int, int, str]] = []
         self.early_refusals: list[str] = []
@@ -84,7 +84,7 @@ class StubDecision:
             if isinstance(error, OSError):
                 return RefusedConnect(status=502, fields=[("Retry-After", "0")], reason="dial_refused")
             raise
-        return AcceptedConnect(socket=sock, on_closed=lambda *told: self.closed.append(told), limits=self.limits)
+        return AcceptedConnect(socket=sock, on_closed=lambda *told: self.closed.append(told), idle=self.idle)
 
     def refuse_early(self, reason: str, _peer: tuple[str, int]) -> RefusedConnect:
         """Refuse what is not decided on."""
@@ -227,13 +227,13 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def listener_context(folder: Path, **settings: Any) -> ssl.SSLContext:
+def listener_context(folder: Path) -> ssl.SSLContext:
     """Return the context of a TLS listener with a new certificate."""
     issued = authority().issue_cert("localhost")
     cert, key = folder / "cert.pem", folder / "key.pem"
     cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     key.write_bytes(issued.private_key_pem.bytes())
-    return server_context(str(cert), str(key), **settings)
+    return server_context(str(cert), str(key))
 
 
 def client_context() -> ssl.SSLContext:

@@ -18,8 +18,8 @@ from headgate.proxy.admission.destinations import (
     Resolver,
     special_purpose,
 )
-from headgate.proxy.net.sockets import Address, Endpoint, Network
 from headgate.proxy.refusal import Refusal
+from headgate.proxy.sockets import Address, Endpoint, Network
 
 PORT = 8443
 

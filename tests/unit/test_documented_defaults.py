@@ -48,7 +48,7 @@ def default(call, name):
                 Configuration().master.max_identifiers,
             ],
         ),
-        ("reference/token.md", r"one table of a fixed size, for ([\d,]+) tokens", [MAX_TOKENS]),
+        ("reference/token.md", r"table in memory, for ([\d,]+) tokens", [MAX_TOKENS]),
     ],
 )
 def test_documented_defaults_are_those_of_the_code(page, sentence, values):

@@ -35,7 +35,7 @@ _COMMANDS = {
     "get": "Fetch a URL politely, and explain waits and advice.",
     "bundle": "Read, create, sign and serve bundles: many exchanges in one file.",
     "advice": "Parse, fetch and check traffic advice: how much automated traffic an origin accepts.",
-    "token": "Create keys and tokens for a prefetch proxy, and speculation rules with tokens.",
+    "token": "Create and check keys and tokens for a prefetch proxy.",
     "keys": "Create keys for the bus between gates, sidecars, routers and masters.",
     "replay": "Apply a rule, or the throttle, to a log.",
     "demo": "Show an overload with and without headgate, live, in two minutes.",

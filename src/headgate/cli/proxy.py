@@ -7,13 +7,11 @@ from typing import Any, Final
 import click
 
 from headgate.cli.config import CONFIG, check_flags, config_options, configuration, given
-from headgate.cli.output import exit_with_failure, format_count, printable, style
 from headgate.cli.params import Parsed
 from headgate.config import Address
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
 
-_PROTOCOLS: Final = ("h2", "http/1.1")
 _LISTENERS: Final[dict[str, dict[str, Any]]] = {
     "cert": {"self_signed": False, "plaintext": False},
     "self_signed": {"cert": "", "key": "", "plaintext": False},
@@ -68,13 +66,6 @@ def _is_loopback(listen: str) -> bool:
         return host == "localhost"
 
 
-def _parse_alpn(text: str) -> tuple[str, ...]:
-    protocols = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    if not set(protocols) <= set(_PROTOCOLS):
-        raise ConfigurationError(f"invalid protocols {text!r}; expected 'h2', 'http/1.1' or 'h2,http/1.1'")
-    return protocols
-
-
 def _parse_cidr(text: str) -> str:
     from headgate.proxy.admission.destinations import parse_network
 
@@ -87,11 +78,9 @@ def _parse_cidr(text: str) -> str:
 @config_options(
     Proxy,
     [name for name in Proxy.__struct_fields__ if name != "loop"],
-    alpn=Parsed("h2,http/1.1", _parse_alpn),
     allow_addresses=Parsed("cidr", _parse_cidr),
 )
-@click.option("--conformance", is_flag=True, help="Print the requirements for prefetch proxies and which are met.")
-def proxy(*, file: str | None, conformance: bool, **flags: Any) -> None:
+def proxy(*, file: str | None, **flags: Any) -> None:
     """Run a prefetch proxy: a CONNECT proxy that fetches an origin's traffic advice before it connects to it.
 
     A browser sends a prefetch as a CONNECT request. The proxy opens a tunnel if the origin's advice permits it, the
@@ -105,40 +94,13 @@ def proxy(*, file: str | None, conformance: bool, **flags: Any) -> None:
     for a site:   headgate token new-key -o key.json
                   headgate proxy --listen 0.0.0.0:443 --cert chain.pem --key key.pem \\
                       --token-key key.json --client-rate '10/s burst 50' --workers 2 --admin 127.0.0.1:8090
-    to check it:  headgate proxy --config headgate.toml --conformance
 
     Refusals are logged as JSON lines on stderr. SIGTERM waits for open tunnels to end, a second SIGTERM stops at once;
-    SIGHUP reloads the certificate, the token keys and the geofeed.
+    SIGHUP reloads the certificate and the token keys.
     """
     options = ProxyOptions(file, given(flags))
     settings, _ = options.read()
-    if conformance:
-        _print_conformance(settings)
-        return
     require_listener(settings)
     from headgate.runtime.prefetch_proxy.server import run_proxy
 
     click.get_current_context().exit(run_proxy(options.read))
-
-
-def _print_conformance(proxy: Proxy) -> None:
-    """Print a line for each requirement; exit with code 1 if a mandatory one is not met."""
-    from headgate.proxy.conformance import conforms, requirements
-    from headgate.runtime.prefetch_proxy.build import check_proxy
-
-    check_proxy(proxy)
-    rows = requirements(proxy)
-    for row in rows:
-        verdict = style("met    ", fg="green") if row.is_met else style("not met", fg="red")
-        click.echo(f"{verdict}  {row.section}  {row.level:<11}  {row.words}: {printable(row.how)}")
-    click.echo()
-    missing = [row for row in rows if not row.is_met]
-    if conforms(rows):
-        click.echo(f"all mandatory requirements are met, {format_count(len(missing), 'recommendation')} not met")
-        return
-    mandatory = [row for row in missing if row.level in {"MUST", "STEP"}]
-    click.echo(
-        f"{format_count(len(mandatory), 'mandatory requirement')} and "
-        f"{format_count(len(missing) - len(mandatory), 'recommendation')} not met"
-    )
-    exit_with_failure()

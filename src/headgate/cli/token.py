@@ -1,4 +1,4 @@
-"""`headgate token`: make and check keys and tokens, and write the speculation rules that carry tokens."""
+"""`headgate token`: make and check keys and tokens."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headgate.cli.key_files import PUBLIC_MODE, SECRET_MODE, create_files
+from headgate.cli.key_files import SECRET_MODE, create_files
 from headgate.cli.output import exit_with_failure, print_json, printable, report_read_errors
 from headgate.cli.params import COUNT, SECONDS, Parsed, whole_number
 from headgate.cli.program import CommandGroup
@@ -15,7 +15,6 @@ from headgate.errors import ConfigurationError, reason_of
 
 if TYPE_CHECKING:
     from headgate.token import Key
-    from headgate.token.keys import Algorithm
 
 
 _KEY_FILE: Final = "key.json"
@@ -30,7 +29,7 @@ _EXPLANATIONS: Final = {
 
 @click.group(cls=CommandGroup, epilog="Start with: headgate token new-key -o key.json")
 def token() -> None:
-    """Create keys and tokens for a prefetch proxy, and the speculation rules that carry them.
+    """Create and check keys and tokens for a prefetch proxy.
 
     A site that runs its own prefetch proxy puts tokens into its pages, and browsers send one with each prefetch. The
     proxy checks tokens with the key, without a request to the site. A token can be used once, until it expires, and
@@ -38,7 +37,7 @@ def token() -> None:
 
     \b
     the site:   headgate token new-key -o key.json
-                headgate token rules --key key.json --proxy https://prefetch.example.com https://example.org/next
+                headgate token mint --key key.json --count 8
     the proxy:  headgate proxy --token-key key.json …
     """
 
@@ -71,16 +70,6 @@ _json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=Tru
     help="Key file to create; - writes standard output.",
 )
 @click.option(
-    "--algorithm",
-    type=click.Choice(["hmac-sha256", "ed25519"]),
-    default="hmac-sha256",
-    show_default=True,
-    help="Signature algorithm.",
-)
-@click.option(
-    "--public", metavar="FILE", help="With ed25519: also create this file, which checks tokens but cannot mint."
-)
-@click.option(
     "--max-ttl",
     type=COUNT,
     metavar="SECONDS",
@@ -88,30 +77,22 @@ _json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=Tru
     show_default=True,
     help="Maximum lifetime of a token in seconds.",
 )
-def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: int) -> None:
+def new_key(*, out: str, max_ttl: int) -> None:
     """Create a key in a file that only its owner can read; an existing file is never overwritten.
 
-    With hmac-sha256 the site and its proxies share one secret. With ed25519 the site keeps the private key and the
-    proxies get the public key, so that an attacker who controls a proxy cannot mint tokens. The files are JSON Web
-    Keys. To replace a key without refusing valid tokens, give the proxies both keys before you give the site the new
+    The site and its proxies share the secret, so a proxy that checks tokens can also mint them. The file is a JSON Web
+    Key. To replace a key without refusing valid tokens, give the proxies both keys before you give the site the new
     one.
 
     \b
     headgate token new-key -o key.json
-    headgate token new-key --algorithm ed25519 -o site.json --public proxy.json
     """
     from headgate.token import new_key as make_key
     from headgate.token.keys import write_keys
 
-    key = make_key(algorithm, entropy=os.urandom, max_ttl=max_ttl)
-    files = [(out, write_keys([key]), SECRET_MODE)]
-    if public is not None:
-        files.append((public, write_keys([key], public=True), PUBLIC_MODE))
-    if public == "-":
-        raise click.UsageError("--public must name a file; only -o can be standard output")
-    create_files(files)
-    checks = "it mints and checks tokens" if public is None else f"it mints tokens, {printable(public)} checks them"
-    click.echo(f"{printable(out)}: {algorithm} key, keep it secret; {checks} (headgate proxy --token-key)", err=True)
+    create_files([(out, write_keys([make_key(entropy=os.urandom, max_ttl=max_ttl)]), SECRET_MODE)])
+    what = "keep it secret; it mints and checks tokens (headgate proxy --token-key)"
+    click.echo(f"{printable(out)}: {what}", err=True)
 
 
 @token.command(short_help="Print new tokens, one a line.")
@@ -128,7 +109,7 @@ def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: in
 @click.option("--origin", metavar="ORIGIN", help="Restrict the tokens to a CONNECT to this https origin.")
 @_json_option
 def mint(*, file: str, count: int, ttl: float | None, origin: str | None, is_json: bool) -> None:
-    """Mint tokens with the first key of the file that can mint; each token can be used once.
+    """Mint tokens with the first key of the file; each token can be used once.
 
     A client sends one to the proxy as: Proxy-Authorization: Bearer TOKEN. It is used up when the proxy has checked it,
     even if the CONNECT fails afterwards.
@@ -140,7 +121,7 @@ def mint(*, file: str, count: int, ttl: float | None, origin: str | None, is_jso
     from headgate.token import mint as mint_token
     from headgate.token.signed_token import target_origin
 
-    key = _minting_key(file)
+    key = _read_keys(file)[0]
     seconds, now = _ttl_of(ttl, key), time.time()
     tokens = (mint_token(key, now=now, ttl=seconds, entropy=os.urandom, origin=origin) for _ in range(count))
     if is_json:
@@ -149,41 +130,6 @@ def mint(*, file: str, count: int, ttl: float | None, origin: str | None, is_jso
         return
     for text in tokens:
         click.echo(text)
-
-
-@token.command(short_help="Print a page's speculation rules with a token for each URL.")
-@click.argument("urls", metavar="URL…", nargs=-1, required=True)
-@_key_option
-@click.option("--proxy", metavar="URL", required=True, help="The proxy: an https origin of the same site as the page.")
-@_ttl_option
-@click.option("--bind", is_flag=True, help="Restrict each token to its URL's origin; writes one rule for each origin.")
-@click.option("--no-fallback", is_flag=True, help="Forbid browsers from using their own proxy if this one fails.")
-def rules(*, urls: tuple[str, ...], file: str, proxy: str, ttl: float | None, bind: bool, no_fallback: bool) -> None:
-    """Print speculation rules that prefetch these URLs through the site's own proxy, with one token for each URL.
-
-    The output is the content of a <script type="speculationrules"> element and needs no escaping. Each response needs
-    new rules, because a token can be used once, and must not be stored by a shared cache. Browsers that do not support
-    proxies provided by referrers ignore the rules.
-
-    \b
-    headgate token rules --key key.json --proxy https://prefetch.example.com https://example.org/next
-    headgate token rules --key key.json --proxy https://prefetch.example.com --bind --ttl 120 \\
-        https://example.org/a https://example.net/b
-    """
-    from headgate.token.rules import script_text, speculation_rules
-
-    key = _minting_key(file)
-    written = speculation_rules(
-        urls,
-        proxy=proxy,
-        key=key,
-        now=time.time(),
-        ttl=_ttl_of(ttl, key),
-        entropy=os.urandom,
-        bind=bind,
-        fallback=not no_fallback,
-    )
-    click.echo(script_text(written))
 
 
 @token.command(short_help="Print whether a proxy would accept a token.")
@@ -237,16 +183,6 @@ def _read_keys(file: str) -> "tuple[Key, ...]":
         return read_keys(content)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-
-
-def _minting_key(file: str) -> "Key":
-    """Return the first key of a file that can mint; raises `ConfigurationError` without one."""
-    key = next((key for key in _read_keys(file) if key.can_mint), None)
-    if key is None:
-        raise ConfigurationError(
-            f"{printable(file)} contains public keys only, which cannot mint; use the file that new-key -o created"
-        )
-    return key
 
 
 def _ttl_of(requested: float | None, key: "Key") -> float:

@@ -51,18 +51,9 @@ class Proxy(ConfigSection, frozen=True):
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Worker processes; per-client limits apply per worker. The listener, `max_tunnels`, the advice cache and the used
     tokens are shared."""
-    alpn: Annotated[tuple[Literal["h2", "http/1.1"], ...], Meta(min_length=1), Format("h2,http/1.1")] = (
-        "h2",
-        "http/1.1",
-    )
-    """Protocols offered in TLS, the preferred one first."""
-    client_ca: File = ""
-    """CA certificates, PEM; clients must present a certificate signed by one of them."""
     token_keys: tuple[File, ...] = ()
     """Key file; each CONNECT must present a token of one of the keys. Without a key file, tokens are not required.
     SIGHUP reloads it."""
-    token_store: Annotated[str, Format("URL")] = ""
-    """URL of a Redis server that stores used tokens for several proxies. Empty stores them in memory."""
     max_connections: _Limit = 16_384
     """Maximum client connections per worker, tunnels included."""
     client_connections: Count = 256
@@ -96,21 +87,9 @@ class Proxy(ConfigSection, frozen=True):
     in tests only: origins are asked more often."""
     idle: Seconds = 300.0
     """Close tunnels idle for this many seconds."""
-    max_seconds: SecondsOrZero = 0.0
-    """Maximum duration of a tunnel in seconds; 0 for no limit."""
-    max_bytes: Count = 0
-    """Maximum bytes through a tunnel, both directions together; 0 for no limit."""
-    byte_ratio: Annotated[float, Meta(ge=0, le=1_000_000), Format("RATIO")] = 0.0
-    """Minimum bytes received for each byte sent beyond 16 KiB; 0 for no limit."""
     drain: SecondsOrZero = 30.0
     """Seconds that open tunnels may take to end after SIGTERM."""
-    log: Literal["refusals", "all"] = "refusals"
-    """Log refusals only, or every tunnel; JSON lines on stderr. With refusals, tunnels are logged as counts."""
     log_client: bool = False
     """Include client addresses in the log."""
-    geofeed: File = ""
-    """Geofeed to publish (RFC 8805): the locations of the proxy's addresses. SIGHUP reloads it."""
-    geofeed_path: Annotated[str, Format("PATH")] = "/geofeed.csv"
-    """URL path of the published geofeed."""
     loop: Loop = "auto"
     """Event loop: auto uses uvloop if it is installed; uvloop requires it; asyncio does not use it."""

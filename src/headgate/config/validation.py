@@ -17,7 +17,6 @@ from headgate.config.tree import Bus, Configuration, Router, Sidecar, as_tuple
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain
 
-_PATH = re.compile(r"/[^\x00-\x20?#\x7f-\U0010ffff]*")
 _BUS = re.compile(r"tcp://(?P<address>.+)|ipc://.+")
 
 
@@ -145,14 +144,6 @@ def _check_proxy(proxy: Proxy) -> None:
     modes = [f"`{name}`" for name in ("cert", "self_signed", "plaintext") if getattr(proxy, name)]
     if len(modes) > 1:
         raise ConfigurationError(f"proxy: {' and '.join(modes)} exclude each other; set only one of them")
-    if proxy.client_ca and proxy.plaintext:
-        raise ConfigurationError("proxy: `client_ca` needs TLS, which `plaintext` disables; set only one of them")
-    if proxy.token_store and not proxy.token_keys:
-        raise ConfigurationError("proxy.token_store: tokens are not required without a key; set `token_keys` too")
-    if _PATH.fullmatch(proxy.geofeed_path) is None:
-        raise ConfigurationError(
-            f"proxy.geofeed_path: invalid path {proxy.geofeed_path!r}; expected one such as '/geofeed.csv'"
-        )
 
 
 def _check_masters(*addresses: str) -> None:

@@ -6,21 +6,18 @@ and connects to the target. This file does no I/O and decides nothing.
 *Received* and *sent* are from the client's point of view: received came from the target, sent went to it.
 """
 
-import math
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal
 
 import msgspec
 
-CloseReason = Literal[
-    "ended", "client_gone", "target_gone", "idle", "max_seconds", "max_bytes", "byte_ratio", "drained"
-]
-"""Why a tunnel was closed: both sides ended it; the connection to one of them was lost; a limit of the tunnel; the
-shutdown of the proxy."""
+CloseReason = Literal["ended", "client_gone", "target_gone", "idle", "drained"]
+"""Why a tunnel was closed: both sides ended it; the connection to one of them was lost; nothing passed for too long;
+the shutdown of the proxy."""
 
-_HANDSHAKE_ALLOWANCE: Final = 1 << 14
-"""Bytes that a client may send before `byte_ratio` applies: it speaks first, in the handshake and with its request."""
+DEFAULT_IDLE: Final = 300.0
+"""Seconds without a byte in either direction until a tunnel is closed, unless another limit is given."""
 
 
 class ConnectRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,39 +37,6 @@ class ConnectRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the proxy is shutting down, so that no new tunnel may be opened."""
 
 
-class TunnelLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one tunnel. By default only idle time is limited."""
-
-    idle: float = 300.0
-    """Seconds without a byte in either direction."""
-    max_seconds: float = math.inf
-    """Seconds from the opening."""
-    max_bytes: float = math.inf
-    """Bytes in both directions together."""
-    byte_ratio: float = 0.0
-    """Bytes that the client must have received for each byte that it sends, beyond those of a handshake and request."""
-
-    @property
-    def counts_bytes(self) -> bool:
-        """Whether bytes are limited, so that each piece has to be checked."""
-        return self.max_bytes < math.inf or self.byte_ratio > 0
-
-    def read_size(self, passed: int, maximum: int) -> int:
-        """Return how many bytes to read next; at least 1, since only reading can distinguish an end from more data."""
-        return int(min(maximum, max(1, self.max_bytes - passed)))
-
-    def exceeded_by(self, received: int, sent: int, *, sending: bool) -> Literal["max_bytes", "byte_ratio"] | None:
-        """Return the limit that a tunnel with these totals exceeds, or None.
-
-        The ratio is checked only when the client sends: what it receives can only improve the ratio.
-        """
-        if received + sent > self.max_bytes:
-            return "max_bytes"
-        if sending and received < self.byte_ratio * (sent - _HANDSHAKE_ALLOWANCE):
-            return "byte_ratio"
-        return None
-
-
 class AcceptedConnect(msgspec.Struct, kw_only=True):
     """An accepted CONNECT: the connection to the target."""
 
@@ -81,7 +45,8 @@ class AcceptedConnect(msgspec.Struct, kw_only=True):
     on_closed: Callable[[int, int, CloseReason], None]
     """Called exactly once when the tunnel is closed, with bytes received, bytes sent and the reason; must not raise.
     Also called if the client left before it could be answered."""
-    limits: TunnelLimits = TunnelLimits()
+    idle: float = DEFAULT_IDLE
+    """Seconds without a byte in either direction until the tunnel is closed."""
 
 
 class RefusedConnect(msgspec.Struct, frozen=True, kw_only=True):

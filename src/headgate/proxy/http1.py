@@ -16,9 +16,9 @@ from typing import Final, Literal
 from headgate.errors import ProtocolError
 from headgate.http.h1.request import RequestBuffer, RequestHead, RequestLimits, parse_request_head
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.net.sockets import WOULD_BLOCK, record_overhead, reset, shutdown_write
+from headgate.proxy.poller import READ, WRITE
 from headgate.proxy.services import Services
+from headgate.proxy.sockets import WOULD_BLOCK, record_overhead, reset, shutdown_write
 
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _MAX_BUFFER_SIZE: Final = 1 << 16
@@ -201,18 +201,9 @@ class Http1Connection:
         return True
 
     def _respond_to(self, head: RequestHead) -> None:
-        services = self._services
         if head.method != b"CONNECT":
-            page = None
-            # A target with an authority (absolute-form) asks to forward the request, which is not served.
-            if not (head.has_body or self._surplus) and head.raw.startswith(head.method + b" /"):
-                page = services.find_page(head.method.decode("ascii"), head.target.decode("ascii"))
-            if page is None:
-                # After a body, whatever its framing, no further request is looked for.
-                self._refuse_early("method", is_last=head.has_body or not head.keep_alive)
-            else:
-                is_last = not head.keep_alive
-                self._respond(page.message(is_last=is_last, with_body=head.method != b"HEAD"), is_last=is_last)
+            # After a body, whatever its framing, no further request is looked for.
+            self._refuse_early("method", is_last=head.has_body or not head.keep_alive)
         elif self._surplus:
             self._refuse_early("connections")
         else:

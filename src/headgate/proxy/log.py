@@ -1,8 +1,8 @@
 """The log: lines of JSON on stderr, with little in them, and no more than needed to prevent abuse.
 
-A refusal is one line with the origin, the reason and a detail. Accepted traffic is summarised once a minute; tunnels
-have lines of their own only if configured. No line has anything that a client sent except the host and port of its
-CONNECT, and the client's address only if configured: tokens and `chrome-tunnel` never reach this file.
+A refusal is one line with the origin, the reason and a detail. Accepted traffic is summarised once a minute. No line
+has anything that a client sent except the host and port of its CONNECT, and the client's address only if configured:
+tokens and `chrome-tunnel` never reach this file.
 
 The reader of stderr may be slow, stopped or gone: a thread writes, the queue is bounded, and dropped lines are counted.
 """
@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.proxy.connect import CloseReason, ConnectRequest
+from headgate.proxy.connect import ConnectRequest
 from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.refusal import Refusal
 
@@ -98,11 +98,8 @@ class LogWriter:
                     break  # the reader is gone
 
 
-class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="event"):
+class _Refused(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="event", tag="refused"):
     client: str = ""
-
-
-class _Refused(_Line, kw_only=True, tag="refused"):
     time: float
     origin: str | None
     reason: str
@@ -110,16 +107,7 @@ class _Refused(_Line, kw_only=True, tag="refused"):
     why: str = ""
 
 
-class _Tunnel(_Line, kw_only=True, tag="tunnel"):
-    time: float
-    origin: str
-    received: int
-    sent: int
-    seconds: float
-    why: CloseReason
-
-
-class _Tunnels(_Line, kw_only=True, tag="tunnels"):
+class _Tunnels(msgspec.Struct, kw_only=True, tag_field="event", tag="tunnels"):
     time: float
     accepted: int
     open: int
@@ -129,13 +117,10 @@ class _Tunnels(_Line, kw_only=True, tag="tunnels"):
 
 
 class DecisionLog:
-    """Logs decisions, and each tunnel if `tunnels`, with the client's address if `clients`; see `admission.decide`."""
+    """Logs refusals, with the client's address if `clients`; see `admission.decide`."""
 
-    def __init__(
-        self, lines: LogWriter, *, tunnels: bool = False, clients: bool = False, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, lines: LogWriter, *, clients: bool = False, clock: Callable[[], float] = time.time) -> None:
         self._lines = lines
-        self._tunnels = tunnels
         self._clients = clients
         self._clock = clock
 
@@ -147,35 +132,9 @@ class DecisionLog:
             reason=refusal.reason,
             status=refusal.rule.status,
             why=refusal.detail[:_MAX_DETAIL_SIZE],
-            client=self._client(request.peer),
+            client=request.peer[0] if self._clients else "",
         )
         self._lines.write(msgspec.json.encode(line))
-
-    def closed(
-        self,
-        peer: tuple[str, int],
-        origin: str,
-        received: int,
-        sent: int,
-        reason: CloseReason,
-        *,
-        seconds: float,
-    ) -> None:
-        """Log the closed tunnel of the client at an address, which was open for so many seconds."""
-        if self._tunnels:
-            line = _Tunnel(
-                time=_rounded(self._clock()),
-                origin=origin,
-                received=received,
-                sent=sent,
-                seconds=_rounded(seconds),
-                why=reason,
-                client=self._client(peer),
-            )
-            self._lines.write(msgspec.json.encode(line))
-
-    def _client(self, peer: tuple[str, int]) -> str:
-        return peer[0] if self._clients else ""
 
 
 class TrafficSummary:

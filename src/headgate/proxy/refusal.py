@@ -22,7 +22,7 @@ RefusalReason: TypeAlias = Literal[
     "tokens", "client_tunnels", "client_connections", "tunnels", "connections", "internal", "draining", "malformed",
     "method",
 ]
-"""Why a request is refused. "tokens": the replay store does not answer; "internal": an unexpected error."""
+"""Why a request is refused. "tokens": the table of used tokens cannot be asked; "internal": an unexpected error."""
 # fmt: on
 
 ProxyErrorType: TypeAlias = Literal["dns_timeout", "destination_ip_unroutable"]

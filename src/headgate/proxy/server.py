@@ -15,13 +15,12 @@ from typing import Final
 
 from headgate.proxy.admission.limits import client_of
 from headgate.proxy.connect import AcceptedConnect, Decide, RefuseEarly
+from headgate.proxy.dial import Connector
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.listener import Handshake, Listener
-from headgate.proxy.net.dial import Connector
-from headgate.proxy.net.poller import READ, LoopState, new_poller
-from headgate.proxy.net.sockets import listening_sockets
-from headgate.proxy.pages import Page
+from headgate.proxy.poller import READ, LoopState, new_poller
 from headgate.proxy.services import Connection, ConnectionFactory, TunnelTimeouts
+from headgate.proxy.sockets import listening_sockets
 from headgate.proxy.tunnel import Tunnels
 
 DEFAULT_CLIENT_CONNECTIONS: Final = 256
@@ -40,7 +39,7 @@ class TunnelServer:
 
     At most `connections` are open at once; requests of further ones are refused. At most `client_connections` are open
     for one client, without HTTP/1.1 tunnels (0: no limit); further ones are closed at once. `protocols` are those
-    beside HTTP/1.1, by ALPN name; `pages` are published, by path. For the event loop that it is created on.
+    beside HTTP/1.1, by ALPN name. For the event loop that it is created on.
     """
 
     def __init__(
@@ -52,12 +51,9 @@ class TunnelServer:
         client_connections: int = DEFAULT_CLIENT_CONNECTIONS,
         timeouts: TunnelTimeouts | None = None,
         protocols: Mapping[str, ConnectionFactory] | None = None,
-        pages: Mapping[str, Page] | None = None,
     ) -> None:
         self.decide = decide
         self.refuse_early = refuse_early
-        self.pages = pages or {}
-        """What is published, by path."""
         self.timeouts = timeouts or TunnelTimeouts()
         self.loop_state = LoopState(new_poller(), now=time.monotonic() + _TICK)
         self.tunnels = Tunnels(self.loop_state, on_closed=self.tunnel_closed)
@@ -163,10 +159,6 @@ class TunnelServer:
         return self._cut
 
     # What connections call; see `Services`.
-
-    def find_page(self, method: str, target: str) -> Page | None:
-        """Return the page that a request without a body asks for."""
-        return self.pages.get(target.partition("?")[0]) if method in {"GET", "HEAD"} else None
 
     def start_tunnel(self, client: socket.socket, accepted: AcceptedConnect, early_data: bytes) -> None:
         """Relay between a client's socket and its target."""

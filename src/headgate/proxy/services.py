@@ -7,8 +7,7 @@ from typing import Protocol
 import msgspec
 
 from headgate.proxy.connect import AcceptedConnect, Decide, RefuseEarly
-from headgate.proxy.net.poller import LoopState, Pollable
-from headgate.proxy.pages import Page
+from headgate.proxy.poller import LoopState, Pollable
 
 
 class TunnelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +69,6 @@ class Services(Protocol):
     @property
     def refuse_early(self) -> RefuseEarly:
         """Refuses what is not decided on."""
-
-    def find_page(self, method: str, target: str) -> Page | None:
-        """Return the page that a request without a body asks for."""
 
     def start_tunnel(self, client: socket.socket, accepted: AcceptedConnect, early_data: bytes) -> None:
         """Relay between a client's socket, which the poller watches for reads, and its target.

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import cast
 
 from headgate.proxy.connect import AcceptedConnect, CloseReason
-from headgate.proxy.net.poller import COPY_SIZE, MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE, LoopState
-from headgate.proxy.net.sockets import WOULD_BLOCK, reset
+from headgate.proxy.poller import COPY_SIZE, MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE, LoopState
+from headgate.proxy.sockets import WOULD_BLOCK, reset
 
 
 class Tunnels:
@@ -42,8 +42,8 @@ class Tunnels:
     def expire(self) -> None:
         """Close the tunnels whose time is over."""
         now = self.state.now
-        for tunnel in [one for one in self.open if one.last_active + one.idle <= now or one.latest <= now]:
-            tunnel.expire()
+        for tunnel in [one for one in self.open if one.last_active + one.idle <= now]:
+            tunnel.close("idle")
 
     def close(self, reason: CloseReason) -> None:
         """Close all."""
@@ -59,8 +59,7 @@ class Tunnel:
     """One tunnel and its two ends."""
 
     __slots__ = (
-        "_limits", "_on_closed", "_report", "client_end", "closed", "counts_bytes", "idle", "last_active", "latest",
-        "state", "target_end",
+        "_on_closed", "_report", "client_end", "closed", "idle", "last_active", "state", "target_end",
     )  # fmt: skip
 
     def __init__(
@@ -71,20 +70,14 @@ class Tunnel:
         *,
         on_closed: Callable[["Tunnel"], None],
     ) -> None:
-        limits = accepted.limits
         self.state = state
-        self._limits = limits
         self._report = accepted.on_closed
         self._on_closed = on_closed
         self.closed = False
-        self.counts_bytes = limits.counts_bytes
-        """Whether each piece has to be checked against the limits."""
         self.last_active = state.now
         """When bytes passed last, on the coarse clock."""
-        self.idle = limits.idle
+        self.idle = accepted.idle
         """Seconds without a byte until it expires."""
-        self.latest = state.now + limits.max_seconds
-        """When it expires in any case."""
         self.client_end = TlsTunnelEnd(self, client) if isinstance(client, ssl.SSLSocket) else TunnelEnd(self, client)
         self.target_end = TunnelEnd(self, accepted.socket)
         self.client_end.other, self.target_end.other = self.target_end, self.client_end
@@ -95,28 +88,9 @@ class Tunnel:
         client_end.events = target_end.events = READ
         poller.hand_over(client_end.descriptor, client_end)
         poller.register(target_end.descriptor, READ, target_end)
-        if early_data and self.may_pass(target_end, len(early_data)):
+        if early_data:
             target_end.count += len(early_data)
             target_end.write(memoryview(early_data))
-
-    def may_pass(self, end: "TunnelEnd", count: int) -> bool:
-        """Return whether the limits allow so many bytes to an end; if not, the tunnel is closed."""
-        received, sent = self.client_end.count, self.target_end.count
-        if end is self.target_end:
-            exceeded = self._limits.exceeded_by(received, sent + count, sending=True)
-        else:
-            exceeded = self._limits.exceeded_by(received + count, sent, sending=False)
-        if exceeded is not None:
-            self.close(exceeded)
-        return exceeded is None
-
-    def read_size(self, maximum: int) -> int:
-        """See `TunnelLimits.read_size`."""
-        return self._limits.read_size(self.client_end.count + self.target_end.count, maximum)
-
-    def expire(self) -> None:
-        """Close: the time is over."""
-        self.close("max_seconds" if self.state.now >= self.latest else "idle")
 
     def lost(self, end: "TunnelEnd") -> None:
         """Close: the connection of one end is broken."""
@@ -219,8 +193,6 @@ class TunnelEnd:
         other, tunnel = self.other, self.tunnel
         state = tunnel.state
         size = COPY_SIZE if state.buffered < MAX_BUFFERED else TLS_RECORD_SIZE
-        if tunnel.counts_bytes:
-            size = tunnel.read_size(size)
         try:
             # A plain socket is called directly, here and in `write`: another call is measurable in each echo.
             count = self.socket.recv_into(state.buffer, size) if self.is_plain else self._receive(state.buffer, size)
@@ -231,8 +203,6 @@ class TunnelEnd:
             return 0
         if not count:
             self._handle_end()
-            return 0
-        if tunnel.counts_bytes and not tunnel.may_pass(other, count):
             return 0
         other.count += count
         tunnel.last_active = state.now

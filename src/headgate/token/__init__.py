@@ -2,8 +2,7 @@
 
 The site mints tokens into its pages, the browser sends one with each prefetch, and the proxy checks it with a key:
 the signature, the expiry, the origin, and that it was not used before. The proxy sends no request to the site.
-This package is pure and apart from the proxy, because both the site and the proxy need it. `headgate.token.rules`
-writes the speculation rules that carry tokens.
+This package is pure and apart from the proxy, because both the site and the proxy need it.
 """
 
 from headgate.token.keys import Key, new_key, read_keys

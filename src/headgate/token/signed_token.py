@@ -1,8 +1,8 @@
 """Signed tokens: their bytes (docs/reference/token.md, "Format"), how a site mints them and how a proxy checks them.
 
 A token is a header of 32 bytes and a signature, in base64url. That is a `token68` (RFC 9110, section 11.2), so it can
-follow `Bearer` (RFC 6750). The key determines the signature algorithm; the token does not name it. Whether a token was
-used before is not checked here: `headgate.token.replay_table` records that.
+follow `Bearer` (RFC 6750). Whether a token was used
+before is not checked here: `headgate.token.replay_table` records that.
 """
 
 import math
@@ -22,7 +22,7 @@ Reason: TypeAlias = Literal["token_missing", "token_invalid", "token_expired", "
 token was used before."""
 
 MAX_TOKEN_LENGTH: Final = 128
-"""Characters of a header with the longest signature. Longer text is not decoded."""
+"""Characters; longer text is not decoded."""
 
 MAX_CLOCK_DIFFERENCE: Final = 60.0
 """Seconds by which the site's clock may be ahead of the proxy's. If it is behind, a token expires early by as much: the
@@ -111,7 +111,7 @@ def mint(key: Key, *, now: float, ttl: float, entropy: Callable[[int], bytes], o
     """Return a new token, valid for `ttl` seconds from `now` and, with `origin`, for a CONNECT to that origin only.
 
     `origin` may be any https URL; its origin is used. `entropy` returns so many unpredictable bytes, as `os.urandom`
-    does. Raises `ConfigurationError` for a `ttl` above the key's `max_ttl`, another URL, and a public key.
+    does. Raises `ConfigurationError` for a `ttl` above the key's `max_ttl`, and another URL.
     """
     if not 0 < ttl <= key.max_ttl:
         raise ConfigurationError(f"ttl must be above 0 and at most {key.max_ttl} seconds with this key, got {ttl:g}")

@@ -141,7 +141,6 @@ TREE = st.builds(
         Proxy,
         brand=TEXT,
         self_signed=st.booleans(),
-        alpn=st.sampled_from([("h2",), ("http/1.1", "h2")]),
         allow_ports=st.lists(st.integers(1, 65_535), max_size=2).map(tuple),
         resolve=st.lists(TEXT, max_size=2).map(tuple),
         idle=SECONDS,
@@ -202,14 +201,3 @@ def test_the_schema_has_the_defaults():
 )
 def test_show_hides_the_password_of_a_store(url, shown):
     assert f'\nstore = "{shown}"\n' in show(Configuration(master=Bus(store=url)))
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("rediss://user:secret@a", "rediss://user:***@a"),
-        ("unix:///run/redis?db=1&password=secret&x=y", "unix:///run/redis?db=1&password=***&x=y"),
-    ],
-)
-def test_show_hides_the_password_of_a_token_store(url, shown):
-    assert f'\ntoken_store = "{shown}"\n' in show(Configuration(proxy=Proxy(token_store=url)))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headgate.proxy.connect import Decide, RefusedConnect
-from headgate.proxy.net.poller import LoopState
+from headgate.proxy.poller import LoopState
 from headgate.proxy.services import TunnelTimeouts
 
 
@@ -78,9 +78,6 @@ class StubServices:
 
     def refuse_early(self, reason: str, _peer: object) -> RefusedConnect:
         return RefusedConnect(status=405, reason=reason)
-
-    def find_page(self, _method: str, _target: str) -> None:
-        return None
 
     def start_tunnel(self, *tunnel: Any) -> None:
         self.tunnels.append(tunnel)

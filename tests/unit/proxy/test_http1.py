@@ -13,7 +13,7 @@ from headgate.proxy.http1 import (
     Http1State,
     response_head,
 )
-from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.poller import READ, WRITE
 from tests.e2e.http2_client import async_test
 from tests.unit.proxy.stubs import StubServices, StubSocket
 

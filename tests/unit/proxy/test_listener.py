@@ -12,7 +12,7 @@ import pytest
 
 from headgate.proxy import listener as module
 from headgate.proxy.listener import Handshake, Listener
-from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.poller import READ, WRITE
 from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import client_context, listener_context
 from tests.unit.proxy.stubs import StubServices

@@ -150,7 +150,6 @@ def test_a_refusal_is_one_line(clients: bool, named: dict[str, str]) -> None:
     log = DecisionLog(lines, clients=clients, clock=lambda: 1.23456)
     log.refused(ASKED, ORIGIN, Refusal("port", "port 25 is not open"))
     log.refused(ConnectRequest(authority="", peer=ASKED.peer), None, Refusal("malformed"))
-    log.closed(ASKED.peer, ORIGIN, 1, 2, "ended", seconds=3)
     assert lines.lines == [
         {
             "event": "refused", "time": 1.235, "origin": "https://www.example.org", "reason": "port", "status": 403,
@@ -158,18 +157,6 @@ def test_a_refusal_is_one_line(clients: bool, named: dict[str, str]) -> None:
         },
         {"event": "refused", "time": 1.235, "origin": None, "reason": "malformed", "status": 400, **named},
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("clients", "named"), [(False, {}), (True, {"client": "192.0.2.7"})])
-def test_tunnels_are_logged_if_configured(clients: bool, named: dict[str, str]) -> None:
-    lines = Written()
-    log = DecisionLog(lines, tunnels=True, clients=clients, clock=lambda: 2.0)
-    log.closed(ASKED.peer, ORIGIN, 10, 20, "idle", seconds=0.98765)
-    [line] = lines.lines
-    assert line == {
-        "event": "tunnel", "time": 2.0, "origin": "https://www.example.org", "received": 10, "sent": 20,
-        "seconds": 0.988, "why": "idle", **named,
-    }  # fmt: skip
 
 
 def test_details_are_truncated() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from headgate.proxy.admission.authority import HostRules, parse_authority
 from headgate.proxy.admission.destinations import AddressRules, Overrides, Resolver
-from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.dns import SystemLookup
 from headgate.proxy.refusal import Refusal
 
 CASES = json.loads((Path(__file__).parents[2] / "vectors" / "proxy" / "addresses.json").read_text())["cases"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headgate.proxy.connect import AcceptedConnect, TunnelLimits
-from headgate.proxy.net.poller import READ, LoopState, Pollable
+from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect
+from headgate.proxy.poller import READ, LoopState, Pollable
 from headgate.proxy.tunnel import Tunnel, Tunnels
 
 
@@ -46,7 +46,7 @@ def descriptors() -> int:
 class Tunnelled:
     """The tunnel, and the two programs at its ends."""
 
-    def __init__(self, limits: TunnelLimits, early: bytes) -> None:
+    def __init__(self, idle: float, early: bytes) -> None:
         self.client, near = socket.socketpair()
         far, self.target = socket.socketpair()
         for sock in (self.client, near, far, self.target):
@@ -60,7 +60,7 @@ class Tunnelled:
         self.near, self.far = near, far
         self.descriptors = near.fileno(), far.fileno()
         self.tunnels.start(
-            near, AcceptedConnect(socket=far, on_closed=lambda *told: self.told.append(told), limits=limits), early
+            near, AcceptedConnect(socket=far, on_closed=lambda *told: self.told.append(told), idle=idle), early
         )
         self.tunnel: Tunnel | None = next(iter(self.tunnels.open), None)
 
@@ -93,10 +93,10 @@ class Tunnelled:
 
 
 @contextlib.contextmanager
-def tunnelled(limits: TunnelLimits | None = None, *, early: bytes = b"") -> Iterator[Tunnelled]:
+def tunnelled(*, idle: float = DEFAULT_IDLE, early: bytes = b"") -> Iterator[Tunnelled]:
     """Make one, and see that nothing of it is left."""
     before = descriptors()
-    one = Tunnelled(limits or TunnelLimits(), early)
+    one = Tunnelled(idle, early)
     try:
         yield one
     finally:

@@ -4,8 +4,8 @@ from functools import partial
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.token import Checker, ValidToken, mint, new_key, read_keys, signed_token
-from headgate.token.keys import HmacKey, encode_base64url, write_keys
+from headgate.token import Checker, Key, ValidToken, mint, new_key, signed_token
+from headgate.token.keys import encode_base64url
 from headgate.token.signed_token import (
     MAX_TOKEN_LENGTH,
     TokenHeader,
@@ -88,11 +88,10 @@ def test_header_bytes():
 
 
 def test_token_is_a_token68_and_round_trips():
-    for size, length in ((32, 86), (64, 128)):
-        token = encode_token(RAW, b"\xff" * size)
-        assert len(token) == length <= MAX_TOKEN_LENGTH
-        assert TOKEN68.fullmatch(token)
-        assert decode_token(token) == (HEADER, RAW, b"\xff" * size)
+    token = encode_token(RAW, b"\xff" * 32)
+    assert len(token) == 86 <= MAX_TOKEN_LENGTH
+    assert TOKEN68.fullmatch(token)
+    assert decode_token(token) == (HEADER, RAW, b"\xff" * 32)
 
 
 def test_signed_message_contains_the_origin_of_a_bound_token():
@@ -115,7 +114,7 @@ def test_too_long_token_is_not_decoded(monkeypatch):
 def test_header_of_a_minted_token(key, new_token):
     header, _, signature = decode_token(new_token())
     assert header == (False, key.key_id, NOW + 60, (2).to_bytes(16, "big"))
-    assert len(signature) == {"hmac-sha256": 32, "ed25519": 64}[key.algorithm]
+    assert len(signature) == 32
     assert [has_bound_form(token) for token in (new_token(), new_token(origin=A), "x")] == [False, True, False]
 
 
@@ -173,7 +172,7 @@ def test_bound_token_is_invalid_for_another_origin(check, new_token):
 
 
 def test_token_of_an_unknown_key_is_invalid(new_token, entropy):
-    other = Checker([new_key("hmac-sha256", entropy=entropy)])
+    other = Checker([new_key(entropy=entropy)])
     assert other.check(new_token(), now=NOW, origin=A) == "token_invalid"
 
 
@@ -184,18 +183,8 @@ def test_lifetime_above_the_key_s_maximum_is_invalid(key, check):
     assert check(sign(key, NOW + 86_460.001)) == "token_invalid"
 
 
-def test_public_key_is_not_accepted_as_an_hmac_secret(entropy):
-    private = new_key("ed25519", entropy=entropy)
-    checker = Checker(read_keys(write_keys([private], public=True)))
-    raw = TokenHeader(False, private.key_id, NOW + 60, bytes(16)).encode()
-    forged = HmacKey(private._public.public_bytes_raw()).sign(signed_message(raw, ""))
-    for signature in (forged, forged * 2):
-        assert checker.check(encode_token(raw, signature), now=NOW, origin=A) == "token_invalid"
-    assert isinstance(checker.check(sign(private, NOW + 60), now=NOW, origin=A), ValidToken)
-
-
 def test_checker_accepts_tokens_of_all_its_keys(entropy):
-    old, new = new_key("hmac-sha256", entropy=entropy), new_key("ed25519", entropy=entropy)
+    old, new = new_key(entropy=entropy), new_key(entropy=entropy)
     checker = Checker([new, old, old])
     for key in (old, new):
         assert isinstance(checker.check(mint(key, now=NOW, ttl=1, entropy=entropy), now=NOW, origin=A), ValidToken)
@@ -205,7 +194,7 @@ def test_checker_requires_keys_that_do_not_contradict():
     with pytest.raises(ConfigurationError, match="no key to check tokens with; create one with: headgate"):
         Checker([])
     with pytest.raises(ConfigurationError, match="listed twice, with max_ttl 86400 and 60"):
-        Checker([HmacKey(bytes(32)), HmacKey(bytes(32), max_ttl=60)])
+        Checker([Key(bytes(32)), Key(bytes(32), max_ttl=60)])
 
 
 def test_bearer_token():

@@ -8,6 +8,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -17,20 +18,20 @@ from headgate.advice.parser import UNREACHABLE
 from headgate.proxy.admission.authority import Authority, HostRules, parse_authority
 from headgate.proxy.admission.destinations import Resolver
 from headgate.proxy.admission.limits import Clients, TunnelSlots, client_of
-from headgate.proxy.admission.replay_store import TokenCheck
+from headgate.proxy.admission.tokens import TokenCheck
 from headgate.proxy.connect import (
+    DEFAULT_IDLE,
     AcceptedConnect,
     CloseReason,
     ConnectRequest,
     EarlyReason,
     RefusedConnect,
-    TunnelLimits,
 )
 from headgate.proxy.counters import ACCEPTED, Counts
+from headgate.proxy.dial import CONNECT_TIMEOUT, Connect, dial
 from headgate.proxy.log import DecisionLog
-from headgate.proxy.net.dial import CONNECT_TIMEOUT, Connect, dial
-from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import DEFAULT_RETRY_AFTER, Refusal
+from headgate.proxy.sockets import Endpoint
 from headgate.token import ValidToken
 from headgate.token.signed_token import bearer_token
 
@@ -55,8 +56,8 @@ class ProxyPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Secret key of the draws: random, and the same in all workers."""
     unreachable: Literal["hold", "permit"] = "hold"
     """Whether to refuse origins whose advice could not be fetched, or to let requests through."""
-    limits: TunnelLimits = TunnelLimits()
-    """Limits of a tunnel."""
+    idle: float = DEFAULT_IDLE
+    """Seconds without a byte until a tunnel is closed."""
     connect_timeout: float = CONNECT_TIMEOUT
     """Seconds to connect to a target."""
 
@@ -122,7 +123,7 @@ class Admission:
         if request.draining:
             raise Refusal("draining", retry_after=self._seconds_left())
         client = client_of(request.peer[0])
-        # Before the token: a dictionary lookup is cheaper than verifying a signature or asking Redis.
+        # Before the token: a dictionary lookup is cheaper than verifying a signature.
         self._clients.admit(client, now=self._steady())
         # Every failure from here on, a cancellation included, gives back what was taken.
         try:
@@ -139,18 +140,15 @@ class Admission:
             raise
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
-        tunnel = _Tunnel(self, request.peer, authority.origin, client, began=self._steady())
-        return AcceptedConnect(socket=sock, on_closed=tunnel.closed, limits=self._policy.limits)
+        return AcceptedConnect(socket=sock, on_closed=partial(self._closed, client), idle=self._policy.idle)
 
-    def tunnel_closed(self, tunnel: "_Tunnel", received: int, sent: int, reason: CloseReason) -> None:
-        """Release what a tunnel held, count and log it."""
+    def _closed(self, client: bytes, received: int, sent: int, _reason: CloseReason) -> None:
+        """Release what a tunnel held, and count its bytes; see `AcceptedConnect.on_closed`."""
         self._slots.release()
-        self._clients.leave(tunnel.client)
+        self._clients.leave(client)
         self.counts.tunnels -= 1
         self.counts.received += received
         self.counts.sent += sent
-        seconds = self._steady() - tunnel.began
-        self._log.closed(tunnel.peer, tunnel.origin, received, sent, reason, seconds=seconds)
 
     def _release(self, client: bytes, authority: Authority, error: BaseException) -> None:
         """Release what a refused or cancelled request held.
@@ -209,22 +207,3 @@ class Admission:
             raise Refusal(
                 "advice_fraction", f"the origin admits a fraction of {entry.fraction:g}; this client was not selected"
             )
-
-
-class _Tunnel:
-    """What is needed when a tunnel closes. There are thousands, so it is small and does not include the token."""
-
-    __slots__ = ("_admission", "began", "client", "origin", "peer")
-
-    def __init__(
-        self, admission: Admission, peer: tuple[str, int], origin: str, client: bytes, *, began: float
-    ) -> None:
-        self._admission = admission
-        self.peer = peer
-        self.origin = origin
-        self.client = client
-        self.began = began
-
-    def closed(self, received: int, sent: int, reason: CloseReason) -> None:
-        """See `AcceptedConnect.on_closed`."""
-        self._admission.tunnel_closed(self, received, sent, reason)

@@ -19,8 +19,8 @@ from typing import Final
 
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.authority import Authority, parse_host
-from headgate.proxy.net.sockets import Address, Endpoint, Network
 from headgate.proxy.refusal import Refusal
+from headgate.proxy.sockets import Address, Endpoint, Network
 
 GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 """All global unicast addresses of IPv6 that IANA assigns."""

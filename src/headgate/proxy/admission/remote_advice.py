@@ -19,8 +19,8 @@ from headgate.advice.fetching import ADVICE_TIMEOUT
 from headgate.advice.freshness import MAX_FRESHNESS
 from headgate.proxy.admission.authority import Authority, parse_authority
 from headgate.proxy.admission.decide import AdviceSource
-from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import SPECIFIC_ERRORS, ProxyErrorType, Refusal, RefusalReason
+from headgate.proxy.sockets import Endpoint
 
 REPLY_TIMEOUT: Final = 2 * ADVICE_TIMEOUT
 """Seconds to wait for the supervisor: longer than any fetch takes."""

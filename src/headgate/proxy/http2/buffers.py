@@ -6,8 +6,8 @@ from typing import Final
 
 from headgate.proxy.http2.frames import HEADER_SIZE, MAX_PAYLOAD_SIZE, write_data_header
 from headgate.proxy.http2.limits import MAX_CONNECTION_WINDOW
-from headgate.proxy.net.poller import TLS_RECORD_SIZE, LoopState
-from headgate.proxy.net.sockets import WOULD_BLOCK
+from headgate.proxy.poller import TLS_RECORD_SIZE, LoopState
+from headgate.proxy.sockets import WOULD_BLOCK
 
 READ_SIZE: Final = 1 << 18
 """Bytes read from one connection before others have their turn."""

@@ -27,10 +27,10 @@ from headgate.proxy.http2.events import (
 )
 from headgate.proxy.http2.frames import MAX_PAYLOAD_SIZE, DataReceived, ErrorCode, Http2Error
 from headgate.proxy.http2.limits import INITIAL_WINDOW
-from headgate.proxy.http2.stream import ConnectionStream, PageStream, TunnelStream
-from headgate.proxy.net.poller import MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE
-from headgate.proxy.net.sockets import WOULD_BLOCK, limit_unsent, record_overhead, shutdown_write
+from headgate.proxy.http2.stream import ConnectionStream, TunnelStream
+from headgate.proxy.poller import MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE
 from headgate.proxy.services import Services
+from headgate.proxy.sockets import WOULD_BLOCK, limit_unsent, record_overhead, shutdown_write
 
 _MAX_CONTROL_SIZE: Final = 1 << 16
 """Bytes of frames queued for a client that does not read."""
@@ -70,7 +70,7 @@ class Http2Connection:
         )
         self._send_buffer = SendBuffer(sock, self._loop_state, self._engine.output)
         self.state = Http2State.OPEN
-        self._streams: dict[int, TunnelStream | PageStream] = {}
+        self._streams: dict[int, TunnelStream] = {}
         self._touched: set[TunnelStream] = set()  # DATA arrived for them in this turn
         self._blocked: dict[ConnectionStream, None] = {}  # they have more to send than there is room for, in order
         self._held = 0  # bytes from the client that are buffered, in all tunnels together
@@ -96,13 +96,12 @@ class Http2Connection:
 
         During the shutdown, a connection whose tunnels have closed counts until the client has received everything.
         """
-        tunnels = sum(stream.is_tunnel for stream in self._streams.values())
-        return tunnels or int(self._services.draining and self._may_have_unsent)
+        return len(self._streams) or int(self._services.draining and self._may_have_unsent)
 
     @property
     def bytes_passed(self) -> tuple[int, int]:
         """Bytes that open tunnels have received and sent so far."""
-        tunnels = [stream for stream in self._streams.values() if isinstance(stream, TunnelStream)]
+        tunnels = self._streams.values()
         return sum(tunnel.received for tunnel in tunnels), sum(tunnel.forwarded for tunnel in tunnels)
 
     def ready(self, events: int) -> None:
@@ -127,7 +126,7 @@ class Http2Connection:
             self._lost()
             return
         for stream in [one for one in self._streams.values() if one.deadline <= now]:
-            stream.expire(now)
+            stream.expire()
         if self._incomplete_until <= now:
             self.close(ErrorCode.ENHANCE_YOUR_CALM, "a frame or head was not completed in time")
         elif not self._streams and self._idle_until <= now:
@@ -166,7 +165,7 @@ class Http2Connection:
 
     # What streams and the dispatcher call; see `DispatchSink`.
 
-    def add_stream(self, stream: TunnelStream | PageStream) -> None:
+    def add_stream(self, stream: TunnelStream) -> None:
         """Add a stream."""
         self._streams[stream.stream_id] = stream
         self.deadline = min(self.deadline, stream.deadline)
@@ -212,15 +211,14 @@ class Http2Connection:
         """Forget a stream that is closed."""
         del self._streams[stream.stream_id]
         self._blocked.pop(stream, None)
-        self._may_have_unsent = self._may_have_unsent or stream.is_tunnel
+        self._may_have_unsent = True
         if self._is_active:
             self._engine.close_stream(stream.stream_id, code)
         if not self._streams:
             is_draining = self.state is Http2State.DRAINING
             self._idle_until = self._loop_state.now + (_ROUND_TRIP if is_draining else self._services.timeouts.idle)
             self._schedule()
-        if stream.is_tunnel:
-            self._services.tunnel_closed()
+        self._services.tunnel_closed()
 
     def finish_turn(self) -> None:
         """Send what this turn has produced, and close if nothing is left to do."""
@@ -265,7 +263,7 @@ class Http2Connection:
             if type(event) is DataReceived:
                 payload += sum(map(len, event.pieces))
                 stream = streams.get(event.stream_id)
-                if type(stream) is TunnelStream:
+                if stream is not None:
                     stream.add(event.pieces)
                     stream.client_ended = event.is_last
                     touched.add(stream)

@@ -1,4 +1,4 @@
-"""From a request head to a decision, a page or a refusal.
+"""From a request head to a decision or a refusal.
 
 `parse_request` checks the field lines (RFC 9113, section 8.3), `RequestDispatcher` acts on the request. A head that is
 malformed in HTTP/1.1 is malformed here too.
@@ -18,9 +18,9 @@ from headgate.proxy.http2.buffers import DataBuffer
 from headgate.proxy.http2.engine import MAX_REQUEST_HEAD_SIZE, Http2Engine
 from headgate.proxy.http2.events import RequestReceived
 from headgate.proxy.http2.frames import ErrorCode
-from headgate.proxy.http2.stream import PageStream, StreamSink, TunnelStream
-from headgate.proxy.net.sockets import reset
+from headgate.proxy.http2.stream import StreamSink, TunnelStream
 from headgate.proxy.services import Services
+from headgate.proxy.sockets import reset
 
 _name = re.compile(LOWER_CASE_TOKEN.encode()).fullmatch  # 8.2.1: no upper case
 # 9110 5.5, and 8.2.1: no whitespace at either end.
@@ -95,7 +95,7 @@ def _check_framing(method: str, fields: Sequence[tuple[str, str]]) -> None:
 class DispatchSink(StreamSink, Protocol):
     """What dispatching needs of the connection."""
 
-    def add_stream(self, stream: TunnelStream | PageStream) -> None:
+    def add_stream(self, stream: TunnelStream) -> None:
         """Add a stream."""
 
     def stream_opened(self, stream: TunnelStream) -> None:
@@ -133,7 +133,7 @@ class RequestDispatcher:
         self._surplus = surplus
 
     def dispatch(self, event: RequestReceived) -> None:
-        """Have a CONNECT decided on; answer any other request. Raises `Http2Error` after too many mistakes."""
+        """Have a CONNECT decided on; refuse any other request. Raises `Http2Error` after too many mistakes."""
         stream_id, services = event.stream_id, self._services
         try:
             request = parse_request(event.fields)
@@ -141,7 +141,7 @@ class RequestDispatcher:
             self._refuse_early(stream_id, services.refuse_early("malformed", self._peer))
             return
         if request.method != "CONNECT":
-            self._send_page(event, request)
+            self._refuse_early(stream_id, services.refuse_early("method", self._peer))
         elif self._surplus:
             self._refuse_early(stream_id, services.refuse_early("connections", self._peer))
             self._sink.close(ErrorCode.NO_ERROR, "too many connections")
@@ -192,23 +192,6 @@ class RequestDispatcher:
         self._engine.respond(stream.stream_id, 200, (), is_last=False)
         stream.open(accepted)
         self._sink.stream_opened(stream)
-
-    def _send_page(self, event: RequestReceived, request: Request) -> None:
-        """Answer a request that is not CONNECT. Raises `Http2Error` after too many mistakes."""
-        stream_id, services = event.stream_id, self._services
-        page = services.find_page(request.method, request.path) if event.is_last else None
-        if page is None:
-            self._refuse_early(stream_id, services.refuse_early("method", self._peer))
-            return
-        has_body = request.method == "GET" and bool(page.body)
-        self._engine.respond(stream_id, 200, page.fields, is_last=not has_body)
-        if not has_body:
-            self._engine.close_stream(stream_id)
-            return
-        idle = services.timeouts.idle
-        stream = PageStream(self._sink, stream_id, page.body, state=services.loop_state, idle=idle)
-        self._sink.add_stream(stream)
-        stream.resume()
 
     def _refuse_early(self, stream_id: int, refused: RefusedConnect) -> None:
         """Answer a request without a decision. Raises `Http2Error` after too many of them."""

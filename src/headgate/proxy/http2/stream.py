@@ -1,4 +1,4 @@
-"""The streams of an HTTP/2 connection: a `TunnelStream` relays, a `PageStream` sends a published page.
+"""The streams of an HTTP/2 connection: each relays a tunnel.
 
 A tunnel is a CONNECT request that is decided on, then a relay to its target. What the client sends is written to the
 target at the end of the turn in which it arrived, in one call; only what the system does not take is copied and
@@ -14,12 +14,12 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from headgate.proxy.connect import AcceptedConnect, CloseReason, TunnelLimits
+from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, CloseReason
 from headgate.proxy.http2.buffers import READ_SIZE, DataBuffer
-from headgate.proxy.http2.frames import DATA, MAX_PAYLOAD_SIZE, ErrorCode, header
+from headgate.proxy.http2.frames import MAX_PAYLOAD_SIZE, ErrorCode
 from headgate.proxy.http2.limits import MAX_STREAM_WINDOW
-from headgate.proxy.net.poller import MAX_BUFFERED, READ, WRITE, LoopState
-from headgate.proxy.net.sockets import reset
+from headgate.proxy.poller import MAX_BUFFERED, READ, WRITE, LoopState
+from headgate.proxy.sockets import reset
 
 _MAX_PIECES: Final = 64
 """Pieces written in one call; more are joined first."""
@@ -36,17 +36,13 @@ class ConnectionStream(Protocol):
     def stream_id(self) -> int:
         """The stream's identifier."""
 
-    @property
-    def is_tunnel(self) -> bool:
-        """Whether it is a tunnel, or may become one."""
-
     def resume(self) -> None:
         """Send more when its turn comes: the client allows it."""
 
     def send_more(self) -> None:
         """Send more now: it is this stream's turn."""
 
-    def expire(self, now: float) -> None:
+    def expire(self) -> None:
         """Handle the deadline."""
 
     def close(self, reason: CloseReason, code: ErrorCode | None = None) -> None:
@@ -82,12 +78,10 @@ class TunnelStream:
     """A tunnel in a stream; `decision` is set while its request is decided on."""
 
     __slots__ = (
-        "_counts_bytes", "_data", "_descriptor", "_events", "_latest", "_limits", "_on_closed", "_pieces",
+        "_data", "_descriptor", "_events", "_idle", "_on_closed", "_pieces",
         "_read_size", "_registered", "_sink", "_socket", "_state", "_target_ended", "_unsent", "client_ended", "closed",
         "deadline", "decision", "received", "sent", "stream_id",
     )  # fmt: skip
-
-    is_tunnel = True
 
     def __init__(self, sink: StreamSink, stream_id: int, *, state: LoopState, data: DataBuffer) -> None:
         self._sink = sink
@@ -105,11 +99,10 @@ class TunnelStream:
         self._pieces: list[memoryview] = []  # received in this turn
         self._unsent = bytearray()  # received in earlier turns
         self._socket: socket.socket | None = None
-        self._limits = TunnelLimits()
-        self._target_ended = self._registered = self._counts_bytes = False
+        self._idle = DEFAULT_IDLE
+        self._target_ended = self._registered = False
         self._read_size = MAX_PAYLOAD_SIZE
         self._events = 0
-        self._latest = math.inf
 
     @property
     def forwarded(self) -> int:
@@ -118,12 +111,9 @@ class TunnelStream:
 
     def open(self, accepted: AcceptedConnect) -> None:
         """Start to relay."""
-        limits = accepted.limits
-        self._socket, self._on_closed, self._limits = accepted.socket, accepted.on_closed, limits
+        self._socket, self._on_closed, self._idle = accepted.socket, accepted.on_closed, accepted.idle
         self._descriptor = accepted.socket.fileno()
-        self._counts_bytes = limits.counts_bytes
-        self._latest = self._state.now + limits.max_seconds
-        self.deadline = min(self._state.now + limits.idle, self._latest)
+        self._extend_deadline()
         self._wait_for(READ | WRITE if self._unsent else READ)
         if self.client_ended:
             self._end_target()
@@ -149,8 +139,11 @@ class TunnelStream:
             return  # it ended in this turn; 9113 5.1: no frame may be sent on it any more
         pieces, self._pieces = self._pieces, []
         size = sum(map(len, pieces))
-        if size and not (self._may_pass(sent=size) and self._write(pieces, size)):
-            return
+        if size:
+            self.sent += size
+            self._extend_deadline()
+            if not self._write(pieces, size):
+                return
         if self.client_ended:
             self._end_target()
         else:
@@ -167,9 +160,9 @@ class TunnelStream:
         if self._events & READ:
             self._read_target()
 
-    def expire(self, now: float) -> None:
-        """Close: the time is over."""
-        self.close("max_seconds" if now >= self._latest else "idle")
+    def expire(self) -> None:
+        """Close: nothing passed for too long."""
+        self.close("idle")
 
     def close(self, reason: CloseReason, code: ErrorCode | None = None) -> None:
         """Close the target and the stream, and report it, once. `code` replaces the code that belongs to `reason`."""
@@ -201,8 +194,6 @@ class TunnelStream:
         if size <= 0:
             self._wait_for(self._events & ~READ)
             return
-        if self._counts_bytes:
-            size = self._limits.read_size(self.received + self.sent, size)
         slots = self._data.slots(size)
         try:
             count = self._socket.recv_into(slots[0]) if len(slots) == 1 else self._socket.recvmsg_into(slots)[0]
@@ -215,8 +206,9 @@ class TunnelStream:
             self._handle_target_end()
             return
         self._read_size = READ_SIZE if count >= min(size, MAX_PAYLOAD_SIZE) else MAX_PAYLOAD_SIZE
-        if self._may_pass(received=count):
-            self._sink.send_data(self.stream_id, self._data.frames(count, self.stream_id), count)
+        self.received += count
+        self._extend_deadline()
+        self._sink.send_data(self.stream_id, self._data.frames(count, self.stream_id), count)
 
     def _handle_target_end(self) -> None:
         self._target_ended = True
@@ -302,19 +294,7 @@ class TunnelStream:
 
     def _extend_deadline(self) -> None:
         if self._socket is not None:
-            self.deadline = min(self._state.now + self._limits.idle, self._latest)
-
-    def _may_pass(self, *, received: int = 0, sent: int = 0) -> bool:
-        """Count bytes and extend the deadline; if a limit is exceeded, close the tunnel and return False."""
-        if self._counts_bytes:
-            exceeded = self._limits.exceeded_by(self.received + received, self.sent + sent, sending=sent > 0)
-            if exceeded is not None:
-                self.close(exceeded)
-                return False
-        self.received += received
-        self.sent += sent
-        self._extend_deadline()
-        return True
+            self.deadline = self._state.now + self._idle
 
     def _wait_for(self, events: int) -> None:
         if events == self._events:
@@ -325,43 +305,3 @@ class TunnelStream:
             self._state.poller.register(self._descriptor, events, self)
             self._registered = True
         self._events = events
-
-
-class PageStream:
-    """Sends `body` to a client that has ended its direction; closes after `idle` seconds without progress."""
-
-    __slots__ = ("_idle", "_rest", "_sink", "_state", "closed", "deadline", "stream_id")
-
-    is_tunnel: Final = False
-
-    def __init__(self, sink: StreamSink, stream_id: int, body: bytes, *, state: LoopState, idle: float) -> None:
-        self._sink = sink
-        self._state = state
-        self._idle = idle
-        self._rest = memoryview(body)
-        self.stream_id = stream_id
-        self.closed = False
-        self.deadline = state.now + idle
-
-    def resume(self) -> None:
-        """Send what there is room for; after the last of it the stream is closed."""
-        while self._rest and (room := min(self._sink.capacity(self), MAX_PAYLOAD_SIZE)) > 0:
-            piece, self._rest = self._rest[:room], self._rest[room:]
-            frame = header(len(piece), DATA, 0, self.stream_id) + piece
-            self._sink.send_data(self.stream_id, memoryview(frame), len(piece))
-            self.deadline = self._state.now + self._idle
-        if not self._rest and not self.closed:
-            self._sink.end_stream(self.stream_id)
-            self.close("ended")
-
-    send_more = resume
-
-    def expire(self, now: float) -> None:  # noqa: ARG002 - as every `ConnectionStream`
-        """Close: the client does not read."""
-        self.close("idle")
-
-    def close(self, reason: CloseReason, code: ErrorCode | None = None) -> None:  # noqa: ARG002 - as every `ConnectionStream`
-        """Close the stream."""
-        if not self.closed:
-            self.closed = True
-            self._sink.stream_closed(self, ErrorCode.CANCEL if code is None else code)

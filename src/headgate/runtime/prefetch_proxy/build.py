@@ -1,7 +1,6 @@
 """Builds the parts of a proxy from the table [proxy], and a self-signed certificate. Opens no socket."""
 
 import ipaddress
-import math
 import os
 import ssl
 import tempfile
@@ -23,12 +22,9 @@ from headgate.limit import Rule
 from headgate.proxy.admission.authority import HostRules
 from headgate.proxy.admission.destinations import AddressRules, Overrides, Resolver, parse_network
 from headgate.proxy.admission.limits import Clients
-from headgate.proxy.admission.replay_store import RedisReplayStore
-from headgate.proxy.connect import TunnelLimits
-from headgate.proxy.net.dns import SystemLookup
-from headgate.proxy.net.sockets import is_local_address, server_context
-from headgate.proxy.pages import GEOFEED_MEDIA_TYPE, MAX_GEOFEED_SIZE, Page, check_geofeed
+from headgate.proxy.dns import SystemLookup
 from headgate.proxy.services import ConnectionFactory
+from headgate.proxy.sockets import is_local_address, server_context
 from headgate.token import Checker, Key, read_keys
 from headgate.token.keys import MAX_KEY_FILE_SIZE
 
@@ -44,18 +40,13 @@ def check_proxy(proxy: Proxy) -> None:
     if proxy.brand.strip() in {"", PREFETCH_PROXY, EVERY_AGENT}:
         raise ConfigurationError(f"proxy.brand: {proxy.brand!r} must be the name of one proxy, such as 'ExampleProxy'")
     _parse("brand", AgentIdentity.of, proxy.brand)
-    if proxy.plaintext and "http/1.1" not in proxy.alpn:
-        raise ConfigurationError("proxy.alpn: plaintext is HTTP/1.1 alone; leave alpn out, or listen with TLS")
     build_host_rules(proxy)
     build_clients(proxy)
     build_resolver(proxy, SystemLookup(), ())
     advice_tls_context(proxy)
-    read_published_pages(proxy)
     read_token_keys(proxy)
-    if proxy.token_store:
-        _parse("token_store", RedisReplayStore, proxy.token_store)
     if proxy.cert:
-        listener_tls_context(proxy, proxy.cert, proxy.key)
+        server_context(proxy.cert, proxy.key)
 
 
 def build_host_rules(proxy: Proxy) -> HostRules:
@@ -83,16 +74,6 @@ def build_resolver(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple
     return Resolver(rules, lookup, overrides=overrides)
 
 
-def build_tunnel_limits(proxy: Proxy) -> TunnelLimits:
-    """Return the limits of a tunnel."""
-    return TunnelLimits(
-        idle=proxy.idle,
-        max_seconds=proxy.max_seconds or math.inf,
-        max_bytes=proxy.max_bytes or math.inf,
-        byte_ratio=proxy.byte_ratio,
-    )
-
-
 def advice_tls_context(proxy: Proxy) -> ssl.SSLContext:
     """Return the TLS context of advice fetches; it trusts only the authorities of `advice_ca`, if given."""
     if not proxy.advice_ca:
@@ -108,14 +89,9 @@ def advice_tls_context(proxy: Proxy) -> ssl.SSLContext:
     return context
 
 
-def listener_tls_context(proxy: Proxy, cert: str, key: str) -> ssl.SSLContext:
-    """Return the TLS context of the listener, with these files."""
-    return server_context(cert, key, alpn=proxy.alpn, client_ca=proxy.client_ca or None)
-
-
 def build_protocols(proxy: Proxy) -> dict[str, ConnectionFactory]:
     """Return the protocols beside HTTP/1.1."""
-    if proxy.plaintext or "h2" not in proxy.alpn:
+    if proxy.plaintext:
         return {}
     from headgate.proxy.http2.buffers import SharedBuffers
     from headgate.proxy.http2.connection import Http2Connection
@@ -135,18 +111,6 @@ def read_token_keys(proxy: Proxy) -> tuple[Key, ...]:
     if keys:
         Checker(keys)  # files that are each valid may contradict one another
     return tuple(keys)
-
-
-def read_published_pages(proxy: Proxy) -> dict[str, Page]:
-    """Read the published pages, by path."""
-    if not proxy.geofeed:
-        return {}
-    content = _read(proxy.geofeed, MAX_GEOFEED_SIZE)
-    try:
-        check_geofeed(content)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{proxy.geofeed}: {error}") from None
-    return {proxy.geofeed_path: Page(GEOFEED_MEDIA_TYPE, content)}
 
 
 def _read(file: str, most: int) -> bytes:

@@ -8,7 +8,7 @@ import gc
 import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import msgspec
@@ -18,11 +18,12 @@ from headgate.config.proxy_section import Proxy
 from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
 from headgate.proxy.admission.limits import TunnelSlots
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice
-from headgate.proxy.admission.replay_store import RedisReplayStore, ReplayStore, SharedReplayStore, TokenCheck
+from headgate.proxy.admission.tokens import TokenCheck
 from headgate.proxy.counters import Counts
+from headgate.proxy.dns import SystemLookup
 from headgate.proxy.log import DecisionLog, LogWriter
-from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.server import TunnelServer
+from headgate.proxy.sockets import server_context
 from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
@@ -31,9 +32,6 @@ from headgate.runtime.prefetch_proxy.build import (
     build_host_rules,
     build_protocols,
     build_resolver,
-    build_tunnel_limits,
-    listener_tls_context,
-    read_published_pages,
     read_token_keys,
 )
 from headgate.runtime.worker_main import Send, run_worker
@@ -54,7 +52,7 @@ class ProxyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     """Descriptor of the table of open tunnels, owned by the process that gets it."""
     tokens: int | None
-    """Descriptor of the table of used tokens, likewise; None without tokens, or where Redis keeps them."""
+    """Descriptor of the table of used tokens, likewise; None without tokens."""
     worker: int = 0
     """The number of the worker, from 0."""
 
@@ -81,20 +79,20 @@ class ProxyProcess(Backend):
         settings = configuration.settings
         self._configuration = configuration
         self._log = log
-        self._closing = AsyncExitStack()
+        self._closing = ExitStack()
         self._cut = 0
         # Kept to the end of the process: decisions that are cancelled at the end release their slots later.
         self._slots = TunnelSlots(settings.max_tunnels, configuration.slots, worker=configuration.worker)
         self._tokens = self._new_tokens()
         self._decision = Admission(
-            ProxyPolicy(key=configuration.key, unreachable=settings.unreachable, limits=build_tunnel_limits(settings)),
+            ProxyPolicy(key=configuration.key, unreachable=settings.unreachable, idle=settings.idle),
             tokens=self._tokens,
             clients=build_clients(settings),
             slots=self._slots,
             hosts=build_host_rules(settings),
             resolver=build_resolver(settings, SystemLookup(), (*configuration.addresses, *configuration.admin)),
             advice=advice,
-            log=DecisionLog(log, tunnels=settings.log == "all", clients=settings.log_client),
+            log=DecisionLog(log, clients=settings.log_client),
             seconds_left=lambda: self._server.seconds_left,
             connect=lambda *what: self._server.connector.connect(*what),  # noqa: PLW0108 - the server is made later
         )
@@ -104,7 +102,6 @@ class ProxyProcess(Backend):
             connections=settings.max_connections,
             client_connections=settings.client_connections,
             protocols=build_protocols(settings),
-            pages=read_published_pages(settings),
         )
 
     @property
@@ -130,14 +127,12 @@ class ProxyProcess(Backend):
         return WorkerState(counts, self._log.dropped, self._cut)
 
     async def reload(self, configuration: object) -> None:  # noqa: ARG002  # only files are read again
-        """Read certificate, token keys and published pages again."""
-        settings = self._configuration.settings
-        tls, keys, pages = self._new_context(), read_token_keys(settings), read_published_pages(settings)
+        """Read certificate and token keys again."""
+        tls, keys = self._new_context(), read_token_keys(self._configuration.settings)
         if tls is not None:
             self._server.replace_tls(tls)
         if self._tokens is not None:
             self._tokens.replace_keys(keys)
-        self._server.pages = pages
 
     async def drain(self, seconds: float) -> None:
         self._cut = await self._server.drain(seconds, others_have_tunnels=lambda: self._slots.taken > 0)
@@ -145,23 +140,21 @@ class ProxyProcess(Backend):
 
     async def close(self) -> None:
         await self.drain(0)
-        await self._closing.aclose()
+        self._closing.close()
 
     def log(self, message: str) -> None:
         self._log.say(message)
 
     def _new_context(self) -> ssl.SSLContext | None:
         files = self._configuration.files
-        return None if files is None else listener_tls_context(self._configuration.settings, *files)
+        return None if files is None else server_context(*files)
 
     def _new_tokens(self) -> TokenCheck | None:
         keys = read_token_keys(self._configuration.settings)
-        if not keys:
+        if self._configuration.tokens is None:
             return None
-        store, table = self._configuration.settings.token_store, self._configuration.tokens
-        once: ReplayStore = RedisReplayStore(store) if table is None else SharedReplayStore(table)
-        tokens = TokenCheck(keys, once)
-        self._closing.push_async_callback(tokens.close)
+        tokens = TokenCheck(keys, self._configuration.tokens)
+        self._closing.callback(tokens.close)
         return tokens
 
 

@@ -19,14 +19,14 @@ from headgate.errors import ConfigurationError
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
-from headgate.proxy.admission.replay_store import create_replay_table
+from headgate.proxy.admission.tokens import create_replay_table
 from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import LogWriter, TrafficSummary
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.prefetch_proxy.build import advice_tls_context, check_proxy, listener_tls_context, self_signed
+from headgate.runtime.prefetch_proxy.build import advice_tls_context, check_proxy, self_signed
 from headgate.runtime.prefetch_proxy.process import FromWorker, ProxyConfiguration, ProxyProcess, WorkerState, open_log
 from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics, state_to_json
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
@@ -72,9 +72,6 @@ class ProxyWorkers(Backend):
 
     async def reload(self, configuration: None) -> None:  # noqa: ARG002  # only files are read again
         check_proxy(self._configuration.settings)
-        if self._configuration.files is not None:
-            # Also of a self-signed certificate: the certificate authority of clients is read with it.
-            listener_tls_context(self._configuration.settings, *self._configuration.files)
         self._supervisor.reload()
 
     async def drain(self, seconds: float) -> None:
@@ -116,7 +113,7 @@ ReadProxy: TypeAlias = Callable[[], tuple[Proxy, str | None]]
 _SUMMARY_INTERVAL: Final = 60.0
 _DRAW_KEY_SIZE: Final = 32
 _SELF_SIGNED: Final = "self-signed certificate, for trying it out: tell clients to accept it (curl --proxy-insecure)"
-_RELOADED: Final = "the certificate, the token keys and the geofeed read again"
+_RELOADED: Final = "the certificate and the token keys read again"
 
 
 def run_proxy(read: ReadProxy) -> int:
@@ -170,7 +167,7 @@ class _ProxyServer(Server):
             files=self._certificate_files(),
             key=os.urandom(_DRAW_KEY_SIZE),
             slots=create_slots(settings.workers),
-            tokens=create_replay_table() if settings.token_keys and not settings.token_store else None,
+            tokens=create_replay_table() if settings.token_keys else None,
         )
         backend = ProxyProcess if settings.workers == 1 else ProxyWorkers
         self.backend = backend(configuration, self._advice, self._lines)
@@ -217,11 +214,10 @@ class _ProxyServer(Server):
             await self._log_summary()
 
     async def _log_summary(self) -> None:
-        """Log how many tunnels were opened since the last summary, unless each tunnel is logged."""
-        if self._settings.log == "refusals":
-            line = self._summary.line((await self._state()).counts, now=time.time())
-            if line is not None:
-                self._lines.write(line)
+        """Log how many tunnels were opened since the last summary."""
+        line = self._summary.line((await self._state()).counts, now=time.time())
+        if line is not None:
+            self._lines.write(line)
 
     async def _state(self, *, whole: bool = False) -> ProxyState:
         """Return the state; what is known of origins only if `whole`."""

@@ -14,8 +14,8 @@ from headgate.proxy.admission import advice_service as module
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.counters import Counts
-from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import Refusal
+from headgate.proxy.sockets import Endpoint
 from tests.e2e.http2_client import async_test
 
 AUTHORITY = trustme.CA()

@@ -17,8 +17,8 @@ from headgate.proxy.admission.destinations import (
     possible_destinations,
     special_purpose,
 )
-from headgate.proxy.net.sockets import Address, Endpoint
 from headgate.proxy.refusal import Refusal
+from headgate.proxy.sockets import Address, Endpoint
 
 PORT = 8443
 

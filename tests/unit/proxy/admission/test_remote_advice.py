@@ -10,8 +10,8 @@ from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice, answer_query
-from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import Refusal
+from headgate.proxy.sockets import Endpoint
 
 NOW = 1_000_000.0
 PATIENCE = 20.0  # seconds; only ever reached by a failing test

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.proxy.http2.buffers import SharedBuffers
 from headgate.proxy.http2.connection import Http2Connection
-from headgate.proxy.net.poller import READ
+from headgate.proxy.poller import READ
 from headgate.proxy.server import TunnelServer
 from tests.e2e.http2_client import Http2Client, http2_at
 from tests.e2e.tunnels import StubDecision

@@ -10,7 +10,7 @@ import pytest
 from headgate.proxy.http2.buffers import READ_SIZE, SendBuffer, SharedBuffers
 from headgate.proxy.http2.frames import HEADER_SIZE, MAX_PAYLOAD_SIZE
 from headgate.proxy.http2.limits import MAX_CONNECTION_WINDOW
-from headgate.proxy.net.poller import TLS_RECORD_SIZE, LoopState
+from headgate.proxy.poller import TLS_RECORD_SIZE, LoopState
 
 
 class Slow:

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 
-from headgate.proxy.connect import RefusedConnect, TunnelLimits
+from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http2 import connection as module
-from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.poller import READ, WRITE
 from headgate.proxy.services import TunnelTimeouts
 from tests.e2e.http2_client import PREFACE, WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
@@ -38,10 +38,10 @@ async def test_an_idle_connection_is_closed() -> None:
 
 @async_test
 async def test_each_tunnel_has_its_own_deadline() -> None:
-    decision = StubDecision(TunnelLimits(idle=5))
+    decision = StubDecision(idle=5)
     async with target_running() as port, connected(decision) as pair:
         first = await pair.client.open(port)
-        decision.limits = TunnelLimits(idle=60, max_seconds=9)
+        decision.idle = 9
         second = await pair.client.open(port)
         pair.advance(4)
         await pair.client.send_data(first, b"x")
@@ -51,7 +51,7 @@ async def test_each_tunnel_has_its_own_deadline() -> None:
         assert (first.code, second.code) == (None, None)
         pair.advance(1)
         assert await pair.client.was_reset(first) == await pair.client.was_reset(second) == 8
-        assert [why for _, _, why in decision.closed] == ["idle", "max_seconds"]
+        assert [why for _, _, why in decision.closed] == ["idle", "idle"]
 
 
 @async_test
@@ -121,7 +121,7 @@ async def test_a_client_that_stops_reading_is_disconnected() -> None:
         target.writer.write(payload)  # type: ignore[attr-defined]
         await target.reader.read()  # type: ignore[attr-defined]
 
-    async with target_running(pour) as port, connected(StubDecision(TunnelLimits(idle=5)), client=wide) as pair:
+    async with target_running(pour) as port, connected(StubDecision(idle=5), client=wide) as pair:
         pair.client.ask(port)
         pair.client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: pair.connection._send_buffer.is_blocked)

@@ -10,7 +10,7 @@ from hyperframe.frame import (
 )
 
 from headgate.proxy.http2.limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
-from headgate.proxy.net.poller import MAX_BUFFERED
+from headgate.proxy.poller import MAX_BUFFERED
 from tests.e2e.http2_client import WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.http2.connected import connected

@@ -8,7 +8,6 @@ from hyperframe.frame import RstStreamFrame
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.dispatch import MalformedRequest, Request, parse_request
 from headgate.proxy.http2.engine import MAX_REQUEST_HEAD_SIZE, MAX_STREAMS
-from headgate.proxy.pages import Page
 from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import StubDecision, target_running, until
 from tests.unit.proxy.http2.connected import PEER, connected
@@ -108,29 +107,6 @@ async def test_a_refusal_for_a_closed_stream_is_not_sent() -> None:
         pair.client.send_frames(RstStreamFrame(asked.number))
         await pair.client.ping()
         assert asked.status == 0
-
-
-@pytest.mark.parametrize(
-    ("lines", "ended", "status", "length"),
-    [
-        (GET, True, 200, 5),
-        ([(":method", "HEAD"), *GET[1:]], True, 200, 0),
-        (GET, False, 405, 0),
-        ([(":method", "POST"), *GET[1:]], True, 405, 0),
-        ([*GET[:2], (":path", "/"), GET[3]], True, 405, 0),
-        ([*GET[:2], GET[3]], True, 400, 0),
-    ],
-)
-@async_test
-async def test_pages_are_served_for_get_and_head_without_a_body(
-    lines: list, ended: bool, status: int, length: int
-) -> None:
-    async with connected(pages={"/feed": Page("text/csv", b"a,b,c")}) as pair:
-        asked = pair.client.request(lines, ended=ended)
-        assert await pair.client.answered(asked) == status
-        assert len(await pair.client.ended(asked)) == length
-        await pair.client.ping()
-        assert pair.connection.tunnels == 0
 
 
 @async_test

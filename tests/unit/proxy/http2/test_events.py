@@ -11,7 +11,7 @@ from headgate.proxy.http2.buffers import SharedBuffers
 from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.http2.events import TRANSITIONS, Http2Event, Http2State
 from headgate.proxy.http2.frames import PREFACE, ErrorCode
-from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.poller import READ, WRITE
 from tests.e2e.http2_client import async_test
 from tests.unit.proxy.stubs import StubServices, StubSocket
 

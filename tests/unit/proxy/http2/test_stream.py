@@ -8,14 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hyperframe.frame import DataFrame, SettingsFrame, WindowUpdateFrame
+from hyperframe.frame import DataFrame, WindowUpdateFrame
 
-from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
-from headgate.proxy.http2.frames import MAX_PAYLOAD_SIZE
+from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.limits import INITIAL_WINDOW
-from headgate.proxy.net.poller import READ
-from headgate.proxy.pages import Page
-from tests.e2e.http2_client import WIDEST, Tunnel, async_test
+from headgate.proxy.poller import READ
+from tests.e2e.http2_client import Tunnel, async_test
 from tests.e2e.tunnels import StubDecision, until
 from tests.unit.proxy.http2.connected import Connected, connected
 
@@ -25,8 +23,8 @@ CONNECT_ERROR = 10
 class DecisionWithTarget(StubDecision):
     """A decision that connects every tunnel to the same `target`, whose socket is soon full if `narrow`."""
 
-    def __init__(self, limits: TunnelLimits | None = None, *, narrow: bool = False) -> None:
-        super().__init__(limits)
+    def __init__(self, *, idle: float = DEFAULT_IDLE, narrow: bool = False) -> None:
+        super().__init__(idle=idle)
         if narrow:  # not TCP, whose windows open when it pleases them
             self._way, self.target = socket.socketpair()
             self._way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
@@ -39,7 +37,7 @@ class DecisionWithTarget(StubDecision):
         self.target.settimeout(0)
 
     async def open(self, asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
-        return AcceptedConnect(socket=self._way, on_closed=lambda *told: self.closed.append(told), limits=self.limits)
+        return AcceptedConnect(socket=self._way, on_closed=lambda *told: self.closed.append(told), idle=self.idle)
 
     async def read(self, count: int) -> bytes:
         """Read so many bytes at the target."""
@@ -204,34 +202,6 @@ async def test_a_spurious_read_does_nothing() -> None:
         assert await pair.client.receive(tunnel, 1) == b"x"
 
 
-@pytest.mark.parametrize(
-    ("limits", "up", "down", "why"),
-    [
-        (TunnelLimits(max_bytes=1000), 1000, 0, None),
-        (TunnelLimits(max_bytes=1000), 1001, 0, "max_bytes"),
-        (TunnelLimits(max_bytes=1000), 400, 600, None),
-        (TunnelLimits(max_bytes=1000), 400, 601, "max_bytes"),
-        (TunnelLimits(byte_ratio=1), 16_384, 0, None),
-        (TunnelLimits(byte_ratio=1), 26_384, 10_000, None),
-        (TunnelLimits(byte_ratio=1), 26_385, 10_000, "byte_ratio"),
-        (TunnelLimits(byte_ratio=1), 30_000, 0, "byte_ratio"),
-    ],
-)
-@async_test
-async def test_limits_close_a_tunnel(limits: TunnelLimits, up: int, down: int, why: str | None) -> None:
-    async with tunnelled(DecisionWithTarget(limits)) as (pair, decision, tunnel):
-        if down:
-            decision.target.send(bytes(down))
-            await pair.client.until(lambda: tunnel.received or tunnel.code is not None)
-        for start in range(0, up, 10_000):
-            pair.client.send_frames(DataFrame(tunnel.number, data=bytes(min(10_000, up - start))))
-            await pair.client.ping()
-        await pair.client.ping()
-        assert [told for _, _, told in decision.closed] == ([] if why is None else [why])
-        if why == "max_bytes":
-            assert sum(decision.closed[0][:2]) <= 1000
-
-
 @async_test
 async def test_a_stream_is_closed_once() -> None:
     async with tunnelled() as (pair, decision, tunnel):
@@ -280,7 +250,7 @@ async def test_data_is_forwarded_after_the_targets_end() -> None:
 
 @async_test
 async def test_a_slow_target_keeps_its_tunnel() -> None:
-    decision = DecisionWithTarget(TunnelLimits(idle=10), narrow=True)
+    decision = DecisionWithTarget(idle=10, narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):
         await fill(pair, tunnel)
         while pair.connection._held < 40_000:
@@ -309,99 +279,3 @@ async def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
                 await decision.read(5000)
         assert 0 < pair.connection._held <= INITIAL_WINDOW
         assert pair.connection._engine.streams[tunnel.number].receive_window.limit == INITIAL_WINDOW
-
-
-GET = [(":method", "GET"), (":scheme", "https"), (":path", "/feed"), (":authority", "a")]
-BODY = os.urandom(300_000)
-PAGES = {"/feed": Page("text/csv", BODY)}
-
-
-@async_test
-async def test_a_page_arrives_complete() -> None:
-    async with connected(pages=PAGES, client={"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}) as pair:
-        pages = [pair.client.request(GET, ended=True) for _ in range(20)]
-        for page in pages:
-            assert await pair.client.ended(page) == BODY
-            assert page.frames < 40  # of up to 16 KiB, the end among them: none is empty
-        assert (pair.connection.tunnels, pair.server.loop_state.buffered) == (0, 0)
-
-
-@async_test
-async def test_a_page_continues_after_a_window_update() -> None:
-    async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
-        page = pair.client.request(GET, ended=True)
-        for total in (65_535, 65_536, 100_000, 300_000):
-            for stream in (0, page.number):
-                if total > 65_535:
-                    pair.client.send_frames(WindowUpdateFrame(stream, window_increment=total - len(page.received)))
-            await pair.client.until(lambda total=total: len(page.received) == total)  # type: ignore[misc]
-        assert await pair.client.ended(page) == BODY
-
-
-@async_test
-async def test_a_page_that_is_not_read_times_out() -> None:
-    async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
-        page = pair.client.request(GET, ended=True)
-        await pair.client.until(lambda: len(page.received) == 65_535)
-        pair.advance(pair.server.timeouts.idle - 1)
-        for stream in (0, page.number):
-            pair.client.send_frames(WindowUpdateFrame(stream, window_increment=1))
-        await pair.client.until(lambda: len(page.received) == 65_536)
-        pair.advance(pair.server.timeouts.idle - 1)
-        await pair.client.ping()
-        assert page.code is None
-        pair.advance(2)
-        assert await pair.client.was_reset(page) == 8
-
-
-@pytest.mark.parametrize("rest", [2 * MAX_PAYLOAD_SIZE, MAX_PAYLOAD_SIZE])
-@async_test
-async def test_a_client_lost_during_a_page_leaves_nothing_behind(rest: int) -> None:
-    """The first write that fails tells of the loss, be it the last of the page or not."""
-    async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
-        page = pair.client.request(GET, ended=True)
-        await pair.client.until(lambda: len(page.received) == 65_535)
-        for stream in (0, page.number):
-            pair.client.send_frames(WindowUpdateFrame(stream, window_increment=len(BODY) - rest - 65_535))
-        await pair.client.until(lambda: len(page.received) == len(BODY) - rest)
-        [shown] = pair.connection._streams.values()
-        pair.client.writer.transport.abort()
-        while pair.client.writer.transport.get_extra_info("socket").fileno() != -1:
-            await asyncio.sleep(0)
-            assert pair.connection._streams, "the loss was read, not written into"
-        pair.connection._engine.send_window = pair.connection._engine.streams[page.number].send_window = len(BODY)
-        shown.resume()
-        assert (not pair.connection._is_active, shown.closed, pair.connection._streams) == (True, True, {})
-        # Nothing was sent after the frame that failed.
-        assert pair.connection._engine.send_window == len(BODY) - MAX_PAYLOAD_SIZE
-        assert (bytes(pair.connection._engine.output), pair.server.loop_state.buffered, pair.connection._held) == (
-            b"",
-            0,
-            0,
-        )
-        assert not pair.server.connections
-
-
-@async_test
-async def test_a_buffered_page_is_dropped_with_its_client() -> None:
-    settings = {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}
-    async with connected(pages={"/feed": Page("text/csv", bytes(1 << 24))}, client={"settings": settings}) as pair:
-        pair.client.writer.transport.pause_reading()
-        pair.client.request(GET, ended=True)
-        await until(lambda: pair.connection._send_buffer.is_blocked)
-        assert pair.server.loop_state.buffered > 0
-        pair.client.writer.transport.abort()
-        await until(lambda: not pair.server.connections)
-        assert (pair.connection._streams, pair.server.loop_state.buffered) == ({}, 0)
-        assert not pair.connection._send_buffer.is_blocked
-
-
-@async_test
-async def test_data_after_the_request_resets_a_page() -> None:
-    async with connected(pages=PAGES, client={"updates_windows": False}) as pair:
-        page = pair.client.request(GET, ended=True)
-        await pair.client.until(lambda: len(page.received) == 65_535)
-        assert (pair.connection.tunnels, len(pair.connection._streams)) == (0, 1)  # it is no tunnel
-        pair.client.send_frames(DataFrame(page.number, data=b"x"))
-        assert await pair.client.was_reset(page) == 5  # STREAM_CLOSED
-        assert pair.connection.tunnels == 0

@@ -1,5 +1,4 @@
 import importlib.util
-import math
 import ssl
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,17 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.proxy.admission.authority import parse_authority
-from headgate.proxy.connect import TunnelLimits
-from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.dns import SystemLookup
 from headgate.runtime.prefetch_proxy import build as module
 from headgate.runtime.prefetch_proxy.build import (
     advice_tls_context,
     build_host_rules,
     build_protocols,
     build_resolver,
-    build_tunnel_limits,
     check_proxy,
-    read_published_pages,
     read_token_keys,
     self_signed,
 )
@@ -48,19 +44,14 @@ def test_defaults_are_valid():
         ({"brand": "*"}, r"proxy.brand: '\*' must be the name of one proxy"),
         ({"brand": "prefetch-proxy"}, "proxy.brand: 'prefetch-proxy' must be the name of one proxy"),
         ({"brand": "a\tb"}, "proxy.brand: .*contains a control character"),
-        ({"plaintext": True, "alpn": ("h2",)}, "proxy.alpn: plaintext is HTTP/1.1 alone"),
         ({"allow_hosts": ("a", "*")}, r"proxy.allow_hosts: invalid host '\*'"),
         ({"deny_hosts": ("a b",)}, "proxy.deny_hosts: invalid host 'a b'"),
         ({"allow_addresses": ("10.1.1.1/8",)}, "proxy.allow_addresses: invalid network '10.1.1.1/8'"),
         ({"resolve": ("a",)}, "proxy.resolve: invalid address 'a'"),
-        ({"token_store": "nowhere"}, "proxy.token_store"),
         ({"advice_ca": "none.pem"}, "proxy.advice_ca: 'none.pem'"),
         ({"advice_ca": "empty"}, "proxy.advice_ca: 'empty'"),
-        ({"client_ca": "none.pem", "cert": "a", "key": "b"}, "'a'"),
         ({"token_keys": ("none.json",)}, "none.json: No such file"),
         ({"token_keys": ("empty",)}, "^empty: "),
-        ({"geofeed": "none.csv"}, "none.csv: No such file"),
-        ({"geofeed": "empty"}, "^empty: the geofeed is empty"),
     ],
 )
 def test_error_names_the_invalid_key(folder, wrong, said):
@@ -68,15 +59,6 @@ def test_error_names_the_invalid_key(folder, wrong, said):
     with pytest.raises(ConfigurationError, match=said) as caught:
         check_proxy(Proxy(**wrong))
     assert "\n" not in str(caught.value)
-
-
-def test_zero_limits_are_unlimited():
-    assert build_tunnel_limits(Proxy()) == TunnelLimits(
-        idle=300.0, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0.0
-    )
-    assert build_tunnel_limits(Proxy(idle=1, max_seconds=2, max_bytes=3, byte_ratio=4)) == TunnelLimits(
-        idle=1, max_seconds=2, max_bytes=3, byte_ratio=4
-    )
 
 
 def test_host_rules():
@@ -108,7 +90,7 @@ def test_advice_ca_replaces_the_usual_authorities(folder):
 
 
 def test_keys_of_all_files_are_valid(folder):
-    keys = [new_key("hmac-sha256", entropy=lambda count, at=at: bytes([at]) * count) for at in (1, 2)]
+    keys = [new_key(entropy=lambda count, at=at: bytes([at]) * count) for at in (1, 2)]
     for name, key in zip("ab", keys, strict=True):
         (folder / name).write_bytes(write_keys([key]))
     assert [key.key_id for key in read_token_keys(Proxy(token_keys=("a", "b")))] == [key.key_id for key in keys]
@@ -117,23 +99,14 @@ def test_keys_of_all_files_are_valid(folder):
 
 def test_contradicting_key_files_are_refused(folder):
     for name, most in (("a", 60), ("b", 120)):
-        key = new_key("hmac-sha256", entropy=bytes, max_ttl=most)
+        key = new_key(entropy=bytes, max_ttl=most)
         (folder / name).write_bytes(write_keys([key]))
     with pytest.raises(ConfigurationError, match="one key is listed twice"):
         read_token_keys(Proxy(token_keys=("a", "b")))
 
 
-def test_published_pages(folder):
-    (folder / "feed").write_bytes(b"192.0.2.0/24,NL,,,\n")
-    pages = read_published_pages(Proxy(geofeed="feed", geofeed_path="/x"))
-    assert list(pages) == ["/x"]
-    assert dict(pages["/x"].fields)["content-type"] == "text/csv; charset=utf-8"
-    assert read_published_pages(Proxy()) == {}
-
-
-def test_http2_is_a_protocol_where_alpn_offers_it():
+def test_http2_is_a_protocol_inside_tls():
     assert list(build_protocols(Proxy())) == ["h2"]
-    assert build_protocols(Proxy(alpn=("http/1.1",))) == {}
     assert build_protocols(Proxy(plaintext=True)) == {}
 
 

@@ -23,6 +23,8 @@ from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase
 from headgate.runtime.prefetch_proxy import server as module
 from headgate.runtime.prefetch_proxy.process import ProxyConfiguration, WorkerState
 from headgate.runtime.prefetch_proxy.server import ProxyWorkers
+from headgate.token import new_key
+from headgate.token.keys import write_keys
 
 Steps = Callable[[Lifecycle, int], Awaitable[None]]
 """What a test does with a proxy that is ready, and its port."""
@@ -121,31 +123,28 @@ def test_plaintext_is_refused_where_others_could_read_it(log: Log) -> None:
 def test_a_reload_names_the_keys_that_need_a_restart(log: Log) -> None:
     run(plain(), plain(brand="Other", max_tunnels=11), steps=reload)
     assert log.lines[-1] == (
-        "headgate: the certificate, the token keys and the geofeed read again; "
+        "headgate: the certificate and the token keys read again; "
         "a restart is needed for proxy.brand, proxy.max_tunnels"
     )
 
 
 def test_a_reload_without_changed_keys_says_what_was_read(log: Log) -> None:
     run(plain(), plain(), steps=reload)
-    assert log.lines[-1] == "headgate: the certificate, the token keys and the geofeed read again"
+    assert log.lines[-1] == "headgate: the certificate and the token keys read again"
 
 
 def test_a_reload_with_an_invalid_file_changes_nothing(log: Log, tmp_path: Path) -> None:
-    feed = tmp_path / "feed.csv"
-    feed.write_text("192.0.2.0/24,NL,,,\n")
+    file = tmp_path / "key.json"
+    file.write_bytes(write_keys([new_key(entropy=os.urandom)]))
 
     async def steps(lifecycle: Lifecycle, port: int) -> None:
-        feed.write_text("nowhere\n")
+        file.write_text("no key\n")
         await reload(lifecycle, port)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /geofeed.csv HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        assert (await reader.read()).endswith(b"\r\n\r\n192.0.2.0/24,NL,,,\n")
-        writer.close()
+        assert lifecycle.phase is LifecyclePhase.READY
 
-    configuration = plain(geofeed=str(feed))
+    configuration = plain(token_keys=(str(file),))
     run(configuration, configuration, steps=steps)
-    assert "feed.csv: line 1: invalid prefix 'nowhere'" in log.lines[-1]
+    assert "key.json: invalid key file" in log.lines[-1]
     assert log.lines[-1].endswith("; the configuration in force stays as it is")
 
 
@@ -154,8 +153,7 @@ def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
     writer.close()
 
 
-@pytest.mark.parametrize(("logs", "expected"), [("refusals", ["refused", "tunnels"]), ("all", ["refused", "tunnel"])])
-def test_the_end_reports_tunnels_and_how_many_were_cut(log: Log, logs: str, expected: list[str]) -> None:
+def test_the_end_reports_tunnels_and_how_many_were_cut(log: Log) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     target = listening.getsockname()[1]
 
@@ -167,9 +165,9 @@ def test_the_end_reports_tunnels_and_how_many_were_cut(log: Log, logs: str, expe
 
     with socket.socket() as client:
         client.settimeout(0)
-        run(plain(log=logs, allow_ports=(target,), resolve=("*=127.0.0.1",)), steps=steps)
+        run(plain(allow_ports=(target,), resolve=("*=127.0.0.1",)), steps=steps)
     lines = [json.loads(line) for line in log.lines if line.startswith("{")]
-    assert [line["event"] for line in lines] == expected
+    assert [line["event"] for line in lines] == ["refused", "tunnels"]
     assert log.lines[-1] == "headgate: 1 tunnel had not ended and was cut"
 
 
@@ -236,10 +234,10 @@ def test_the_slots_of_a_worker_that_has_ended_are_free() -> None:
 
 def test_a_reload_of_workers_checks_the_files_first(tmp_path: Path) -> None:
     issued = trustme.CA().issue_cert("localhost")
-    cert, key, clients = (str(tmp_path / name) for name in ("cert.pem", "key.pem", "clients.pem"))
+    cert, key = (str(tmp_path / name) for name in ("cert.pem", "key.pem"))
     issued.cert_chain_pems[0].write_to_path(cert)
     issued.private_key_pem.write_to_path(key)
-    Path(clients).write_text("not a certificate\n")
-    both = workers(files=(cert, key), plaintext=False, self_signed=True, client_ca=clients)
-    with pytest.raises(ConfigurationError, match=r"client CA '\S+clients.pem' cannot be used"):
+    both = workers(files=(cert, key), plaintext=False, cert=cert, key=key)
+    Path(key).write_text("not a key\n")
+    with pytest.raises(ConfigurationError, match=r"key '\S+key.pem' cannot be used"):
         asyncio.run(both.reload(None))

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from headgate.errors import ConfigurationError
-from headgate.proxy.net.sockets import (
+from headgate.proxy.sockets import (
     is_local_address,
     listening_sockets,
     receive_buffer_size,
@@ -164,17 +164,10 @@ def test_the_tls_context_is_strict(files: tuple[str, str]) -> None:
     assert context.verify_mode == ssl.CERT_NONE
 
 
-def test_a_client_ca_requires_client_certificates(files: tuple[str, str], tmp_path: Path) -> None:
-    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
-    assert server_context(*files, client_ca=str(tmp_path / "ca.pem")).verify_mode == ssl.CERT_REQUIRED
-
-
 def test_unusable_files_are_named(files: tuple[str, str], tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.pem")
     with pytest.raises(ConfigurationError, match=r"missing\.pem.*give PEM files that match"):
         server_context(missing, files[1])
-    with pytest.raises(ConfigurationError, match=r"missing\.pem.*give a PEM file of certificates"):
-        server_context(*files, client_ca=missing)
     other = tmp_path / "other.pem"
     other.write_bytes(trustme.CA().issue_cert("localhost").private_key_pem.bytes())
     with pytest.raises(ConfigurationError, match=r"other\.pem"):

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from headgate.proxy.net import dial as module
-from headgate.proxy.net.dial import MAX_ATTEMPTS, Connector, dial, interleaved
-from headgate.proxy.net.poller import WRITE, EpollPoller, LoopPoller, Poller
-from headgate.proxy.net.sockets import Endpoint, receive_buffer_size
+from headgate.proxy import dial as module
+from headgate.proxy.dial import MAX_ATTEMPTS, Connector, dial, interleaved
+from headgate.proxy.poller import WRITE, EpollPoller, LoopPoller, Poller
 from headgate.proxy.refusal import Refusal
+from headgate.proxy.sockets import Endpoint, receive_buffer_size
 
 LONG = 60.0
 """Seconds that no test waits for."""

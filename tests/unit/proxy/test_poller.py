@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from headgate.proxy.net.poller import READ, WRITE, EpollPoller, LoopPoller, Poller, new_poller
+from headgate.proxy.poller import READ, WRITE, EpollPoller, LoopPoller, Poller, new_poller
 from tests.e2e.http2_client import async_test
 
 KINDS = [

@@ -7,7 +7,6 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final, TypeAlias
 
@@ -154,32 +153,21 @@ def _listening_socket(family: int, address: tuple[Any, ...], *, reuse_port: bool
     return sock
 
 
-def server_context(
-    cert: str, key: str, *, alpn: Sequence[str] = ("h2", "http/1.1"), client_ca: str | None = None
-) -> ssl.SSLContext:
-    """Return the context of a TLS listener from PEM files, with session tickets, offering the `alpn` protocols.
+def server_context(cert: str, key: str) -> ssl.SSLContext:
+    """Return the context of a TLS listener from PEM files, with session tickets, offering HTTP/2 and HTTP/1.1.
 
-    With `client_ca`, a PEM file of certificates, clients must present a certificate signed by one of them. Raises
-    `ConfigurationError` if a file cannot be used.
+    Raises `ConfigurationError` if a file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(list(alpn))
+    context.set_alpn_protocols(["h2", "http/1.1"])
     try:
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
             f"certificate {cert!r} and key {key!r} cannot be used ({reason_of(error)}); give PEM files that match"
         ) from None
-    if client_ca is not None:
-        try:
-            context.load_verify_locations(client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(
-                f"client CA {client_ca!r} cannot be used ({reason_of(error)}); give a PEM file of certificates"
-            ) from None
-        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

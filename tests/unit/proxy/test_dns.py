@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.dns import SystemLookup
 from headgate.proxy.refusal import Refusal
 
 CLIENT = b"\xc0\x00\x02\x01"
@@ -309,7 +309,7 @@ def test_running_out_of_descriptors_is_a_local_failure(run: Any, number: int) ->
 
 EXIT = """
 import asyncio, threading
-from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.dns import SystemLookup
 from headgate.proxy.refusal import Refusal
 
 never = threading.Event()

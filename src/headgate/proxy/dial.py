@@ -13,9 +13,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from headgate.proxy.net.poller import WRITE, Poller
-from headgate.proxy.net.sockets import Endpoint, receive_buffer_size
+from headgate.proxy.poller import WRITE, Poller
 from headgate.proxy.refusal import EXHAUSTED, ProxyErrorType, Refusal
+from headgate.proxy.sockets import Endpoint, receive_buffer_size
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds for all attempts together."""

@@ -1,1 +1,0 @@
-"""Sockets, TLS, name lookup and connecting: what the proxy needs of the operating system."""
