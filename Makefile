@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run demo test test-deep venv servers lint bench lock reference conformance scaling evidence
+.PHONY: help run demo test test-deep venv servers lint bench lock reference conformance evidence
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -46,13 +46,9 @@ reference: $(STAMP) ## write the reference pages that are generated from the cod
 conformance: $(STAMP) ## list the quoted sentences of the four documents and their tests, in build/conformance
 	@$(BIN)/python scripts/conformance.py
 
-scaling: $(STAMP) ## print the figures of docs/scaling.md, and draw its plot
-	@$(BIN)/python -m experiments.over_admission
-	@$(BIN)/python -m experiments.capacity
-	@$(BIN)/python -m experiments.over_admission --plot docs/over-admission.svg
-
-evidence: $(STAMP) ## run everything that docs/evidence.md states, draw its plots and write it: eight minutes of processor time
-	@$(BIN)/python -m scripts.evidence
+evidence: $(STAMP) ## run the published simulations, and print what they measure
+	@$(BIN)/python -m lab attack
+	@$(BIN)/python -m lab downtime
 
 lock: ## write requirements/*.txt: exact versions and hashes
 	@sh scripts/lock.sh

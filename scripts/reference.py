@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import click
 import msgspec
@@ -19,8 +19,6 @@ from prometheus_client.core import Metric
 from headgate.cli.program import program
 from headgate.config import Configuration
 from headgate.config.file import field_docs
-from headgate.lab.scenario import SET_BY_READER, ExpectSection, Scenario
-from headgate.lab.scenario_file import WORLDS
 from headgate.link.accounting_router import RouterCounters
 from headgate.observe import Counters, read_counters
 from headgate.observe import master_state as master
@@ -44,13 +42,6 @@ from headgate.store.server import StoreCounters
 
 FOLDER = Path(__file__).parents[1] / "build" / "reference"
 _NOTE = "This page is generated: change the code, then run `make reference`.\n"
-_SCENARIO_INTRODUCTION = """\
-A scenario is a TOML file: `headgate simulate ./mine.toml` runs it
-([how to write one](../how-to/simulate-a-scenario.md)).
-The key `world` selects the keys that it can have besides those of all worlds. Durations are seconds.
-"""
-_NO_LIMIT = 1e15
-"""Limits from here on say only that a number is finite."""
 _WIDTH = 100
 Groups = list[tuple[str, type[msgspec.Struct]]]
 _PYTHON = {
@@ -70,8 +61,6 @@ _PYTHON = {
     "headgate.agent.bundle": "Bundles for agents",
     "headgate.origin.bundle": "Bundles for origins",
     "headgate.token": "Tokens of a prefetch proxy",
-    "headgate.lab": "The lab: simulated scenarios",
-    "headgate.lab.policies": "The lab: policies",
     "headgate.release": "Release times",
     "headgate.errors": "Exceptions",
 }
@@ -120,94 +109,6 @@ def _sections(table: type[msgspec.Struct], path: str) -> Iterator[str]:
         assert nested is not None
         name = f"{path.strip('[]')}.{field.name}".strip(".")
         yield from _sections(nested, f"[[{name}]]" if get_origin(field.type) is tuple else f"[{name}]")
-
-
-def scenario() -> str:
-    """Return a table of keys for each table of a scenario file, world by world."""
-    parts = [
-        "# Scenario files of the lab\n",
-        _NOTE,
-        _SCENARIO_INTRODUCTION,
-        _keys("All worlds", Scenario, tuple(SET_BY_READER)),
-    ]
-    parts.append(_keys("[[expect]]", ExpectSection, ()))
-    for world, (module, name) in WORLDS.items():
-        kind: type[msgspec.Struct] = getattr(importlib.import_module(module), name)
-        parts += _world(f'world = "{world}"', kind, Scenario.__struct_fields__)
-    return "\n".join(parts)
-
-
-def _world(title: str, kind: type[msgspec.Struct], hidden: tuple[str, ...]) -> Iterator[str]:
-    yield _keys(title, kind, hidden)
-    for field in msgspec.structs.fields(kind):
-        bare, is_list = _unwrap(field.type)
-        for table in _structs(bare) if field.name not in hidden else ():
-            config = table.__struct_config__
-            tag = f' {config.tag_field} = "{config.tag}"' if config.tag_field else ""
-            yield from _world(f"[[{field.name}]]{tag}" if is_list else f"[{field.name}]{tag}", table, ())
-
-
-def _keys(title: str, kind: type[msgspec.Struct], hidden: tuple[str, ...]) -> str:
-    docs: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if issubclass(base, msgspec.Struct) and base.__module__.startswith("headgate."):
-            docs |= field_docs(base)
-    rows = [f"## {title}\n\n{_paragraphs(kind.__doc__)}\n", "| key | type | default | meaning |", "|---|---|---|---|"]
-    for field in msgspec.structs.fields(kind):
-        if field.name not in hidden:
-            row = [
-                f"`{field.encode_name}`",
-                _value_type(field.type),
-                _default(field),
-                " ".join(docs.get(field.name, "").split()),
-            ]
-            rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
-    return "\n".join(rows) + "\n"
-
-
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    if field.required:
-        return "required"
-    value = field.default
-    if value is None or isinstance(value, msgspec.Struct | msgspec.UnsetType) or value is msgspec.NODEFAULT:
-        return ""
-    return f"`{_toml(value)}`"
-
-
-def _unwrap(kind: Any) -> tuple[Any, bool]:
-    """Return a type without its limits, and whether it is the type of a list's elements."""
-    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    return (get_args(kind)[0], True) if get_origin(kind) is tuple else (kind, False)
-
-
-def _structs(kind: Any) -> list[type[msgspec.Struct]]:
-    members = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
-    return [member for member in members if isinstance(member, type) and issubclass(member, msgspec.Struct)]
-
-
-def _value_type(kind: Any) -> str:
-    """Return a type of a scenario's key in words, with its limits."""
-    limits = [f"{sign} {value:,.10g}" for sign, value in _limits(kind)]
-    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        inner = _value_type(arguments[0])
-        words = f"list of {inner}" if arguments[-1] is ... else f"list of {len(arguments)}, each {inner}"
-    elif origin in {Union, UnionType}:
-        words = " or ".join(dict.fromkeys(_value_type(one) for one in arguments if one is not type(None)))
-    elif origin is Literal:
-        words = " or ".join(f"`{_toml(value)}`" for value in arguments)
-    elif _structs(kind) or origin is dict:
-        words = "table"
-    else:
-        words = _TYPES[kind]
-    return ", ".join([words, *limits])
-
-
-def _limits(kind: Any) -> Iterator[tuple[str, float]]:
-    for meta in get_args(kind)[1:] if get_origin(kind) is Annotated else ():
-        pairs = (("≥", meta.ge), ("≤", meta.le), ("length ≥", meta.min_length), ("length ≤", meta.max_length))
-        yield from ((sign, bound) for sign, bound in pairs if bound is not None and abs(bound) < _NO_LIMIT)
 
 
 def _table_of(kind: Any) -> type[msgspec.Struct] | None:
@@ -361,7 +262,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "configuration.md": configuration,
     "metrics.md": metrics,
-    "scenario.md": scenario,
     "python.md": python_api,
 }
 """The pages by their file names."""

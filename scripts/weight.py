@@ -19,7 +19,7 @@ import click
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "weight.toml"
 _SOURCE = ROOT / "src" / "headgate"
-_TOOLS = ("bench", "scripts", "experiments")
+_TOOLS = ("bench", "scripts")
 _LARGEST = 5
 
 Weight = dict[str, dict[str, int]]

@@ -8,11 +8,6 @@ import pytest
 
 from headgate.agent import Courtesy, NoContact
 from headgate.agent.httpx import Transport
-from headgate.lab.chance import Chance
-from headgate.lab.policies.catalogue import find_policy
-from headgate.lab.runner import run_scenario
-from headgate.lab.scenario_file import find, read_scenario
-from headgate.lab.ticks.world import World
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
 from tests.conformance.overload import overload
@@ -559,53 +554,6 @@ class TestAlgorithm:
             respond(throttle, status, now=NOW + now)
             respond(throttle, status, now=NOW + now, Retry_After="2")
             assert throttle.release_time(X, now=NOW + now) == NOW + 60
-
-
-SEEDS = 5
-
-
-@pytest.fixture(scope="module")
-def attack():
-    """The metrics of the attack by policy."""
-    return run_scenario(read_scenario(find("attack"), [f"seeds={SEEDS}"])).policies
-
-
-class TestSimulations:
-    def test_two_simulations_are_repeated(self):
-        """A couple of discrete time simulations were coded up. The goals for these simulations were to validate that
-        the mechanism would be likely to behave the way we expected, and to help decide on an optimal set of
-        parameters for the backoff algorithm that would prevent as many false positives as possible and keep the
-        perceived downtime of servers as close as possible to what it would be without this mechanism, while at
-        the same time providing actual benefits in a DDoS scenario."""
-        for name in ("attack", "downtime"):
-            scenario = read_scenario(find(name))
-            assert (scenario.world, scenario.policies) == ("ticks", ("none", "draft", "chromium"))
-        client = World(read_scenario(find("attack")), find_policy("draft"), Chance(0)).agents[-1]
-        assert isinstance(client.policy.throttle, Throttle)
-        assert client.policy.throttle.policy == Policy()
-
-    def test_an_overloaded_server_benefits(self, attack):
-        """They validate the following assumptions: That a server experiencing overload will actually benefit from the
-        anti-DDoS throttling logic, i.e. that its traffic spike will subside and be distributed over a longer
-        period of time;"""
-        for policy in ("draft", "chromium"):
-            assert attack[policy]["seeds_in_order"] == SEEDS
-            assert attack[policy]["overloaded_ticks"] < attack["none"]["overloaded_ticks"] / 4
-            assert attack[policy]["max_requests"] < 0.85 * attack["none"]["max_requests"]
-
-    def test_well_behaved_clients_benefit(self, attack):
-        """That "well-behaved" clients of a server under DDoS attack actually benefit from the anti-DDoS throttling
-        logic in that they are more likely to receive service; and"""
-        for policy in ("draft", "chromium"):
-            assert attack[policy]["client_success"] > 1.5 * attack["none"]["client_success"]
-            assert attack[policy]["client_blocked"] < 0.01 < 0.5 < attack[policy]["attacker_blocked"]
-
-    def test_the_perceived_downtime_increases_as_expected(self):
-        """That the approximate increase in perceived downtime introduced by anti-DDoS throttling for various different
-        actual downtimes is what we expect it to be, i.e. 8-15% on average for a mixture of scenarios."""
-        result = run_scenario(read_scenario(find("downtime"), ["seeds=20"]))
-        for policy in ("draft", "chromium"):
-            assert 1.08 <= result.policies[policy]["perceived_downtime_ratio"] <= 1.15
 
 
 class TestSecurity:

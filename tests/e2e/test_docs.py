@@ -24,7 +24,7 @@ import pytest
 from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "lab" / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=localhost:)\d+|(?<=--port )\d+|(?<=http.server )\d+")
 SERVERS = (
@@ -44,8 +44,6 @@ SILENT_SERVERS = ("nginx ", "haproxy -f ", "envoy -c ")
 """Servers of which no line says that they are ready; they are when they listen."""
 FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
 LANGUAGES = {"sh", "text", "toml", "python", "json", "nginx", "http"}
-SLOW_PAGES = {ROOT / "docs/how-to/simulate-a-scenario.md"}
-"""Their commands compute for more than ten seconds; `make test-deep` runs them."""
 PATIENCE = 60.0  # seconds; only ever reached by a failing test
 
 
@@ -69,7 +67,7 @@ def pages_with_commands():
         pytest.param(
             page,
             id=str(page.relative_to(ROOT)),
-            marks=[pytest.mark.needs("curl", *servers_of(page)), *([pytest.mark.deep] if page in SLOW_PAGES else [])],
+            marks=pytest.mark.needs("curl", *servers_of(page)),
         )
         for page in with_commands()
     ]
@@ -92,7 +90,7 @@ class Reader:
         self.stack = stack
         self.ports = {}
         self.printed = ""
-        self.environment = dict(os.environ, NO_COLOR="1", PYTHONUNBUFFERED="1")
+        self.environment = dict(os.environ, NO_COLOR="1", PYTHONUNBUFFERED="1", PYTHONPATH=str(ROOT))
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
 
     def on_free_ports(self, text):

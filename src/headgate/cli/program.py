@@ -39,7 +39,6 @@ _COMMANDS = {
     "keys": "Create keys for the bus between gates, sidecars, routers and masters.",
     "replay": "Apply a rule, or the throttle, to a log.",
     "demo": "Show an overload with and without headgate, live, in two minutes.",
-    "simulate": "Run a scenario of the lab, and compare policies.",
     "config": "Check, show or describe a configuration file.",
 }
 _HINTS = {

@@ -1,1 +1,0 @@
-"""Programs behind decisions and the figures in docs/: what they measure or simulate, and how."""

@@ -1,1 +1,0 @@
-"""Worlds in discrete time: agents send requests, origins answer them, in ticks of one length."""

@@ -1,0 +1,83 @@
+import math
+
+import pytest
+
+from headgate.release import NEVER
+from lab.events.laws import Decision, FixedLimit, NoLimit, Outcome
+
+
+class Request:
+    flow = "visitors"
+    priority = "people"
+
+    def __init__(self, *, stream=False):
+        self.stream = stream
+
+
+@pytest.fixture
+def requests():
+    return [Request() for _ in range(6)]
+
+
+def fixed(limit=2, queue=2, retry_after=3.0):
+    return FixedLimit(FixedLimit.Settings(limit=limit, queue=queue, retry_after=retry_after), lambda: 0.0)
+
+
+def test_no_limit_starts_every_request(requests):
+    law = NoLimit(NoLimit.Settings(), lambda: 0.0)
+    assert [law.arrived(one, now=0.0) for one in requests] == [(Decision(one, starts=True),) for one in requests]
+    assert law.completed(requests[0], 1.0, Outcome.ANSWERED, now=1.0) == law.left(requests[1], now=1.0) == ()
+    assert law.awake(now=1.0) == ()
+    assert law.wakeup == NEVER
+    assert law.signals()["queued"] == 0.0
+    assert math.isnan(law.signals()["limit"])
+
+
+def test_a_fixed_limit_starts_then_queues_then_refuses(requests):
+    law = fixed()
+    decided = [law.arrived(one, now=0.0) for one in requests]
+    assert decided[:2] == [(Decision(one, starts=True),) for one in requests[:2]]
+    assert decided[2:4] == [(), ()]
+    assert decided[4:] == [(Decision(one, starts=False, retry_after=3.0),) for one in requests[4:]]
+    assert law.signals() == {"queued": 2.0, "limit": 2.0}
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_an_end_starts_the_request_that_has_waited_longest(requests, outcome):
+    law = fixed()
+    for one in requests[:4]:
+        law.arrived(one, now=0.0)
+    assert law.completed(requests[0], 1.0, outcome, now=1.0) == [Decision(requests[2], starts=True)]
+    assert law.completed(requests[1], 1.0, outcome, now=1.0) == [Decision(requests[3], starts=True)]
+    assert law.completed(requests[2], 1.0, outcome, now=2.0) == []
+    assert law.arrived(requests[4], now=2.0) == (Decision(requests[4], starts=True),)
+    assert law.arrived(requests[5], now=2.0) == ()
+
+
+def test_a_queued_request_whose_client_leaves_gives_its_place_back(requests):
+    law = fixed(limit=1, queue=1)
+    law.arrived(requests[0], now=0.0)
+    law.arrived(requests[1], now=0.0)
+    assert law.left(requests[1], now=0.5) == ()
+    assert law.arrived(requests[2], now=0.5) == ()
+    assert law.completed(requests[0], 1.0, Outcome.ANSWERED, now=1.0) == [Decision(requests[2], starts=True)]
+
+
+def test_a_limit_that_a_subclass_changes(requests):
+    law = fixed(limit=2, queue=4)
+    for one in requests:
+        law.arrived(one, now=0.0)
+    law.limit = 1.0
+    assert law.completed(requests[0], 1.0, Outcome.ANSWERED, now=1.0) == []
+    assert law.signals() == {"queued": 4.0, "limit": 1.0}
+    law.limit = 2.5  # three requests: the last one may start while fewer than 2.5 have
+    decided = law.completed(requests[1], 1.0, Outcome.ANSWERED, now=1.0)
+    assert decided == [Decision(one, starts=True) for one in requests[2:5]]
+
+
+def test_streams_start_at_once_and_do_not_count(requests):
+    law, stream = fixed(limit=1, queue=0), Request(stream=True)
+    law.arrived(requests[0], now=0.0)
+    assert law.arrived(stream, now=0.0) == (Decision(stream, starts=True),)
+    assert law.completed(stream, 9.0, Outcome.ANSWERED, now=9.0) == ()
+    assert not law.arrived(requests[1], now=9.0)[0].starts

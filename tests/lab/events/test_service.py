@@ -1,0 +1,64 @@
+import math
+
+import pytest
+
+from headgate.errors import ConfigurationError
+from lab.chance import Chance
+from lab.events.service import Service, exponential
+
+DRAWS = 20_000
+
+
+@pytest.mark.parametrize(
+    ("service", "deviation"),
+    [
+        (Service(kind="constant", mean=0.2), 0.0),
+        (Service(kind="exponential", mean=0.2), 0.2),
+        (Service(kind="lognormal", mean=0.2, sigma=0.5), 0.2 * math.sqrt(math.exp(0.25) - 1)),
+        # A tenth takes ten times as long as the others: fast 0.2/1.9, slow 2/1.9.
+        (Service(kind="bimodal", mean=0.2), 9 * 0.2 / 1.9 * 0.3),
+    ],
+    ids=lambda value: getattr(value, "kind", None),
+)
+def test_each_distribution_has_its_mean_and_deviation(service, deviation):
+    following = service.sampler(Chance(1).stream("service"))
+    times = [following() for _ in range(DRAWS)]
+    mean = math.fsum(times) / DRAWS
+    assert mean == pytest.approx(0.2, rel=0.03)
+    assert math.sqrt(math.fsum((time - mean) ** 2 for time in times) / DRAWS) == pytest.approx(deviation, rel=0.1)
+    assert service.average == 0.2
+
+
+def test_a_bimodal_time_is_fast_or_slow():
+    draws = iter([0.0, 0.24, 0.25, 0.99])
+    following = Service(kind="bimodal", mean=1.0, slow_share=0.25, slow_factor=5.0).sampler(lambda: next(draws))
+    assert [following() for _ in range(4)] == [2.5, 2.5, 0.5, 0.5]
+
+
+def test_the_median_of_a_lognormal_time():
+    following = Service(kind="lognormal", mean=1.0, sigma=1.0).sampler(lambda: 0.5)
+    assert following() == pytest.approx(math.exp(-0.5))
+
+
+@pytest.mark.parametrize("draw", [0.0, 1.0 - 2.0**-53])
+@pytest.mark.parametrize("kind", ["exponential", "lognormal"])
+def test_the_extreme_draws_give_finite_times(kind, draw):
+    assert 0.0 <= Service(kind=kind).sampler(lambda: draw)() < math.inf
+
+
+def test_exponential():
+    assert exponential(2.0, lambda: 1 - math.exp(-1)) == pytest.approx(2.0)
+
+
+def test_a_trace_is_repeated_in_order():
+    service = Service(kind="trace", times=(0.1, 0.3))
+    service.check()
+    following = service.sampler(lambda: 0.0)
+    assert [following() for _ in range(3)] == [0.1, 0.3, 0.1]
+    assert service.average == 0.2
+
+
+@pytest.mark.parametrize("service", [Service(kind="trace"), Service(times=(0.1,))])
+def test_times_belong_to_traces(service):
+    with pytest.raises(ConfigurationError, match=r"service\.times: a trace, and only a trace"):
+        service.check()

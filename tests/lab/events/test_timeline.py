@@ -1,0 +1,36 @@
+import pytest
+
+from headgate.errors import ConfigurationError
+from lab.events import timeline as module
+from lab.events.timeline import Timeline
+
+
+def test_events_happen_in_order_of_instant_rank_and_scheduling():
+    timeline, seen = Timeline(), []
+    for instant, name, rank in ((2.0, "c", 0), (1.0, "b", 0), (1.0, "a", -1), (2.0, "d", 0), (3.0, "e", 0)):
+        timeline.schedule(instant, lambda argument: seen.append((timeline.now, argument)), name, rank=rank)
+    timeline.run(3.0)
+    assert seen == [(1.0, "a"), (1.0, "b"), (2.0, "c"), (2.0, "d")]
+    assert timeline.now == 3.0
+    timeline.run(3.5)
+    assert seen[4:] == [(3.0, "e")]
+
+
+def test_an_event_can_schedule_another_at_its_own_instant():
+    timeline, seen = Timeline(), []
+    timeline.schedule(1.0, lambda _: timeline.schedule(1.0, seen.append, "second"))
+    timeline.schedule(1.0, seen.append, "first")
+    timeline.run(2.0)
+    assert seen == ["first", "second"]
+
+
+def test_a_run_that_never_ends_is_an_error(monkeypatch):
+    monkeypatch.setattr(module, "MAX_EVENTS", 100)
+    timeline = Timeline()
+
+    def again(_):
+        timeline.schedule(timeline.now, again)
+
+    again(None)
+    with pytest.raises(ConfigurationError, match="more than 100 events within 0 s"):
+        timeline.run(1.0)
