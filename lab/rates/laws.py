@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from headgate.advice.controller import Controller, Explanation, Settings
-from headgate.advice.publisher import Entry
+from headgate.advice_control import Entry
 
 
 class Law(Protocol):

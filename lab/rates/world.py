@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.advice import AdviceEntry, AgentIdentity, document, parse_advice
+from headgate.advice import AdviceEntry, AgentIdentity, parse_advice
 from headgate.advice.identity import EVERY_AGENT
-from headgate.advice.publisher import Entry
+from headgate.advice_control import Entry, document
 from lab.chance import Chance, Draw
 from lab.rates.laws import LAWS, Law
 from lab.rates.poisson import normal, poisson

@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from headgate.advice import MEDIA_TYPE, PATH, AdviceCache, AgentIdentity, Entry, document, parse_advice, permits
+from headgate.advice import MEDIA_TYPE, PATH, AdviceCache, AgentIdentity, parse_advice, permits
 from headgate.advice.cache import Fetch, FetchPending
 from headgate.advice.decision import DRAW_PERIOD, Advice, sticky_draw
 from headgate.advice.fetching import (
@@ -21,6 +21,7 @@ from headgate.advice.fetching import (
 )
 from headgate.advice.freshness import DEFAULT_FRESHNESS, MAX_FRESHNESS, MIN_FRESHNESS, fresh_for
 from headgate.advice.parser import UNREACHABLE, AdviceEntry, parse_advice_bytes
+from headgate.advice_control import Entry, document
 from headgate.agent import Courtesy, NoContact
 from headgate.errors import ConfigurationError
 from headgate.fetch.fetcher import fetch_advice

@@ -7,13 +7,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity, Entry, document, parse_advice, permits
+from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity, parse_advice, permits
 from headgate.advice.cache import REPORT_TIMEOUT, Fetch, FetchPending
 from headgate.advice.decision import Advice, sticky_draw
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, interpret, interpret_fully, needs_body
 from headgate.advice.freshness import MAX_FRESHNESS, MIN_FRESHNESS, fresh_for
 from headgate.advice.lint import lint_document
 from headgate.advice.parser import UNREACHABLE, AdviceEntry, parse_advice_bytes
+from headgate.advice_control import Entry, document
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 NOW = 1_700_000_000.0

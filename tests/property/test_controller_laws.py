@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headgate.advice import Entry, document
 from headgate.advice.controller import AgentClass, Controller, Settings
 from headgate.advice.demand import share
 from headgate.advice.fetch_log import FetchLog
+from headgate.advice_control import Entry, document
 
 NOW = 1_700_000_000.0
 NAMES = ("polite", "*")

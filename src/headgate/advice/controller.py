@@ -25,7 +25,7 @@ import msgspec
 from headgate.advice.class_demand import ClassDemand, Visibility
 from headgate.advice.compliance import OBEYS_FROM
 from headgate.advice.demand import DemandWindow, Period, share
-from headgate.advice.publisher import Entry
+from headgate.advice_control import Entry
 from headgate.errors import ConfigurationError
 
 _MAX_PERIODS: Final = 2.0

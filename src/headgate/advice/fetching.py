@@ -13,10 +13,15 @@ import msgspec
 
 from headgate.advice.identity import AgentIdentity
 from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult, decode_utf8, parse_advice_bytes, parse_json
-from headgate.advice.publisher import MEDIA_TYPE, PATH
 from headgate.http.fields import Pairs, lines_of
 from headgate.http.media_type import extract_essence
 from headgate.http.url import is_potentially_trustworthy, serialised_origin
+
+PATH: Final = "/.well-known/traffic-advice"
+"""The path of the document on every origin (section 10.1)."""
+
+MEDIA_TYPE: Final = "application/trafficadvice+json"
+"""The media type of the document: agents ignore a document of another type (section 5, processResponse step 8)."""
 
 MAX_BODY_BYTES: Final = 512 * 1024
 """Maximum bytes of a body, before and after decoding. A longer one counts as incomplete."""

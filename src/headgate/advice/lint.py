@@ -11,11 +11,10 @@ from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from headgate.advice.fetching import AdviceResponse, interpret, needs_body
+from headgate.advice.fetching import MEDIA_TYPE, AdviceResponse, interpret, needs_body
 from headgate.advice.freshness import MAX_FRESHNESS, MIN_FRESHNESS
 from headgate.advice.identity import AgentIdentity
 from headgate.advice.parser import BOM, AdviceEntry, decode_utf8, parse_json
-from headgate.advice.publisher import MEDIA_TYPE
 from headgate.http.fields import Pairs, lines_of
 from headgate.http.freshness import freshness
 from headgate.http.media_type import extract_essence

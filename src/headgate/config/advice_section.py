@@ -7,9 +7,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from headgate.advice import Entry
 from headgate.advice.controller import DEFAULTS, MIN_FLOOR
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
+from headgate.advice_control import Entry
 from headgate.config.section import ConfigSection, File, Format, Seconds
 from headgate.errors import ConfigurationError, RuleError
 from headgate.limit import Rule

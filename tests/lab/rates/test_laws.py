@@ -1,7 +1,7 @@
 import pytest
 
-from headgate.advice import Entry
 from headgate.advice.controller import AgentClass, Settings
+from headgate.advice_control import Entry
 from lab.rates.laws import LAWS
 
 NOW = 1_700_000_000.0

@@ -3,7 +3,7 @@ import math
 import msgspec
 import pytest
 
-from headgate.advice import Entry
+from headgate.advice_control import Entry
 from headgate.errors import ConfigurationError
 from lab.rates.settings import RateScenario
 from lab.rates.world import fraction_of, run

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.advice import Entry
+from headgate.advice_control import Entry
 from headgate.config import Configuration, parse, schema
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection, parse_capacity
 from headgate.errors import ConfigurationError

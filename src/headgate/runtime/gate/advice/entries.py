@@ -6,9 +6,9 @@ Nothing here depends on the load.
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.advice import Entry
 from headgate.advice.controller import AgentClass, Settings
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
+from headgate.advice_control import Entry
 from headgate.config.advice_section import AdviceSection
 from headgate.observe import AdviceState
 from headgate.origin.gateway.arrivals import MAX_AGENTS, ArrivalClasses

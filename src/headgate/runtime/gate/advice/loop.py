@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from headgate.advice import Entry, document
 from headgate.advice.controller import Controller, Explanation
 from headgate.advice.fetch_log import FORGOTTEN_AFTER
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.advice.lint import DEPLOYED
+from headgate.advice_control import Entry, document
 from headgate.config.advice_section import AdviceSection
 from headgate.observe import AdviceState
 from headgate.origin.gateway.arrivals import MAX_AGENTS, KnownAgent, KnownAgents, brand_of

@@ -5,8 +5,8 @@ The loop is in the same process, or with several workers in that of the supervis
 
 from collections.abc import Callable
 
-from headgate.advice import document
 from headgate.advice.fetch_log import FORGOTTEN_AFTER
+from headgate.advice_control import document
 from headgate.config import Configuration
 from headgate.observe import AdviceState
 from headgate.origin.gateway.advice_resource import AdviceResource

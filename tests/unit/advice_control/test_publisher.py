@@ -4,7 +4,7 @@ import math
 import msgspec
 import pytest
 
-from headgate.advice import Entry, document
+from headgate.advice_control import Entry, document
 from headgate.errors import ConfigurationError
 
 

@@ -1,21 +1,15 @@
 """What an origin publishes as its traffic advice: the entries its operator writes, and the document made of them.
 
-The document is described in sections 4 and 6 of traffic-advice.txt, its path and media type in section 10.
+The document is described in sections 4 and 6 of traffic-advice.txt.
 """
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from headgate.errors import ConfigurationError
-
-PATH: Final = "/.well-known/traffic-advice"
-"""The path of the document on every origin (section 10.1)."""
-
-MEDIA_TYPE: Final = "application/trafficadvice+json"
-"""The media type of the document: agents ignore a document of another type (section 5, processResponse step 8)."""
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
