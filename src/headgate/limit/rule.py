@@ -22,6 +22,27 @@ _TEXT = re.compile(
 )
 
 
+_OTHER_NOTATION = re.compile(
+    r"\s*+(?P<count>[0-9]{1,6}(?:\.[0-9]{1,3})?)\s*+(?:r|requests?)?\s*+(?:/|per|p)\s*+(?P<unit>[a-z]{1,7})"
+    r"(?:[\s,]++(?:burst\s*+)?=?\s*+(?P<burst>[0-9]{1,9}))?\s*+",
+    re.IGNORECASE,
+)
+"""What people know from other servers: `10r/s`, `30r/m`, `10 rps`, `0.5/s`, `burst=20`."""
+
+
+def _example(text: object) -> str:
+    """Return how to write a rule: the same one if it is in a notation of other servers, otherwise an example."""
+    match = _OTHER_NOTATION.fullmatch(text) if isinstance(text, str) else None
+    unit = {"m": "min"}.get(match["unit"].lower(), match["unit"].lower()) if match else ""
+    if match is None or _PLURALS.get(unit, unit) not in _MILLISECONDS or not Fraction(match["count"]):
+        return "expected a form such as '10/s burst 20'"
+    rate = Fraction(match["count"])
+    period = f"{rate.denominator if rate.denominator > 1 else ''}{unit}"
+    return (
+        f"write '{rate.numerator}/{period} burst {match['burst'] or rate.numerator}', in a form such as '10/s burst 20'"
+    )
+
+
 def round_down(value: Fraction) -> float:
     """Return the float at or just below `value`, so that no sum of intervals is later than the exact sum."""
     nearest = float(value)
@@ -66,7 +87,7 @@ class Rule:
         unit = match["unit"].lower() if match else ""
         milliseconds = _MILLISECONDS.get(_PLURALS.get(unit, unit), 0)
         if match is None or not milliseconds:
-            raise RuleError(f"invalid rule {text!r}; expected a form such as '10/s burst 20'")
+            raise RuleError(f"invalid rule {text!r}; {_example(text)}")
         count, periods = int(match["count"]), int(match["periods"] or 1)
         burst = int(match["burst"] or count)
         if not (count and periods and burst):

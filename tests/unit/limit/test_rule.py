@@ -55,6 +55,25 @@ def test_invalid_rule_is_quoted_with_an_example():
         assert isinstance(caught.value, ValueError), text
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("0.5/s", "1/2s burst 1"),
+        ("1.5/s burst 4", "3/2s burst 4"),
+        ("10r/s", "10/s burst 10"),
+        ("30r/m burst=5", "30/min burst 5"),
+        ("10 rps", "10/s burst 10"),
+        ("10/s 20", "10/s burst 20"),
+        ("10/s, burst=20", "10/s burst 20"),
+    ],
+)
+def test_a_rule_in_the_notation_of_other_servers_is_shown_as_it_has_to_be_written(text, written):
+    with pytest.raises(RuleError, match=f"; write '{written}', in a form such as") as caught:
+        Rule.parse(text)
+    assert repr(text) in str(caught.value)
+    Rule.parse(written)
+
+
 INVALID_NUMBERS = [(0, 1, 1), (1, 0, 1), (1, 1, 0), (-1, 1, 1), (1.5, 1, 1), (True, 1, 1)]
 
 
