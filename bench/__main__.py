@@ -31,7 +31,7 @@ def table(rows: Sequence[Row]) -> Table:
     """Lay the rows out for a person."""
     lines = Table("what", "peer", "ratio", "to reach", "reached", "absolute")
     for row in rows:
-        reached = ("yes" if row.reached else "no") if row.applies else f"needs {row.cores} cores"
+        reached = "yes" if row.reached else "no"
         lines.add_row(row.what, row.peer, f"{row.ratio:.2f}", f"{row.bound} {row.target:g}", reached, row.context)
     return lines
 

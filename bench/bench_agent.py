@@ -21,12 +21,23 @@ from typing import Any
 
 import httpx2
 
-from bench.bench_throttle import FIELDS
 from bench.measure import Absent, Row, verify
 from headgate.agent import Courtesy, NoContact
 from headgate.agent.httpx import Transport
 from headgate.throttle import Policy, Throttle
 
+FIELDS = {
+    "Date": "Fri, 21 Nov 2025 00:02:00 GMT",
+    "Server": "nginx",
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Length": "12345",
+    "Content-Encoding": "gzip",
+    "Cache-Control": "max-age=600",
+    "ETag": '"5f3c-1"',
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+    "Last-Modified": "Thu, 20 Nov 2025 00:00:00 GMT",
+}
 FAILING = 10_000
 REQUESTS = 50
 PASSES = 50

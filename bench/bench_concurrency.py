@@ -51,7 +51,6 @@ FULL_PEER = "limit_conn all 1; location / {{ add_header Retry-After 60 always; p
 ZONE = "limit_conn_zone $server_port zone=all:1m; limit_conn_log_level info; proxy_read_timeout 1d;"
 CLOSE = '"Connection: close\\r\\n"'
 APPLICATION = """
-import time
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -59,10 +58,6 @@ from starlette.routing import Route
 async def item(request):
     number = int(request.path_params["number"])
     query = request.query_params.get("query")
-    if WORK:
-        until = time.thread_time() + WORK
-        while time.thread_time() < until:
-            pass
     return JSONResponse({"item": number, "query": query, "price": number % 100, "stock": True})
 
 application = Starlette(routes=[Route("/shop/item/{number}/details", item)])
@@ -169,21 +164,11 @@ def gate(folder: Path, origin: int, text: str, name: str) -> Iterator[Side]:
 
 
 @contextmanager
-def small_application(folder: Path, work: float = 0.0) -> Iterator[Side]:
-    """Run a Starlette application under uvicorn, one worker; an answer takes `work` seconds of processor time more."""
-    (folder / "application.py").write_text(f"WORK = {work!r}\n{APPLICATION}")
+def small_application(folder: Path) -> Iterator[Side]:
+    """Run a Starlette application under uvicorn, one worker."""
+    (folder / "application.py").write_text(APPLICATION)
     port = servers.free_port()
-    options = [
-        "--port",
-        str(port),
-        "--no-access-log",
-        "--loop",
-        "uvloop",
-        "--http",
-        "httptools",
-        "--log-level",
-        "error",
-    ]
+    options = f"--port {port} --no-access-log --loop uvloop --http httptools --log-level error".split()
     command = [sys.executable, "-m", "uvicorn", "application:application", *options, "--app-dir", str(folder)]
     with servers.started(command, port, folder) as started:
         yield pinned(Side(port, started.process.pid))

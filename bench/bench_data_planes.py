@@ -1,12 +1,10 @@
-"""nginx, HAProxy and Envoy as gatekeepers: processor time per request, against the same server without limits.
+"""nginx as a gatekeeper, with Lua and without: processor time per request, against nginx without limits.
 
 The two configurations differ only in the lines that `headgate sidecar --print-conf` marks. The processor time is that
 of the server's workers and of the sidecar, divided by the requests; the master, which serves many gatekeepers, is not
 part of it. wrk sends heads such as browsers do, all different, over 32 kept connections, with 20,000 identifiers; one
 request in 50 is of an identifier that is held, and is rejected. Afterwards the origin and the master must have counted
 every request.
-
-The second figure is the time from the publication of a control at the master to the first rejection in each worker.
 """
 
 import asyncio
@@ -21,9 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-import psutil
-
-from bench import envoy_load
 from bench.bench_gateway import BODY, LASTING, ORIGIN, received
 from bench.browser_load import CONNECTIONS, Result, load, write_script
 from bench.measure import Absent, Row, verify
@@ -53,12 +48,10 @@ FIELDS: Final = (
     f'"X-Client: " .. (number % {HELD_SHARE} == 0 and "held" .. number / {HELD_SHARE} % {HELD} '
     f'or "client" .. number % {CLIENTS}) .. "\\r\\n"'
 )
-TARGETS: Final = {"nginx-lua": 1.6, "auth-request": 3.0, "haproxy": 2.5}
+TARGETS: Final = {"nginx-lua": 1.6, "auth-request": 3.0}
 PATIENCE: Final = 20.0
 REJECTED: Final = 429
 HOLD: Final = 3_600.0
-WORKERS: Final = 4
-CONTROLS: Final = 20
 SETTINGS: Final = """\
 [sidecar]
 identify = "header:x-client"
@@ -128,12 +121,12 @@ def plain_server(plane: Plane, folder: Path, origin: str) -> Iterator[Side]:
     """Run the server without the lines that make it a gatekeeper."""
     folder.mkdir()
     folder.chmod(0o755)
-    with _running_server(plane, folder, origin, workers=1, plain=True) as server:
+    with _running_server(plane, folder, origin, plain=True) as server:
         yield Side(server.port, server)
 
 
 @contextmanager
-def limited_server(plane: Plane, folder: Path, origin: str, *, workers: int = 1) -> Iterator[Side]:
+def limited_server(plane: Plane, folder: Path, origin: str) -> Iterator[Side]:
     """Run the server as a gatekeeper, with a sidecar and a master; `HELD` identifiers are held."""
     folder.mkdir()
     folder.chmod(0o755)
@@ -147,7 +140,7 @@ def limited_server(plane: Plane, folder: Path, origin: str, *, workers: int = 1)
         )
         running.callback(sidecar.close)
         sidecar.launch()
-        server = running.enter_context(_running_server(plane, folder, origin, workers=workers, plain=False))
+        server = running.enter_context(_running_server(plane, folder, origin, plain=False))
         sidecar.wait_until_ready()
         side = Side(server.port, server, sidecar, master)
         _hold(side, [f"held{number}" for number in range(HELD)])
@@ -155,11 +148,11 @@ def limited_server(plane: Plane, folder: Path, origin: str, *, workers: int = 1)
 
 
 @contextmanager
-def _running_server(plane: Plane, folder: Path, origin: str, *, workers: int, plain: bool) -> Iterator[ServerNode]:
+def _running_server(plane: Plane, folder: Path, origin: str, *, plain: bool) -> Iterator[ServerNode]:
     settings = folder / "headgate.toml"
     settings.write_text(SETTINGS)
     port = servers.free_port()
-    text = with_workers(plane, print_configuration(plane, folder, port, origin, settings), workers)
+    text = with_workers(plane, print_configuration(plane, folder, port, origin, settings), 1)
     if plain:
         text = re.sub(r"#.*", "", _MARKED.sub("", text))
         verify("nothing limits without the marked lines", right=not re.search(r"lua|auth_request|map_str", text))
@@ -256,7 +249,7 @@ def check(side: Side, result: Result, arrived: int, counted: list[int]) -> None:
 
 
 def run(rounds: int) -> list[Row]:
-    """Measure the servers that are installed."""
+    """Measure nginx."""
     if servers.find_program("wrk") is None:
         raise Absent("wrk is not installed")
     with ExitStack() as running:
@@ -265,14 +258,7 @@ def run(rounds: int) -> list[Row]:
         directives = ORIGIN.format(body=BODY.replace("\n", "\\n"))
         origin = running.enter_context(servers.nginx(folder / "origin", server=directives, http=LASTING))
         script = write_script(folder / "load.lua", more=FIELDS)
-        rows = []
-        for program in dict.fromkeys(plane.program for plane in PLANES.values()):
-            if servers.find_program(program) is not None:
-                rows += _costs(program, folder, origin.port, script, rounds)
-        if servers.find_program("envoy") is not None:
-            rows += envoy_load.rows(folder, origin.url, rounds)
-        installed = [plane for plane in PLANES.values() if servers.is_present(plane.needed)]
-        return rows + [_delay_row(plane, folder, origin.url) for plane in installed]
+        return _costs("nginx", folder, origin.port, script, rounds)
 
 
 def _costs(program: str, folder: Path, origin: int, script: Path, rounds: int) -> list[Row]:
@@ -301,56 +287,3 @@ def _cost_row(name: str, program: str, ours: list[Cost], peer: list[Cost]) -> Ro
         f"{median(theirs.server for theirs in peer):.1f} µs; {alone:.2f} without the sidecar"
     )
     return Row(f"{name}, CPU per request", f"plain {program}", ratio, "≤", TARGETS[name], context)
-
-
-def _delay_row(plane: Plane, folder: Path, origin: str) -> Row:
-    """Measure the milliseconds from the publication of a control to the first rejection in each worker."""
-    with limited_server(plane, folder / f"{plane.name}-delay", origin, workers=WORKERS) as side:
-        connections = worker_connections(side)
-        figures = [slowest_worker(side, connections, f"published{number}") for number in range(CONTROLS)]
-        for connection in connections:
-            connection.close()
-    context = f"median {median(figures):.1f} ms of {CONTROLS} controls"
-    return Row(f"{plane.name}, ms until a control is in force in every worker", "", max(figures), "≤", 50.0, context)
-
-
-def worker_connections(side: Side) -> list[http.client.HTTPConnection]:
-    """Return one connection to each worker of the server."""
-    waiting, found = set(side.server.workers()), []
-    deadline = time.monotonic() + PATIENCE
-    while waiting:
-        verify(f"connections reach the workers {waiting}", right=time.monotonic() < deadline)
-        connection = http.client.HTTPConnection("127.0.0.1", side.port, timeout=PATIENCE)
-        connection.connect()
-        port = connection.sock.getsockname()[1]
-        _status(connection, "connecting")
-        worker = next((pid for pid in waiting if port in _client_ports(pid)), None)
-        if worker is None:
-            connection.close()
-        else:
-            waiting.remove(worker)
-            found.append(connection)
-    return found
-
-
-def _client_ports(pid: int) -> set[int]:
-    return {each.raddr.port for each in psutil.Process(pid).net_connections("tcp") if each.raddr}
-
-
-def _status(connection: http.client.HTTPConnection, identifier: str) -> int:
-    connection.request("GET", "/", headers={"X-Client": identifier})
-    response = connection.getresponse()
-    response.read()
-    return response.status
-
-
-def slowest_worker(side: Side, connections: list[http.client.HTTPConnection], identifier: str) -> float:
-    """Return the milliseconds until a new hold is in force in every worker; requests are sent to each in turn."""
-    assert side.master is not None
-    verify("an identifier is accepted first", right={_status(each, identifier) for each in connections} == {200})
-    start = time.monotonic()
-    side.master.publish([identifier], HOLD)
-    waiting = list(connections)
-    while waiting := [each for each in waiting if _status(each, identifier) != REJECTED]:
-        verify("a control is in force in every worker", right=time.monotonic() < start + PATIENCE)
-    return (time.monotonic() - start) * 1e3

@@ -98,17 +98,10 @@ def process(command: list[str], on: set[int], **environment: str) -> Iterator["s
 @contextmanager
 def serving(app: str, **environment: str) -> Iterator[Side]:
     """Serve an application of `bench.middleware_app` with uvicorn on a free port."""
-    flags = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error"]
-    with listening(["uvicorn", *flags, "--factory", f"bench.middleware_app:{app}"], **environment) as side:
-        yield side
-
-
-@contextmanager
-def listening(command: list[str], **environment: str) -> Iterator[Side]:
-    """Run `python -m` with a server and its arguments on a free port."""
     port = free_port()
-    python = [sys.executable, "-m", command[0], "--port", str(port)]
-    with process([*python, *command[1:]], cores()[0], **environment) as server:
+    flags = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error"]
+    command = [sys.executable, "-m", "uvicorn", "--port", str(port), *flags, "--factory", f"bench.middleware_app:{app}"]
+    with process(command, cores()[0], **environment) as server:
         for _ in range(200):
             verify("the server keeps running", right=server.poll() is None)
             try:

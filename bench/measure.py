@@ -4,7 +4,6 @@ Both sides of a comparison run in the same round, one directly after the other a
 the machine does falls on both. The ratio is the median over the rounds of each round's own ratio.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -29,12 +28,6 @@ class Row:
     bound: Literal["≤", "≥"]
     target: float
     context: str  # the absolute figures, with their units
-    cores: int = 1  # that the bound needs; with fewer, the row is only reported
-
-    @property
-    def applies(self) -> bool:
-        """Whether this process may use as many cores as the bound needs."""
-        return len(os.sched_getaffinity(0)) >= self.cores
 
     @property
     def reached(self) -> bool:

@@ -2,8 +2,7 @@
 
 `uvicorn --factory bench.middleware_app:starlette` serves a Starlette application of one route, and `…:raw` the cheapest
 application there is, written against ASGI itself; both answer the same. `…:limited_starlette` and `…:limited_raw` are
-the same behind the middleware. `…:starlette_json` and `…:flask_json` answer JSON, as small applications do, and
-`…:wsgi` is the cheapest WSGI application; `…:in_flight_…` are these and `raw` behind a concurrency limit alone.
+the same behind the middleware.
 `…:rejecting` is `raw` behind a middleware that rejects nearly every request, and `…:rejecting_with_limits` does the
 same with the library `limits`. `python -m bench.middleware_app ADDRESS` is the master; each line on its standard input
 makes it print how many messages it has accounted, as JSON.
@@ -19,37 +18,28 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from flask import Flask
 from limits import RateLimitItemPerHour
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.limit import ConcurrencySettings, Domain, Gatekeeper, Master, Rule
+from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import GatekeeperLink, MasterLink
 from headgate.origin.asgi import GatekeeperMiddleware
 from headgate.origin.asgi_concurrency import App, Scope, Send
 from headgate.origin.read_ahead import Receive
-from headgate.origin.wsgi import GatekeeperMiddleware as WsgiMiddleware
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    pass
 
 ADDRESS = "HEADGATE_BENCH_MASTER"
 """The environment variable with the master's address, for the limited application."""
 
 DOMAIN = Domain("default", (Rule.parse("1000/s burst 2000"),))
 """A rule that is worked out for every request and holds none of the 1000 identifiers of the load."""
-
-LIMIT = "HEADGATE_BENCH_LIMIT"
-"""The environment variable with the kind of the concurrency limit: fixed or learned."""
-
-IN_FLIGHT = 64
-"""The smallest limit: twice the connections of the load, so that no request waits."""
-WSGI_THREADS = 128
 
 BODY = b"x" * 130 + b"\n"
 START = {
@@ -117,62 +107,6 @@ def limited_raw() -> App:
 def limited_starlette() -> App:
     """Make `starlette` behind the middleware."""
     return limited(starlette)
-
-
-def settings() -> ConcurrencySettings:
-    """Return those of a limit, fixed or learned, that is never below the number of connections of the load."""
-    return ConcurrencySettings(max="learned" if os.environ[LIMIT] == "learned" else IN_FLIGHT, floor=IN_FLIGHT)
-
-
-def item_of(item: str) -> dict[str, Any]:
-    """Return what the small applications answer."""
-    return {"item": item, "name": "Spade", "price": 12.5, "tags": ["garden", "steel"], "stock": 7}
-
-
-def starlette_json() -> App:
-    """Make a Starlette application of one route that answers JSON."""
-
-    async def item(request: Request) -> Response:
-        return JSONResponse(item_of(request.path_params["item"]))
-
-    return Starlette(routes=[Route("/shop/item/{item}/details", item)])
-
-
-def flask_json() -> "WSGIApplication":
-    """Make a Flask application of one route that answers JSON."""
-    app = Flask(__name__)
-    app.add_url_rule("/shop/item/<item>/details", view_func=item_of, endpoint="item")
-    return app
-
-
-def in_flight_raw() -> App:
-    """Make `raw` behind a concurrency limit."""
-    return GatekeeperMiddleware(raw(), concurrency=settings())
-
-
-def in_flight_starlette_json() -> App:
-    """Make `starlette_json` behind a concurrency limit."""
-    return GatekeeperMiddleware(starlette_json(), concurrency=settings())
-
-
-def wsgi() -> "WSGIApplication":
-    """Make a WSGI application that answers as `raw` does."""
-
-    def app(_environ: "WSGIEnvironment", start_response: "StartResponse") -> list[bytes]:
-        start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(BODY)))])
-        return [BODY]
-
-    return app
-
-
-def in_flight_wsgi() -> "WSGIApplication":
-    """Make `wsgi` behind a concurrency limit."""
-    return WsgiMiddleware(wsgi(), concurrency=settings(), threads=WSGI_THREADS)
-
-
-def in_flight_flask_json() -> "WSGIApplication":
-    """Make `flask_json` behind a concurrency limit."""
-    return WsgiMiddleware(flask_json(), concurrency=settings(), threads=WSGI_THREADS)
 
 
 def rejecting() -> App:

@@ -1,6 +1,6 @@
 """The faults: what each needs, how it begins and ends, and what was measured while it lasted.
 
-The tests run them for a few seconds and assert what must hold; `python -m bench faults` prints their figures.
+The tests run them for a few seconds and assert what must hold.
 """
 
 import math

@@ -1,6 +1,6 @@
 """The faults of data planes: how each begins and ends, and what was measured while it lasted.
 
-The tests run them for a few seconds and assert what must hold; `python -m bench.bench_plane_faults` prints figures.
+The tests run them for a few seconds and assert what must hold.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Parts of nginx and HAProxy with a sidecar are killed, stopped and reloaded under load: no request fails, holds stay.
 
-docs/reliability.md has the figures, from `python -m bench data_plane_faults`.
+docs/reliability.md has the figures.
 """
 
 import pytest

@@ -1,7 +1,7 @@
 """Parts of a system are killed, stopped and cut off under load: no request fails, and limits return.
 
 "It attempts to preserve access to the resources it protects, even at the cost of potentially allowing some undesired
-requests to pass" (smockron.txt, Fault-Tolerance). docs/reliability.md has the figures, from `python -m bench faults`.
+requests to pass" (smockron.txt, Fault-Tolerance). docs/reliability.md has the figures.
 """
 
 import pytest

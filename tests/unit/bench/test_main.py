@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from click.testing import CliRunner
 
@@ -37,14 +35,6 @@ def test_a_row_is_printed_with_ratio_bound_and_figures(outcomes) -> None:
         "yes",
         "410 ns against 3.3 µs",
     ]
-
-
-def test_a_row_whose_bound_needs_more_cores_is_only_reported(outcomes) -> None:
-    outcomes["router"] = replace(ROW, cores=1_000_000)
-    done = CliRunner().invoke(program.main, [])
-    assert done.exit_code == 0
-    (line,) = [line for line in done.stdout.splitlines() if "one decision" in line]
-    assert "needs 1000000 cores" in line
 
 
 def test_a_void_result_fails_the_run_but_not_the_others(outcomes) -> None:
