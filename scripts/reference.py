@@ -31,13 +31,13 @@ from headgate.observe.master_state import MasterDomainState, MasterState, QuotaS
 from headgate.observe.router_state import RoutedMasterState, RouterState
 from headgate.observe.sidecar_state import SidecarMasterState, SidecarState
 from headgate.observe.state import DomainState, GateState
+from headgate.origin.sidecar.data_plane import SidecarCounters
 from headgate.proxy.counters import Counts
 from headgate.rlqs.service import QuotaCounters
 from headgate.runtime.gate.server import GATE_GROUPS
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.master.server import MASTER_GROUPS
 from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
-from headgate.runtime.sidecar import PLANE_GROUPS
 from headgate.store.server import StoreCounters
 
 FOLDER = Path(__file__).parents[1] / "build" / "reference"
@@ -167,7 +167,7 @@ def metrics() -> str:
     router_groups: Groups = [("router", RouterCounters)]
     router_state = RouterState((RoutedMasterState("tcp://10.0.0.5:10004"),), counters=_zeros(router_groups))
     parts += ["## headgate router\n", _metric_table(router.router_metrics(router_state, router_groups))]
-    sidecar_groups: Groups = [*GATEKEEPER_GROUPS, *(group for plane in PLANE_GROUPS.values() for group in plane)]
+    sidecar_groups: Groups = [*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters)]
     sidecar_state = SidecarState(
         "nginx-lua",
         domains=(DomainState("default"),),

@@ -9,7 +9,7 @@ from typing import Any, Self
 from headgate.config.tree import Sidecar
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
 from headgate.origin import Rejections
-from headgate.origin.sidecar.data_plane import NewDataPlane
+from headgate.origin.sidecar.data_plane import DataPlane
 from headgate.release import Status
 from tests.e2e.programs import PATIENCE
 
@@ -19,7 +19,7 @@ class PlaneThread:
 
     def __init__(
         self,
-        new: NewDataPlane,
+        new: type[DataPlane],
         *,
         clock: Callable[[], float] = time.time,
         spacing: Mapping[str, float] | None = None,
@@ -82,7 +82,7 @@ class PlaneThread:
         """Wait until the condition is true; return its value."""
         deadline = time.monotonic() + PATIENCE
         while not (value := condition()):
-            assert time.monotonic() < deadline, f"no {what}: {self.plane.details()} {self.plane.counters()}"
+            assert time.monotonic() < deadline, f"no {what}: {self.plane.details()} {self.plane.totals}"
             time.sleep(0.005)
         return value
 

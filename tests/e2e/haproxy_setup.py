@@ -1,6 +1,7 @@
 """HAProxy as a process with a generated configuration, and the data plane of its sidecar in this process."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config import Address
-from headgate.limit.messages import to_milliseconds
 from headgate.origin.sidecar.haproxy import HAProxy
 from headgate.origin.sidecar.haproxy_conf import configuration
-from headgate.origin.sidecar.haproxy_map import encode_key
+from headgate.origin.sidecar.haproxy_table import encode_end, encode_key
 from headgate.origin.sidecar.site import Site
 from tests.e2e.data_plane_setup import PlaneThread
 from tests.e2e.programs import PATIENCE, Answer, request
@@ -25,13 +25,13 @@ class Plane(PlaneThread):
     """The data plane of one HAProxy."""
 
     def __init__(self, running: "HAProxyProcess", **settings: Any) -> None:
-        super().__init__(HAProxy, **{"haproxy": running.site.socket, "map": running.site.map} | settings)
+        super().__init__(HAProxy, **{"haproxy": running.site.socket, "table": running.site.table} | settings)
         self._running = running
 
-    def hold_in_map(self, identifier: bytes, seconds: float) -> float:
-        """Hold an identifier, and wait until the map has the hold; return the release time."""
+    def hold_in_table(self, identifier: bytes, seconds: float) -> float:
+        """Hold an identifier, and wait until the table has the hold; return the release time."""
         release = self.hold(identifier, seconds)
-        key, end = encode_key(identifier), to_milliseconds(release)
+        key, end = encode_key(identifier), encode_end(release)
         self.until(lambda: self._running.entries().get(key) == end, f"entry of {identifier!r}")
         return release
 
@@ -42,7 +42,6 @@ class HAProxyProcess:
     def __init__(self, folder: Path, site: Site, replacements: Mapping[str, str], mode: str = "-db") -> None:
         self.site = site
         self.port = site.listen.port
-        self.map = Path(site.map)
         self.file = folder / "haproxy.cfg"
         self.log = folder / "haproxy.log"
         text = configuration(site)
@@ -50,7 +49,6 @@ class HAProxyProcess:
             assert old in text, old
             text = text.replace(old, new)
         self.file.write_text(text)
-        self.map.touch()
         self._mode = mode
         self._old: list[subprocess.Popen[bytes]] = []
         self.process = self._start()
@@ -118,9 +116,9 @@ class HAProxyProcess:
         return answer.decode()
 
     def entries(self) -> dict[str, int]:
-        """Return what its map has: the end of each hold in milliseconds by key."""
-        lines = self.ask(f"show map {self.map}").splitlines()
-        return {line.split()[1]: int(line.split()[2]) for line in lines if line}
+        """Return what its table has: the end of each hold by key, without the marks of sidecars."""
+        found = re.findall(r" key=(\S+) use=.* gpt0=([0-9]+)", self.ask(f"show table {self.site.table}"))
+        return {key: int(end) for key, end in found if ":" not in key}
 
     def get(self, path: str = "/", method: str = "GET", host: str = "127.0.0.1", **fields: str) -> Answer:
         """Ask it on a connection of its own; return the response with its body read."""
@@ -141,7 +139,7 @@ def haproxy(
         "origin": origin,
         "domain": "api",
         "socket": str(folder / "admin.sock"),
-        "map": str(folder / "headgate.map"),
+        "table": "headgate",
     }
     running = HAProxyProcess(folder, Site(**values | site), replacements or {}, mode)
     try:

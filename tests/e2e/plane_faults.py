@@ -157,8 +157,11 @@ class PlaneOutcome:
 
     @property
     def admitted(self) -> list[Sample]:
-        """Admitted requests of identifiers that were held all the time."""
-        return [sample for sample in self.samples if sample.kind == "held" and sample.status == ACCEPTED]
+        """Admitted requests of identifiers that were held all the time, while something could reject them."""
+        held = [sample for sample in self.samples if sample.kind == "held" and sample.status == ACCEPTED]
+        if not self.plane.sidecar_decides or "sidecar" not in self.fault.name:
+            return held
+        return [sample for sample in held if sample.sent > self.limited or answered(sample) < self.began]
 
     @property
     def unexplained(self) -> list[Sample]:

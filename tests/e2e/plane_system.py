@@ -55,9 +55,8 @@ class Plane:
     program: str
     socket: str
     """The name of the unix socket."""
-    has_map: bool = False
     sidecar_decides: bool = False
-    """Whether a sidecar that starts has to receive its holds before it rejects, instead of the server."""
+    """Whether the server accepts all requests while the sidecar does not answer, and while it has no holds yet."""
     reload_empties: bool = False
     """Whether a reload of the server empties its table of holds, as a restart does."""
 
@@ -79,7 +78,7 @@ PLANES = {
     for plane in (
         Plane("nginx-lua", "nginx", "lua.sock"),
         Plane("auth-request", "nginx", "auth.sock", sidecar_decides=True),
-        Plane("haproxy", "haproxy", "haproxy.sock", has_map=True, reload_empties=True),
+        Plane("haproxy", "haproxy", "haproxy.sock", reload_empties=True),
     )
 }
 
@@ -201,7 +200,7 @@ class PlaneSystem:
     @property
     def socket(self) -> str:
         """The path of the unix socket at which the sidecar listens."""
-        return str(self.folder / self.plane.socket) + (".accounting" if self.plane.has_map else "")
+        return str(self.folder / self.plane.socket) + (".accounting" if self.plane.name == "haproxy" else "")
 
     def describe(self) -> str:
         """Return what the nodes have said, for a failing test."""
@@ -212,19 +211,15 @@ def print_configuration(plane: Plane, folder: Path, port: int, origin: str, sett
     """Return the configuration that `headgate sidecar --print-conf` writes for the server."""
     command = headgate_command("sidecar", "--print-conf", plane.name, "--listen", f"127.0.0.1:{port}")
     command += ["--origin", origin, "--domain", DOMAIN, "--identify", "header:x-client", "--config", str(settings)]
-    command += ["--socket", str(folder / plane.socket), *_map_words(plane, folder)]
+    command += ["--socket", str(folder / plane.socket)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def _map_words(plane: Plane, folder: Path) -> list[str]:
-    return ["--map", str(folder / "holds.map")] if plane.has_map else []
-
-
 def sidecar_command(plane: Plane, folder: Path, settings: Path, *bus: str) -> list[str]:
     """Return the command of a sidecar of the plane; `bus` has its options for the masters."""
-    words = ["--domain", DOMAIN, f"--{plane.name}", str(folder / plane.socket), *_map_words(plane, folder)]
+    words = ["--domain", DOMAIN, f"--{plane.name}", str(folder / plane.socket)]
     return headgate_command("sidecar", "--config", settings, *bus, *words)
 
 

@@ -40,7 +40,6 @@ class System:
             home = folder / server
             home.mkdir()
             flags = ("--domain", "api", "--identify", identify)
-            flags += ("--map", str(home / "map")) if server == "haproxy" else ()
             sidecar = headgate(home, "sidecar", "--master", bus, f"--{server}", home / "s", *flags, *admin)
             self.gatekeepers.append(stack.enter_context(sidecar))
             self.ports.append(self.start(stack, home, server, command, flags))

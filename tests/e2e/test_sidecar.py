@@ -48,7 +48,7 @@ def test_sidecar_without_a_running_master_is_ready_and_sigterm_ends_it(server, t
 
 def test_sidecar_without_a_running_haproxy_is_ready_and_says_what_is_missing(tmp_path):
     path = tmp_path / "s"
-    with sidecar(tmp_path, "--haproxy", path, "--map", "m", "--admin", "127.0.0.1:0") as running:
+    with sidecar(tmp_path, "--haproxy", path, "--admin", "127.0.0.1:0") as running:
         assert running.ready["address"] == str(path)
         running.wait_for(f"^headgate: HAProxy at {path} does not have the holds: No such file or directory$")
         assert running.admin("/livez") == "alive\n"

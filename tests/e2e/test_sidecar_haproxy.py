@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 
 from headgate.limit import DelayUntil
-from headgate.limit.messages import to_milliseconds
 from headgate.origin.identify import parse_identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.sidecar import haproxy as haproxy_plane
-from headgate.origin.sidecar.haproxy_map import encode_key
+from headgate.origin.sidecar.haproxy_table import encode_end, encode_key
 from headgate.release import Status
 from tests.e2e import haproxy_setup, programs
 from tests.e2e.haproxy_setup import HAProxyProcess, Plane
@@ -32,8 +31,8 @@ pytestmark = pytest.mark.needs("haproxy")
 HOSTILE = [
     b"a b",
     b"a;b",
-    b"a;clear map 0",
-    b"a\nclear map 0",
+    b"a;clear table headgate",
+    b"a\nclear table headgate",
     b"a\r\nb",
     b"'\"\\",
     b"#0x1",
@@ -65,7 +64,7 @@ class System:
     def run_sidecar(self) -> Iterator[programs.Program]:
         """Run a sidecar; comes back when it is ready."""
         site, master = self.haproxy.site, self.master.ready["address"].removeprefix("tcp://")
-        options = ("--master", master, "--domain", "api", "--haproxy", site.socket, "--map", site.map)
+        options = ("--master", master, "--domain", "api", "--haproxy", site.socket)
         with programs.headgate(self.folder, "sidecar", *options, "--admin", "127.0.0.1:0") as running:
             assert running.ready["address"] == site.socket
             yield running
@@ -114,7 +113,7 @@ def test_without_master_and_sidecar_all_requests_pass_and_holds_stay_in_force(st
     assert system.statuses(10) == {503: 10}
     assert system.haproxy.entries() == entries
     assert {system.haproxy.get(host="127.0.0.1").status for _ in range(3)} == {503}
-    system.haproxy.ask(f"clear map {system.haproxy.map}")
+    system.haproxy.ask("clear table headgate")
     assert system.statuses(20) == {200: 20}
 
 
@@ -141,7 +140,7 @@ def test_requests_are_accounted_for_while_the_origin_processes_them(stack: ExitS
 
 def test_a_hold_ends_on_time_and_not_early_without_the_sidecar(running: HAProxyProcess) -> None:
     with Plane(running) as plane:
-        release = plane.hold_in_map(b"127.0.0.1", 0.7)
+        release = plane.hold_in_table(b"127.0.0.1", 0.7)
         assert running.get().status == 503
     while running.get().status == 503:
         assert time.time() < release + programs.PATIENCE
@@ -149,48 +148,39 @@ def test_a_hold_ends_on_time_and_not_early_without_the_sidecar(running: HAProxyP
 
 
 def test_a_hold_that_is_extended_ends_at_the_later_time(running: HAProxyProcess, plane: Plane) -> None:
-    plane.hold_in_map(b"127.0.0.1", 30)
-    plane.hold_in_map(b"127.0.0.1", 60)
+    plane.hold_in_table(b"127.0.0.1", 30)
+    plane.hold_in_table(b"127.0.0.1", 60)
     assert len(running.entries()) == 1
     assert int(running.get().headers["Retry-After"]) > 30
-
-
-def test_holds_that_have_ended_are_removed_from_the_map(running: HAProxyProcess, plane: Plane) -> None:
-    plane.hold_in_map(b"stays", 60)
-    for number in range(200):
-        plane.hold(b"%d" % number, 0.05)
-    plane.until(
-        lambda: list(running.entries()) == ["stays"] and plane.plane.details()["entries"] == 1, "removal of the others"
-    )
 
 
 @pytest.mark.parametrize("count", [100, 3_000])
 def test_many_holds_are_extended(running: HAProxyProcess, plane: Plane, count: int) -> None:
     for seconds in (60, 120):
         ends = {f"c{number}": plane.hold(b"c%d" % number, seconds) for number in range(count)}
-        expected = {name: to_milliseconds(end) for name, end in ends.items()}
+        expected = {name: encode_end(end) for name, end in ends.items()}
         plane.until(lambda expected=expected: running.entries() == expected, "entries")
     assert plane.plane.unready() == ""
 
 
-@pytest.mark.parametrize("change", ["reload", "restart", "kill", "clear map"])
+@pytest.mark.parametrize("change", ["reload", "restart", "kill", "clear table"])
 def test_the_holds_are_there_again_after_a_change_of_haproxy(
     running: HAProxyProcess, plane: Plane, change: str
 ) -> None:
-    plane.hold_in_map(b"127.0.0.1", 60)
-    plane.hold_in_map(b"other", 60)
+    plane.hold_in_table(b"127.0.0.1", 60)
+    plane.hold_in_table(b"other", 60)
     entries = running.entries()
     if change == "reload":
         running.get()  # leaves a connection to the sidecar open for half a second
         assert running.reload().wait(programs.PATIENCE) == 0
-    elif change == "clear map":
-        running.ask(f"clear map {running.map}")
+    elif change == "clear table":
+        running.ask("clear table headgate")
     else:
         running.restart(signal.SIGKILL if change == "kill" else signal.SIGTERM)
     plane.until(lambda: running.entries() == entries, "entries")
     assert running.get().status == 503
     plane.until(lambda: plane.plane.unready() == "", "readiness")
-    plane.hold_in_map(b"third", 60)
+    plane.hold_in_table(b"third", 60)
 
 
 def test_the_holds_are_there_again_after_a_master_process_has_replaced_its_worker(
@@ -200,10 +190,10 @@ def test_the_holds_are_there_again_after_a_master_process_has_replaced_its_worke
     origin = stack.enter_context(programs.origin())
     running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, mode="-W"))
     plane = stack.enter_context(Plane(running))
-    plane.hold_in_map(b"127.0.0.1", 60)
-    worker, count = running.ask("show info"), plane.plane.counters()["synchronizations"]
+    plane.hold_in_table(b"127.0.0.1", 60)
+    worker, count = running.ask("show info"), plane.plane.totals.synchronizations
     running.reload_worker()
-    plane.until(lambda: plane.plane.counters()["synchronizations"] > count, "replacement of the map")
+    plane.until(lambda: plane.plane.totals.synchronizations > count, "another synchronization")
     assert re.findall(r"^Pid: .*", running.ask("show info"), re.M) != re.findall(r"^Pid: .*", worker, re.M)
     assert running.get().status == 503
 
@@ -223,22 +213,6 @@ def hold_now(plane: Plane, identifier: bytes) -> None:
     plane.plane.hold(control, now=time.time())
 
 
-def test_a_full_map_has_the_holds_that_end_last(
-    running: HAProxyProcess, plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that causes many holds does not keep out the holds of others."""
-    monkeypatch.setattr(haproxy_plane, "MAX_ENTRIES", 20)
-    for number in range(30):
-        plane.hold(b"%d" % number, 60 + number)
-    plane.until(lambda: "29" in running.entries(), "the last hold")
-    running.restart()
-    plane.until(lambda: "29" in running.entries(), "the last hold after a restart")
-    entries = set(running.entries())
-    assert 18 <= len(entries) <= 20
-    assert entries == {str(number) for number in range(30 - len(entries), 30)}
-    assert plane.plane.counters()["left_out"] >= 10
-
-
 def test_requests_that_could_not_be_reported_are_counted(stack: ExitStack, tmp_path: Path) -> None:
     """A thread counts those that it drops in its next message."""
     origin, one = stack.enter_context(programs.origin()), {"global\n": "global\n    nbthread 1\n"}
@@ -247,7 +221,7 @@ def test_requests_that_could_not_be_reported_are_counted(stack: ExitStack, tmp_p
     plane = stack.enter_context(Plane(running))
 
     def dropped() -> int:
-        return plane.plane.counters()["haproxy_dropped"]
+        return plane.plane.totals.dropped
 
     while not dropped():
         sent[running.get().status] += 1
@@ -269,24 +243,23 @@ def test_a_haproxy_that_does_not_run_or_does_not_answer_is_reported_once(
     running.process.kill()
     plane.until(lambda: "Connection refused" in plane.plane.unready(), "reason")
     count = len(plane.messages)
-    plane.until(lambda: plane.plane.counters()["errors"] > 5, "further attempts")
+    plane.until(lambda: plane.plane.totals.errors > 5, "further attempts")
     assert len(plane.messages) == count
 
 
-def test_a_map_that_haproxy_does_not_have_is_reported(running: HAProxyProcess) -> None:
-    with Plane(running, map="/nonexistent.map") as plane:
-        assert "HAProxy does not have the map '/nonexistent.map'" in plane.plane.unready()
+def test_a_table_that_haproxy_does_not_have_is_reported(running: HAProxyProcess) -> None:
+    with Plane(running, table="none") as plane:
+        assert "no table 'none'" in plane.plane.unready()
 
 
-@pytest.mark.parametrize("identifier", HOSTILE)
-def test_no_identifier_of_a_control_changes_the_meaning_of_a_command(
-    running: HAProxyProcess, plane: Plane, identifier: bytes
-) -> None:
-    plane.hold_in_map(b"other", 60)
-    plane.hold_in_map(identifier, 60)
-    plane.hold_in_map(identifier, 90)
-    assert sorted(running.entries()) == sorted(["other", encode_key(identifier)])
-    assert plane.plane.counters()["errors"] == 0, plane.messages
+def test_no_identifier_of_a_control_changes_the_meaning_of_a_command(stack: ExitStack, tmp_path: Path) -> None:
+    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, "http://127.0.0.1:1", identify="header:X-Api-Key"))
+    plane = stack.enter_context(Plane(running))
+    for seconds in (60, 90):
+        for identifier in HOSTILE:
+            plane.hold_in_table(identifier, seconds)
+    assert sorted(running.entries()) == sorted(map(encode_key, HOSTILE))
+    assert plane.plane.totals.errors == 0, plane.messages
 
 
 VALUES = [
@@ -312,7 +285,7 @@ def test_a_header_identifies_as_at_the_gate(stack: ExitStack, tmp_path: Path) ->
         plane.until(lambda number=number: len(plane.verdicts) > number, "verdict")
     assert [verdict.identifier for verdict in plane.verdicts] == expected
     for fields in lists[1:]:
-        plane.hold_in_map(identify("header:X-Api-Key", fields), 60)
+        plane.hold_in_table(identify("header:X-Api-Key", fields), 60)
         assert send(running, fields) == 503
 
 
@@ -382,7 +355,7 @@ def test_a_haproxy_with_another_root_directory_and_user_reports_requests(stack: 
     plane = stack.enter_context(Plane(running))
     assert running.get().status == 200
     plane.until(lambda: plane.verdicts, "verdict")
-    plane.hold_in_map(b"127.0.0.1", 60)
+    plane.hold_in_table(b"127.0.0.1", 60)
     assert running.get().status == 503
 
 
@@ -437,7 +410,7 @@ def test_a_rejection_says_when_to_come_back(stack: ExitStack, tmp_path: Path, st
 def test_a_client_that_prefers_json_gets_a_problem_document(
     running: HAProxyProcess, plane: Plane, accept: str, media_type: str
 ) -> None:
-    plane.hold_in_map(b"127.0.0.1", 60)
+    plane.hold_in_table(b"127.0.0.1", 60)
     assert running.get(Accept=accept).headers["Content-Type"] == media_type
 
 
@@ -450,7 +423,7 @@ def test_the_printed_configuration_passes_the_check_of_haproxy(
     tmp_path: Path, listen: str, identify: tuple[str, ...]
 ) -> None:
     site = ["--listen", f"{listen}:{free_port()}", "--origin", "http://[::1]:1", "--domain", 'a"b $x {} \\;ü%']
-    paths = ["--socket", "admin.sock", "--map", "new.map"]
+    paths = ["--socket", "admin.sock", "--table", "holds"]
     printed = subprocess.run(
         [sys.executable, "-m", "headgate", "sidecar", "--print-conf", "haproxy", *site, *paths, *identify],
         capture_output=True,
@@ -458,7 +431,7 @@ def test_the_printed_configuration_passes_the_check_of_haproxy(
         check=True,
         cwd=tmp_path,
     )
-    assert printed.stderr == "headgate: created new.map, an empty map\n"
+    assert printed.stderr == ""
     (tmp_path / "haproxy.cfg").write_text(printed.stdout)
     program = find_program("haproxy") or "haproxy"
     checked = subprocess.run(

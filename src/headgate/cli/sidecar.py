@@ -11,7 +11,6 @@ from headgate.cli.config import CONFIG, check_flags, config_options, configurati
 from headgate.cli.params import ADDRESS
 from headgate.config import Address
 from headgate.config.tree import Sidecar
-from headgate.errors import reason_of
 
 if TYPE_CHECKING:
     from headgate.config import Configuration
@@ -24,7 +23,7 @@ _KEYS: Final = (
     "auth_request",
     "socket_mode",
     "haproxy",
-    "map",
+    "table",
     "identify",
     "max_delay",
     "rejection_status",
@@ -48,11 +47,10 @@ _SOCKETS: Final = {
     "envoy": "",
 }
 """The socket in a generated configuration, unless one is given."""
-_MAP: Final = "/etc/haproxy/headgate.map"
 _WRITTEN: Final = {
     "nginx-lua": {"domain", "identify"},
     "auth-request": {"domain", "identify"},
-    "haproxy": {"domain", "identify", "map", "rejection_status"},
+    "haproxy": {"domain", "identify", "table", "rejection_status"},
     "envoy": {"domain", "identify", "rejection_status"},
 }
 """The keys of [sidecar] that are part of a generated configuration; all others are for the sidecar."""
@@ -106,6 +104,9 @@ def sidecar(
 ) -> None:
     """Run a sidecar: a gatekeeper for nginx or HAProxy.
 
+    Warning: with --auth-request, nginx opens each location that has "satisfy any" (a request that is not rejected needs
+    no password). Write "auth_request off;" into each location that this finds: nginx -T | grep -E "satisfy +any"
+
     The sidecar obeys a master, tells its server which clients are held, and reports the requests of the server to the
     master. nginx with Lua and HAProxy then decide by themselves; nginx without Lua asks the sidecar each time.
     nginx delays or rejects requests, HAProxy rejects them. When the sidecar or the master is not running, the server
@@ -118,8 +119,7 @@ def sidecar(
     \b
     headgate sidecar --master 10.0.0.5:10004 --domain api --nginx-lua /run/headgate.sock
     headgate sidecar --master 10.0.0.5:10004 --domain api --auth-request /run/headgate.sock
-    headgate sidecar --master 10.0.0.5:10004 --domain api --haproxy /run/haproxy/admin.sock \\
-        --map /etc/haproxy/headgate.map
+    headgate sidecar --master 10.0.0.5:10004 --domain api --haproxy /run/haproxy/admin.sock
     headgate sidecar --print-conf nginx-lua --listen 127.0.0.1:8080 --origin http://127.0.0.1:8000 --domain api
     """
     for name in ("master", "domain", "curve_server"):
@@ -158,8 +158,8 @@ class ServerOptions:
             raise click.UsageError(f"--rlqs is for --print-conf envoy, not for {self.server}")
         if self.socket is not None and self.server == "envoy":
             raise click.UsageError("--socket is for nginx and HAProxy; Envoy asks a master: use --rlqs")
-        if "map" in options.sidecar and self.server != "haproxy":
-            raise click.UsageError(f"--map is for --print-conf haproxy, not for {self.server}")
+        if "table" in options.sidecar and self.server != "haproxy":
+            raise click.UsageError(f"--table is for --print-conf haproxy, not for {self.server}")
 
     def site(self, options: SidecarOptions) -> "Site":
         """Return what the configuration is for; keys of [sidecar] that are not given have the values of the file."""
@@ -168,7 +168,6 @@ class ServerOptions:
         from headgate.runtime.sidecar import read_domains, read_sections
 
         flags = dict(options.sidecar)
-        map_ = flags.pop("map", "")
         tree, _ = SidecarOptions(options.file, flags).read()
         settings = tree.sidecar
         if len(settings.domains) != 1:
@@ -183,10 +182,11 @@ class ServerOptions:
             domain=settings.domains[0],
             # The server and the sidecar may have different working directories.
             socket=str(Path(socket).absolute()) if socket else "",
-            map=(map_ or settings.map or _MAP) if self.server == "haproxy" else "",
+            table=settings.table if self.server == "haproxy" else "",
+            max_hold=settings.max_hold,
             rlqs=Address.parse(self.rlqs) if self.rlqs is not None else None,
-            # HAProxy cannot ask the sidecar how to identify clients.
-            identify=settings.identify if self.server == "haproxy" else flags.get("identify"),
+            # Only nginx with Lua asks the sidecar how to identify clients.
+            identify=flags.get("identify") if self.server == "nginx-lua" else settings.identify,
             ipv6_prefix=settings.ipv6_prefix,
             rejection_status=status,
             rejections=new_rejections(read_sections(tree), read_domains(tree), status=status),
@@ -198,29 +198,13 @@ class ServerOptions:
 
 
 def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:
-    """Print the configuration of a server; for HAProxy, create its map if it does not exist."""
+    """Print the configuration of a server."""
     server.check(options)
-    site = server.site(options)
-    click.echo(write_configuration(server.server, site), nl=False)
+    click.echo(write_configuration(server.server, server.site(options)), nl=False)
     for key in options.sidecar.keys() - _WRITTEN[server.server]:
         click.echo(f"headgate: warning: --{key.replace('_', '-')} changes nothing in this configuration", err=True)
-    if site.map:
-        _create_map(Path(site.map))
 
 
 def write_configuration(server: str, site: "Site") -> str:
     """Return the configuration of a server. Raises `ConfigurationError` for a value that it cannot have."""
     return str(importlib.import_module(_WRITERS[server]).configuration(site))
-
-
-def _create_map(path: Path) -> None:
-    """Create an empty map, without which HAProxy does not start; if that is not possible, print a warning."""
-    try:
-        path.touch(exist_ok=False)
-    except FileExistsError:
-        return
-    except OSError as error:
-        reason = reason_of(error)
-        click.echo(f"headgate: warning: {path}: {reason}; HAProxy does not start without this file", err=True)
-    else:
-        click.echo(f"headgate: created {path}, an empty map", err=True)

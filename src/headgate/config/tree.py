@@ -282,7 +282,7 @@ class Router(ConfigSection, frozen=True):
 class Sidecar(ConfigSection, frozen=True):
     """A gatekeeper for nginx or HAProxy: `headgate sidecar`.
 
-    Set one of three: `nginx_lua`, `auth_request`, or `haproxy` and `map`.
+    Set one of three: `nginx_lua`, `auth_request` or `haproxy`.
     """
 
     master: Annotated[str | tuple[str, ...], Format("HOST:PORT")] = ()
@@ -299,9 +299,9 @@ class Sidecar(ConfigSection, frozen=True):
     """Permissions of the socket that the sidecar listens at, in octal; every user who may write to it can act as the
     server."""
     haproxy: SocketOrNone = ""
-    """Runtime socket of HAProxy (`stats socket … level admin`), which rejects requests itself; needs `map`."""
-    map: Annotated[str, Format("NAME")] = ""
-    """Map of HAProxy that receives the holds, named as in its configuration, such as /etc/haproxy/headgate.map."""
+    """Runtime socket of HAProxy (`stats socket … level admin`), which rejects requests itself."""
+    table: Annotated[str, Format("NAME")] = "headgate"
+    """Stick table of HAProxy that receives the holds: the name of its backend or peers section."""
     identify: Annotated[str, Format("METHOD")] = "client-address"
     """How a request is attributed to a client, if the configuration of the server does not say it, as that of HAProxy
     does: client-address or header:NAME. If the header is missing or repeated, the address is used."""

@@ -126,11 +126,9 @@ def _check_sidecar(sidecar: Sidecar) -> None:
     servers = [f"`{name}`" for name in ("nginx_lua", "auth_request", "haproxy") if getattr(sidecar, name)]
     if len(servers) > 1:
         raise ConfigurationError(f"sidecar: {' and '.join(servers)} exclude each other; set only one of them")
-    if bool(sidecar.haproxy) != bool(sidecar.map):
-        raise ConfigurationError("sidecar: HAProxy needs its runtime socket and a map; set both `haproxy` and `map`")
     if sidecar.haproxy and len(sidecar.domains) > 1:
         raise ConfigurationError(
-            f"sidecar: HAProxy has one domain, got {len(sidecar.domains)}; run a sidecar with a map for each `domain`"
+            f"sidecar: HAProxy has one domain, got {len(sidecar.domains)}; run a sidecar for each `domain`"
         )
     for index, name in enumerate(sidecar.domains):
         _check_text("sidecar.domain", Domain, name)

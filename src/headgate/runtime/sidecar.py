@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
@@ -16,12 +15,11 @@ from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.limit.gatekeeper import spacing
 from headgate.link import GatekeeperLink
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
-from headgate.observe import Counters, SidecarMasterState, SidecarState, sidecar_metrics
+from headgate.observe import SidecarMasterState, SidecarState, sidecar_metrics
+from headgate.observe.metrics import read_counters
 from headgate.observe.state import identifier_digest
 from headgate.origin import parse_identify
-from headgate.origin.sidecar import auth_request, haproxy, nginx_lua
-from headgate.origin.sidecar.data_plane import DataPlane, NewDataPlane
-from headgate.origin.sidecar.haproxy_accounting import AccountingCounters
+from headgate.origin.sidecar.data_plane import DataPlane, SidecarCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gatekeeping import (
@@ -47,14 +45,6 @@ _RESTART_KEYS: Final = ("master", "curve_key", "curve_server", "accounting", "ad
 """Keys of [sidecar] that only a restart can change."""
 
 
-PLANE_GROUPS: Final[dict[str, list[tuple[str, type[Struct]]]]] = {
-    "nginx-lua": [("sidecar", nginx_lua.Counters)],
-    "auth-request": [("sidecar", auth_request.Counters)],
-    "haproxy": [("sidecar", haproxy.Counters), ("sidecar", AccountingCounters)],
-}
-"""The counters of each data plane."""
-
-
 def run_sidecar(read: ReadConfiguration) -> int:
     """Run a sidecar until a signal stops it; returns the exit code."""
     return run_server(SidecarServer(read))
@@ -77,8 +67,6 @@ class SidecarBackend(Backend):
         """The composition in force."""
         self._link = link
         self._is_started = False
-        self._earlier: dict[str, int] = {}
-        """The totals of the data planes that were replaced."""
         link.attach(self, held=lambda *of, now: self.composed.gatekeeper.held(*of, now=now))
 
     @property
@@ -108,18 +96,13 @@ class SidecarBackend(Backend):
         if release > before and self._is_started:
             self.composed.plane.hold(DelayUntil(domain, identifier, release), now=now)
 
-    def plane_counters(self) -> dict[str, int]:
-        """Return the totals of the data plane in force, and of those before it."""
-        counts = self.composed.plane.counters()
-        return {name: counts.get(name, 0) + self._earlier.get(name, 0) for name in (*self._earlier, *counts)}
-
     async def replace(self, composed: Composition) -> None:
         """Put another composition in force; the server of the data plane is not limited for a moment.
 
         If the data plane cannot be started, raises `ConfigurationError`, and none is.
         """
         await self.close()
-        self._earlier = self.plane_counters()
+        composed.plane.totals = self.composed.plane.totals
         composed.gatekeeper.adopt(self.gatekeeper, composed.settings.domains)
         self.composed = composed
         await self.start()
@@ -219,7 +202,6 @@ class SidecarServer(Server):
             domain.name: await longest_holds(gatekeeper, domain.name, identifier_digest)
             for domain in (domains if whole else ())
         }
-        plane_counters: Counters = {f"sidecar_{name}": count for name, count in self._backend.plane_counters().items()}
         return SidecarState(
             server=server_name(settings),
             socket=socket_path(settings),
@@ -227,7 +209,7 @@ class SidecarServer(Server):
             masters=tuple(SidecarMasterState(master.address, master.is_up) for master in self._link.connections),
             details=plane.details(),
             started=round(self._started, 3),
-            counters=gatekeeper_counters(gatekeeper, self._link) | plane_counters,
+            counters=gatekeeper_counters(gatekeeper, self._link) | read_counters(("sidecar", plane.totals)),
         )
 
 
@@ -238,7 +220,7 @@ def _key(settings: Sidecar) -> str:
 
 def collect_sidecar(state: SidecarState) -> Iterator[Metric]:
     """Make the metrics of a sidecar."""
-    return sidecar_metrics(state, (*GATEKEEPER_GROUPS, *PLANE_GROUPS[state.server]))
+    return sidecar_metrics(state, (*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters)))
 
 
 def server_name(settings: Sidecar) -> str:
@@ -260,8 +242,8 @@ def require_sidecar(tree: Configuration) -> None:
         raise ConfigurationError("no domain: add --domain NAME, or sidecar.domain to the configuration")
     if not _key(settings):
         raise ConfigurationError(
-            "no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy SOCKET --map NAME, or one of these "
-            "keys to [sidecar] of the configuration"
+            "no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy SOCKET, or one of these keys to "
+            "[sidecar] of the configuration"
         )
 
 
@@ -315,7 +297,7 @@ def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str
     return Composition(settings, domains, gatekeeper, plane)
 
 
-def _data_plane(key: str) -> NewDataPlane:
+def _data_plane(key: str) -> type[DataPlane]:
     """Import the data plane for the key of its socket: a process needs only one."""
     if key == "nginx_lua":
         from headgate.origin.sidecar.nginx_lua import NginxLua

@@ -11,7 +11,8 @@ FILE = """\
 master = "10.0.0.5:10004"
 domain = "api"
 haproxy = "/run/haproxy.sock"
-map = "/etc/haproxy/some.map"
+table = "some"
+max_hold = 7200
 rejection_status = 429
 ipv6_prefix = 56
 identify = "header:X-Api-Key"
@@ -38,11 +39,11 @@ def site(headgate, monkeypatch):
 def test_options_override_the_file(tmp_path):
     path = tmp_path / "some.toml"
     path.write_text(FILE)
-    tree, name = SidecarOptions(str(path), {"domain": "search", "map": "other.map"}).read()
+    tree, name = SidecarOptions(str(path), {"domain": "search", "table": "other"}).read()
     assert name == str(path)
-    assert (tree.sidecar.domains, tree.sidecar.map, tree.sidecar.haproxy) == (
+    assert (tree.sidecar.domains, tree.sidecar.table, tree.sidecar.haproxy) == (
         ("search",),
-        "other.map",
+        "other",
         "/run/haproxy.sock",
     )
     assert SidecarOptions(str(path)).read()[0].sidecar.domains == ("api",)
@@ -55,20 +56,12 @@ def test_options_override_the_file(tmp_path):
         ("--master a:1", "headgate: no domain: add --domain NAME, or sidecar.domain to the configuration"),
         ("--master a:1 --domain b", "headgate: no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy"),
         (
-            "--master a:1 --domain b --nginx-lua c --auth-request d --haproxy e --map f",
+            "--master a:1 --domain b --nginx-lua c --auth-request d --haproxy e",
             "headgate: sidecar: --nginx-lua and --auth-request and --haproxy exclude each other; set only one of them",
         ),
         (
-            "--master a:1 --domain b --nginx-lua c --map d",
-            "headgate: sidecar: HAProxy needs its runtime socket and a map; set both --haproxy and --map",
-        ),
-        (
-            "--master a:1 --domain b --haproxy c",
-            "headgate: sidecar: HAProxy needs its runtime socket and a map; set both --haproxy and --map",
-        ),
-        (
-            "--master a:1 --domain b --domain c --haproxy d --map e",
-            "headgate: sidecar: HAProxy has one domain, got 2; run a sidecar with a map for each --domain",
+            "--master a:1 --domain b --domain c --haproxy d",
+            "headgate: sidecar: HAProxy has one domain, got 2; run a sidecar for each --domain",
         ),
         ("--master a:1 --domain b --domain b --nginx-lua c", "headgate: sidecar.domain: 'b' is listed twice; list"),
         ("--master a:1 --master a:1 --domain b --nginx-lua c", "headgate: sidecar.master: 'a:1' is listed twice"),
@@ -113,8 +106,8 @@ def test_options_override_the_file(tmp_path):
             "headgate sidecar: --socket is for nginx and HAProxy; Envoy asks a master: use --rlqs;",
         ),
         (
-            "--print-conf auth-request --listen a:1 --origin http://b --domain c --map d",
-            "headgate sidecar: --map is for --print-conf haproxy, not for auth-request;",
+            "--print-conf auth-request --listen a:1 --origin http://b --domain c --table d",
+            "headgate sidecar: --table is for --print-conf haproxy, not for auth-request;",
         ),
         (
             "--print-conf nginx-lua --listen a:1 --origin http://b --domain c --nginx-lua d",
@@ -139,7 +132,7 @@ def test_help_shows_a_command_for_each_server(headgate):
 def test_defaults_of_a_generated_configuration(site):
     found = site("nginx-lua", "--domain", "api")
     assert (str(found.listen), found.origin, found.domain) == ("127.0.0.1:8080", "http://127.0.0.1:8000", "api")
-    assert (found.socket, found.map, found.rlqs, found.identify) == ("/run/headgate.sock", "", None, None)
+    assert (found.socket, found.table, found.rlqs, found.identify) == ("/run/headgate.sock", "", None, None)
     assert found.rejection_status == 503
     assert site("auth-request", "--domain", "api").socket == "/run/headgate.sock"
 
@@ -154,7 +147,7 @@ def test_flags_of_a_generated_configuration(site, tmp_path, monkeypatch):
 
 def test_configuration_of_envoy_names_the_quota_service_only(site):
     found = site("envoy", "--domain", "api")
-    assert (found.socket, found.map, found.rlqs) == ("", "", None)
+    assert (found.socket, found.table, found.rlqs) == ("", "", None)
     assert str(site("envoy", "--domain", "api", "--rlqs", "[::1]:7").rlqs) == "[::1]:7"
 
 
@@ -164,56 +157,32 @@ def test_rejections_of_envoy_have_429_unless_a_flag_says_otherwise(site):
     assert site("envoy", "--domain", "api", "--rejection-status", "503").rejection_status == 503
 
 
-def test_file_gives_what_no_flag_does_except_the_identification(site, tmp_path):
-    """The sidecar identifies unless the configuration of the server does, as that of HAProxy always does."""
+def test_file_gives_what_no_flag_does_except_the_identification_of_nginx_with_lua(site, tmp_path):
+    """The configuration of the server says how to identify clients, except where the sidecar can."""
     path = tmp_path / "some.toml"
-    path.write_text(FILE.replace("/etc/haproxy", str(tmp_path)))
+    path.write_text(FILE)
     found = site("haproxy", "--config", str(path))
-    assert (found.domain, found.socket, found.map) == ("api", "/run/haproxy.sock", str(tmp_path / "some.map"))
+    assert (found.domain, found.socket, found.table) == ("api", "/run/haproxy.sock", "some")
     assert (found.rejection_status, found.identify) == (429, "header:X-Api-Key")
-    assert found.ipv6_prefix == 56
+    assert (found.ipv6_prefix, found.max_hold) == (56, 7200.0)
     assert site("nginx-lua", "--config", str(path)).identify is None
-    found = site("haproxy", "--config", str(path), "--map", str(tmp_path / "other.map"), "--socket", "/s")
-    assert (found.socket, found.map) == ("/s", str(tmp_path / "other.map"))
+    assert site("auth-request", "--config", str(path)).identify == "header:X-Api-Key"
+    found = site("haproxy", "--config", str(path), "--table", "other", "--socket", "/s")
+    assert (found.socket, found.table) == ("/s", "other")
 
 
 def test_rejections_of_haproxy_name_the_policy_of_the_file(headgate, tmp_path):
     path = tmp_path / "some.toml"
-    path.write_text(
-        FILE.replace("/etc/haproxy", str(tmp_path)) + '[[domain]]\nname = "api"\nrules = ["5/min burst 5"]\n'
-    )
+    path.write_text(FILE + '[[domain]]\nname = "api"\nrules = ["5/min burst 5"]\n')
     ran = headgate("sidecar", "--print-conf", "haproxy", *SITE, "--config", str(path))
     assert ran.code == 0, ran.err
     assert ran.out.count(b"""hdr ratelimit-policy '"api";q=5;w=60'""") == 2
     assert ran.out.count(b"status 429 ") == 2
 
 
-def test_map_of_haproxy_is_created_once(headgate, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "write_configuration", lambda name, site: "written\n")
-    path = tmp_path / "some.map"
-    command = ("sidecar", "--print-conf", "haproxy", *SITE, "--domain", "api", "--map", str(path))
-    assert headgate(*command).err == f"headgate: created {path}, an empty map\n"
-    assert path.read_bytes() == b""
-    path.write_text("kept")
-    ran = headgate(*command)
-    assert (ran.out, ran.err, path.read_text()) == (b"written\n", "", "kept")
-
-
-def test_map_that_cannot_be_created_is_a_warning(headgate, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "write_configuration", lambda name, site: "written\n")
-    path = tmp_path / "none" / "some.map"
-    ran = headgate("sidecar", "--print-conf", "haproxy", *SITE, "--domain", "api", "--map", str(path))
-    assert (ran.code, ran.out) == (0, b"written\n")
-    assert ran.err == (
-        f"headgate: warning: {path}: No such file or directory; HAProxy does not start without this file\n"
-    )
-
-
 @pytest.mark.parametrize("server", ["nginx-lua", "auth-request", "haproxy", "envoy"])
-def test_whole_configuration_is_printed_with_marks(headgate, tmp_path, server):
-    (tmp_path / "map").touch()
-    flags = ("--map", str(tmp_path / "map")) if server == "haproxy" else ()
-    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api", *flags)
+def test_whole_configuration_is_printed_with_marks(headgate, server):
+    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count(b"headgate: begin") == ran.out.count(b"headgate: end") > 0
 
@@ -231,9 +200,7 @@ def test_default_of_rlqs_is_that_of_the_help(headgate):
         ("envoy", "--master a:1"),
     ],
 )
-def test_flag_without_effect_on_a_configuration_is_a_warning(headgate, tmp_path, server, flag):
-    (tmp_path / "map").touch()
-    flags = ("--map", str(tmp_path / "map")) if server == "haproxy" else ()
-    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api", *flags, *flag.split())
+def test_flag_without_effect_on_a_configuration_is_a_warning(headgate, server, flag):
+    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api", *flag.split())
     assert ran.code == 0
     assert ran.err == f"headgate: warning: {flag.split()[0]} changes nothing in this configuration\n"

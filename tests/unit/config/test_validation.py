@@ -38,9 +38,7 @@ INVALID = [
     ('[sidecar]\ndomain = ["a", ""]', "sidecar.domain", "invalid domain name ''"),
     ('[sidecar]\ndomain = ["a", "a"]', "sidecar.domain", "'a' is listed twice"),
     ('[sidecar]\nnginx_lua = "a"\nauth_request = "b"', "sidecar", "`nginx_lua` and `auth_request` exclude each other"),
-    ('[sidecar]\nhaproxy = "a"', "sidecar", "set both `haproxy` and `map`"),
-    ('[sidecar]\nauth_request = "a"\nmap = "b"', "sidecar", "set both `haproxy` and `map`"),
-    ('[sidecar]\ndomain = ["a", "b"]\nhaproxy = "c"\nmap = "d"', "sidecar", "HAProxy has one domain, got 2"),
+    ('[sidecar]\ndomain = ["a", "b"]\nhaproxy = "c"', "sidecar", "HAProxy has one domain, got 2"),
     ('[sidecar]\nsocket_mode = "rw"', "sidecar.socket_mode", "invalid mode 'rw'; expected permissions in octal"),
     ("[sidecar]\nsocket_mode = 0o666", "sidecar.socket_mode", "expected a text, got a whole number"),
     (

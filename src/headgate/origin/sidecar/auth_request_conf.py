@@ -10,7 +10,6 @@ from string import Template
 from typing import Final
 from urllib.parse import quote
 
-from headgate.config import Address
 from headgate.errors import ConfigurationError
 from headgate.origin.sidecar.nginx_conf import nginx_configuration
 from headgate.origin.sidecar.site import Site
@@ -21,15 +20,17 @@ _SERVER: Final = Path(__file__).with_name("auth_request_server.conf")
 _FAILURES: Final = "400 405 408 413 414 429 500 501 502 503 504"
 """Statuses that a sidecar that works does not answer with: the request is accepted."""
 
+_WARNING: Final = """\
+# WARNING: auth_request opens each location that has "satisfy any": a request that is not rejected needs no password.
+# Check your configuration, and write "auth_request off;" into each location that this finds:
+#   nginx -T | grep -E "satisfy +any"
+"""
 _HEADER: Final = re.compile(r"[a-z0-9-]+")
 
-# A key has to fit into proxy_buffer_size: an answer for a longer value is stored under a key that is never looked up.
-_KEY_MAP: Final = """\
-    map $http_%name $headgate_key {
-        default $http_%name;
-        "~^.{2049}" $request_id;
-    }
-"""
+_WITHOUT_FIELDS: Final = "            proxy_pass_request_headers off;\n"
+_WITH_FIELDS: Final = (
+    "            # All fields: only so the sidecar sees that the field which identifies is repeated.\n"
+)
 
 
 class _NginxTemplate(Template):
@@ -39,43 +40,23 @@ class _NginxTemplate(Template):
 def configuration(site: Site) -> str:
     """Return the text of a file for ``nginx -p FOLDER -c FILE``.
 
-    If the site does not say how clients are identified, the sidecar decides. Raises `ConfigurationError`, which names
-    the flag, for a header that nginx does not pass on.
+    Raises `ConfigurationError`, which names the flag, for a header that nginx does not pass on.
     """
     header = site.header
     if header is not None and not _HEADER.fullmatch(header):
         raise ConfigurationError(
             f"--identify: nginx ignores the header {header!r}; expected a name of letters, digits and hyphens"
         )
+    method = "client-address" if header is None else f"header:{header}"
+    socket = f"unix:{site.socket}".replace("\\", "\\\\").replace('"', '\\"')
     texts = {
-        "socket": _quoted(f"unix:{site.socket}"),
-        "listen": site.listen,
-        "self": _own_address(site.listen),
-        "target": _target(site),
-        "key": "" if header is None else " $headgate_key",
-        "key_map": "" if header is None else _NginxTemplate(_KEY_MAP).substitute(name=header.replace("-", "_")),
+        "socket": f'"{socket}"',
+        "target": f"/check/{quote(site.domain, safe='')}?identify={method}",
+        "fields": _WITHOUT_FIELDS if header is None else _WITH_FIELDS,
         "failures": _FAILURES,
     }
     parts = {
         place: _NginxTemplate(path.read_text("utf-8")).substitute(texts)
         for place, path in (("http", _HTTP), ("server", _SERVER))
     }
-    return nginx_configuration(site, "auth-request", parts)
-
-
-def _target(site: Site) -> str:
-    """Return the target of a check: the domain, and how to identify clients if the site says it."""
-    target = f"/check/{quote(site.domain, safe='')}"
-    if site.identify is None:
-        return target
-    header = site.header
-    return f"{target}?identify={'client-address' if header is None else f'header:{header}'}"
-
-
-def _own_address(listen: Address) -> Address:
-    """Return the address by which nginx reaches its own listener."""
-    return Address({"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host), listen.port)
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return nginx_configuration(site, "auth-request", {"warning": _WARNING} | parts)

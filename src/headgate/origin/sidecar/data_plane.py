@@ -1,59 +1,57 @@
-"""What a sidecar needs of a data plane, which connects a gatekeeper to one kind of server.
+"""What the data planes of all servers have in common; a data plane connects a gatekeeper to one kind of server."""
 
-`nginx_lua.NginxLua`, `auth_request.AuthRequest` and `haproxy.HAProxy` are data planes; a sidecar has one of them.
-A data plane is built with these arguments: `gatekeeper`, whose holds it passes on and which receives its verdicts
-(`Gatekeeper.admit` decides; `Gatekeeper.report` takes the decision of a server; `Gatekeeper.holds` lists the holds in
-force, so that a data plane stores none); `rejections`, which writes responses; `settings`, the table [sidecar];
-`domains`, the names of the domains, at least one; `log`, which writes a line for the operator; and `clock`, which
-returns the wall-clock time.
-"""
-
+import asyncio
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+
+from msgspec import Struct
 
 from headgate.config.tree import Sidecar
 from headgate.limit import DelayUntil, Gatekeeper
 from headgate.origin.response import Rejections
+from headgate.origin.sidecar.unix_socket import UnixSocket
 
 Details = dict[str, str | int | float | bool | list[str]]
 """What a data plane shows of itself in /api/state."""
 
 
-class DataPlane(Protocol):
-    """Connects the gatekeeper of a sidecar to one kind of server."""
+class SidecarCounters(Struct):
+    """Totals of a data plane since its start; each kind of server counts some of them."""
 
-    async def start(self) -> None:
-        """Listen for the server, or begin to connect to it; do not wait for a server that is not running.
-
-        Raises `ConfigurationError` for what the operator must change.
-        """
-        ...
-
-    def hold(self, control: DelayUntil, *, now: float) -> None:
-        """Pass on a hold that has just begun or was extended; `release` is limited already. Never waits or raises."""
-        ...
-
-    def unready(self) -> str:
-        """Return why the server is not limited; empty when it is."""
-        ...
-
-    def counters(self) -> dict[str, int]:
-        """Return totals that only grow, by name."""
-        ...
-
-    def details(self) -> Details:
-        """Return a few facts about the server, such as its connections."""
-        ...
-
-    async def close(self) -> None:
-        """Close all connections and release all resources, also after a start that failed halfway."""
-        ...
+    connections: int = 0
+    """Connections of the server."""
+    refused: int = 0
+    """Connections of the server refused: too many."""
+    requests: int = 0
+    """auth_request: requests of nginx."""
+    malformed: int = 0
+    """Malformed messages of the server."""
+    unresponsive: int = 0
+    """nginx with Lua: connections closed because the worker sent or read nothing."""
+    unknown_domain: int = 0
+    """nginx with Lua: reports dropped because their domain is not one of the sidecar's."""
+    dropped: int = 0
+    """Requests that the server has not reported because the sidecar was not running, or was too slow."""
+    evicted: int = 0
+    """nginx with Lua: holds for which its dictionary had no space."""
+    holds_sent: int = 0
+    """Holds sent to the server one by one."""
+    synchronizations: int = 0
+    """Times that all holds in force were sent to the server."""
+    errors: int = 0
+    """HAProxy: exchanges with its runtime socket that failed."""
 
 
-class NewDataPlane(Protocol):
-    """The constructor of a data plane; it opens nothing and does not need an event loop."""
+class DataPlane(ABC):
+    """Connects the gatekeeper of a sidecar to one kind of server; the constructor opens nothing.
 
-    def __call__(
+    `gatekeeper` has the holds that the data plane passes on (`holds` lists them, so that a data plane stores none) and
+    receives its verdicts (`admit` decides; `report` takes the decision of a server). `rejections` writes responses,
+    `domains` are the names of the domains, `log` writes a line for the operator.
+    """
+
+    def __init__(
         self,
         *,
         gatekeeper: Gatekeeper,
@@ -61,7 +59,46 @@ class NewDataPlane(Protocol):
         settings: Sidecar,
         domains: Sequence[str],
         log: Callable[[str], None],
-        clock: Callable[[], float] = ...,
-    ) -> DataPlane:
-        """Return a data plane that has not been started."""
-        ...
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.gatekeeper = gatekeeper
+        self.rejections = rejections
+        self.settings = settings
+        self.domains = domains
+        self.log = log
+        self.clock = clock
+        self.totals = SidecarCounters()
+        """The totals since the start."""
+        self._socket: UnixSocket | None = None
+        self._server: asyncio.Server | None = None
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Listen for the server, or begin to connect to it; do not wait for a server that is not running.
+
+        Raises `ConfigurationError` for what the operator must change.
+        """
+
+    @abstractmethod
+    def hold(self, control: DelayUntil, *, now: float) -> None:
+        """Pass on a hold that has just begun or was extended; `release` is limited already. Never waits or raises."""
+
+    @abstractmethod
+    def unready(self) -> str:
+        """Return why the server is not limited; empty when it is."""
+
+    @abstractmethod
+    def details(self) -> Details:
+        """Return a few facts about the server, such as its connections."""
+
+    async def listen(self, path: str, flag: str, new_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Listen at a unix socket; `flag` names the option of its path in a `ConfigurationError`."""
+        self._socket = UnixSocket(path, mode=self.settings.mode, flag=flag)
+        self._server = await self._socket.serve(new_protocol)
+
+    async def close(self) -> None:
+        """Release all resources, also after a start that failed halfway: here, the socket."""
+        if self._server is not None:
+            self._server.close()
+        if self._socket is not None:
+            self._socket.close()

@@ -1,9 +1,10 @@
-"""Writes a configuration of HAProxy, which rejects requests by a map that a sidecar fills.
+"""Writes a configuration of HAProxy, which rejects requests by a stick table that a sidecar fills.
 
 The file is made from the template `haproxy.cfg`. Texts of the site are written in single quotes, in which HAProxy
 replaces nothing; what it could still read as something else, in a path or in the name of a header, is refused.
 """
 
+import math
 import re
 import shlex
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Final
 
 from headgate.config.section import check_socket_path
 from headgate.errors import ConfigurationError
+from headgate.origin.identify import MAX_IDENTIFIER_SIZE
 from headgate.origin.response import PROBLEM, Rejections
-from headgate.origin.sidecar.haproxy_accounting import ACCOUNTING_SUFFIX
-from headgate.origin.sidecar.haproxy_map import check_map_name
+from headgate.origin.sidecar.haproxy_table import ACCOUNTING_SUFFIX, check_table_name
 from headgate.origin.sidecar.rejection_template import rejection_template
 from headgate.origin.sidecar.site import Site, naming
 
@@ -22,6 +23,9 @@ _TEMPLATE: Final = Path(__file__).with_name("haproxy.cfg")
 _LUA: Final = Path(__file__).with_name("haproxy.lua")
 _PATH: Final = re.compile(r"[A-Za-z0-9._/+=:@~-]+")
 _HEADER: Final = re.compile(r"[a-z0-9_.-]+")
+_ADDRESS_SIZE: Final = 64
+"""Bytes of the longest key of an address: an IPv6 network, whose colons and slash take three each."""
+_KEY_SIZE: Final = 3 * MAX_IDENTIFIER_SIZE
 _MARK: Final = b"\1"
 _SECONDS: Final = b"%[var(txn.headgate_seconds)]"
 
@@ -33,24 +37,26 @@ def configuration(site: Site) -> str:
     """
     if not site.listen.port:
         raise ConfigurationError("--listen: HAProxy needs a port, got 0; expected one such as 127.0.0.1:8080")
-    with naming("--map"):
-        check_map_name(site.map)
+    with naming("--table"):
+        check_table_name(site.table)
     with naming("--socket"):
         check_socket_path(site.socket + ACCOUNTING_SUFFIX)
         if not _PATH.fullmatch(site.socket):
             raise ConfigurationError(
                 f"invalid path {site.socket!r}; HAProxy needs one of letters, digits and the characters ._/+=:@~-"
             )
-    domain, socket, map_ = shlex.quote(site.domain), shlex.quote(site.socket), shlex.quote(site.map)
+    domain, socket = shlex.quote(site.domain), shlex.quote(site.socket)
     return Template(_TEMPLATE.read_text("utf-8")).substitute(
-        command=f"headgate sidecar --master HOST:PORT --domain {domain} --haproxy {socket} --map {map_}",
+        command=f"headgate sidecar --master HOST:PORT --domain {domain} --haproxy {socket} --table {site.table}",
         socket=site.socket,
         accounting=f"unix@{site.socket}{ACCOUNTING_SUFFIX}",
         lua=quoted(str(_LUA)),
         listen=site.listen,
         origin=site.origin_address,
         identify="\n".join(f"    http-request {rule}" for rule in _identify(site)),
-        map=site.map,
+        table=site.table,
+        key_size=_ADDRESS_SIZE if site.header is None else _KEY_SIZE,
+        expire=math.ceil(site.max_hold),
         problem=_return(site, PROBLEM),
         text=_return(site, None),
     )

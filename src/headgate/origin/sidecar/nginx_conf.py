@@ -24,14 +24,14 @@ user root;
 def nginx_configuration(site: Site, kind: str, parts: Mapping[str, str]) -> str:
     """Return the text of a file for nginx.
 
-    `parts` has the lines at the places `main`, `http`, `server`, `location` and `more` (other locations) of the
-    template. `kind` is the flag of the sidecar, without the hyphens. Raises `ConfigurationError` for a port 0.
+    `parts` has the lines at the places `warning`, `main`, `http` and `server` of the template. `kind` is the flag of
+    the sidecar, without the hyphens. Raises `ConfigurationError` for a port 0.
     """
     if not site.listen.port:
         raise ConfigurationError("--listen: nginx needs a port, got 0; expected one such as 127.0.0.1:8080")
     domain, socket = shlex.quote(site.domain), shlex.quote(site.socket)
     command = f"headgate sidecar --master HOST:PORT --domain {domain} --{kind} {socket}"
-    places = dict.fromkeys(("main", "http", "server", "location", "more"), "") | dict(parts)
+    places = dict.fromkeys(("warning", "main", "http", "server"), "") | dict(parts)
     if not is_reachable(Path(site.socket)):
         places["main"] = _USER + places["main"]
     return Template(_TEMPLATE.read_text("utf-8")).substitute(

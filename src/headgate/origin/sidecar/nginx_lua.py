@@ -3,27 +3,20 @@
 `headgate.lua`, which runs in nginx, decides on each request by a dictionary that all workers of one nginx share. So an
 nginx (an instance) receives each hold once, through one of its connections. If that connection closes or is too slow,
 another one is chosen, and all holds in force are sent again. nginx may be reloaded, restarted or killed, and there may
-be several. docs/decisions/0073-nginx-with-lua.md has the reasons.
+be several. docs/decisions/sidecars.md has the reasons.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
 
-from msgspec import Struct
-from msgspec.structs import asdict
-
-from headgate.config.tree import Sidecar
 from headgate.errors import WireError
-from headgate.limit import Accounting, DelayUntil, Gatekeeper
+from headgate.limit import Accounting, DelayUntil
 from headgate.limit.messages import to_milliseconds
 from headgate.origin.identify import MAX_IDENTIFIER_SIZE
-from headgate.origin.response import Rejections
-from headgate.origin.sidecar.data_plane import Details
+from headgate.origin.sidecar.data_plane import DataPlane, Details
 from headgate.origin.sidecar.nginx_lua_settings import encode_domain, settings_record
 from headgate.origin.sidecar.nginx_lua_wire import VERSION, Record, RecordReader, encode_record
-from headgate.origin.sidecar.unix_socket import UnixSocket
 from headgate.release import Status
 
 MAX_CONNECTIONS: Final = 1_024
@@ -38,29 +31,6 @@ _MAX_INSTANCE_SIZE: Final = 64
 _LATEST: Final = 4e9
 """Seconds since 1970; a hold without an end is sent as one until then, the year 2096."""
 _STATUSES: Final = {status.value.lower().encode(): status for status in Status}
-
-
-class Counters(Struct):
-    """Totals of the data plane since the start."""
-
-    connections: int = 0
-    """Connections of workers."""
-    refused: int = 0
-    """Connections beyond the maximum."""
-    malformed: int = 0
-    """Connections closed for a malformed record."""
-    unresponsive: int = 0
-    """Connections closed because the worker sent or read nothing."""
-    unknown_domain: int = 0
-    """Verdicts on requests to a domain that the sidecar does not have."""
-    holds_sent: int = 0
-    """Holds sent to instances of nginx."""
-    synchronizations: int = 0
-    """Times that all holds were sent to an instance."""
-    worker_dropped: int = 0
-    """Verdicts that workers dropped because their queues were full."""
-    worker_evicted: int = 0
-    """Holds that the dictionaries of nginx had no space for, or dropped for others."""
 
 
 class _Instance:
@@ -170,63 +140,38 @@ class _Connection(asyncio.Protocol):
         self._plane.on_disconnected(self)
 
 
-class NginxLua:
-    """Listens for the workers of nginx at the socket `nginx_lua` of the settings; see `DataPlane`."""
+class NginxLua(DataPlane):
+    """Listens for the workers of nginx at the socket `nginx_lua` of the settings."""
 
-    def __init__(
-        self,
-        *,
-        gatekeeper: Gatekeeper,
-        rejections: Rejections,
-        settings: Sidecar,
-        domains: Sequence[str],
-        log: Callable[[str], None],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.totals = Counters()
-        """The totals of the connections."""
-        self._gatekeeper = gatekeeper
-        self._settings = settings
-        self._domains = {encode_domain(domain): domain for domain in domains}
-        self._settings_record = settings_record(settings, gatekeeper, rejections, domains)
-        self._log = log
-        self._clock = clock
-        self._clock_steps = gatekeeper.clock.steps
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._names = {encode_domain(domain): domain for domain in self.domains}
+        self._settings_record = settings_record(self.settings, self.gatekeeper, self.rejections, self.domains)
+        self._clock_steps = self.gatekeeper.clock.steps
         self._connections: set[_Connection] = set()
         self._instances: dict[bytes, _Instance] = {}
         self._holds: list[bytes] = []
-        self._listener: UnixSocket | None = None
-        self._server: asyncio.AbstractServer | None = None
         self._ticks: asyncio.Task[None] | None = None
         self._has_logged_version = False
 
     async def start(self) -> None:
         """Listen. Raises `ConfigurationError` for a socket that is not available."""
-        loop = asyncio.get_running_loop()
-        self._listener = UnixSocket(self._settings.nginx_lua, mode=self._settings.mode, flag="--nginx-lua")
-        self._server = await self._listener.serve(lambda: _Connection(self))
-        self._ticks = loop.create_task(self._tick_forever())
+        await self.listen(self.settings.nginx_lua, "--nginx-lua", lambda: _Connection(self))
+        self._ticks = asyncio.get_running_loop().create_task(self._tick_forever())
 
     async def close(self) -> None:
         """Close all connections, and remove the socket."""
         if self._ticks is not None:
             self._ticks.cancel()
-        if self._server is not None:
-            self._server.close()
+        await super().close()
         for instance in self._instances.values():
             instance.close()
         for connection in list(self._connections):
             connection.abort()
-        if self._listener is not None:
-            self._listener.close()
 
     def unready(self) -> str:
         """Return why nginx is not limited; empty when it is."""
         return "" if self._instances else "no worker of nginx is connected"
-
-    def counters(self) -> dict[str, int]:
-        """Return the totals by name."""
-        return asdict(self.totals)
 
     def details(self) -> Details:
         """Return the numbers of instances and workers that are connected."""
@@ -261,8 +206,8 @@ class NginxLua:
                 continue
             instance.is_stale = False
             self.totals.synchronizations += 1
-            for name, domain in self._domains.items():
-                for holds in self._gatekeeper.holds(domain, now=self._clock()):
+            for name, domain in self._names.items():
+                for holds in self.gatekeeper.holds(domain, now=self.clock()):
                     if receiver is not instance.receiver:
                         break
                     receiver.write(b"".join(_encode_hold(name, *hold) for hold in holds))
@@ -297,8 +242,8 @@ class NginxLua:
         elif status is not None:
             self._account(status, record)
         elif record.kind == b"status":
-            self.totals.worker_dropped += record.first
-            self.totals.worker_evicted += record.second
+            self.totals.dropped += record.first
+            self.totals.evicted += record.second
 
     def _greet(self, connection: _Connection, hello: Record) -> None:
         if hello.kind != b"hello":
@@ -306,7 +251,7 @@ class NginxLua:
         if hello.first != VERSION:
             if not self._has_logged_version:
                 self._has_logged_version = True
-                self._log(f"nginx has another version of headgate.lua ({hello.first}, not {VERSION}); reload nginx")
+                self.log(f"nginx has another version of headgate.lua ({hello.first}, not {VERSION}); reload nginx")
             raise WireError(f"version {hello.first}; expected {VERSION}")
         if not 0 < len(hello.content) <= _MAX_INSTANCE_SIZE:
             raise WireError(f"id of an nginx with {len(hello.content)} bytes; expected 1 to {_MAX_INSTANCE_SIZE}")
@@ -321,13 +266,13 @@ class NginxLua:
         name, separator, identifier = record.content.partition(b"\0")
         if not separator or len(identifier) > MAX_IDENTIFIER_SIZE:
             raise WireError("verdict without a domain and an identifier of at most 255 bytes")
-        domain = self._domains.get(name)
+        domain = self._names.get(name)
         if domain is None:
             self.totals.unknown_domain += 1
             return
         received = record.first / 1_000.0
         release = record.second / 1_000.0 if status is Status.DELAYED else received
-        self._gatekeeper.report(Accounting(domain, status, identifier, received, release), now=self._clock())
+        self.gatekeeper.report(Accounting(domain, status, identifier, received, release), now=self.clock())
 
     # -- ticks ---------------------------------------------------------------------------------------------------
 
@@ -341,10 +286,10 @@ class NginxLua:
 
         Ticks are counted, not seconds: a sidecar that was suspended closes no connection.
         """
-        self._gatekeeper.clock.read(self._clock())
-        if self._gatekeeper.clock.steps != self._clock_steps:
+        self.gatekeeper.clock.read(self.clock())
+        if self.gatekeeper.clock.steps != self._clock_steps:
             # The clock was set back. The holds in nginx are instants of the earlier time.
-            self._clock_steps = self._gatekeeper.clock.steps
+            self._clock_steps = self.gatekeeper.clock.steps
             for instance in self._instances.values():
                 if instance.receiver is not None:
                     instance.receiver.write(encode_record(b"clear"))

@@ -32,8 +32,10 @@ class Site:
     """The name of the domain; any characters but control characters."""
     socket: str = ""
     """The unix socket of the sidecar, or of HAProxy; empty if the server has none."""
-    map: str = ""
-    """The map of HAProxy that has the holds; empty for other servers."""
+    table: str = ""
+    """The stick table of HAProxy that has the holds; empty for other servers."""
+    max_hold: float = 3_600.0
+    """Seconds of the longest hold."""
     rlqs: Address | None = None
     """Where the rate limit quota service is; None for servers without one."""
     identify: str | None = None
@@ -58,7 +60,7 @@ class Site:
             _ = self.header
         if not self.domain:
             raise ConfigurationError("--domain: the name is empty; expected one such as 'api'")
-        for flag, text in (("--domain", self.domain), ("--socket", self.socket), ("--map", self.map)):
+        for flag, text in (("--domain", self.domain), ("--socket", self.socket), ("--table", self.table)):
             if found := _CONTROL.search(text):
                 raise ConfigurationError(
                     f"{flag}: {text!r} contains the character {found[0]!r}; expected a text without control characters"

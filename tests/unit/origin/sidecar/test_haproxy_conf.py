@@ -12,7 +12,7 @@ VALUES = {
     "origin": "http://127.0.0.1:8000",
     "domain": "api",
     "socket": "/run/haproxy/admin.sock",
-    "map": "/etc/haproxy/headgate.map",
+    "table": "headgate",
 }
 
 
@@ -26,8 +26,8 @@ def write(**values):
         ({"socket": "/run/a b"}, "--socket: invalid path '/run/a b'"),
         ({"socket": "/run/a$HOME"}, "--socket: invalid path"),
         ({"socket": "/" + "a" * 100}, "--socket: "),
-        ({"map": "a b"}, "--map: invalid map 'a b'"),
-        ({"map": ""}, "--map: invalid map ''"),
+        ({"table": "a b"}, "--table: invalid table 'a b'"),
+        ({"table": ""}, "--table: invalid table ''"),
         ({"identify": "header:x'y"}, '--identify: HAProxy cannot read a header named "x\'y"'),
         ({"identify": "header:a|b"}, "--identify: HAProxy cannot read a header named 'a|b'"),
         ({"listen": Address("127.0.0.1", 0)}, "--listen: HAProxy needs a port, got 0"),
@@ -56,3 +56,10 @@ def test_the_prefix_of_ipv6_addresses_is_that_of_the_site():
 
 def test_the_status_is_that_of_the_site():
     assert write(rejection_status=429).count("return status 429 ") == 2
+
+
+def test_the_table_has_room_for_the_keys_and_keeps_them_as_long_as_a_hold_can_be():
+    assert "stick-table type string len 64 size 100k expire 3600s store gpt0" in write()
+    text = write(identify="header:X-Api-Key", max_hold=7200.5, table="holds")
+    assert "backend holds\n    stick-table type string len 765 size 100k expire 7201s store gpt0" in text
+    assert "table_gpt0(holds)" in text

@@ -53,7 +53,7 @@ def test_domain_with_any_printable_character_is_accepted(domain):
         ({"domain": "a\udcffb"}, "--domain: 'a\\udcffb' contains the character '\\udcff'"),
         ({"socket": "/run/a\rb"}, "--socket: '/run/a\\rb' contains the character '\\r'"),
         ({"socket": "s" * 200}, "--socket: path too long"),
-        ({"map": "/etc/a\0b"}, "--map: '/etc/a\\x00b' contains the character '\\x00'"),
+        ({"table": "a\0b"}, "--table: 'a\\x00b' contains the character '\\x00'"),
     ],
 )
 def test_invalid_value_is_refused_with_the_name_of_its_flag(changes, message):
