@@ -173,7 +173,7 @@ class NoContact(HeadgateError):
         self.release_time = release_time
         """The instant before which the request must not be sent: seconds since 1970, infinity for never."""
         self.reason = reason
-        """Why it is held: "backoff", "retry-after", "retry_budget", "advice_disallowed", "advice_fraction",
+        """Why it is held: "backoff", "retry-after", "shared", "retry_budget", "advice_disallowed", "advice_fraction",
         "advice_unreachable" or "advice_pending"."""
         self.target = target
         """What is held: a throttling target, a bucket (its path with `*` appended), or an origin."""
@@ -196,6 +196,7 @@ class NoContact(HeadgateError):
 _REASONS = {
     "backoff": "the backoff after its failures",
     "retry-after": "its Retry-After",
+    "shared": "a server's answer to another process",
     "retry_budget": "its exhausted retry budget",
     "advice_disallowed": "its traffic advice, which disallows all traffic",
     "advice_fraction": "its traffic advice, which admits only a fraction of requests; this one was not selected",

@@ -17,8 +17,8 @@ from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import StartFetch, in_thread
-from headgate.agent.attempt import Attempt, advice_holder, carried_over
-from headgate.agent.state import CourtesyState, Hold, Retry, Settings
+from headgate.agent.attempt import Attempt, advice_holder
+from headgate.agent.state import CourtesyState, Hold, Retry
 from headgate.agent.wait import FetchWait
 from headgate.errors import ConfigurationError, NoContact
 from headgate.http.url import serialised_origin
@@ -50,17 +50,13 @@ class Courtesy:
       waits for the release time, and at least for a pause: 0.5 to 1 s (1 to 2 s after 429), doubled for each further
       retry. If that is more than `max_delay` seconds away, the response is returned instead.
     * `retry_budget`: retries available for each origin; ten successes add one.
-    * `coalesce`: requests that fail in parallel count as one failure.
-    * `advice_clears_backoff`: if fresh advice of an origin admits all traffic, its backoff ends within ten seconds; its
-      `Retry-After` still holds. Use it where the application itself serves the advice. A static file on a CDN admits
-      all traffic even while the application fails.
     * `min_freshness`: minimum seconds that fetched advice stays fresh, whatever its response says; default 600, as the
       document suggests. Lower it in tests only: origins are asked more often.
     * `on_hold`, `on_retry`, `on_advice`: hooks. They are called with a `Hold` when a request is held or refused, with a
       `Retry` before a request is sent again, and with the `Advice` that a fetch resulted in; in any thread or task.
       Errors of a hook are logged. The logger `headgate.agent` logs holds and retries at INFO.
-    * `throttle`: a throttle with other limits, or one shared between processes. It has its own policy, retry budget and
-      `coalesce`. A plain `Throttle` belongs to one courtesy.
+    * `throttle`: a throttle with other limits, or one shared between processes. It has its own policy and retry
+      budget. A plain `Throttle` belongs to one courtesy.
     * `tls`: the TLS context for fetching advice when no client is at hand. Otherwise the client that sends the request
       also fetches the advice.
     * `clock`: returns seconds since 1970. `draw`: returns random numbers in [0, 1).
@@ -81,8 +77,6 @@ class Courtesy:
         max_delay: float | None = None,
         retry: int = 0,
         retry_budget: int | None = None,
-        coalesce: bool = False,
-        advice_clears_backoff: bool = False,
         min_freshness: float = MIN_FRESHNESS,
         on_hold: Callable[[Hold], object] | None = None,
         on_retry: Callable[[Retry], object] | None = None,
@@ -91,26 +85,21 @@ class Courtesy:
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        settings = Settings(
+        _check_sources(clock, draw, tls)
+        if throttle is None:
+            throttle = Throttle(Policy() if policy is None else policy, draw=draw, retry_budget=retry_budget)
+        else:
+            _check_throttle(throttle, policy, retry_budget)
+        self._identity = None if identity is None else AgentIdentity(identity)
+        self._state = state = CourtesyState(
+            throttle,
+            self._identity,
             max_delay=max_delay,
             retry=retry,
-            advice_clears_backoff=advice_clears_backoff,
             min_freshness=min_freshness,
             on_hold=on_hold,
             on_retry=on_retry,
             on_advice=on_advice,
-        )
-        _check_sources(clock, draw, tls)
-        if throttle is None:
-            policy = Policy() if policy is None else policy
-            throttle = Throttle(policy, draw=draw, retry_budget=retry_budget, coalesce=coalesce)
-        else:
-            _check_throttle(throttle, policy, has_options=retry_budget is not None or coalesce)
-        self._identity = None if identity is None else AgentIdentity(identity)
-        self._state = state = CourtesyState(
-            settings,
-            throttle,
-            self._identity,
             start_fetch=in_thread(partial(_fetch, tls=tls)),
             clock=clock,
             draw=draw,
@@ -158,12 +147,16 @@ class Courtesy:
         body can be sent only once. `refusal` is raised if the request is held. `start_fetch` fetches the origin's
         advice with the client that sends the request, instead of headgate's own client.
         """
-        target = self.throttle.stored_target(url) or url
-        is_interactive = interactive or _INTERACTIVE.get()
-        attempt = Attempt(self._state, method, url, is_interactive, repeatable, refusal, start_fetch, target)
-        if carried_over.get() is not None:
-            attempt.take_over()
-        return attempt
+        return Attempt(
+            self._state,
+            method,
+            url,
+            target=self.throttle.stored_target(url) or url,
+            interactive=interactive or _INTERACTIVE.get(),
+            repeatable=repeatable,
+            refusal=refusal,
+            start_fetch=start_fetch,
+        )
 
     def release(self, url: str, *, interactive: bool = False) -> float:
         """Return when a request for `url` may be sent, in seconds since 1970, without sending it; `ASAP` for now.
@@ -235,8 +228,7 @@ class Courtesy:
             with state.lock:
                 now = self.clock()
                 release = self.throttle.release_time(url, now=now, interactive=interactive)
-            throttled = state.explain(url, now=now) if release > now else None
-            advice = state.ask_advice(origin, throttled, now=now)
+            advice = state.ask_advice(origin, is_held=release > now, now=now)
             if advice is None:
                 yield release
             elif isinstance(advice, Advice):
@@ -274,12 +266,12 @@ def _check_sources(clock: object, draw: object, tls: object) -> None:
             raise ConfigurationError(f"tls must be an ssl.SSLContext, got {tls!r:.80}")
 
 
-def _check_throttle(throttle: object, policy: Policy | None, *, has_options: bool) -> None:
+def _check_throttle(throttle: object, policy: Policy | None, retry_budget: int | None) -> None:
     """Raise `ConfigurationError` unless this is a throttle, and given without options of its own."""
     if not isinstance(throttle, Throttle):
         raise ConfigurationError(f"throttle must be a Throttle or a SharedThrottle, got {throttle!r:.80}")
-    if policy not in (None, throttle.policy) or has_options:
-        raise ConfigurationError("policy, retry_budget and coalesce belong to the throttle; pass them to that")
+    if policy not in (None, throttle.policy) or retry_budget is not None:
+        raise ConfigurationError("policy and retry_budget belong to the throttle; pass them to that")
 
 
 def check_courtesy(courtesy: object) -> Courtesy:

@@ -1,51 +1,100 @@
-"""A throttle that several processes share through a SQLite file."""
+"""A throttle that shares its holds with other processes, through one SQLite table of release times.
+
+Each process counts for itself. The release times that follow from its counts are written to the table, and each
+request is held until the later of its own release time and that in the table: rows are combined with `max`, in any
+order, so no process shortens a hold of another.
+"""
 
 import os
 import random
+import sqlite3
+import threading
+import time
 from collections.abc import Callable
-from typing import Self
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
 
-from headgate.agent.shared_store import SqliteStore
+import msgspec
+
+from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError
-from headgate.throttle import Policy, Throttle
+from headgate.release import ASAP
+from headgate.throttle import Explanation, Policy, Throttle
+from headgate.throttle.fields import Headers
+from headgate.throttle.target import Target, path_matches
+
+_APPLICATION_ID: Final = 0x48677468
+"""Distinguishes the file from other SQLite databases."""
+SCHEMA_VERSION: Final = 3
+_BUCKET: Final = "*"
+"""Precedes the path of a bucket, so that all buckets sort before all targets."""
+
+_OPEN_TIMEOUT: Final = 5.0
+_BUSY_TIMEOUT: Final = 0.05
+"""Seconds to wait for another program's lock: when the throttle is created, and for a request."""
+_RETRY_INTERVAL: Final = 1.0
+"""Seconds until a file that could not be used is tried again."""
+_FORK_TIMEOUT: Final = 5.0
+"""Seconds that a fork waits for a request that uses the file."""
+_TRIM_INTERVAL: Final = 1_000
+"""Holds written after which the oldest rows are deleted, if there are too many."""
+
+_CREATE: Final = f"""
+    PRAGMA journal_mode = WAL;
+    BEGIN IMMEDIATE;
+    CREATE TABLE IF NOT EXISTS holds (
+        origin TEXT, path TEXT, release REAL NOT NULL, PRIMARY KEY (origin, path)
+    ) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS by_release ON holds (release);
+    PRAGMA application_id = {_APPLICATION_ID};
+    PRAGMA user_version = {SCHEMA_VERSION};
+    COMMIT;
+"""
+_KIND: Final = """
+    SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
+    FROM pragma_application_id, pragma_user_version
+"""
+_WRITE: Final = """
+    INSERT INTO holds VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET release = max(release, excluded.release)
+"""
+_READ: Final = "SELECT path, release FROM holds WHERE origin = ? AND (path < '/' OR path = ?) AND release > ?"
+_TRIM: Final = """
+    DELETE FROM holds WHERE (origin, path) IN (
+        SELECT origin, path FROM holds ORDER BY release LIMIT max(0, (SELECT count(*) FROM holds) - ?)
+    )
+"""
+_MIN_SIZE: Final = 512
+"""Bytes that a database has at least; SQLite would overwrite a smaller file."""
 
 
 class SharedThrottle(Throttle):
-    """A `Throttle` whose targets, buckets, opt-outs and retry budgets all processes with the same `path` share.
+    """A `Throttle` that shares its holds with all processes of this machine that have the same `path`.
 
     ::
 
         with SharedThrottle("/var/lib/crawler/throttle.sqlite3") as throttle:
             courtesy = Courtesy(throttle=throttle)
 
-    Three failures are enough for eight processes that share one, not three for each process. A process answers from its
-    own memory; a thread writes what it learns to the file and reads what the others wrote. So a hold is known at once
-    to the process that caused it, and to the others within 0.1 s, while the processes run and the file can be used.
-    The release time of a target is then the same for all, and never earlier than any of them had learned.
-
-    The policy, the bounds, `draw`, the counters `evicted` and `opt_outs_evicted`, and user gestures are separate for
-    each process. Instants are seconds since 1970, by the clock that the processes have in common.
-
-    **Event loops** are not blocked: only creating a `SharedThrottle`, `close` (also at the end of a `with` block) and
-    `synchronize` wait for the file. Call these before or after the event loop runs, or in a thread.
+    A hold of one process, by backoff or `Retry-After`, holds all others from their next request on. Everything else is
+    separate for each process: failure counts, so each one may send `num_errors_to_ignore` failing requests before its
+    first hold; opt-outs, which do not void a hold of another process; retry budgets, buckets and user gestures.
 
     **The file** is a SQLite database with a write-ahead log, on a local disk. It is created if missing, for its owner
-    only, and is not deleted. It contains at most `max_targets` targets and buckets, as many origins' budgets, and
-    `max_opt_outs` hosts; if processes have different bounds, each one that writes applies its own. A process that is
-    killed loses only the changes of its last moments; a power cut may lose the last few commits.
+    only, and is not deleted. It contains at most `max_targets` release times. A power cut may lose the last few. A
+    deleted or replaced file is noticed by the next request. `reset` deletes all holds; other processes keep those that
+    they have caused.
 
-    **No request fails because of the file.** While the file cannot be used (locked, damaged, disk full), a process uses
-    its memory and explains why in `trouble`. It tries again every second, and then writes what it has learned
-    meanwhile. A deleted or replaced file is noticed within 0.1 s: the old content is dropped, and a new file is created
-    or the new one is used. Delete a file together with its -wal and -shm; to drop all failures, call `reset`.
+    **No request fails because of the file.** While it cannot be used (locked, damaged, disk full), a process uses its
+    memory, explains why in `trouble`, tries again every second, and then writes what it has learned. A request reads
+    one row; only one that causes a hold writes, and waits at most 50 ms for another program's lock, also in an event
+    loop. If the clock is set back, holds in the file last longer by as much.
 
-    Any number of threads can share one. Close it when it is no longer needed, unless the program ends. `os.fork` and
-    `multiprocessing` are safe at any time. A program that is forked in another way (uWSGI) may create it before the
-    fork and use it afterwards; the child of a process that had already used it continues without the file, and so does
-    a process after `close`.
+    Any number of threads can share one. `os.fork` and `multiprocessing` are safe at any time. A program that is forked
+    in another way (uWSGI) may create it before the fork and use it afterwards.
 
-    Raises `ConfigurationError`, which describes the problem with the path, if the file cannot be used at the start, and
-    for a file of another version of headgate.
+    Raises `ConfigurationError`, which describes the problem with the path, if the file cannot be used at the start.
     """
 
     def __init__(
@@ -58,20 +107,38 @@ class SharedThrottle(Throttle):
         max_opt_outs: int = 10_000,
         hold_localhost: bool = False,
         retry_budget: int | None = None,
-        coalesce: bool = False,
     ) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise ConfigurationError(f"path must be the path of a file that the processes share, got {path!r:.80}")
-        Policy.check(policy)  # the store is created before the throttle
-        self._shared = SqliteStore(path, policy, max_targets=max_targets, max_opt_outs=max_opt_outs)
         super().__init__(
             policy,
             draw=draw,
+            max_targets=max_targets,
+            max_opt_outs=max_opt_outs,
             hold_localhost=hold_localhost,
             retry_budget=retry_budget,
-            coalesce=coalesce,
-            store=self._shared,
         )
+        self.trouble = ""
+        """Why the file cannot be used now; empty if it can."""
+        self._path = Path(path).absolute()
+        self._max_rows = max_targets
+        self._lock = threading.RLock()
+        self._is_locked_for_fork = False
+        self._is_closed = False
+        self._connection: sqlite3.Connection | None = None
+        self._inode: int | None = None
+        self._pid = 0
+        """The process that opened the file."""
+        self._retry_at = ASAP
+        self._unwritten: dict[tuple[str, str], float] = {}
+        self._until_trim = 0
+        try:
+            self._open_in_time()
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigurationError(f"{self._path} cannot be used: {error}; choose a path on a local disk") from error
+        finally:
+            self._disconnect()  # so that a program which forks next has nothing open, however it forks
+        FORK_HOOKS.register(self, SharedThrottle._before_fork, SharedThrottle._after_fork)
 
     def __enter__(self) -> Self:
         return self
@@ -79,28 +146,161 @@ class SharedThrottle(Throttle):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def trouble(self) -> str:
-        """Why the file cannot be used now, and what to do; empty if it can."""
-        return self._shared.trouble
-
-    @property
-    def postponed(self) -> int:
-        """Changes that are not in the file yet."""
-        return self._shared.pending
-
-    @property
-    def lost(self) -> int:
-        """Changes that were dropped, because more than 10,000 were waiting while the file could not be used."""
-        return self._shared.lost
-
-    def synchronize(self, timeout: float = 1.0) -> bool:
-        """Wait until the file has this process's changes, and this process the changes of others before the call.
-
-        Returns False if the file cannot be used, or it takes longer than `timeout` seconds. Not for event loops.
-        """
-        return self._shared.synchronize(timeout)
-
     def close(self) -> None:
-        """Write the last changes, and close the file for good; waits two seconds at most. Not for event loops."""
-        self._shared.close()
+        """Close the file for good; the throttle goes on without it."""
+        with self._lock:
+            self._is_closed = True
+            self._disconnect()
+
+    def stored_target(self, url: str) -> Target | None:
+        """Return the throttling target of a URL; None for a URL without one."""
+        return self.target(url)
+
+    def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
+        """Return the later of this process's release time and that in the file; `ASAP` if neither holds `url`."""
+        with self._lock:
+            release = super().release_time(url, now=now, interactive=interactive)
+            target = url if isinstance(url, Target) else self.target(url)
+            if target is None or interactive or self._is_after_gesture(now):
+                return release
+            return max(release, self._shared_release(target, now))
+
+    def explain(self, url: str, *, now: float) -> Explanation:
+        """Return why `url` is held or free at `now`; the reason is "shared" for a hold that only the file has."""
+        with self._lock:
+            explanation = super().explain(url, now=now)
+            release = self.release_time(url, now=now)
+        if release <= explanation.release or release <= now:
+            return explanation
+        return msgspec.structs.replace(explanation, retry_after=release, held=True, reason="shared")
+
+    def response_received(
+        self, url: str | Target, status: int, headers: Headers, *, now: float, sent: float | None = None
+    ) -> None:
+        """Count the response, and share the hold that it causes."""
+        with self._lock:
+            super().response_received(url, status, headers, now=now, sent=sent)
+            self._share(url, now)
+
+    def malformed_body(self, url: str, status: int, *, now: float) -> None:
+        """Count the failure, and share the hold that it causes."""
+        with self._lock:
+            super().malformed_body(url, status, now=now)
+            self._share(url, now)
+
+    def reset(self) -> None:
+        """Drop all failures of this process, and all holds in the file."""
+        with self._lock:
+            super().reset()
+            self._unwritten.clear()
+            self._run(lambda connection: connection.execute("DELETE FROM holds").fetchall())
+
+    def _share(self, url: str | Target, now: float) -> None:
+        """Write the hold of a target, if there is one, and what could not be written before."""
+        target = url if isinstance(url, Target) else super().stored_target(url)
+        entry = None if target is None else self._store.find(target, now=now)
+        if entry is not None and entry.release > now and len(self._unwritten) < self._max_rows:
+            key = entry.origin, (_BUCKET + entry.path if entry.is_bucket else entry.path)
+            self._unwritten[key] = max(entry.release, self._unwritten.get(key, ASAP))
+        if self._unwritten:
+            self._run(self._write)
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            connection.executemany(_WRITE, [(*key, release) for key, release in self._unwritten.items()])
+            self._until_trim -= len(self._unwritten)
+            if self._until_trim <= 0:
+                connection.execute(_TRIM, (self._max_rows,))
+                self._until_trim = _TRIM_INTERVAL
+        self._unwritten.clear()
+
+    def _shared_release(self, target: Target, now: float) -> float:
+        """Return the latest release time in the file of a target and of the buckets that hold it."""
+        parameters = target.origin, target.path, now
+        rows = self._run(lambda connection: connection.execute(_READ, parameters).fetchall()) or []
+        releases = [
+            release
+            for path, release in rows
+            if not path.startswith(_BUCKET) or path_matches(path.removeprefix(_BUCKET), target.path)
+        ]
+        return max(releases, default=ASAP) if not self._is_exempt(target) else ASAP
+
+    def _run(
+        self, use: Callable[[sqlite3.Connection], list[tuple[str, float]] | None]
+    ) -> list[tuple[str, float]] | None:
+        """Use the file; None if it cannot be used now, which `trouble` then explains."""
+        if self._connection is not None and self._pid != os.getpid():
+            self._is_closed, self.trouble = True, f"{self._path} was in use when this process was forked"
+        if self._is_closed or time.monotonic() < self._retry_at:
+            return None
+        try:
+            connection = self._connection
+            if connection is None or self._inode != _inode_of(self._path):
+                connection = self._open(_BUSY_TIMEOUT)
+            rows = use(connection)
+        except (sqlite3.Error, OSError, ConfigurationError) as error:
+            self.trouble = f"{self._path} cannot be used now: {error}"
+            self._retry_at = time.monotonic() + _RETRY_INTERVAL
+            self._disconnect()
+            return None
+        self.trouble = ""
+        return rows
+
+    def _open_in_time(self) -> None:
+        """Open the file, with retries for the locks that SQLite itself does not wait for."""
+        deadline = time.monotonic() + _OPEN_TIMEOUT
+        while True:
+            try:
+                self._open(_OPEN_TIMEOUT)
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
+
+    def _open(self, timeout: float) -> sqlite3.Connection:
+        """Open the file, or create it for its owner only, since it contains URLs."""
+        self._disconnect()
+        with suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        if 0 < self._path.stat().st_size < _MIN_SIZE:
+            raise ConfigurationError(f"{self._path} is not an SQLite database; choose another path, or delete the file")
+        connection = sqlite3.connect(self._path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        self._connection, self._inode, self._pid = connection, _inode_of(self._path), os.getpid()
+        kind = connection.execute(_KIND).fetchone()
+        if kind == (0, 0, 0):
+            connection.executescript(_CREATE)
+        elif kind[:2] != (_APPLICATION_ID, SCHEMA_VERSION):
+            raise ConfigurationError(
+                f"{self._path} was written by another program, or another version of headgate;"
+                " choose another path, or delete the file while no program uses it"
+            )
+        # A process that is killed loses nothing that it has committed.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _before_fork(self) -> None:
+        """Close the file while the process is forked: SQLite's locks do not survive in the child."""
+        self._is_locked_for_fork = self._lock.acquire(timeout=_FORK_TIMEOUT)
+        if self._is_locked_for_fork:
+            self._disconnect()
+
+    def _after_fork(self, is_child: bool) -> None:  # noqa: FBT001 - called by FORK_HOOKS alone
+        """Go on in both processes; each opens the file again."""
+        if is_child:
+            self._lock = threading.RLock()
+        elif self._is_locked_for_fork:
+            self._lock.release()
+
+
+def _inode_of(path: Path) -> int | None:
+    with suppress(OSError):
+        return path.stat().st_ino
+    return None

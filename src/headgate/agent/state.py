@@ -8,16 +8,13 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-import msgspec
-
 from headgate.advice import AgentIdentity
 from headgate.advice.cache import REPORT_TIMEOUT
 from headgate.advice.decision import Advice
 from headgate.advice.freshness import MIN_FRESHNESS
-from headgate.advice.parser import UNREACHABLE
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
-from headgate.errors import ConfigurationError, check_seconds
+from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.release import NEVER
 from headgate.throttle import Explanation, Throttle
 
@@ -30,7 +27,7 @@ class Hold(NamedTuple):
 
     url: str
     reason: str
-    """As in `NoContact`: "backoff", "retry-after", "retry_budget", or "advice_…"."""
+    """As in `NoContact`: "backoff", "retry-after", "shared", "retry_budget", or "advice_…"."""
     target: str
     """What is held: a throttling target, a bucket with `*` behind its path, or an origin."""
     release_time: float
@@ -63,32 +60,6 @@ _Event = TypeVar("_Event")
 _logger = logging.getLogger("headgate.agent")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers and hooks of a `Courtesy`; raises `ConfigurationError` for a number that is out of range."""
-
-    max_delay: float | None = None
-    """Seconds that a held request may wait at most; None means the default."""
-    retry: int = 0
-    """How often a request may be sent again at most."""
-    advice_clears_backoff: bool = False
-    """Whether the backoff of an origin ends when its traffic advice says that it wants all traffic."""
-    min_freshness: float = MIN_FRESHNESS
-    """Minimum seconds that fetched advice stays fresh."""
-    on_hold: Callable[[Hold], object] | None = None
-    on_retry: Callable[[Retry], object] | None = None
-    on_advice: Callable[[Advice], object] | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_delay is not None:
-            check_seconds("max_delay", self.max_delay)
-        if isinstance(self.retry, bool) or not isinstance(self.retry, int) or self.retry < 0:
-            raise ConfigurationError(f"retry must be a non-negative number of retries, got {self.retry!r}")
-        for name in ("on_hold", "on_retry", "on_advice"):
-            hook = getattr(self, name)
-            if hook is not None and not callable(hook):
-                raise ConfigurationError(f"{name} must be a function of one argument, got {hook!r:.80}")
-
-
 class Holder(NamedTuple):
     """One reason to hold a request; the greatest of several is the one that holds it longest."""
 
@@ -100,44 +71,51 @@ class Holder(NamedTuple):
 class CourtesyState:
     """What the requests of one courtesy share, for any number of threads and event loops.
 
-    `start_fetch` starts the advice fetches of requests without an HTTP client. Without an `identity`, no advice is
-    fetched.
+    The arguments are those of `Courtesy`. `start_fetch` starts the advice fetches of requests without an HTTP client.
+    Raises `ConfigurationError` for a number that is out of range.
     """
 
     def __init__(
         self,
-        settings: Settings,
         throttle: Throttle,
         identity: AgentIdentity | None,
         *,
+        max_delay: float | None = None,
+        retry: int = 0,
+        min_freshness: float = MIN_FRESHNESS,
+        on_hold: Callable[[Hold], object] | None = None,
+        on_retry: Callable[[Retry], object] | None = None,
+        on_advice: Callable[[Advice], object] | None = None,
         start_fetch: StartFetch,
         clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
+        check_count("retry", retry)
+        if max_delay is not None:
+            check_seconds("max_delay", max_delay)
+        for name, hook in (("on_hold", on_hold), ("on_retry", on_retry), ("on_advice", on_advice)):
+            if hook is not None and not callable(hook):
+                raise ConfigurationError(f"{name} must be a function of one argument, got {hook!r:.80}")
         self.throttle = throttle
         """The throttle; used by one thread at a time, which holds `lock`."""
         self.lock = threading.Lock()
         self.clock = clock
         self.draw = draw
-        self.retry = settings.retry
+        self.retry = retry
         """How often a request may be sent again at most."""
-        default = _MAX_DELAY_OF_RETRIES if settings.retry else 0.0
-        self.max_delay = default if settings.max_delay is None else settings.max_delay
+        default = _MAX_DELAY_OF_RETRIES if retry else 0.0
+        self.max_delay = default if max_delay is None else max_delay
         """Seconds that a held request may wait at most."""
-        self.max_advice_delay = REPORT_TIMEOUT if settings.max_delay is None else settings.max_delay
+        self.max_advice_delay = REPORT_TIMEOUT if max_delay is None else max_delay
         """Seconds that a request may wait at most until its origin's advice is known."""
         self.advice: AdviceClient | None = None
         """What fetches traffic advice; None where none is asked for."""
         if identity is not None:
             self.advice = AdviceClient(
-                identity,
-                clock=clock,
-                on_advice=self._on_advice,
-                default=start_fetch,
-                min_freshness=settings.min_freshness,
+                identity, clock=clock, on_advice=self._on_advice, default=start_fetch, min_freshness=min_freshness
             )
         self.is_closed = False
-        self._settings = settings
+        self._on_hold, self._on_retry, self._on_advice_hook = on_hold, on_retry, on_advice
         self._is_locked_for_fork = False
         FORK_HOOKS.register(self, CourtesyState._before_fork, CourtesyState._after_fork)
 
@@ -159,18 +137,15 @@ class CourtesyState:
             return self.throttle.spend_retry(url)
 
     def ask_advice(
-        self, origin: str, throttled: Explanation | None, *, now: float, start: StartFetch | None = None
+        self, origin: str, *, is_held: bool, now: float, start: StartFetch | None = None
     ) -> Advice | PendingAdvice | None:
         """Return the advice of an origin, or what to wait for until it is known; None if it is not fetched now.
 
-        `throttled` is what the throttle knows of a URL that it holds.
+        For a request that the throttle holds, advice is not fetched.
         """
         if self.advice is None or not origin:
             return None
-        # Advice may end a backoff, so it is fetched during one if the settings say so; never during a Retry-After.
-        if throttled is not None and (not self._settings.advice_clears_backoff or throttled.retry_after > now):
-            return self.advice.known(origin, now=now)
-        return self.advice.ask(origin, now=now, start=start)
+        return self.advice.known(origin, now=now) if is_held else self.advice.ask(origin, now=now, start=start)
 
     def log_advice_wait(self, url: str, origin: str, seconds: float) -> None:
         """Log that a request waits for advice that is being fetched, for at most so many seconds."""
@@ -181,12 +156,12 @@ class CourtesyState:
         if _logger.isEnabledFor(logging.INFO):
             what = f"waits {hold.delay:.1f} s" if hold.delay else "is not sent"
             _logger.info("%s %s: %s of %s", hold.url, what, hold.reason, hold.target)
-        _call(self._settings.on_hold, hold)
+        _call(self._on_hold, hold)
 
     def report_retry(self, retry: Retry) -> None:
         """Log that a request is going to be sent again, and call the hook."""
         _logger.info("retry %d of %s after status %d in %.1f s", retry.number, retry.url, retry.status, retry.delay)
-        _call(self._settings.on_retry, retry)
+        _call(self._on_retry, retry)
 
     def close(self) -> None:
         """Fetch no more advice; requests that wait for some raise `RuntimeError`."""
@@ -195,14 +170,8 @@ class CourtesyState:
             self.advice.close()
 
     def _on_advice(self, advice: Advice) -> None:
-        """End the backoff of an origin whose advice wants all traffic, if the settings say so, and call the hook."""
         _logger.debug("%s: %s", advice.origin, advice.reason)
-        result = advice.result
-        wants_all = result is not None and result is not UNREACHABLE and result.wants_all
-        if wants_all and self._settings.advice_clears_backoff:
-            with self.lock:
-                self.throttle.clear_backoff(advice.origin, now=self.clock())
-        _call(self._settings.on_advice, advice)
+        _call(self._on_advice_hook, advice)
 
     def _before_fork(self) -> None:
         """Keep all threads out of the throttle and the advice while the process is forked."""

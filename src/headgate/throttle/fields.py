@@ -44,7 +44,7 @@ class ThrottleFields(msgspec.Struct, frozen=True):
 def parse_fields(headers: Headers) -> ThrottleFields | None:
     """Return the fields that affect the throttle; None without any, as in nearly all responses."""
     lines = []
-    for name, value in headers if isinstance(headers, list) else pairs_of(headers):
+    for name, value in headers if isinstance(headers, list) else _pairs_of(headers):
         if len(name) in _LENGTHS:  # most names fail here, and need no copy in lower case
             known = _NAMES.get(name.lower())
             if known is not None:
@@ -57,8 +57,12 @@ def parse_fields(headers: Headers) -> ThrottleFields | None:
     return ThrottleFields(opts_out, buckets, retry_after) if opts_out or buckets or retry_after else None
 
 
-def pairs_of(headers: Headers) -> _Pairs:
-    """Return fields as pairs."""
+def text_pairs(headers: Headers) -> list[tuple[str, str]]:
+    """Return fields as pairs of text."""
+    return [(_text(name), _text(value)) for name, value in _pairs_of(headers)]
+
+
+def _pairs_of(headers: Headers) -> _Pairs:
     items = getattr(headers, "items", None)
     return headers if items is None else items()  # type: ignore[return-value]  # without items() it is pairs
 

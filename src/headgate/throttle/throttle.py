@@ -1,39 +1,24 @@
 """The throttle: when may this URL be requested again?
 
 It counts every response and returns release times (anti-ddos-throttling.txt, sections 4 and 5), and an `Explanation` of
-each. It knows neither HTTP libraries, sockets nor clocks, and never waits or locks; its entries are in a `Store`.
-Instants are seconds since 1970.
+each. It knows neither HTTP libraries, sockets nor clocks, and never waits or locks. Instants are seconds since 1970.
 """
 
 import math
 import random  # noqa: TID251 - only passed on, as the default of `draw`
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, check_count
 from headgate.http.date import retry_after
-from headgate.http.url import host_of, is_localhost, serialised_origin
+from headgate.http.url import host_of, is_localhost
 from headgate.release import ASAP, NEVER
-from headgate.throttle.entry import (
-    BUCKET,
-    BUDGET,
-    FAILURE,
-    MALFORMED,
-    NEITHER,
-    OPT_OUT,
-    SUCCESS,
-    EntryKey,
-    OptedOut,
-    ResponseOutcome,
-    ResponseReceived,
-    RetryTokens,
-    ThrottleEntry,
-)
+from headgate.throttle.entry import ThrottleEntry
 from headgate.throttle.fields import Headers, ThrottleFields, parse_fields
 from headgate.throttle.policy import Policy
-from headgate.throttle.store import MemoryStore, Store
+from headgate.throttle.store import ThrottleStore
 from headgate.throttle.target import MAX_BUCKET_PATH, Target, parse_target, path_matches
 
 GESTURE: Final = 3.5
@@ -41,9 +26,6 @@ GESTURE: Final = 3.5
 
 The same number applies before it: if the clock is set back, a gesture in the future must not count for years.
 """
-
-_SPREAD: Final = 10.0
-"""Seconds over which requests are spread after a backoff is cleared."""
 
 UNCOUNTED: Final = frozenset({502, 504})
 """A gateway could not reach the server: neither a failure of the server nor a success."""
@@ -58,9 +40,9 @@ _SHARES: Final = 10
 """Shares per token of a retry budget; a success earns one. Integers, because ten times 0.1 is not 1.0."""
 
 ThrottleReason: TypeAlias = Literal[
-    "free", "backoff", "retry-after", "opted out", "localhost", "user gesture", "no target"
+    "free", "backoff", "retry-after", "shared", "opted out", "localhost", "user gesture", "no target"
 ]
-"""Why a URL is held ("backoff", "retry-after") or free."""
+"""Why a URL is held ("backoff", "retry-after", "shared") or free."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +84,7 @@ _REASON_TEXTS: dict[ThrottleReason, str] = {
     "free": "not held, after {1}",
     "backoff": "{0}: the backoff after {1}",
     "retry-after": "{0}: its Retry-After",
+    "shared": "{0}: a hold that another process shares",
     "opted out": "its host opted out of throttling",
     "localhost": "this machine is never held",
     "user gesture": "a user has just clicked or typed; otherwise held {0}",
@@ -117,12 +100,9 @@ class Throttle:
     most `max_targets`, and at most `max_opt_outs` hosts that opted out; `evicted` and `opt_outs_evicted` count what was
     dropped to make room. Requests to this machine are never held unless `hold_localhost`.
 
-    With `retry_budget`, an origin gets that many retries, and a tenth of one for each success: see `spend_retry`. With
-    `coalesce`, a failure whose request was `sent` before the last failure was counted does not count again, so parallel
-    requests that fail together count once.
-
-    With a `store`, the entries are stored there, within its own bounds. The store in memory is not thread-safe: threads
-    that share a throttle have to lock it.
+    With `retry_budget`, an origin gets that many retries, and a tenth of one for each success: see `spend_retry`.
+    Parallel requests that fail together count once: a failure whose request was `sent` before the last failure was
+    counted does not count again. A throttle is not thread-safe: threads that share one have to lock it.
     """
 
     def __init__(
@@ -134,24 +114,26 @@ class Throttle:
         max_opt_outs: int = 10_000,
         hold_localhost: bool = False,
         retry_budget: int | None = None,
-        coalesce: bool = False,
-        store: Store | None = None,
     ) -> None:
         Policy.check(policy)
+        check_count("max_opt_outs", max_opt_outs, 1)
         if retry_budget is not None and (type(retry_budget) is not int or retry_budget < 0):
             raise ConfigurationError(f"retry_budget must be a non-negative number of retries, got {retry_budget!r}")
         self.policy = policy
         """The backoff policy in force."""
         self.draw = draw
         """The source of random numbers."""
+        self.opt_outs_evicted = 0
+        """Opt-outs dropped to make room."""
         self._hold_localhost = hold_localhost
-        self._coalesce = coalesce
-        self._failures = policy.failure_statuses
         self._gesture = ASAP
+        self._store = ThrottleStore(policy, max_targets=max_targets)
+        self._max_opt_outs = max_opt_outs
+        self._opt_outs: dict[str, None] = {}
         self._full_budget = None if retry_budget is None else retry_budget * _SHARES
-        if store is None:
-            store = MemoryStore(policy, max_targets=max_targets, max_opt_outs=max_opt_outs)
-        self._store = store
+        self._max_budgets = max_targets
+        self._budgets: dict[str, int] = {}
+        """The shares left of each origin whose budget is not full."""
 
     def __len__(self) -> int:
         """Return the number of stored targets and buckets."""
@@ -160,17 +142,12 @@ class Throttle:
     @property
     def evicted(self) -> int:
         """Holds dropped to make room."""
-        return self._store.counters.evicted
-
-    @property
-    def opt_outs_evicted(self) -> int:
-        """Opt-outs dropped to make room."""
-        return self._store.counters.opt_outs_evicted
+        return self._store.evicted
 
     @property
     def clock_steps(self) -> int:
         """Targets and buckets whose holds moved with a clock that was set back."""
-        return self._store.counters.clock_steps
+        return self._store.clock_steps
 
     def target(self, url: str) -> Target | None:
         """Return the throttling target of an absolute URL; None for a URL without one, which is never held.
@@ -181,9 +158,7 @@ class Throttle:
 
     def stored_target(self, url: str) -> Target | None:
         """Return the throttling target of a URL, or None, without parsing it, if nothing is stored."""
-        if not self._store.size:
-            return None
-        return parse_target(url, lower_case_path=self.policy.lower_case_path)
+        return self.target(url) if self._store.size else None
 
     def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
         """Return the instant before which `url` must not be requested; `ASAP` if it may be requested now.
@@ -191,7 +166,7 @@ class Throttle:
         A request is held if and only if that instant is later than `now`. With `interactive` this request is permitted
         as after a user gesture. This method changes nothing.
         """
-        if interactive or abs(now - self._gesture) < GESTURE:
+        if interactive or self._is_after_gesture(now):
             return ASAP
         target = url if isinstance(url, Target) else self.stored_target(url)
         entry = None if target is None else self._store.find(target, now=now)
@@ -209,7 +184,7 @@ class Throttle:
         reported.
         """
         fields = parse_fields(headers)
-        failed = status in self._failures
+        failed = status in self.policy.failure_statuses
         is_plain = fields is None and not failed  # nearly all responses
         if isinstance(url, Target):
             target: Target | None = url
@@ -217,19 +192,15 @@ class Throttle:
             target = self.stored_target(url) if is_plain and self._full_budget is None else self.target(url)
         if target is None:
             return
-        if self._full_budget is not None and not failed and status not in _UNEARNED:
-            self._earn_retry(target, self._full_budget)
+        if not failed and status not in _UNEARNED:
+            self._earn_retry(target)
+        self._store.examine_next(now)
         if is_plain:
-            outcome = NEITHER if status in UNCOUNTED else SUCCESS
-            self._store.record(target, ResponseReceived(now, outcome))
-            return
-        if self._is_exempt(target):
-            return
-        release = ASAP
-        if fields is not None:
-            self._obey(target, fields, now)
-            release = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP)
-        self._record(target, self._outcome(target, status), now=now, sent=sent, release=release)
+            entry = self._store.find(target, now=now)
+            if entry is not None and status not in UNCOUNTED:
+                self._succeed(entry, now)
+        elif not self._is_exempt(target):
+            self._count(target, status, fields, now=now, sent=sent)
 
     def malformed_body(self, url: str, status: int, *, now: float) -> None:
         """Record that the body of a counted response proved malformed.
@@ -237,30 +208,23 @@ class Throttle:
         A success then counts as a failure: the count is one more than before the response. With any other status
         nothing changes.
         """
-        target = self._target(url)
-        if target is None or self._is_exempt(target):
+        target = self.target(url)
+        if target is None or self._is_exempt(target) or self._has_opted_out(target):
             return
-        if self._outcome(target, status) is SUCCESS and not self._has_opted_out(target):
-            self._record(target, MALFORMED, now=now)
+        if status not in self.policy.failure_statuses and status not in UNCOUNTED:
+            entry = self._store.found_or_new(target, now=now)
+            entry.take_back()
+            entry.fail(now, self.policy, self.draw())
 
     def user_gesture(self, *, now: float) -> None:
         """Record that the user has just clicked or typed: nothing is held for the next 3.5 seconds."""
         if not 0 <= self._gesture - now < GESTURE:  # keeps a later gesture
             self._gesture = now
 
-    def clear_backoff(self, origin: str, *, now: float) -> None:
-        """End the backoffs of an origin that reports that it is healthy, within ten seconds.
-
-        Each target and bucket is released at a random instant of its own. Failure counts and `Retry-After` are kept.
-        `origin` may be any URL of the origin.
-        """
-        serialised = serialised_origin(origin)
-        if serialised is not None:
-            self._store.clear_backoff(serialised, now=now, end=lambda: now + _SPREAD * self.draw())
-
     def reset(self) -> None:
         """Drop targets, buckets and used retry budgets, but not the opt-outs; for a change of the network."""
         self._store.reset()
+        self._budgets.clear()
 
     def forget(self, *, now: float) -> int:
         """Drop entries that cannot affect a request any more; return their number."""
@@ -268,29 +232,29 @@ class Throttle:
 
     def retries_left(self, url: str) -> float:
         """Return the retries left for the origin of `url`; infinity without a budget."""
-        target = self._target(url)
+        target = self.target(url)
         if target is None or self._full_budget is None:
             return math.inf
-        charged = self._store.get(EntryKey(BUDGET, target.origin))
-        return (self._full_budget if charged is None else min(charged.count, self._full_budget)) // _SHARES
+        return self._budgets.get(target.origin, self._full_budget) // _SHARES
 
     def spend_retry(self, url: str) -> bool:
         """Take one retry of `url` from its origin's budget; return False, and do not retry, if none is left."""
         if self.retries_left(url) < 1:
             return False
-        target = self._target(url)
+        target = self.target(url)
         if target is not None and self._full_budget is not None:
-            change = RetryTokens(shares=-_SHARES, full=self._full_budget)
-            self._store.change(EntryKey(BUDGET, target.origin), change)
+            left = self._budgets.get(target.origin, self._full_budget)
+            _drop_oldest_if_full(self._budgets, target.origin, self._max_budgets)
+            self._budgets[target.origin] = left - _SHARES
         return True
 
     def explain(self, url: str, *, now: float) -> Explanation:
         """Return why `url` is held or free at `now`."""
-        target = self._target(url)
+        target = self.target(url)
         if target is None:
             return Explanation(url=url, now=now, reason="no target")
-        entry = self._store.find(target, now=now) or ThrottleEntry(ASAP)
-        path = entry.path if entry.kind == BUCKET else None
+        entry = self._store.find(target, now=now) or ThrottleEntry(target.origin, target.path, backoff=ASAP, noted=ASAP)
+        path = entry.path if entry.is_bucket else None
         name = target.name if path is None else f"{target.origin}{path}*"
         if self._is_exempt(target):
             return Explanation(url=url, now=now, target=name, bucket=path, reason="localhost")
@@ -299,7 +263,7 @@ class Throttle:
         reason: ThrottleReason = "opted out" if opted_out else "free"
         if max(backoff, entry.retry_after) > now:
             reason = "retry-after" if entry.retry_after >= backoff else "backoff"
-            if -GESTURE < now - self._gesture < GESTURE:
+            if self._is_after_gesture(now):
                 reason = "user gesture"
         return Explanation(
             url=url,
@@ -313,42 +277,68 @@ class Throttle:
             reason=reason,
         )
 
-    def _target(self, url: str | Target) -> Target | None:
-        return url if isinstance(url, Target) else self.target(url)
-
-    def _outcome(self, target: Target, status: int) -> ResponseOutcome:
-        """Return the effect of a response with this status on the failure count."""
-        if status in self._failures:
-            return NEITHER if self._has_opted_out(target) else FAILURE
-        return NEITHER if status in UNCOUNTED else SUCCESS
-
-    def _record(
-        self, target: Target, outcome: ResponseOutcome, *, now: float, sent: float | None = None, release: float = ASAP
+    def _count(
+        self, target: Target, status: int, fields: ThrottleFields | None, *, now: float, sent: float | None
     ) -> None:
-        draw = self.draw() if outcome is FAILURE or outcome is MALFORMED else 0.0
-        sent = sent if self._coalesce else None
-        self._store.record(
-            target, ResponseReceived(now=now, outcome=outcome, draw=draw, sent=sent, retry_after=release)
-        )
+        """Count a failure, or a response with fields for the throttle, and obey these."""
+        release = ASAP
+        if fields is not None:
+            self._obey(target, fields, now)
+            release = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP)
+        is_failure = status in self.policy.failure_statuses
+        counts = is_failure and not self._has_opted_out(target)
+        if counts or release > now:
+            entry: ThrottleEntry | None = self._store.found_or_new(target, now=now)
+        else:
+            entry = self._store.find(target, now=now)
+        if entry is None:
+            return
+        entry.hold_until(ASAP, release, now)
+        if counts and (sent is None or sent >= entry.failed):
+            entry.failed = now
+            entry.fail(now, self.policy, self.draw())
+        elif not is_failure and status not in UNCOUNTED:
+            self._succeed(entry, now)
 
-    def _earn_retry(self, target: Target, full: int) -> None:
-        key = EntryKey(BUDGET, target.origin)
-        if self._store.get(key) is not None:
-            self._store.change(key, RetryTokens(shares=1, full=full))
+    def _succeed(self, entry: ThrottleEntry, now: float) -> None:
+        """Count a success; a target is dropped once it is healthy and not held."""
+        entry.succeed(now)
+        if entry.count < 0 and not entry.is_bucket and entry.release <= now:
+            self._store.drop(entry)
+
+    def _earn_retry(self, target: Target) -> None:
+        left = self._budgets.get(target.origin)
+        if left is not None and self._full_budget is not None:
+            self._budgets[target.origin] = left + 1
+            if left + 1 >= self._full_budget:
+                del self._budgets[target.origin]
+
+    def _is_after_gesture(self, now: float) -> bool:
+        return abs(now - self._gesture) < GESTURE
 
     def _is_exempt(self, target: Target) -> bool:
         # "Requests to localhost are never blocked."
         return not self._hold_localhost and is_localhost(host_of(target.origin))
 
     def _has_opted_out(self, target: Target) -> bool:
-        return self._store.get(EntryKey(OPT_OUT, host_of(target.origin))) is not None
+        return host_of(target.origin) in self._opt_outs
 
     def _obey(self, target: Target, fields: ThrottleFields, now: float) -> None:
         """Obey an opt-out and declared buckets, which affect how the response itself is counted."""
         if fields.opts_out and not self._has_opted_out(target):
-            self._store.change(EntryKey(OPT_OUT, host_of(target.origin)), OptedOut())
+            host = host_of(target.origin)
+            self.opt_outs_evicted += _drop_oldest_if_full(self._opt_outs, host, self._max_opt_outs)
+            self._opt_outs[host] = None
         for value in fields.buckets[:_MAX_DECLARED]:
             path = value.lower() if self.policy.lower_case_path else value
             # section 4: the current response is a match for the path that it declares
             if path.startswith("/") and path_matches(path, target.path) and len(path) <= MAX_BUCKET_PATH:
                 self._store.declare(target, path, now=now)
+
+
+def _drop_oldest_if_full(entries: dict[str, Any], name: str, limit: int) -> bool:
+    """Drop the oldest of `limit` entries to make room for `name`; return whether one was dropped."""
+    is_full = name not in entries and len(entries) >= limit
+    if is_full:
+        del entries[next(iter(entries))]
+    return is_full

@@ -9,7 +9,6 @@ import pytest
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.agent import Courtesy, NoContact
-from headgate.agent.attempt import TRANSITIONS, AttemptEvent, AttemptPhase, _PhaseAfter
 from headgate.agent.wait import FetchWait, Pause
 from headgate.throttle import Policy, Throttle
 
@@ -714,13 +713,13 @@ def test_a_retry_may_wait_for_advice_as_long_as_the_first_attempt(world):
 
 
 def test_a_request_that_the_throttle_refuses_does_not_wait_for_advice(world):
-    slow = Slow(world, advice_clears_backoff=True)
+    slow = Slow(world)
     for _ in range(4):
         slow.courtesy.throttle.response_received(URL, 503, {}, now=world.now)
     with pytest.raises(NoContact) as caught:
         slow.courtesy.attempt("GET", URL).wait()
     assert caught.value.reason == "backoff"
-    assert len(slow.reports) == 1
+    assert slow.reports == []
 
 
 # -- the advice and the backoff
@@ -744,39 +743,6 @@ def test_a_held_request_fetches_no_advice_and_advice_ends_no_backoff_by_default(
     assert len(world.asked) == asked
 
 
-def test_advice_that_wants_all_traffic_can_end_a_backoff(world):
-    courtesy = outage(world, advice_clears_backoff=True)
-    assert held(world, courtesy).reason == "backoff"
-    world.now += 60
-    world.advice = ALL
-    world.jitter = 0.5
-    # A request that is held for too long anyway does not wait for the advice, but has it fetched for the next ones.
-    assert held(world, courtesy).release_time > world.now + 100
-    error = held(world, courtesy)
-    assert error.release_time == world.now + 5
-    world.now += 10
-    world.go(courtesy, GOOD)
-
-
-@pytest.mark.parametrize("advice", [HALF, NONE, AdviceResponse(404, [], None), NETWORK_ERROR])
-def test_other_advice_does_not_end_a_backoff(world, advice):
-    courtesy = outage(world, advice_clears_backoff=True)
-    world.advice = advice
-    held(world, courtesy)
-    assert courtesy.explain(URL).backoff > world.now + 100
-
-
-def test_advice_is_neither_fetched_nor_applied_during_a_retry_after(world):
-    courtesy = outage(world, advice_clears_backoff=True)
-    world.go(courtesy, (503, {"Retry-After": "100000"}), interactive=True)
-    world.advice = ALL
-    world.now += 60
-    asked = len(world.asked)
-    error = held(world, courtesy)
-    assert (error.reason, len(world.asked)) == ("retry-after", asked)
-    assert error.release_time > world.now + 90_000
-
-
 def test_a_refusal_names_the_later_of_two_holds(world):
     courtesy = polite(world)
     world.advice = NONE
@@ -787,58 +753,26 @@ def test_a_refusal_names_the_later_of_two_holds(world):
     assert held(world, courtesy).reason == "retry-after"
 
 
-DO = {
-    AttemptEvent.HELD: lambda world, attempt: attempt.wait() is not None,
-    AttemptEvent.RELEASED: lambda world, attempt: attempt.wait() is None,
-    AttemptEvent.REFUSED: lambda world, attempt: is_refused(attempt),
-    AttemptEvent.LOST: lambda world, attempt: attempt.lost() is None,
-    AttemptEvent.ANSWERED: lambda world, attempt: attempt.received(200, {}),
-    AttemptEvent.REPEATED: lambda world, attempt: not attempt.received(503, {}),
-    AttemptEvent.PAUSE_ENDS: lambda world, attempt: attempt.wait() is not None,
-}
-"""Has the event happen to an attempt that is in the right phase; whether it did."""
-
-
-def is_refused(attempt) -> bool:
-    with pytest.raises(NoContact):
-        attempt.wait()
-    return True
-
-
-def in_phase(world, phase: AttemptPhase, event: AttemptEvent):
-    """Make an attempt in a phase, to which the event happens next."""
-    courtesy = world.courtesy(retry=1, max_delay=9_000)
+def test_calls_in_another_order_are_an_error(world):
+    courtesy = world.courtesy(retry=1)
     attempt = courtesy.attempt("GET", URL)
-    if event in {AttemptEvent.HELD, AttemptEvent.REFUSED}:
-        delay = {AttemptEvent.HELD: "5", AttemptEvent.REFUSED: "9001"}[event]
-        courtesy.throttle.response_received(URL, 200, {"Retry-After": delay}, now=world.now)
-    if phase is not AttemptPhase.WAITING:
-        attempt = courtesy.attempt("GET", URL, interactive=True)
-        assert attempt.wait() is None
-    if phase in {AttemptPhase.PAUSING, AttemptPhase.FINISHED}:
-        # One wait is an hour long at most, so that one pause has two parts.
-        seconds = "7000" if event is AttemptEvent.HELD else "5"
-        assert not attempt.received(503, {"Retry-After": seconds})
-    if phase is AttemptPhase.FINISHED:
-        attempt.wait(), attempt.wait()
-        attempt.received(200, {})
-    assert attempt.phase is phase
-    return attempt
-
-
-@pytest.mark.parametrize(("phase", "event"), TRANSITIONS)
-def test_every_row_of_the_table(world, phase, event):
-    attempt = in_phase(world, phase, event)
-    assert DO[event](world, attempt)
-    assert attempt.phase is TRANSITIONS[phase, event]
-
-
-def test_an_event_outside_the_table_is_an_error(world):
-    for phase in AttemptPhase:
-        for event in AttemptEvent:
-            if (phase, event) not in TRANSITIONS:
-                with pytest.raises(RuntimeError, match=f"is {phase.name} cannot be {event.name}"):
-                    _PhaseAfter(event)[phase]
-    sent = in_phase(world, AttemptPhase.SENDING, AttemptEvent.ANSWERED)
-    with pytest.raises(RuntimeError, match="call wait, send, then received"):
-        sent.wait()
+    for call in (attempt.lost, lambda: attempt.received(200, {})):
+        with pytest.raises(RuntimeError, match="is WAITING; call wait, send, then received or lost"):
+            call()
+    assert attempt.wait() is None
+    with pytest.raises(RuntimeError, match="is SENDING"):
+        attempt.wait()
+    assert attempt.received(200, {})
+    for call in (attempt.lost, attempt.wait, lambda: attempt.received(200, {})):
+        with pytest.raises(RuntimeError, match="is FINISHED"):
+            call()
+    lost = courtesy.attempt("GET", URL)
+    lost.wait()
+    lost.lost()
+    refused = courtesy.attempt("GET", URL)
+    world.go(courtesy, (200, {"Retry-After": "60"}))
+    with pytest.raises(NoContact):
+        refused.wait()
+    for attempt in (lost, refused):
+        with pytest.raises(RuntimeError, match="is FINISHED"):
+            attempt.wait()

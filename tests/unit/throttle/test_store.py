@@ -1,23 +1,11 @@
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from headgate.throttle import Policy
-from headgate.throttle.entry import (
-    BUCKET,
-    BUDGET,
-    OPT_OUT,
-    TARGET,
-    ClockSetBack,
-    EntryKey,
-    OptedOut,
-    ResponseOutcome,
-    ResponseReceived,
-    RetryTokens,
-    ThrottleEntry,
-)
-from headgate.throttle.store import MAX_BUCKETS, MemoryStore
+from headgate.throttle.entry import ThrottleEntry
+from headgate.throttle.store import MAX_BUCKETS, ThrottleStore
 from headgate.throttle.target import Target, parse_target
 
 ORIGIN = "http://www.example.com"
@@ -29,103 +17,41 @@ def target(path, origin=ORIGIN) -> Target:
     return found
 
 
-def make(most=1_000, **settings):
-    return MemoryStore(Policy(), max_targets=most, max_opt_outs=most, **settings)
-
-
-@dataclass(frozen=True)
-class SetValues:
-    """A change that sets values of an entry, or of a new one."""
-
-    state: dict
-    now: float
-
-    def apply(self, entry, key, policy):
-        entry = entry or ThrottleEntry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
-        for name, value in self.state.items():
-            setattr(entry, name, value)
-        return entry
+def make(most=1_000):
+    return ThrottleStore(Policy(), max_targets=most)
 
 
 def put(store, path, origin=ORIGIN, *, now=0.0, **state) -> ThrottleEntry:
     """Set the values of the entry that holds a target, or of a new one."""
-    found = store.find(target(path, origin), now=now)
-    key = EntryKey(TARGET, origin, path) if found is None else found.key
-    store.change(key, SetValues(state, now))
-    return store.get(key)
+    entry = store.found_or_new(target(path, origin), now=now)
+    for name, value in state.items():
+        setattr(entry, name, value)
+    return entry
 
 
-def bucket(path, backoff, **values) -> ThrottleEntry:
-    return ThrottleEntry(backoff, kind=BUCKET, origin=ORIGIN, path=path, **values)
+def state_of(entry):
+    values = msgspec.structs.asdict(entry)
+    return {name: values[name] for name in ("path", "is_bucket", "count", "backoff", "retry_after")}
+
+
+def bucket(path, backoff, *, count=-1, retry_after=float("-inf")):
+    return {"path": path, "is_bucket": True, "count": count, "backoff": backoff, "retry_after": retry_after}
 
 
 def holder(store, path, *, now=0.0):
     """Return the path of the bucket that holds this path, or None."""
     found = store.find(target(path), now=now)
-    return found.path if found is not None and found.kind == BUCKET else None
+    return found.path if found is not None and found.is_bucket else None
 
 
-class TestTargets:
-    def test_each_target_has_one_entry(self):
-        store = make()
-        entry = put(store, "/a")
-        assert store.find(target("/a"), now=0.0) is put(store, "/a") is entry
-        assert put(store, "/b") is not entry
-        assert put(store, "/a", "https://www.example.com") is not entry
-        assert store.size == 3
-        assert store.find(target("/c"), now=0.0) is None
-
-    def test_reset_drops_everything_except_opt_outs(self):
-        store = make()
-        put(store, "/a")
-        store.declare(target("/b/c"), "/b", now=0.0)
-        store.change(EntryKey(OPT_OUT, "a.example"), OptedOut())
-        store.change(EntryKey(BUDGET, ORIGIN), RetryTokens(shares=-10, full=20))
-        store.reset()
-        assert store.size == 0
-        assert store.find(target("/a"), now=0.0) is None
-        assert holder(store, "/b") is None
-        assert store.get(EntryKey(BUDGET, ORIGIN)) is None
-        assert store.get(EntryKey(OPT_OUT, "a.example")) is not None
-        put(store, "/a")
-        assert store.size == 1
-
-
-class TestOnChange:
-    def test_change_is_reported_with_the_new_entry(self):
-        told = []
-        store = make(on_change=lambda *change: told.append(change))
-        response = ResponseReceived(now=5.0, outcome=ResponseOutcome.FAILURE)
-        store.record(target("/a"), response)
-        key = EntryKey(TARGET, ORIGIN, "/a")
-        assert told == [(key, response, store.get(key))]
-        store.record(target("/a"), response)
-        assert told == [(key, response, store.get(key))] * 2
-        told.pop()
-        store.apply(key, response)
-        store.put(key, None)
-        assert len(told) == 1
-
-    @pytest.mark.parametrize(("step", "is_told"), [(60.0, True), (59.0, False)])
-    def test_clock_set_back_by_a_minute_is_reported_once(self, step, is_told):
-        told = []
-        store = make(on_change=lambda *change: told.append(change))
-        entry = put(store, "/a", now=100.0, backoff=190.0)
-        entry.noted = 100.0
-        horizons = entry.horizons
-        told.clear()
-        for _ in range(2):
-            assert store.find(target("/a"), now=100.0 - step) is entry
-        change = ClockSetBack(now=100.0 - step, horizons=horizons)
-        assert told == [(entry.key, change, entry)] * is_told
-        assert entry.backoff == 190.0 - step
-
-    def test_calls_without_a_change_are_not_reported(self):
-        store = make(on_change=lambda *_: pytest.fail("changed"))
-        store.record(target("/a"), ResponseReceived(now=5.0, outcome=ResponseOutcome.SUCCESS))
-        store.clear_backoff(ORIGIN, now=5.0, end=lambda: 9.0)
-        store.find(target("/a"), now=5.0)
-        assert store.forget(now=5.0) == 0
+def test_each_target_has_one_entry():
+    store = make()
+    entry = put(store, "/a")
+    assert store.find(target("/a"), now=0.0) is put(store, "/a") is entry
+    assert put(store, "/b") is not entry
+    assert put(store, "/a", "https://www.example.com") is not entry
+    assert store.size == 3
+    assert store.find(target("/c"), now=0.0) is None
 
 
 class TestExpiry:
@@ -146,7 +72,7 @@ class TestExpiry:
         entries = [put(store, f"/{name}", backoff=10_000.0 * (name > 0)) for name in range(12)]
         looks = []
         for second in range(240):
-            store.record(target("/other"), ResponseReceived(float(second), ResponseOutcome.SUCCESS))
+            store.examine_next(float(second))
             looks.append(store._queue[-1])
         changes = [here is not there for here, there in pairwise(looks)]
         assert sum(changes) == 23  # every ten seconds
@@ -156,9 +82,9 @@ class TestExpiry:
         store = make()
         for now in (10_000.0, 0.0):
             put(store, f"/{now}", now=now, backoff=now)
-            store.record(target("/other"), ResponseReceived(now, ResponseOutcome.SUCCESS))
+            store.examine_next(now)
         for second in range(500):
-            store.record(target("/other"), ResponseReceived(float(second), ResponseOutcome.SUCCESS))
+            store.examine_next(float(second))
         assert store.size == 1
 
     def test_expired_entry_is_replaced(self):
@@ -191,7 +117,7 @@ class TestBuckets:
         put(store, "/m/a", "http://www.example.co", count=8)
         store.declare(target("/m/c"), "/m", now=0.0)
         entry = store.find(target("/m/new"), now=0.0)
-        assert entry == bucket("/m", 7.0, count=4, retry_after=5.0, noted=0.0)
+        assert state_of(entry) == bucket("/m", 7.0, count=4, retry_after=5.0)
         assert store.find(target("/m"), now=0.0) is entry is put(store, "/m/a")
         assert store.find(target("/mm"), now=0.0).failures == 6
         assert store.size == 4
@@ -209,7 +135,7 @@ class TestBuckets:
         store.declare(target("/m/a"), "/m", now=0.0)
         put(store, "/m/b", count=3)
         store.declare(target("/m/c"), "/m", now=900.0)
-        assert store.find(target("/m/c"), now=900.0) == bucket("/m", 900.0, noted=900.0)
+        assert state_of(store.find(target("/m/c"), now=900.0)) == bucket("/m", 900.0)
         assert store.size == 1
 
     def test_longest_match_wins_in_any_order_of_declaration(self):
@@ -236,7 +162,7 @@ class TestBuckets:
         wide = put(store, "/a/b/c", count=9, backoff=99.0, retry_after=50.0)
         store.declare(target("/a/b/c"), "/a/b", now=0.0)
         narrow = store.find(target("/a/b/c"), now=0.0)
-        assert narrow == bucket("/a/b", 99.0, count=9, retry_after=50.0, noted=0.0)
+        assert state_of(narrow) == bucket("/a/b", 99.0, count=9, retry_after=50.0)
         assert narrow is not wide
         assert store.find(target("/a/c"), now=0.0) is wide
 
@@ -282,11 +208,11 @@ class TestEviction:
             put(store, "/", f"http://new{index}.example", now=1_000.0, count=1, backoff=2_000.0)
             assert store.size == len(states)
             assert store.find(target("/", f"http://{gone}.example"), now=1_000.0) is None
-            assert store.counters.evicted == 0
+            assert store.evicted == 0
         for name in ("held", "backing-off"):
             assert store.find(target("/", f"http://{name}.example"), now=1_000.0) is not None
         put(store, "/", "http://last.example", now=1_000.0)
-        assert (store.size, store.counters.evicted) == (len(states), 1)
+        assert (store.size, store.evicted) == (len(states), 1)
 
     def test_buckets_count_and_are_evicted(self):
         store = make(most=2)
@@ -294,10 +220,10 @@ class TestEviction:
         put(store, "/a", count=1, backoff=9.0)
         put(store, "/b", count=1, backoff=9.0)
         store.declare(target("/c"), "/c", now=0.0)
-        assert (store.size, store.counters.evicted) == (2, 1)
+        assert (store.size, store.evicted) == (2, 1)
         assert holder(store, "/c") == "/c"
         store.declare(target("/d"), "/d", now=0.0)
-        assert (store.size, store.counters.evicted) == (2, 1)
+        assert (store.size, store.evicted) == (2, 1)
         assert holder(store, "/c") is None
 
     def test_least_important_of_the_next_sixteen_is_dropped(self):
@@ -309,13 +235,13 @@ class TestEviction:
             assert store.size == 160
             put(store, f"/new/{number}", count=1, backoff=9.0)
         assert store.find(target("/healthy"), now=0.0) is None
-        assert (store.size, store.counters.evicted) == (160, 9)
+        assert (store.size, store.evicted) == (160, 9)
 
     @pytest.mark.parametrize("held", [True, False])
     def test_new_entry_examines_at_most_sixteen(self, monkeypatch, held):
         store, looks = make(most=2_000), []
-        is_stored = MemoryStore._is_stored
-        monkeypatch.setattr(MemoryStore, "_is_stored", lambda *given: looks.append(given) or is_stored(*given))
+        is_stored = ThrottleStore._is_stored
+        monkeypatch.setattr(ThrottleStore, "_is_stored", lambda *given: looks.append(given) or is_stored(*given))
         for number in range(6_000):
             looks.clear()
             put(store, f"/{number}", now=float(number), count=1, backoff=1e9 if held else float(number))
@@ -325,10 +251,9 @@ class TestEviction:
     def test_dropped_entries_leave_the_queue(self):
         store = make(most=100)
         for number in range(1_000):
-            put(store, f"/{number}", count=0, backoff=0.0)
-            store.record(target(f"/{number}"), ResponseReceived(now=0.0, outcome=ResponseOutcome.SUCCESS))
+            store.drop(put(store, f"/{number}", count=0, backoff=0.0))
             assert len(store._queue) <= 2
-        assert (store.size, store.counters.evicted) == (0, 0)
+        assert (store.size, store.evicted) == (0, 0)
 
     def test_new_entries_drop_expired_ones(self):
         store = make()
@@ -343,14 +268,14 @@ class TestEviction:
         put(store, "/m/a", count=4, backoff=9.0)
         store.declare(target("/m/b"), "/m", now=0.0)
         assert store.find(target("/m/b"), now=0.0).failures == 4
-        assert (store.size, store.counters.evicted) == (1, 0)
+        assert (store.size, store.evicted) == (1, 0)
 
     def test_dropping_an_expired_entry_is_not_counted(self):
         store = make(most=2)
         put(store, "/forgotten", now=-2_000.0)
         put(store, "/held", count=1, backoff=9.0)
         put(store, "/new")
-        assert (store.size, store.counters.evicted) == (2, 0)
+        assert (store.size, store.evicted) == (2, 0)
         assert store.find(target("/held"), now=0.0) is not None
 
     def test_origins_without_entries_are_dropped(self):
@@ -360,63 +285,5 @@ class TestEviction:
         store.declare(target("/m/a"), "/m", now=0.0)
         assert store.forget(now=120.0) == 5_001
         assert (store.size, len(store._queue)) == (0, 0)
-        assert not any(store._entries)
-
-    def test_oldest_opt_out_and_budget_are_evicted(self):
-        store = make(most=3)
-        for number in range(5):
-            store.change(EntryKey(OPT_OUT, f"{number}.example"), OptedOut())
-            store.change(EntryKey(BUDGET, f"http://{number}.example"), RetryTokens(shares=-10, full=20))
-        stored = [
-            [store.get(EntryKey(kind, start + f"{number}.example")) is not None for number in range(5)]
-            for kind, start in ((OPT_OUT, ""), (BUDGET, "http://"))
-        ]
-        assert stored == [[False, False, True, True, True]] * 2
-        assert store.counters.opt_outs_evicted == 2
-
-
-class TestPut:
-    """Entries of other processes are stored unchanged."""
-
-    def test_put_entry_is_found(self):
-        store, entry = make(), ThrottleEntry(7.0, count=4, retry_after=5.0, kind=TARGET, origin=ORIGIN, path="/a")
-        store.put(entry.key, entry)
-        assert store.get(entry.key) is store.find(target("/a"), now=5.0) is entry
-        store.put(entry.key, ThrottleEntry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a"))
-        assert store.find(target("/a"), now=5.0) == ThrottleEntry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
-        assert store.size == 1
-        store.put(entry.key, None)
-        store.put(entry.key, None)
-        assert (store.get(entry.key), store.size) == (None, 0)
-
-    def test_put_replaces_an_expired_entry(self):
-        store = make()
-        old = put(store, "/a", count=1)
-        assert store.find(target("/a"), now=900.0) is None
-        assert store.get(old.key) is old
-        new = ThrottleEntry(900.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
-        store.put(new.key, new)
-        assert store.find(target("/a"), now=900.0) == new
-        assert store.size == 1
-
-    def test_put_bucket_holds_targets_with_own_entries_until_it_expires(self):
-        store = make()
-        put(store, "/m/a", count=9, backoff=99.0)
-        store.put(EntryKey(BUCKET, ORIGIN, "/m"), bucket("/m", 7.0, count=4))
-        assert store.find(target("/m/a"), now=5.0) == bucket("/m", 7.0, count=4)
-        store.put(EntryKey(BUCKET, ORIGIN, "/m"), bucket("/m", -900.0, count=4))
-        assert store.find(target("/m/a"), now=5.0).count == 9
-
-    def test_put_does_not_move_instants(self):
-        store = make(most=3)
-        put(store, "/a", count=9, backoff=99.0, noted=50.0)
-        for number in range(9):
-            entry = ThrottleEntry(1e9, noted=float(number), count=1, origin=ORIGIN, path=f"/{number}")
-            store.put(entry.key, entry)
-        assert store.counters.clock_steps == 0
-
-    def test_put_respects_the_maximum_of_buckets(self):
-        store = make()
-        for number in range(MAX_BUCKETS + 1):
-            store.put(EntryKey(BUCKET, ORIGIN, f"/{number}"), bucket(f"/{number}", 7.0))
-        assert store.size == MAX_BUCKETS
+        assert not (store._targets)
+        assert not (store._buckets)

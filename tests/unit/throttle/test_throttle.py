@@ -118,7 +118,6 @@ class TestBackoff:
         fail(throttle, times=9)
         assert throttle.release_time("/x", now=NOW) == ASAP
         throttle.malformed_body("/x", 200, now=NOW)
-        throttle.clear_backoff("/x", now=NOW)
         assert len(throttle) == 1
 
 
@@ -194,9 +193,6 @@ class TestRetryAfter:
         succeed(throttle, headers={"Retry-After": "60"})
         found = throttle.explain(X, now=NOW)
         assert (found.backoff, found.retry_after, found.reason) == (pytest.approx(NOW + 0.98), NOW + 60, "retry-after")
-        throttle.clear_backoff(X, now=NOW)
-        found = throttle.explain(X, now=NOW)
-        assert (found.backoff, found.retry_after, found.failures) == (NOW, NOW + 60, 2)
 
     def test_retry_after_counts_with_any_status_and_never_shortens(self):
         throttle = throttled()
@@ -405,49 +401,22 @@ class TestMalformedBody:
         assert failures(throttle) == 2
 
 
-class TestClearBackoff:
-    def test_holds_of_the_origin_end_within_ten_seconds_at_random_instants(self):
-        draws = iter([*[0.0] * 94, 0.25, 0.75, 0.5])
-        throttle = Throttle(draw=lambda: next(draws))
-        urls = [X, "http://www.example.com/b/a", "http://www.example.com/y"]
-        fail(throttle, urls[1], 20, headers={"DDoS-Bucket-With": "/b"})
-        for url in (urls[0], urls[2], "http://www.example.com:8080/x", "https://www.example.com/x"):
-            fail(throttle, url, 20 if url in urls else 17)
-        throttle.clear_backoff("HTTP://www.example.com:80/some/where", now=NOW)
-        assert [waits(throttle, url) for url in (urls[1], urls[0], urls[2])] == [2.5, 7.5, 5.0]
-        assert [failures(throttle, url) for url in urls] == [20, 20, 20]
-        for url in ("http://www.example.com:8080/x", "https://www.example.com/x"):
-            assert waits(throttle, url) > 100
-
-    def test_clear_backoff_never_extends_a_hold(self):
-        throttle = Throttle(draw=lambda: 0.9)
-        fail(throttle, times=3)
-        fail(throttle, "http://www.example.com/y", 1)
-        before = [waits(throttle), waits(throttle, "http://www.example.com/y")]
-        throttle.clear_backoff(X, now=NOW)
-        assert [waits(throttle), waits(throttle, "http://www.example.com/y")] == before
-
-
-class TestCoalesce:
+class TestParallelFailures:
     def test_parallel_failures_count_once(self):
-        throttle = throttled(coalesce=True)
+        throttle = throttled()
         for step in range(3):
             fail(throttle, now=NOW + step, sent=NOW + step)
             fail(throttle, times=9, now=NOW + step + 0.5, sent=NOW + step - 0.1)
         assert failures(throttle) == 3
 
-    def test_request_sent_at_the_instant_of_the_last_failure_counts(self):
-        throttle = throttled(coalesce=True)
-        fail(throttle, times=2, now=NOW, sent=NOW)
-        assert failures(throttle) == 2
-
-    def test_all_failures_count_without_coalesce_or_sent(self):
-        for throttle, sent in ((throttled(), NOW - 1), (throttled(coalesce=True), None)):
-            fail(throttle, times=5, sent=sent)
-            assert failures(throttle) == 5
+    @pytest.mark.parametrize("sent", [NOW, None])
+    def test_failures_that_are_not_parallel_count(self, sent):
+        throttle = throttled()
+        fail(throttle, times=5, now=NOW, sent=sent)
+        assert failures(throttle) == 5
 
     def test_retry_after_of_a_parallel_failure_is_obeyed(self):
-        throttle = throttled(coalesce=True)
+        throttle = throttled()
         fail(throttle)
         fail(throttle, sent=NOW - 1, headers={"Retry-After": "60"})
         assert (failures(throttle), waits(throttle)) == (1, 60)
@@ -480,6 +449,14 @@ class TestRetryBudget:
         for budget in (-1, 1.5, "1", True):
             with pytest.raises(ConfigurationError, match=f"^retry_budget must be .*, got {budget!r}$"):
                 Throttle(retry_budget=budget)
+
+    def test_oldest_budget_is_dropped_and_reset_fills_all(self):
+        throttle = throttled(retry_budget=1, max_targets=2)
+        urls = [f"http://{name}.example/" for name in "abc"]
+        assert all(map(throttle.spend_retry, urls))
+        assert [throttle.retries_left(url) for url in urls] == [1, 0, 0]
+        throttle.reset()
+        assert [throttle.retries_left(url) for url in urls] == [1, 1, 1]
 
     def test_url_without_a_target_has_no_budget(self):
         assert throttled(retry_budget=0).spend_retry("/x")
@@ -548,8 +525,8 @@ class TestClockSetBack:
         assert throttle.forget(now=NOW - 3_600) == 0
         assert throttle.forget(now=NOW - 3_600 + 901) == 1
 
-    def test_coalesce_follows_the_clock(self):
-        throttle = throttled(coalesce=True)
+    def test_the_last_failure_follows_the_clock(self):
+        throttle = throttled()
         fail(throttle, sent=NOW - 1)
         fail(throttle, now=NOW - 3_600, sent=NOW - 3_600 - 1)
         assert failures(throttle, now=NOW - 3_600) == 1
@@ -591,6 +568,10 @@ TEXTS = [
     (
         {"retry_after": NEVER, "held": True, "reason": "retry-after"},
         "http://a/x: held, for good: its Retry-After",
+    ),
+    (
+        {"retry_after": 6.0, "held": True, "reason": "shared"},
+        "http://a/x: held, for 1.000 s more: a hold that another process shares",
     ),
     ({"reason": "opted out"}, "http://a/x: free, its host opted out of throttling"),
     ({"reason": "localhost"}, "http://a/x: free, this machine is never held"),
