@@ -179,11 +179,6 @@ class DomainSection(ConfigSection, frozen=True):
     """Matches requests that have this header field; empty matches all."""
     value: str = ""
     """Value that the field must have; empty matches any value."""
-    bucket: str = ""
-    """Path sent with rejections as DDoS-Bucket-With, to group resources that agents throttle together; empty sends
-    nothing."""
-    exponential_throttling: bool = True
-    """false sends Exponential-Throttling: disable, which tells agents not to back off from this origin."""
 
     @property
     def takes_all(self) -> bool:

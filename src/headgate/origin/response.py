@@ -1,13 +1,14 @@
 """A whole response as a value, and the responses to rejected requests: when to come back, by which policies, and why.
 
 Sources: smockron.txt, Protocol (503 and Retry-After); draft-ietf-httpapi-ratelimit-headers-11 (RateLimit and
-RateLimit-Policy); RFC 9457 (problem details); anti-ddos-throttling.txt (DDoS-Bucket-With, Exponential-Throttling).
+RateLimit-Policy); RFC 9457 (problem details); anti-ddos-throttling.txt (DDoS-Bucket-With).
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -94,6 +95,8 @@ def to_text(text: str) -> str:
 
 
 _STATUSES = (503, 429)
+_PATH = "/%:@!$&'()*+,;="
+"""Characters of a path that are not percent-encoded, besides letters, digits and `-._~`."""
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 """The problem type of a request that exceeds a policy (the draft, section 5.1)."""
 
@@ -107,9 +110,9 @@ class Rejections:
     A response names the time at which a request would be accepted, the policies, and the reason, as a line of text or a
     problem document.
     `domains` gives the policies to name; a domain that is not among them is named without its policies. `status` is
-    503 or 429. `buckets` gives the `DDoS-Bucket-With` of a domain by its name; the domains in `opted_out` send
-    `Exponential-Throttling: disable`. Responses are cached: they must not be changed. Raises
-    `ConfigurationError` for another status, or a bucket that is not a path.
+    503 or 429. `path_prefixes` gives the path below which all resources of a domain are, by its name; it is sent as
+    `DDoS-Bucket-With`, so that agents throttle these resources together. Without one, that is `/`. Responses are
+    cached: they must not be changed. Raises `ConfigurationError` for another status, or a prefix that is not a path.
     """
 
     def __init__(
@@ -117,20 +120,20 @@ class Rejections:
         domains: Iterable[Domain] = (),
         *,
         status: int = 503,
-        buckets: Mapping[str, str] | None = None,
-        opted_out: Iterable[str] = (),
+        path_prefixes: Mapping[str, str] | None = None,
     ) -> None:
         if status not in _STATUSES:
             raise ConfigurationError(f"rejection status {status} does not ask the client to come back; use 503 or 429")
         self._domains = {domain.name: domain for domain in domains}
         self.status = status
         """The status code of the responses."""
-        self._buckets = dict(buckets or {})
-        self._opted_out = frozenset(opted_out)
+        self._buckets = {name: quote(prefix, safe=_PATH) for name, prefix in (path_prefixes or {}).items()}
         for name, bucket in self._buckets.items():
             # anti-ddos-throttling.txt: an agent ignores a bucket that does not begin with a slash.
-            if not (bucket.startswith("/") and bucket.isascii() and bucket.isprintable()):
-                raise ConfigurationError(f"domain {name!r}: invalid bucket {bucket!r}; expected a path such as '/api/'")
+            if not bucket.startswith("/"):
+                raise ConfigurationError(
+                    f"domain {name!r}: invalid path prefix {bucket!r}; expected one such as '/api/'"
+                )
         self._prefers_problem = remembered(prefers_problem)
         self._rendered = lru_cache(_MAX_RENDERED)(self._render)
 
@@ -140,14 +143,13 @@ class Rejections:
         gatekeeper: Gatekeeper,
         *,
         status: int = 503,
-        buckets: Mapping[str, str] | None = None,
-        opted_out: Iterable[str] = (),
+        path_prefixes: Mapping[str, str] | None = None,
     ) -> "Rejections":
         """Write the rejections of `gatekeeper`, whose domains are known where its master is embedded."""
         if not isinstance(gatekeeper, Gatekeeper):
             raise ConfigurationError(f"gatekeeper must be a Gatekeeper, got {gatekeeper!r:.80}")
         domains = gatekeeper.master.domains.values() if gatekeeper.master is not None else ()
-        return cls(domains, status=status, buckets=buckets, opted_out=opted_out)
+        return cls(domains, status=status, path_prefixes=path_prefixes)
 
     def __call__(self, accounting: Accounting, *, now: float, accept: bytes | None = None) -> Response:
         """Answer the rejected request of `accounting` at the instant `now`, in a form that `accept` prefers.
@@ -169,10 +171,7 @@ class Rejections:
         if domain.rules:
             response.fields.append((b"ratelimit-policy", ratelimit_policy(domain)))
         response.fields.append((b"ratelimit", ratelimit(name, seconds)))
-        if bucket := self._buckets.get(name):
-            response.fields.append((b"ddos-bucket-with", bucket.encode("utf-8", "replace")))
-        if name in self._opted_out:
-            response.fields.append((b"exponential-throttling", b"disable"))
+        response.fields.append((b"ddos-bucket-with", self._buckets.get(name, "/").encode()))
         return response
 
 

@@ -29,8 +29,7 @@ def new_rejections(sections: Sequence[DomainSection], domains: Iterable[Domain],
     return Rejections(
         domains,
         status=status,
-        buckets={section.name: section.bucket for section in sections if section.bucket},
-        opted_out=[section.name for section in sections if not section.exponential_throttling],
+        path_prefixes={section.name: section.path_prefix for section in sections if section.path_prefix},
     )
 
 

@@ -104,7 +104,6 @@ DOMAIN = st.builds(
     header=TEXT,
     value=TEXT,
     exempt=st.lists(TEXT.filter(lambda text: "/" not in text), max_size=2).map(tuple),
-    exponential_throttling=st.booleans(),
 )
 TREE = st.builds(
     Configuration,

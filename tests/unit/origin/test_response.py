@@ -149,25 +149,24 @@ def test_a_name_that_utf_8_cannot_encode_is_escaped(accept):
     assert field(response, b"ratelimit") == b'"?";r=0;t=6'
 
 
-def test_throttling_fields_are_sent_where_configured():
-    plain = Rejections([api("10/s")])(rejected(6.0), now=NOW)
-    assert field(plain, b"ddos-bucket-with") is field(plain, b"exponential-throttling") is None
-    configured = Rejections([api("10/s")], buckets={"api": "/api/"}, opted_out=["api"])(rejected(6.0), now=NOW)
-    assert field(configured, b"ddos-bucket-with") == b"/api/"
-    assert field(configured, b"exponential-throttling") == b"disable"
+@pytest.mark.parametrize(
+    ("prefix", "bucket"), [("/api/", b"/api/"), ("/é\r\nX: y", b"/%C3%A9%0D%0AX:%20y"), ("/a%20b", b"/a%20b")]
+)
+def test_agents_are_told_to_throttle_a_domain_as_one(prefix, bucket):
+    assert field(Rejections([api("10/s")])(rejected(6.0), now=NOW), b"ddos-bucket-with") == b"/"
+    response = Rejections([api("10/s")], path_prefixes={"api": prefix})(rejected(6.0), now=NOW)
+    assert field(response, b"ddos-bucket-with") == bucket
 
 
 def test_rejections_know_the_domains_of_an_embedded_master():
-    rejections = Rejections.of(
-        Gatekeeper.embedded([api("10/s")]), status=429, buckets={"api": "/api"}, opted_out=["api"]
-    )
+    rejections = Rejections.of(Gatekeeper.embedded([api("10/s")]), status=429, path_prefixes={"api": "/api"})
     response = rejections(rejected(6.0), now=NOW)
     assert response.status == 429
     assert field(response, b"ratelimit-policy") == b'"api";q=10;w=1'
     assert field(response, b"ddos-bucket-with") == b"/api"
-    assert field(response, b"exponential-throttling") == b"disable"
     other = rejections(rejected(6.0, "other"), now=NOW)
-    assert field(other, b"ratelimit-policy") is field(other, b"ddos-bucket-with") is None
+    assert field(other, b"ratelimit-policy") is None
+    assert field(other, b"ddos-bucket-with") == b"/"
 
 
 def test_rejections_without_a_master_name_no_policy():
@@ -176,10 +175,10 @@ def test_rejections_without_a_master_name_no_policy():
     assert field(response, b"ratelimit-policy") is None
 
 
-@pytest.mark.parametrize("bucket", ["api", "", "/a\r\nX: y", "/é"])
-def test_an_invalid_bucket_is_refused(bucket):
-    with pytest.raises(ConfigurationError, match="invalid bucket"):
-        Rejections(buckets={"api": bucket})
+@pytest.mark.parametrize("prefix", ["api", ""])
+def test_an_invalid_path_prefix_is_refused(prefix):
+    with pytest.raises(ConfigurationError, match="invalid path prefix"):
+        Rejections(path_prefixes={"api": prefix})
 
 
 @pytest.mark.parametrize("status", [200, 403, 500])

@@ -14,8 +14,7 @@ RULES = (Rule.parse("1/s burst 2"),)
 
 def test_rejections_are_those_of_the_sections():
     sections = parse(
-        '[[domain]]\nname = "a"\nrules = ["1/s burst 2"]\nbucket = "/a/"\n'
-        '[[domain]]\nname = "b"\nexponential_throttling = false\n'
+        '[[domain]]\nname = "a"\nrules = ["1/s burst 2"]\npath_prefix = "/a/"\n[[domain]]\nname = "b"\n'
     ).domain
     reject = gatekeeping.new_rejections(sections, [section.domain() for section in sections], status=429)
     gatekeeper = Gatekeeper()
@@ -26,13 +25,14 @@ def test_rejections_are_those_of_the_sections():
         assert response.status == 429
         fields[name] = dict(response.fields)
     assert (fields["a"][b"ddos-bucket-with"], fields["a"][b"ratelimit-policy"]) == (b"/a/", b'"a";q=2;w=2')
-    assert fields["b"][b"exponential-throttling"] == b"disable"
+    assert fields["b"][b"ddos-bucket-with"] == b"/"
     assert fields["a"].keys() & fields["b"].keys() == {
         b"content-type",
         b"content-length",
         b"cache-control",
         b"retry-after",
         b"ratelimit",
+        b"ddos-bucket-with",
     }
 
 

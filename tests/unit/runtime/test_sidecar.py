@@ -275,7 +275,10 @@ def test_shortened_hold_and_missing_master_are_logged(monkeypatch):
         ('[sidecar]\nmaster = "a:1"\ndomain = "api"', "no server: add --nginx-lua SOCKET, --auth-request SOCKET or"),
         (text('identify = "header:a b"'), "sidecar.identify: invalid identify 'header:a b'"),
         (text('curve_key = "/none"'), "sidecar.curve_key"),
-        (text(sections='[[domain]]\nname = "api"\nbucket = "no-slash"'), "domain 'api': invalid bucket 'no-slash'"),
+        (
+            text(sections='[[domain]]\nname = "api"\npath_prefix = "no-slash"'),
+            "domain 'api': invalid path prefix 'no-slash'",
+        ),
     ],
 )
 def test_what_check_sidecar_refuses(tree, message):

@@ -43,15 +43,13 @@ def test_domains_are_tried_in_the_order_of_the_file():
 
 
 def test_rejections_have_the_fields_of_their_domain():
-    text = RULED.format("a", "1/min burst 1") + 'bucket = "/a"\nexponential_throttling = false\n'
+    text = RULED.format("a", "1/min burst 1") + 'path_prefix = "/a"\n'
     composed = compose(parse(GATE.replace("max_delay", "rejection_status = 429\nmax_delay") + text))
     keeper = gatekeeper(text)
     keeper.admit("a", b"x", now=0.0)
     response = composed.reject(keeper.admit("a", b"x", now=0.0), now=0.0, accept=None)
     assert response.status == 429
-    fields = dict(response.fields)
-    assert fields[b"ddos-bucket-with"] == b"/a"
-    assert fields[b"exponential-throttling"] == b"disable"
+    assert dict(response.fields)[b"ddos-bucket-with"] == b"/a"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +62,7 @@ def test_rejections_have_the_fields_of_their_domain():
         (GATE + 'trusted_proxies = ["10/8"]\n' + RULED.format("a", "1/s"), "'10/8'"),
         (GATE + '[gate.tls]\ncert = "/none"\nkey = "/none"\n' + RULED.format("a", "1/s"), "'/none'"),
         (RULED.format("a", "1/s") + 'value = "x"\n', "without a header"),
-        (RULED.format("a", "1/s") + 'bucket = "x"\n', "invalid bucket 'x'"),
+        (RULED.format("a", "1/s") + 'path_prefix = "x"\n', "invalid path_prefix 'x'"),
         ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"\n', "twice"),
     ],
 )
