@@ -76,7 +76,7 @@ def rapid_reset(port: int) -> Iterator[bytes]:
         yield connect(stream, port) + RstStreamFrame(stream, error_code=8).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM, word="mistakes")
+@attack(PROTOCOL_ERROR)
 def resets_caused_by_errors(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield connect(stream, port) + b"\0\0\x04\x08\0" + stream.to_bytes(4) + b"\0\0\0\0"
@@ -89,20 +89,20 @@ def data_after_the_end(port: int) -> Iterator[bytes]:
         yield connect(stream, port) + data + data
 
 
-@attack(ENHANCE_YOUR_CALM, word="mistakes")
+@attack(PROTOCOL_ERROR, word="Max inbound streams")
 def too_many_streams(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield connect(stream, port)
 
 
-@attack(ENHANCE_YOUR_CALM, word="mistakes")
+@attack(ENHANCE_YOUR_CALM, PROTOCOL_ERROR)  # or too many streams at once
 def requests_that_are_not_connect(port: int) -> Iterator[bytes]:
     head = literal(b":method", b"GET") + literal(b":scheme", b"https") + literal(b":path", b"/")
     for stream in streams():
         yield HeadersFrame(stream, data=head, flags=["END_HEADERS", "END_STREAM"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM, word="mistakes")
+@attack(ENHANCE_YOUR_CALM, PROTOCOL_ERROR)  # or too many streams at once
 def malformed_requests(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield HeadersFrame(stream, data=literal(b"X", b"y"), flags=["END_HEADERS"]).serialize()
@@ -126,8 +126,8 @@ def hpack_bomb(port: int) -> Iterator[bytes]:
 
 @attack(ENHANCE_YOUR_CALM, word="head bytes")
 def heads_in_huffman_code(port: int) -> Iterator[bytes]:
-    """Write as many letters in Huffman code as a block can have."""
-    letters = Encoder().encode([NeverIndexedHeaderTuple("x", "e" * 25_000)])
+    """Write as many letters in Huffman code as a head can have."""
+    letters = Encoder().encode([NeverIndexedHeaderTuple("x", "e" * 16_000)])
     for stream in streams():
         yield HeadersFrame(stream, data=block(port) + letters, flags=["END_HEADERS"]).serialize()
 

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ParamSpec
 
 from hpack import Decoder, Encoder
@@ -24,8 +24,6 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from headgate.proxy.http2.buffers import SharedBuffers
-from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.gateway_setup import PATIENCE
 from tests.e2e.tunnels import StubDecision, client_context, proxy_running
@@ -306,9 +304,7 @@ async def http2_running(
 ) -> AsyncIterator[tuple[TunnelServer, Http2Client]]:
     """Run a proxy, and connect a client to it."""
     async with (
-        proxy_running(
-            decision, tls=listener, protocols={"h2": partial(Http2Connection, buffers=SharedBuffers())}, **settings
-        ) as server,
+        proxy_running(decision, tls=listener, **settings) as server,
         http2_at(server.addresses[0], client_context(), **(client or {})) as one,
     ):
         yield server, one

@@ -3,11 +3,8 @@
 import asyncio
 import socket
 import sys
-from functools import partial
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.http2.buffers import SharedBuffers
-from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.services import TunnelTimeouts
@@ -34,7 +31,6 @@ async def main(port: int, cert: str, key: str) -> None:
     server = TunnelServer(
         decide,
         lambda reason, _peer: Refusal(reason).refused,
-        protocols={"h2": partial(Http2Connection, buffers=SharedBuffers())},
         timeouts=TunnelTimeouts(head=1.0, linger=1.0),
     )
     await server.start("127.0.0.1", port, tls=server_context(cert, key))

@@ -33,10 +33,10 @@ def test_a_tunnel_to_an_origin_without_advice_is_opened(tmp_path, tls):
         running.wait_for(tunnels=0, **passed)
 
 
-def test_a_client_without_alpn_speaks_http_1_1(tmp_path):
+def test_the_client_chooses_the_protocol(tmp_path):
     with proxy(tmp_path) as running:
         with running.client() as client:
-            assert client.sock.selected_alpn_protocol() is None
+            assert client.sock.selected_alpn_protocol() == "http/1.1"
             assert client.ask(f"www.example.org:{running.origin.port}").status == 200
             assert client.echoes()
         running.tls.set_alpn_protocols(["h2", "http/1.1"])

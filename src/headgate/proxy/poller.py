@@ -185,7 +185,7 @@ MAX_BUFFERED: Final = 1 << 25
 class LoopState:
     """The poller, the coarse clock, the read buffer, and the number of bytes that wait in memory."""
 
-    __slots__ = ("buffer", "buffered", "now", "poller")
+    __slots__ = ("buffer", "buffered", "now", "poller", "window_growth")
 
     def __init__(self, poller: Poller, *, now: float) -> None:
         self.poller = poller
@@ -195,3 +195,5 @@ class LoopState:
         """Holds what was read until it is written; valid until the next read of any connection."""
         self.buffered = 0
         """Bytes that wait in memory to be written, in all tunnels together."""
+        self.window_growth = 0
+        """Bytes by which the receive windows of HTTP/2 connections exceed their initial size, all together."""

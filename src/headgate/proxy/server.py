@@ -10,16 +10,17 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from headgate.proxy.admission.limits import client_of
 from headgate.proxy.connect import AcceptedConnect, Decide, RefuseEarly
 from headgate.proxy.dial import Connector
 from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.http2 import Http2Connection
 from headgate.proxy.listener import Handshake, Listener
 from headgate.proxy.poller import READ, LoopState, new_poller
-from headgate.proxy.services import Connection, ConnectionFactory, TunnelTimeouts
+from headgate.proxy.services import Connection, TunnelTimeouts
 from headgate.proxy.sockets import listening_sockets
 from headgate.proxy.tunnel import Tunnels
 
@@ -38,8 +39,8 @@ class TunnelServer:
     """Accepts connections, and relays the tunnels that `decide` accepts. It is the `Services` of its connections.
 
     At most `connections` are open at once; requests of further ones are refused. At most `client_connections` are open
-    for one client, without HTTP/1.1 tunnels (0: no limit); further ones are closed at once. `protocols` are those
-    beside HTTP/1.1, by ALPN name. For the event loop that it is created on.
+    for one client, without HTTP/1.1 tunnels (0: no limit); further ones are closed at once. For the event loop that it
+    is created on.
     """
 
     def __init__(
@@ -50,7 +51,6 @@ class TunnelServer:
         connections: int = 16384,
         client_connections: int = DEFAULT_CLIENT_CONNECTIONS,
         timeouts: TunnelTimeouts | None = None,
-        protocols: Mapping[str, ConnectionFactory] | None = None,
     ) -> None:
         self.decide = decide
         self.refuse_early = refuse_early
@@ -69,7 +69,6 @@ class TunnelServer:
         self._clients: dict[Connection, bytes] = {}
         self._client_connections: dict[bytes, int] = {}
         self._handshakes: dict[Connection, None] = {}
-        self._protocols = protocols or {}
         self._listeners: list[Listener] = []
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -172,12 +171,8 @@ class TunnelServer:
 
     def handshake_finished(self, sock: ssl.SSLSocket, peer: tuple[str, int], *, surplus: bool) -> None:
         """Continue with the protocol that the handshake selected; without ALPN that is HTTP/1.1."""
-        protocol = self._protocols.get(sock.selected_alpn_protocol() or "")
-        connection: Connection
-        if protocol is not None:
-            connection = protocol(self, sock, peer, surplus=surplus)
-        else:
-            connection = Http1Connection(self, sock, peer, surplus=surplus)
+        protocol = Http2Connection if sock.selected_alpn_protocol() == "h2" else Http1Connection
+        connection: Connection = protocol(self, sock, peer, surplus=surplus)
         self._add(connection, client_of(peer[0]), surplus=surplus)
         self.loop_state.poller.hand_over(sock.fileno(), connection)
 

@@ -87,13 +87,3 @@ class Services(Protocol):
 
     def tunnel_closed(self) -> None:
         """Check whether the last tunnel has closed."""
-
-
-class ConnectionFactory(Protocol):
-    """Creates connections for a protocol selected in TLS (ALPN)."""
-
-    def __call__(self, services: Services, sock: ssl.SSLSocket, peer: tuple[str, int], *, surplus: bool) -> Connection:
-        """Create one. `surplus` marks a connection above the limit, whose requests are refused.
-
-        It unregisters its socket and calls `services.connection_closed` when it closes.
-        """

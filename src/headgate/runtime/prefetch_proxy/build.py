@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,7 +22,6 @@ from headgate.proxy.admission.authority import HostRules
 from headgate.proxy.admission.destinations import AddressRules, Overrides, Resolver, parse_network
 from headgate.proxy.admission.limits import Clients
 from headgate.proxy.dns import SystemLookup
-from headgate.proxy.services import ConnectionFactory
 from headgate.proxy.sockets import is_local_address, server_context
 from headgate.token import Checker, Key, read_keys
 from headgate.token.keys import MAX_KEY_FILE_SIZE
@@ -87,16 +85,6 @@ def advice_tls_context(proxy: Proxy) -> ssl.SSLContext:
             f"proxy.advice_ca: {proxy.advice_ca!r} cannot be used ({reason_of(error)}); give a PEM file of certificates"
         ) from None
     return context
-
-
-def build_protocols(proxy: Proxy) -> dict[str, ConnectionFactory]:
-    """Return the protocols beside HTTP/1.1."""
-    if proxy.plaintext:
-        return {}
-    from headgate.proxy.http2.buffers import SharedBuffers
-    from headgate.proxy.http2.connection import Http2Connection
-
-    return {"h2": partial(Http2Connection, buffers=SharedBuffers())}
 
 
 def read_token_keys(proxy: Proxy) -> tuple[Key, ...]:

@@ -30,7 +30,6 @@ from headgate.runtime.listen import listen_error
 from headgate.runtime.prefetch_proxy.build import (
     build_clients,
     build_host_rules,
-    build_protocols,
     build_resolver,
     read_token_keys,
 )
@@ -101,7 +100,6 @@ class ProxyProcess(Backend):
             self._decision.refuse_early,
             connections=settings.max_connections,
             client_connections=settings.client_connections,
-            protocols=build_protocols(settings),
         )
 
     @property

@@ -16,7 +16,6 @@ from headgate.runtime.prefetch_proxy import build as module
 from headgate.runtime.prefetch_proxy.build import (
     advice_tls_context,
     build_host_rules,
-    build_protocols,
     build_resolver,
     check_proxy,
     read_token_keys,
@@ -103,11 +102,6 @@ def test_contradicting_key_files_are_refused(folder):
         (folder / name).write_bytes(write_keys([key]))
     with pytest.raises(ConfigurationError, match="one key is listed twice"):
         read_token_keys(Proxy(token_keys=("a", "b")))
-
-
-def test_http2_is_a_protocol_inside_tls():
-    assert list(build_protocols(Proxy())) == ["h2"]
-    assert build_protocols(Proxy(plaintext=True)) == {}
 
 
 @pytest.mark.parametrize(

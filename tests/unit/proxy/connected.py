@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from headgate.proxy.http2.buffers import SharedBuffers
-from headgate.proxy.http2.connection import Http2Connection
+from headgate.proxy.http2 import Http2Connection
 from headgate.proxy.poller import READ
 from headgate.proxy.server import TunnelServer
 from tests.e2e.http2_client import Http2Client, http2_at
@@ -60,7 +59,7 @@ async def connected(
     ours, theirs = socket.socketpair()
     ours.settimeout(0)
     server.loop_state.poller.register(ours.fileno(), READ, Unexpected())
-    near = Http2Connection(server, ours, PEER, buffers=SharedBuffers(), surplus=surplus)
+    near = Http2Connection(server, ours, PEER, surplus=surplus)
     server.connections.add(near)
     server.loop_state.poller.hand_over(ours.fileno(), near)
     try:

@@ -1,4 +1,4 @@
-"""Streams: a tunnel and its target, and pages that are sent as the windows allow."""
+"""Streams: a tunnel and its target."""
 
 import asyncio
 import os
@@ -11,11 +11,11 @@ import pytest
 from hyperframe.frame import DataFrame, WindowUpdateFrame
 
 from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.http2.limits import INITIAL_WINDOW
+from headgate.proxy.http2_limits import INITIAL_WINDOW
 from headgate.proxy.poller import READ
 from tests.e2e.http2_client import Tunnel, async_test
 from tests.e2e.tunnels import StubDecision, until
-from tests.unit.proxy.http2.connected import Connected, connected
+from tests.unit.proxy.connected import Connected, connected
 
 CONNECT_ERROR = 10
 
@@ -278,4 +278,4 @@ async def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
             if not tunnel.window:
                 await decision.read(5000)
         assert 0 < pair.connection._held <= INITIAL_WINDOW
-        assert pair.connection._engine.streams[tunnel.number].receive_window.limit == INITIAL_WINDOW
+        assert pair.connection._streams[tunnel.number].window.limit == INITIAL_WINDOW

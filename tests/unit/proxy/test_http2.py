@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 
+from headgate.proxy import http2 as module
 from headgate.proxy.connect import RefusedConnect
-from headgate.proxy.http2 import connection as module
 from headgate.proxy.poller import READ, WRITE
 from headgate.proxy.services import TunnelTimeouts
 from tests.e2e.http2_client import PREFACE, WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
-from tests.unit.proxy.http2.connected import Connected, connected
+from tests.unit.proxy.connected import Connected, connected
 
 ENHANCE_YOUR_CALM = 11
 
@@ -59,13 +59,13 @@ async def test_incomplete_frames_and_heads_time_out() -> None:
     async with target_running() as port, connected() as pair:
         tunnel = await pair.client.open(port)
         pair.client.send(PingFrame(0).serialize()[:-1])
-        await until(lambda: pair.connection._engine.incomplete_input)
+        await until(lambda: pair.connection._guard.incomplete)
         pair.advance(pair.server.timeouts.head - 1)
         pair.client.send(b"\0")
         await pair.client.until(lambda: pair.client.pings)
         pair.advance(2)
         pair.client.send_frames(HeadersFrame(99, data=b"abc"))
-        await until(lambda: pair.connection._engine.incomplete_input)
+        await until(lambda: pair.connection._guard.incomplete)
         pair.client.send_frames()
         pair.advance(pair.server.timeouts.head + 1)
         assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
@@ -107,7 +107,7 @@ async def test_a_client_that_does_not_read_responses_is_disconnected() -> None:
         while pair.connection._is_active:
             pair.client.ask("no.example:443")
             await asyncio.sleep(0)
-        assert len(pair.connection._engine.output) > 1 << 16
+        assert len(pair.connection._send_buffer.waiting) > 1 << 16
         pair.client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
 
@@ -162,7 +162,7 @@ async def test_closing_twice_sends_one_goaway() -> None:
         pair.client.send_frames(DataFrame(5, data=b"x"))
         await pair.client.final_goaway()
         pair.connection.drain()
-        pair.connection.close(module.ErrorCode.NO_ERROR, "again")
+        pair.connection.close(module.ErrorCodes.NO_ERROR, "again")
         pair.connection.finish_turn()
         pair.connection.abort()
         pair.connection.abort()
@@ -302,7 +302,7 @@ async def test_each_incomplete_frame_has_its_own_deadline() -> None:
         pair.client.send(ping[:5])
         for number in range(1, 5):
             await until(
-                lambda number=number: pair.connection._engine.incomplete_input and len(pair.client.pings) == number - 1
+                lambda number=number: pair.connection._guard.incomplete and len(pair.client.pings) == number - 1
             )  # type: ignore[misc]
             pair.advance(pair.server.timeouts.head - 1)
             pair.client.send(ping[5:] + ping[:5])

@@ -1,4 +1,4 @@
-"""Request heads, and what becomes of requests: decisions, refusals and pages."""
+"""Request heads, and what becomes of requests: decisions, and refusals."""
 
 import asyncio
 
@@ -6,11 +6,10 @@ import pytest
 from hyperframe.frame import RstStreamFrame
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.http2.dispatch import MalformedRequest, Request, parse_request
-from headgate.proxy.http2.engine import MAX_REQUEST_HEAD_SIZE, MAX_STREAMS
+from headgate.proxy.http2 import MAX_REQUEST_HEAD_SIZE, MAX_STREAMS, MalformedRequest, Request, parse_request
 from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import StubDecision, target_running, until
-from tests.unit.proxy.http2.connected import PEER, connected
+from tests.unit.proxy.connected import PEER, connected
 
 GET = [(":method", "GET"), (":scheme", "https"), (":path", "/feed"), (":authority", "a")]
 
