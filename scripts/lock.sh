@@ -13,7 +13,7 @@ compile() {
 }
 compile requirements/dev.txt pyproject.toml \
     --extra aiohttp --extra br --extra envoy --extra httpx2 --extra lab --extra redis --extra requests \
-    --extra sign --extra uvloop --extra warc --extra zstd --group dev
+    --extra sign --extra uvloop --extra zstd --group dev
 echo uv | compile requirements/uv.txt -
 
 if command -v npm >/dev/null; then

@@ -1,9 +1,11 @@
-"""Small bundles for tests that serve them."""
+"""Small bundles for tests that serve them, and sections that headgate does not write."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headgate.bundle.files.writer import BundleWriter
+from headgate.bundle.layout import BundleSpec
 
 SITE = "https://site.example"
 PAGE = b"<!doctype html><title>Home</title>"
@@ -38,3 +40,11 @@ def write(path: Path, *exchanges: dict[str, Any], primary: str = f"{SITE}/", **o
             url = given.pop("url")
             writer.add(SITE + url if url.startswith("/") else url, **given)
     return path
+
+
+def add_sections(writer: BundleWriter, sections: Mapping[str, bytes], order: Sequence[str] = ()) -> None:
+    """Give a bundle further sections, before the index, or all of its sections in an order."""
+    spec = writer._spec
+    items = {name: item for name, item in spec.sections.items() if name != "index"} | dict(sections) | {"index": b""}
+    names = [name for name in order if name != "responses"] or items
+    writer._spec = BundleSpec(spec.version, spec.primary_url, {name: items[name] for name in names})

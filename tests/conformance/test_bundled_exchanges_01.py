@@ -10,8 +10,7 @@ from headgate.bundle import BundleError, BundleWriter, FormatError, VersionError
 from headgate.bundle.format.cbor import CborError, Items, head, read_head
 from headgate.bundle.model import Location, VariantSet
 from headgate.bundle.stream import HeadEvent, MetadataEvent, PayloadEvent, StreamReader
-from headgate.bundle.url_rules import SniffingRules
-from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+from headgate.errors import HeadgateError, ResponseError
 from headgate.origin.bundle import BundleApp
 from tests.malformed.parts import (
     LOCATIONS,
@@ -707,49 +706,6 @@ class TestAuthors:
 
 
 class TestContentSniffing:
-    def written(self, url, count=1, **settings):
-        target = io.BytesIO()
-        with BundleWriter(target, **settings) as writer:
-            for number in range(count):
-                writer.add(f"{url}{number}", headers={"content-type": "text/plain"}, payload=b"x")
-        return target.getvalue()
-
-    def test_urls_are_percent_encoded(self):
-        """percent- encode [3] ([URL]) any bytes that are greater than 0x7E or are not URL code points [4] ([URL]) in
-        these URLs. It is particularly important to make sure no unescaped nulls (0x00) or angle brackets (0x3C and
-        0x3E) appear."""
-        content = self.written("https://test.example.com/?é<b>|{}", untrusted=True)
-        (url,) = parse_metadata(content, profile="compat").requests
-        assert url == "https://test.example.com/?%C3%A9%3Cb%3E%7C%7B%7D0"
-
-    def test_request_headers_are_from_an_allowlist(self):
-        """only include request header field names *and values* that appear in a static allowlist. Keep the set of
-        allowed request header fields smaller than 24 elements to prevent attackers from controlling a whole CBOR length
-        byte."""
-        with pytest.raises(ConfigurationError, match=r"24"):
-            SniffingRules(allowed={"accept-language": tuple(f"l{number}" for number in range(24))})
-        for axis in ("Accept-Encoding;evil", "X-Any;gzip"):
-            writer = BundleWriter(
-                io.BytesIO(), version="b1", primary_url=PRIMARY, manifest_url=MANIFEST, untrusted=True
-            )
-            headers = {"content-type": "text/plain"}
-            with pytest.raises(HeadgateError, match="allow"):
-                writer.add(PRIMARY, headers=headers, payload=b"x", variants=axis, variant_key=axis.partition(";")[2])
-
-    def test_fewer_than_twelve_items(self):
-        """Restrict the number of items a request can direct the server to include in a bundle to less than 12, again to
-        prevent attackers from controlling a whole CBOR length byte."""
-        assert self.written(PRIMARY, 11, untrusted=True)
-        with pytest.raises(HeadgateError, match=r"1[12]"):
-            self.written(PRIMARY, 12, untrusted=True)
-
-    def test_no_request_field_is_reflected(self):
-        """Do not reflect request header fields into the set of response headers."""
-        asked = SniffingRules(request_headers={"user-agent": "%PDF-1.7 evil"})
-        writer = BundleWriter(io.BytesIO(), primary_url=PRIMARY, untrusted=asked)
-        with pytest.raises(HeadgateError, match="user-agent"):
-            writer.add(PRIMARY, headers={"content-type": "text/plain", "x-agent": "%PDF-1.7 evil"}, payload=b"x")
-
     def test_a_bundle_without_nosniff_is_rejected(self):
         """To encourage servers to include the "X-Content-Type-Options: nosniff" header field, clients SHOULD reject
         bundles served without it."""
@@ -758,9 +714,11 @@ class TestContentSniffing:
         def serve(request):
             return httpx2.Response(200, headers={"content-type": "application/webbundle;v=b1"}, content=GOOD.written())
 
-        transport = BundleTransport("https://test.example.com/site.wbn", httpx2.MockTransport(serve))
-        with pytest.raises(HeadgateError, match="nosniff"):
-            transport.handle_request(httpx2.Request("GET", PRIMARY))
+        told = []
+        url = "https://test.example.com/site.wbn"
+        transport = BundleTransport(url, httpx2.MockTransport(serve), tell=told.append)
+        transport.handle_request(httpx2.Request("GET", PRIMARY))
+        assert "expected X-Content-Type-Options: nosniff" in told[0]
         lax = BundleTransport("https://test.example.com/site.wbn", httpx2.MockTransport(serve), require_nosniff=False)
         assert lax.handle_request(httpx2.Request("GET", PRIMARY)).read() == b"hello"
 

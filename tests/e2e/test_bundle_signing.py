@@ -71,7 +71,7 @@ def test_signatures_of_wbn_sign_are_valid(wbn_sign, keys, tmp_path, bundle, name
 def test_wbn_sign_accepts_our_signatures(wbn_sign, keys, tmp_path, bundle, names):
     signed, source = tmp_path / "signed.swbn", VECTORS / bundle
     for name in names:
-        headgate("integrity", "add", source, "--key", keys[name], "-o", signed, "--profile", "compat")
+        headgate("sign", source, "--integrity-block", "--key", keys[name], "-o", signed, "--profile", "compat")
         source = signed
     assert wbn_sign("bundleId", signed=signed) == id_of(names[0]) == wbn_sign("id", key=keys[names[0]])
     with open_bundle(signed, profile="compat") as opened:
@@ -108,13 +108,13 @@ def test_signatures_of_wbn_sign_and_ours_combine(keys, tmp_path):
     command = [servers.find_program("node"), program, "-i", source, "-k", keys["ed"], "-o", theirs]
     stderr = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
     assert stderr.strip() == id_of("ed")
-    headgate("integrity", "add", theirs, "--key", keys["p256"], "-o", both)
-    shown = json.loads(headgate("integrity", "show", both, "--json"))
+    headgate("sign", theirs, "--integrity-block", "--key", keys["p256"], "-o", both)
+    shown = json.loads(headgate("info", both, "--json"))["integrity_block"]
     assert (shown["web_bundle_id"], shown["signatures"]) == (id_of("ed"), [id_of("ed"), id_of("p256")])
     assert len(verified(both)["signatures"]) == 2
-    headgate("integrity", "remove", both, "--key", keys["p256"], "-o", both)
+    headgate("sign", both, "--remove", "--key", keys["p256"], "-o", both)
     assert both.read_bytes() == theirs.read_bytes()
-    headgate("integrity", "remove", both, "-o", left)
+    headgate("sign", both, "--remove", "-o", left)
     assert left.read_bytes() == source.read_bytes()
     assert answers(verified(left, code=1)) == ("not-signed", None, [])
 
@@ -181,7 +181,7 @@ def test_both_kinds_of_signature_can_be_combined(certified, keys, tmp_path):
     words = vouching_flags(*certified)
     vouched, both = tmp_path / "vouched.wbn", tmp_path / "both.swbn"
     headgate("sign", VECTORS / "small_b1.wbn", *words, "-o", vouched)
-    headgate("integrity", "add", vouched, "--key", keys["ed"], "-o", both, "--profile", "compat")
+    headgate("sign", vouched, "--integrity-block", "--key", keys["ed"], "-o", both, "--profile", "compat")
     found = verified(both, "--trust", certified[1])
     assert [signature["kind"] for signature in found["signatures"]] == ["integrity-block", "vouched-subset"]
     assert found["valid"]

@@ -1,46 +1,20 @@
-"""Bundles over real sockets: read by ranges from nginx, and answering clients of both libraries."""
+"""Bundles over real sockets: fetched, and answering clients of both libraries."""
 
 import asyncio
-import os
-import sys
-import tempfile
+import io
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import httpx
 import httpx2
 import pytest
 
 from headgate.agent import Courtesy
-from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle, collect
-from headgate.errors import FetchError, FormatError
-from tests.bundle_site import (
-    LARGE,
-    PAGE,
-    SITE,
-    Reading,
-    Request,
-    assert_same,
-    head,
-    honest,
-    make_bundle,
-    read_file,
-    serving,
-)
+from headgate.agent.bundle import AsyncBundleTransport, BundleTransport, collect
+from headgate.bundle import BundleWriter
+from tests.bundle_site import LARGE, PAGE, SERVED, SITE, Request, head, honest, make_bundle, serving
 from tests.e2e.programs import headgate
-from tests.servers import Server as Program
-from tests.servers import free_port
 
 BUNDLE = make_bundle()
-NGINX = """
-root FOLDER;
-location / { types { application/webbundle wbn; } add_header X-Content-Type-Options nosniff; }
-location /moved/ { return 302 /site.wbn; }
-location /whole/ {
-    alias FOLDER/; types { application/webbundle wbn; } add_header X-Content-Type-Options nosniff; max_ranges 0;
-}
-"""
 
 
 @pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
@@ -48,127 +22,74 @@ def library(request):
     return request.param
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def reading(request, library):
-    return Reading(library, request.param)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that nginx's worker, which is another user when this runs as root, may always read.
-
-    pytest closes its own folders to others whenever it starts anew.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@pytest.fixture
-def site(folder: Path, nginx: Callable[..., Program]) -> Program:
-    (folder / "site.wbn").write_bytes(BUNDLE)
-    (folder / "behind.wbn").write_bytes(b"#!/bin/sh\nexit\n" * 999 + BUNDLE)
-    (folder / "empty.wbn").write_bytes(b"")
-    return nginx(server=NGINX.replace("FOLDER", str(folder)))
-
-
-@pytest.mark.needs("nginx")
-@pytest.mark.parametrize("path", ["/site.wbn", "/moved/", "/whole/site.wbn"])
-def test_every_response_is_read_by_ranges_from_nginx(site, reading, path):
-    assert_same(reading.all(site.url + path), read_file(BUNDLE))
-
-
-@pytest.mark.needs("nginx")
-def test_a_bundle_is_found_behind_other_data(site, reading):
-    whole = b"#!/bin/sh\nexit\n" * 999 + BUNDLE
-    for path in ("/behind.wbn", "/whole/behind.wbn"):
-        assert_same(reading.all(site.url + path, from_end=True), read_file(whole, from_end=True))
-        with pytest.raises(FormatError, match=r"3\.3 step 2"):
-            reading.open(site.url + path)
-
-
-@pytest.mark.needs("nginx")
-def test_an_empty_and_a_missing_file_are_errors(site, reading):
-    for path in ("/empty.wbn", "/whole/empty.wbn"):
-        with pytest.raises(FormatError, match=r"3\.3 step 2"):
-            reading.open(site.url + path)
-        with pytest.raises(FormatError, match=r"3\.3\.6 step 1"):
-            reading.open(site.url + path, from_end=True)
-    with pytest.raises(FetchError, match="answered 404"):
-        reading.open(site.url + "/missing.wbn")
-
-
-@pytest.mark.needs("nginx")
-def test_a_bundle_that_is_replaced_during_reading_is_an_error(site, folder):
-    with RangeBundle.open(site.url + "/site.wbn") as bundle:
-        other = folder / "other"
-        other.write_bytes(make_bundle(large=LARGE[::-1]))
-        os.utime(other, (1, 1))  # nginx tells files of one length apart by the second they are of
-        other.replace(folder / "site.wbn")
-        with pytest.raises(FetchError, match="was replaced while it was being read"):
-            bundle.response(f"{SITE}/large")
-
-
-@pytest.mark.needs("nginx")
-def test_transports_read_ranges_and_fall_back_to_the_network(site, library):
-    with (
-        RangeBundle.open(site.url + "/site.wbn") as bundle,
-        library.Client(transport=BundleTransport(bundle, origins=[SITE]), follow_redirects=True) as client,
-    ):
-        assert client.get(f"{SITE}/moved").content == b"<p>home"
-        assert client.get(f"{SITE}/page").content == PAGE
-        assert client.get(f"{SITE}/large").content == LARGE
-        part = client.get(f"{SITE}/large", headers={"Range": "bytes=100000-200000"})
-        assert (part.status_code, part.content) == (206, LARGE[100000:200001])
-        assert client.head(f"{SITE}/large").headers["content-length"] == str(len(LARGE))
-        behind = client.get(site.url + "/site.wbn")
-        assert behind.content == BUNDLE
-        assert "headgate-source" not in behind.headers
-
-
-@pytest.mark.needs("nginx")
-def test_asynchronous_transports_answer_from_the_bundle(site, library):
-    async def check():
-        async with (
-            await AsyncRangeBundle.open(site.url + "/site.wbn") as bundle,
-            library.AsyncClient(
-                transport=AsyncBundleTransport(bundle, origins=[SITE]), follow_redirects=True
-            ) as client,
-        ):
-            many = await asyncio.gather(*(client.get(f"{SITE}/{name}") for name in ("moved", "page", "large", "last")))
-            assert [response.content for response in many] == [b"<p>home", PAGE, LARGE, b"the last"]
-            part = await client.get(f"{SITE}/large", headers={"Range": "bytes=-5"})
-            assert part.content == LARGE[-5:]
-            assert (await client.get(site.url + "/site.wbn")).content == BUNDLE
-        async with library.AsyncClient(transport=AsyncBundleTransport(site.url + "/moved/", origins=[SITE])) as client:
-            assert (await client.get(f"{SITE}/last")).content == b"the last"
-
-    asyncio.run(check())
-
-
-def test_every_response_is_read_by_ranges_from_our_server(tmp_path, reading):
+def test_transports_answer_from_a_fetched_bundle(library, tmp_path):
     (tmp_path / "site.wbn").write_bytes(BUNDLE)
     with headgate(tmp_path, "bundle", "serve", "site.wbn", "--listen", "127.0.0.1:0") as running:
-        assert_same(reading.all(running.wait_for(r"^ready (\S+)$")[1]), read_file(BUNDLE))
+        url = running.wait_for(r"^ready (\S+)$")[1]
+        transport = BundleTransport(url, origins=[SITE])
+        with library.Client(transport=transport, follow_redirects=True) as client:
+            assert client.get(f"{SITE}/moved").content == b"<p>home"
+            assert client.get(f"{SITE}/page").content == PAGE
+            part = client.get(f"{SITE}/large", headers={"Range": "bytes=100000-200000"})
+            assert (part.status_code, part.content) == (206, LARGE[100000:200001])
+            behind = client.get(url)
+            assert behind.content == BUNDLE
+            assert "headgate-source" not in behind.headers
+
+        async def check():
+            transport = AsyncBundleTransport(url, origins=[SITE])
+            async with library.AsyncClient(transport=transport, follow_redirects=True) as client:
+                many = await asyncio.gather(*(client.get(f"{SITE}/{name}") for name in ("moved", "page", "large")))
+                assert [response.content for response in many] == [b"<p>home", PAGE, LARGE]
+                assert (await client.get(url)).content == BUNDLE
+
+        asyncio.run(check())
 
 
-def test_every_response_is_read_by_ranges_from_our_application(tmp_path, reading, start, monkeypatch):
-    (tmp_path / "site.wbn").write_bytes(BUNDLE)
-    (tmp_path / "served.py").write_text("from headgate.origin.bundle import BundleApp\napp = BundleApp('site.wbn')\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    port = free_port()
-    program = Path(sys.executable).parent / "uvicorn"
-    running = start([program, "--log-level", "warning", "--port", str(port), "served:app"], port)
-    assert_same(reading.all(running.url), read_file(BUNDLE))
+async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(head(503, {"Content-Length": "0", "Retry-After": "86400"}))
+
+
+async def cut(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(head(200, {**SERVED, "Content-Length": str(len(BUNDLE))}) + BUNDLE[:100])
+    writer.close()
+
+
+@pytest.mark.parametrize("failure", [refuse, cut, honest(b"no bundle")], ids=["503", "cut", "no bundle"])
+def test_site_stays_reachable_without_its_bundle(library, failure):
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        if request.path == "/site.wbn":
+            await failure(request, writer)
+        else:
+            writer.write(head(200, {"Content-Length": "7"}) + b"network")
+
+    messages: list[str] = []
+    with serving(answer) as server:
+        transport = BundleTransport(f"{server.url}/site.wbn", tell=messages.append)
+        with library.Client(transport=transport) as client:
+            assert [client.get(f"{server.url}/page").content for _ in range(3)] == [b"network"] * 3
+        assert [request.path for request in server.requests] == ["/site.wbn", "/page", "/page", "/page"]
+    assert len(messages) == 1
+    assert messages[0].startswith(f"{server.url}/site.wbn: ")
+
+
+def test_bundle_is_requested_uncoded(library):
+    """The length of a coded body does not limit that of the decoded one."""
+    content = io.BytesIO()
+    with serving(lambda request, writer: honest(content.getvalue())(request, writer)) as server:
+        with BundleWriter(content) as writer:
+            writer.add(f"{server.url}/page", headers={"Content-Type": "text/plain"}, payload=b"out of the bundle")
+        with library.Client(transport=BundleTransport(f"{server.url}/site.wbn")) as client:
+            assert client.get(f"{server.url}/page").content == b"out of the bundle"
+        assert [request.fields["accept-encoding"] for request in server.requests] == ["identity"]
 
 
 def test_several_threads_read_one_bundle(tmp_path):
     path = tmp_path / "site.wbn"
     path.write_bytes(BUNDLE)
     wrong: list[str] = []
-    with serving(honest(BUNDLE)) as server, RangeBundle.open(server.url) as remote:
-        for bundle in (remote, path):
+    with serving(honest(BUNDLE)) as server:
+        for bundle in (server.url, path):
             with httpx2.Client(transport=BundleTransport(bundle, origins=[SITE]), follow_redirects=True) as client:
 
                 def ask(client=client) -> None:

@@ -145,10 +145,10 @@ def _variants() -> Iterator[Case]:
         yield refused(f"index step 4.4.3: {count} locations for 6 keys", negotiated(axes, count), "3.3.1 step 4.4.3")
     yield accepted("index step 4.4: six keys, one response", negotiated(axes, 6))
     hundred = b";".join(b"v%d" % number for number in range(100))
-    square = b"Accept;%b, Accept-Language;%b" % (hundred, hundred)
-    yield accepted("index step 4.4: 10,000 keys are taken", negotiated(square, 10_000))
-    many = b"Accept;" + b";".join(b"v%d" % number for number in range(10_001))
-    yield refused("index step 4.4: 10,001 keys", negotiated(many, 10_001), "3.3.1 step 4.4")
+    square = b"Accept;%b, Accept-Language;%b" % (hundred, b";".join(b"l%d" % number for number in range(10)))
+    yield accepted("index step 4.4: 1,000 keys are taken", negotiated(square, 1_000))
+    many = b"Accept;" + b";".join(b"v%d" % number for number in range(1_001))
+    yield refused("index step 4.4: 1,001 keys", negotiated(many, 1_001), "3.3.1 step 4.4")
     beyond = b", ".join(b"axis-%d;%b" % (number, hundred) for number in range(200))
     yield refused("index step 4.4: 100^200 keys, claimed", negotiated(beyond, 1), "3.3.1 step 4.4")
     outside = entry(FIRST, (SIZE, 1), variants=b"Accept-Encoding;gzip;br")
@@ -224,8 +224,8 @@ def _signatures() -> Iterator[Case]:
         "any value of another key": array(
             array(pairs((text("a"), b"\xa1\x81\0\xf6"), (text("cert"), data(b"c")))), array()
         ),
-        "100,000 nested arrays where anything may be": array(
-            array(pairs((text("a"), b"\x81" * 100_000 + b"\0"), (text("cert"), data(b"c")))), array()
+        "16 nested arrays where anything may be": array(
+            array(pairs((text("a"), b"\x81" * 16 + b"\0"), (text("cert"), data(b"c")))), array()
         ),
     }.items():
         yield accepted(f"signatures: {name}", GOOD.having(signatures=content))

@@ -1,6 +1,5 @@
-"""Sources: any file names, and archives with any content."""
+"""Sources: any file names, and HARs with any content."""
 
-import gzip
 import json
 import os
 import tempfile
@@ -14,14 +13,11 @@ from urllib.parse import unquote_to_bytes
 import can_ada  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from warcio.statusandheaders import StatusAndHeaders
-from warcio.warcwriter import WARCWriter
 
 from headgate.bundle import BundleWriter, open_bundle
-from headgate.bundle.files.payloads import Spool, payload_chunks, prepare_payload
 from headgate.bundle.model import Exchange
-from headgate.bundle.sources import compress, directory, har, warc
-from headgate.bundle.sources.codings import DECODERS, ENCODERS, DecodingError, decode_chunks, encode_chunks
+from headgate.bundle.sources import directory, har
+from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
 from headgate.bundle.sources.directory import INDEX, WELL_KNOWN
 from headgate.bundle.sources.selection import filter_headers, with_content_type
 from headgate.errors import ConfigurationError
@@ -108,28 +104,10 @@ def test_filtered_fields_can_be_written(fields: list[tuple[str, str]], mime_type
     assert stored == headers
 
 
-@given(st.sampled_from(sorted(ENCODERS)), st.binary(max_size=2_000), st.integers(1, 50), st.integers(1, 50))
-def test_any_bytes_in_any_pieces_survive_a_coding(coding: str, payload: bytes, size: int, step: int) -> None:
-    parts = [payload[start : start + size] for start in range(0, len(payload), size)]
-    written = b"".join(encode_chunks(parts, coding, length=len(payload)))
-    assert (
-        b"".join(decode_chunks((written[start : start + step] for start in range(0, len(written), step)), coding))
-        == payload
-    )
-
-
 @given(st.sampled_from(sorted(DECODERS)), st.lists(st.binary(max_size=200)))
 def test_any_bytes_are_decoded_or_refused(coding: str, parts: list[bytes]) -> None:
     with suppress(DecodingError):
         list(decode_chunks(parts, coding))
-
-
-@given(st.binary(max_size=3_000), st.integers(1, 40))
-def test_each_variant_decodes_to_the_same_bytes(payload: bytes, times: int) -> None:
-    plain = Exchange(BASE, 200, {"content-type": "text/plain"}, payload * times)
-    for exchange in compress([plain], tuple(ENCODERS)):
-        stored = (bytes(chunk) for chunk in payload_chunks(prepare_payload(exchange.payload, None, Spool)[0]))
-        assert b"".join(decode_chunks(stored, exchange.headers.get("content-encoding", "identity"))) == payload * times
 
 
 JSON = st.recursive(
@@ -165,36 +143,6 @@ def mutated(data: st.DataObject, value: Any) -> Any:
     key, child = data.draw(st.sampled_from(children))
     value[key] = mutated(data, child)
     return value
-
-
-def an_archive(*, packed: bool) -> bytes:
-    made = BytesIO()
-    writer = WARCWriter(made, gzip=packed)
-    writer._create_temp_file = BytesIO
-    body = gzip.compress(b"hello")
-    fields = [("Content-Type", "text/html"), ("Content-Encoding", "gzip"), ("Transfer-Encoding", "chunked")]
-    head = StatusAndHeaders("200 OK", fields, protocol="HTTP/1.1")
-    sent = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-    record = writer.create_warc_record(BASE, "response", payload=BytesIO(sent), http_headers=head)
-    writer.write_record(record)
-    digest = record.rec_headers.get_header("WARC-Payload-Digest")
-    writer.write_record(writer.create_revisit_record(f"{BASE}a", digest, BASE, "2021-10-01T12:41:40Z"))
-    asked = StatusAndHeaders("POST / HTTP/1.1", [("Host", "example.com")], is_http_request=True)
-    writer.write_record(writer.create_warc_record(BASE, "request", payload=BytesIO(b""), http_headers=asked))
-    return made.getvalue()
-
-
-ARCHIVES = {packed: an_archive(packed=packed) for packed in (True, False)}
-
-
-@given(st.booleans(), st.data())
-@slow
-def test_any_warc_gives_writable_exchanges_or_an_error(packed: bool, data: st.DataObject) -> None:
-    changed = bytearray(ARCHIVES[packed])
-    for _ in range(data.draw(st.integers(0, 4))):
-        start = data.draw(st.integers(0, len(changed)))
-        changed[start : start + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
-    read_hostile(warc, bytes(changed))
 
 
 def read_hostile(source: Any, content: bytes) -> None:

@@ -6,9 +6,8 @@ through a transport of either: cookies, credentials and redirects are the client
 """
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing, closing
-from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -58,51 +57,6 @@ def default_library(purpose: str) -> ModuleType:
             raise MissingExtra("httpx2", purpose) from None
         return httpx
     return httpx2
-
-
-@cache
-def byte_stream(library: ModuleType) -> type["ResponseBody"]:
-    """Make the class of a response's body for one library; either kind of client takes it."""
-    return type("BundleBody", (ResponseBody, library.SyncByteStream, library.AsyncByteStream), {})
-
-
-class ResponseBody:
-    """The body of a response made here, out of an iterator, or of an asynchronous one for an asynchronous client.
-
-    `close` is called, and awaited by an asynchronous client, when the response is closed.
-    """
-
-    def __init__(
-        self,
-        chunks: Iterator[bytes] | AsyncIterator[bytes],
-        close: Callable[[], None] | Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._chunks = chunks
-        self._close = close
-
-    def __iter__(self) -> Iterator[bytes]:
-        assert isinstance(self._chunks, Iterator)
-        yield from self._chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if isinstance(self._chunks, Iterator):
-            for chunk in self._chunks:
-                yield chunk
-        else:
-            async for chunk in self._chunks:
-                yield chunk
-
-    def close(self) -> None:
-        """Let go of what the body came from."""
-        if self._close is not None:
-            self._close()
-
-    async def aclose(self) -> None:
-        """Let go of what the body came from."""
-        if self._close is not None:
-            closing = self._close()
-            assert closing is not None
-            await closing
 
 
 def fetch_through(

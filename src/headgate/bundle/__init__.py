@@ -1,14 +1,14 @@
 """Bundled HTTP exchanges (bundled-exchanges-01): read, write, check and sign web bundles.
 
 `open_bundle` reads a bundle in a file or in memory, `StreamReader` one that is still arriving, `create_bundle` and
-`BundleWriter` write one, `convert` and `rebase` make another from it. The names here are imported when first used.
+`BundleWriter` write one, `convert` makes another from it. The names here are imported when first used.
 
-- `headgate.bundle.sources`: exchanges from a directory, a HAR or a WARC
-- `headgate.bundle.lint`: what is wrong or unwise in a bundle
+- `headgate.bundle.sources`: exchanges from a directory or a HAR
+- `headgate.bundle.check`: what is wrong or unwise in a bundle
 - `headgate.bundle.signing`: sign and verify
 
 Below these, `model` has the value types, `variants` chooses among several responses for a URL, and `format` turns bytes
-into values and back by the document's steps. `reader` and `stream` read whole bundles, `layout` and `url_rules` make
+into values and back by the document's steps. `reader` and `stream` read whole bundles, `layout` makes
 the parts of new ones. `files` opens files; the others are pure.
 """
 
@@ -19,7 +19,7 @@ from headgate.errors import BundleError, FormatError, NotInBundle, ResponseError
 
 if TYPE_CHECKING:
     from headgate.bundle.api import create_bundle, open_bundle, parse_metadata
-    from headgate.bundle.conversion import convert, rebase
+    from headgate.bundle.conversion import convert
     from headgate.bundle.files.writer import BundleWriter
     from headgate.bundle.model import (
         Exchange,
@@ -75,12 +75,11 @@ __all__ = [
     "open_bundle",
     "parse_metadata",
     "read_stream",
-    "rebase",
 ]
 
 _NAMES = {
     "api": "create_bundle open_bundle parse_metadata",
-    "conversion": "convert rebase",
+    "conversion": "convert",
     "files.writer": "BundleWriter",
     "model": "Exchange Headers Location Metadata Response ResponseHead Section StoredExchange VariantSet",
     "reader": "Bundle",

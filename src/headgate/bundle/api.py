@@ -20,7 +20,7 @@ def open_bundle(
     With `from_end` the bundle is found by the length at its end (2.2.1), whatever it was appended to; otherwise it
     begins at the first byte, or after an integrity block there. `base_url` resolves the relative URLs of a b2 bundle.
     Raises `FormatError`, `VersionError`, `OSError` for a path that cannot be read, and `ConfigurationError` for another
-    source, such as a URL: `headgate.agent.bundle.RangeBundle` reads those. Truncating a mapped file ends
+    source, such as a URL. Truncating a mapped file ends
     the process that reads it: replace such files by renaming, or open the file yourself and pass the file object.
     Threads may share the bundle; other code must not move the position of a file object that was passed.
     """

@@ -1,19 +1,18 @@
 """Everything in a new bundle but its responses: the index and the other sections, and where each part is (3.1).
 
-`IndexBuilder` collects which response belongs to which URL and variant key, `build_sections` checks and orders the
-other sections, and `lay_out` turns both and the lengths of the responses into bytes.
+`IndexBuilder` collects which response belongs to which URL and variant key, `build_spec` makes the other sections, and
+`lay_out` turns both and the lengths of the responses into bytes.
 """
 
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from headgate.bundle.format.cbor import ARRAY, MAP, UINT, CborError, Items, data, encode, head, text
-from headgate.bundle.format.metadata import MAGIC, MAX_SECTION_TABLE_SIZE, TRAILER_SIZE, VERSION_BYTES, known_sections
-from headgate.bundle.format.sections import read_signatures
+from headgate.bundle.format.cbor import ARRAY, MAP, UINT, data, encode, head, text
+from headgate.bundle.format.metadata import MAGIC, MAX_SECTION_TABLE_SIZE, TRAILER_SIZE, VERSION_BYTES
 from headgate.bundle.model import Version
 from headgate.bundle.variants import (
     MAX_KEY_TEXT,
@@ -28,6 +27,7 @@ from headgate.bundle.variants import (
     write_key,
 )
 from headgate.errors import ConfigurationError
+from headgate.http.url import has_credentials, has_fragment, parse_url, without_fragment
 
 VariantKeys: TypeAlias = str | Sequence[str] | None
 """`gzip;en`, or several such keys that share a response; None for a URL without variants."""
@@ -36,6 +36,35 @@ VariantKeys: TypeAlias = str | Sequence[str] | None
 _ARRAY_HEADS: Final[dict[Version, bytes]] = {"draft-01": b"\x84", "b1": b"\x86", "b2": b"\x85"}
 _MAX_NAMED: Final = 12
 """Maximum missing keys in a message."""
+
+
+def normalize_primary_url(url: str) -> str:
+    """Return a primary URL in the WHATWG parser's form, which may have a fragment (3.3 step 6)."""
+    normal = _parse(url)
+    normalize_url(without_fragment(normal) if normal is not None else url)
+    return normal or url
+
+
+def normalize_url(url: str) -> str:
+    """Return a URL in the WHATWG parser's form.
+
+    Raises `ConfigurationError` as 3.3.1 step 4.2 refuses: when it "is a failure, its fragment is not null, or it
+    includes credentials".
+    """
+    normal = _parse(url)
+    if normal is None:
+        raise ConfigurationError(f"{url[:200]!r} is not an absolute URL; expected one such as https://example.com/")
+    if has_credentials(normal):  # which are secret, so the message leaves them out
+        raise ConfigurationError(f"the URL of {normal.rpartition('@')[2][:200]} has credentials; leave them out")
+    if has_fragment(normal):
+        raise ConfigurationError(f"the URL {url[:200]} has a fragment; leave out the # and what follows it")
+    return normal
+
+
+def _parse(url: str) -> str | None:
+    if not isinstance(url, str):
+        raise ConfigurationError(f"expected a URL such as 'https://example.com/', got {url!r:.200}")
+    return parse_url(url)
 
 
 class VariantEntry(Struct, frozen=True):
@@ -76,19 +105,16 @@ class IndexBuilder:
 
     def __init__(self) -> None:
         self._urls: dict[str, int | _Negotiation] = {}
-        self._relative: dict[str, str] = {}
         self._variant_keys = 0
 
     def __contains__(self, url: str) -> bool:
         return url in self._urls
 
-    def place(self, url: str, ordinal: int, *, stored: str) -> None:
-        """Add the only response of a URL, which is written as `stored`; `ConfigurationError` if it has one."""
+    def place(self, url: str, ordinal: int) -> None:
+        """Add the only response of a URL; `ConfigurationError` if it has one."""
         if url in self._urls:
             raise ConfigurationError("the URL was added before; several responses need `variants` and a key each")
         self._urls[url] = ordinal
-        if stored != url:
-            self._relative[url] = stored
 
     def place_variant(self, url: str, ordinal: int, variants: str | None, keys: VariantKeys) -> None:
         """Add the response of a URL for these keys; its first response comes with its Variants value.
@@ -125,7 +151,7 @@ class IndexBuilder:
         index: dict[str, int | VariantEntry] = {}
         for url, found in self._urls.items():
             if isinstance(found, int):
-                index[self._relative.get(url, url)] = found
+                index[url] = found
                 continue
             ordinals = [ordinal for ordinal in found.ordinals.values() if ordinal is not None]
             if len(ordinals) < len(found.ordinals):
@@ -153,36 +179,14 @@ def parse_axes(variants: str) -> tuple[Axis, ...]:
     return axes
 
 
-def build_sections(
-    version: Version,
-    primary_url: str | None,
-    manifest_url: str | None,
-    critical: Sequence[str],
-    sections: Mapping[str, bytes],
-    *,
-    order: Sequence[str] | None = None,
-) -> BundleSpec:
-    """Return the sections of a bundle; without `order` in that of the published writer `wbn`.
-
-    That is: other sections, the index, the responses. Raises `ConfigurationError` for a section that strict readers
-    refuse.
-    """
+def build_spec(version: Version, primary_url: str | None, manifest_url: str | None) -> BundleSpec:
+    """Return the sections of a bundle in the order of the published writer `wbn`: the index comes last."""
     items: dict[str, bytes] = {}
     if version == "b2" and primary_url is not None:
         items["primary"] = text(primary_url)
     if manifest_url is not None:
         items["manifest"] = text(manifest_url)
-    if critical:
-        items["critical"] = encode([_checked_name(name) for name in critical])
-    # The signatures alone are passed as bytes.
-    built = known_sections(version) - {"signatures"}
-    for name, item in sections.items():
-        _check_section(_checked_name(name), item, built)
-        items[name] = bytes(item)
-    items["index"] = b""
-    if order is not None:
-        items = _ordered(items, order)
-    return BundleSpec(version, primary_url, items)
+    return BundleSpec(version, primary_url, {**items, "index": b""})
 
 
 def lay_out(spec: BundleSpec, index: Mapping[str, int | VariantEntry], lengths: Sequence[int]) -> Layout:
@@ -248,37 +252,3 @@ def _normalize_key(key: str) -> str:
 def _list_some(keys: Sequence[str] | Mapping[str, int | None]) -> str:
     more = len(keys) - _MAX_NAMED
     return ", ".join(list(keys)[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _check_section(name: str, item: bytes, built: Collection[str]) -> None:
-    if name in built:
-        raise ConfigurationError(f"the section {name!r} is made from other arguments; do not pass its bytes")
-    try:
-        if name == "signatures":
-            read_signatures(bytes(item))
-        items = Items(bytes(item))
-        items.any()
-        items.end()
-    except CborError as error:
-        raise ConfigurationError(
-            f"the section {name!r} is not a deterministically encoded CBOR item: {error.reason} at byte {error.offset}"
-        ) from error
-
-
-def _checked_name(name: object) -> str:
-    try:
-        if isinstance(name, str) and name.encode():
-            return name
-    except UnicodeEncodeError:
-        pass
-    raise ConfigurationError(f"{name!r} is not a section name; expected text")
-
-
-def _ordered(items: Mapping[str, bytes], order: Sequence[str]) -> dict[str, bytes]:
-    # 3.3 step 20: "responses" is last, and need not be named.
-    wanted = list(order[:-1]) if order and order[-1] == "responses" else list(order)
-    if sorted(wanted) != sorted(items):
-        raise ConfigurationError(
-            f"the section order {', '.join(order)} does not name each section once: {', '.join(items)}, responses"
-        )
-    return {name: items[name] for name in wanted}

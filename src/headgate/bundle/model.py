@@ -1,15 +1,11 @@
 """The value types of bundles: metadata, responses, and exchanges on their way into a bundle."""
 
-import math
 import re
-from array import array
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
-from headgate.bundle.variants import Axis, parse_key, parse_variants, variant_keys
 from headgate.errors import ResponseError
 
 Profile: TypeAlias = Literal["strict", "compat"]
@@ -25,77 +21,18 @@ class Location(Struct, frozen=True, gc=False):
     length: int
 
 
-class VariantLocations(Mapping[str, Location]):
-    """Locations by variant key (`gzip;en`), in row-major order; two keys may share a location.
-
-    Keys are made when they are needed. Each repeats its values, and a location takes as little as two bytes in an
-    index, so a dict of all of them would take a hundred times the size of the index, which untrusted input controls.
-    """
-
-    __slots__ = ("_places", "_steps")
-
-    def __init__(self, axes: Iterable[Axis], places: "array[int]") -> None:
-        self._places = places
-        self._steps: list[dict[str, int]] = []
-        """For each axis, from value to its part of a key's position; for a value that appears twice, the later."""
-        step = len(places) // 2
-        for axis in axes:
-            step //= len(axis.values)
-            self._steps.append({value: index * step for index, value in enumerate(axis.values)})
-
-    def __getitem__(self, key: str) -> Location:
-        """Return the location of a key, in any spelling that parses to the same values."""
-        values = parse_key(key) or ()
-        if len(values) != len(self._steps):
-            raise KeyError(key)
-        return self._location(sum(steps[value] for steps, value in zip(self._steps, values, strict=True)))
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the keys, each once."""
-        return variant_keys(self._steps)
-
-    def __len__(self) -> int:
-        """Return the number of keys."""
-        return math.prod(map(len, self._steps))
-
-    def items(self) -> ItemsView[str, Location]:
-        """Return the keys with their locations."""
-        return _Items(self)
-
-    def in_order(self) -> Iterator[Location]:
-        """Yield the location of each key."""
-        return map(self._location, map(sum, product(*(steps.values() for steps in self._steps))))
-
-    def _location(self, place: int) -> Location:
-        return Location(self._places[2 * place], self._places[2 * place + 1])
-
-
-class _Items(ItemsView[str, Location]):
-    """Keys with their locations, without a lookup of each key."""
-
-    _mapping: VariantLocations
-
-    def __iter__(self) -> Iterator[tuple[str, Location]]:
-        return zip(self._mapping, self._mapping.in_order(), strict=True)
-
-
 class VariantSet(Struct, frozen=True):
     """The responses for a URL with content negotiation: its Variants value, and one location for each variant key."""
 
     variants: str
     """The Variants field value, such as `Accept-Encoding;gzip;br, Accept-Language;en;fr`."""
-    places: "array[int]"
-    """Offset and length of each response, in row-major order of the keys."""
+    locations: Mapping[str, Location]
+    """By variant key (`gzip;en`), in row-major order; two keys may share a location."""
 
     @property
     def offset(self) -> int:
         """Where the first of the responses is in the bundle."""
-        return min(self.places[::2])
-
-    @property
-    def locations(self) -> VariantLocations:
-        """The locations by variant key."""
-        return VariantLocations(parse_variants(self.variants) or (), self.places)
+        return min(location.offset for location in self.locations.values())
 
 
 class Section(Struct, frozen=True):
@@ -248,3 +185,37 @@ class Exchange(Struct, frozen=True):
     """The Variants value of the URL, the same in each of its exchanges; None for a URL with one response."""
     variant_key: str | None = None
     """Which of the variants this is, such as `gzip;en`; None where `variants` is."""
+
+
+UNSERVED_HEADERS: Final = frozenset({
+    # Of one hop and its framing (9110 7.6.1, 9112 6), written by the sender of the message.
+    "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "content-length",
+    "http2-settings", "content-range", "accept-ranges",
+    # When and by which server the message was made: the response is sent now.
+    "date", "age", "warning", "via", "x-cache", "headgate-source",
+    # For the client with which the exchange was recorded.
+    "set-cookie", "set-cookie2", "proxy-authenticate", "proxy-authentication-info", "authentication-info",
+    # Other addresses of the origin.
+    "alt-svc",
+})  # fmt: skip
+"""Stored headers that neither a server nor a transport passes on: the content of bundles is untrusted."""
+
+
+def served_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the stored headers that may be passed on; names are in lower case."""
+    # 9110 7.6.1: fields named in Connection are for that connection too.
+    named = {member.strip().lower() for member in headers.get("connection", "").split(",")}
+    return {name: value for name, value in headers.items() if name not in UNSERVED_HEADERS and name not in named}
+
+
+_NEEDS_REQUEST: Final = {
+    206: "a part, and the request is for the whole",
+    304: "a response to a condition that the request does not have",
+}
+
+
+def unservable(status: int) -> str:
+    """Return why no final response to a plain GET can have this status; empty for one that can be sent."""
+    if not 200 <= status <= 599:
+        return f"its status {status} is not that of a final response"
+    return f"its status {status} is {_NEEDS_REQUEST[status]}" if status in _NEEDS_REQUEST else ""

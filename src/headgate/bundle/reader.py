@@ -23,7 +23,7 @@ from headgate.bundle.model import (
     VariantSet,
     Version,
 )
-from headgate.bundle.variants import parse_variants, select_key
+from headgate.bundle.variants import parse_key, parse_variants, select_key, write_key
 from headgate.errors import ConfigurationError, HeadgateError, NotInBundle, ResponseError
 from headgate.http.url import parse_url, without_fragment
 
@@ -196,7 +196,8 @@ def locate(metadata: Metadata, url: str, variant_key: str | None = None) -> Loca
         if variant_key is not None:
             raise NotInBundle(f"{url} has no variants; leave out the variant key {variant_key!r}")
         return found
-    location = found.locations.get(variant_key or "")
+    values = parse_key(variant_key or "")
+    location = found.locations.get(write_key(values)) if values else None
     if location is None:
         fault = f"has no variant {variant_key!r}" if variant_key else "has variants"
         raise NotInBundle(f"{url} {fault}; name one of {_keys(found)}, or select one by request headers")
@@ -247,7 +248,7 @@ def reject_overlapping_responses(bundle: Bundle) -> None:
     size = bundle.size
     locations: set[Location] = set()
     for found in bundle.metadata.requests.values():
-        locations.update(found.locations.in_order() if isinstance(found, VariantSet) else (found,))
+        locations.update(found.locations.values() if isinstance(found, VariantSet) else (found,))
     total = sum(one.length for one in locations if one.offset + one.length <= size)
     if total > size:
         raise HeadgateError(

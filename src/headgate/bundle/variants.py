@@ -23,13 +23,13 @@ from headgate.http.media_type import parse_weights
 
 Sorter: TypeAlias = Callable[[Sequence[str]], list[str]]
 
-MAX_KEYS: Final = 10_000
+MAX_KEYS: Final = 1_000
 """Maximum variant keys of a URL."""
 
-MAX_TOTAL_KEYS: Final = 1_000_000
+MAX_TOTAL_KEYS: Final = 100_000
 """Maximum variant keys of all URLs of a bundle together."""
 
-MAX_KEY_TEXT: Final = 1 << 20
+MAX_KEY_TEXT: Final = 1 << 17
 """Maximum characters of all variant keys of a URL: each key repeats its values, so 100 kB could claim a gigabyte."""
 _MAX_COUNT: Final = (1 << 64) - 1
 _NOWHERE: Final = -1
@@ -59,11 +59,6 @@ def parse_variants(value: str) -> tuple[Axis, ...] | None:
     """
     lists = _parse(value)
     return None if lists is None else tuple(Axis(name, tuple(values)) for name, *values in lists)
-
-
-def write_variants(axes: Iterable[Axis]) -> str:
-    """Return the field value of `axes`; raises `ConfigurationError` for a value that cannot be written."""
-    return ", ".join(write_key((axis.name, *axis.values)) for axis in axes)
 
 
 def parse_key(text: str) -> tuple[str, ...] | None:

@@ -4,7 +4,7 @@ import httpx
 import httpx2
 import pytest
 
-from headgate.agent.httpx_library import byte_stream, default_library, library_of
+from headgate.agent.httpx_library import default_library, library_of
 from headgate.errors import ConfigurationError, MissingExtra
 
 LIBRARIES = [httpx2, httpx]
@@ -33,15 +33,3 @@ def test_httpx2_is_preferred_and_without_either_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(MissingExtra, match=r"fetching needs the extra 'httpx2'"):
         default_library("fetching")
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_a_body_serves_both_kinds_of_clients_and_is_closed(library):
-    closed = []
-    body = byte_stream(library)(iter([b"a", b"b"]), lambda: closed.append(True))
-    assert isinstance(body, library.SyncByteStream)
-    assert isinstance(body, library.AsyncByteStream)
-    assert byte_stream(library) is byte_stream(library)
-    response = library.Response(200, stream=body)
-    assert response.read() == b"ab"
-    assert closed == [True]

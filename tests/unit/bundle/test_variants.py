@@ -14,7 +14,6 @@ from headgate.bundle.variants import (
     select_key,
     variant_keys,
     write_key,
-    write_variants,
 )
 from headgate.errors import ConfigurationError
 
@@ -48,7 +47,6 @@ EXAMPLE = "Accept-Encoding;gzip;br, Accept-Language;en;fr;ja"
 )
 def test_variants_are_lists_of_lists_of_tokens_and_strings(value: str, axes: tuple[Axis, ...]) -> None:
     assert parse_variants(value) == axes
-    assert parse_variants(write_variants(axes)) == axes
 
 
 INVALID = [
@@ -87,7 +85,7 @@ def test_keys_of_the_drafts_example_are_in_row_major_order() -> None:
 
 
 def test_keys_are_counted_and_measured_without_making_them() -> None:
-    assert MAX_KEYS == 10_000
+    assert MAX_KEYS == 1_000
     assert count_keys([ENCODINGS, LANGUAGES]) == 6
     assert measure_keys([ENCODINGS, LANGUAGES]) == len("gzip;engzip;frgzip;jabr;enbr;frbr;ja")
     many = parse_variants(", ".join(["a;b;c"] * 80_000))
@@ -97,7 +95,7 @@ def test_keys_are_counted_and_measured_without_making_them() -> None:
     assert count_keys(parse_variants(", ".join(["a;b"] * 80_000)) or ()) == 1
     long = [Axis("a", tuple(map(str, range(MAX_KEYS)))), Axis("b", ("b" * 100_000,))]
     assert count_keys(long) == MAX_KEYS
-    assert measure_keys(long) > 1_000_000_000 > MAX_KEY_TEXT
+    assert measure_keys(long) > 100_000_000 > MAX_KEY_TEXT
 
 
 @pytest.mark.parametrize(
@@ -127,8 +125,6 @@ def test_several_keys_are_invalid(text: str) -> None:
 def test_values_other_than_printable_ascii_are_refused(value: str) -> None:
     with pytest.raises(ConfigurationError, match="printable ASCII"):
         write_key([value])
-    with pytest.raises(ConfigurationError, match="printable ASCII"):
-        write_variants([Axis("a", (value,))])
 
 
 def choose(variants: str, request: dict[str, str]) -> str | None:

@@ -71,7 +71,7 @@ WRONG_USE = [
     (["proxy", "--client-ca="], "'--client-ca': empty"),
     (["proxy", "--token-key", "a", "--token-key", ""], "'--token-key': empty"),
     (["bundle", "verify", "--trust", "", "a.wbn"], "'--trust': empty"),
-    (["bundle", "integrity", "remove", "--key", "", "a.wbn"], "'--key': empty"),
+    (["bundle", "sign", "--remove", "--key", "", "a.wbn", "-o", "o"], "'--key': empty"),
     (["bundle", "create", "--dir", "", "--base-url", "https://example.com/", "-o", "a.wbn"], "'--dir': empty"),
     (["bundle", "extract", "a.wbn", "-o", ""], "'--output': empty"),
     (["get", "https://example.com/", "-o", ""], "'--output': empty"),

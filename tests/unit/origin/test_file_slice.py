@@ -3,7 +3,8 @@ import os
 
 import pytest
 
-from headgate.origin.file_slice import FileSlice, OpenFile, file_state
+from headgate.bundle.files.open_file import OpenFile, file_state
+from headgate.origin.file_slice import FileSlice
 
 
 @pytest.fixture
@@ -16,25 +17,27 @@ def path(tmp_path):
 def test_reads_exactly_what_is_asked_for(path):
     file = OpenFile(path)
     assert file.size == 10
-    assert file.read(2, 3) == b"234"
-    assert file.read(9, 1) == b"9"
-    assert file.read(3, 0) == b""
+    assert file.read_exactly(2, 3) == b"234"
+    assert file.read_exactly(9, 1) == b"9"
+    assert file.read_exactly(3, 0) == b""
     part = FileSlice(file, 2, 6)
     assert part.read() == b"234567"
     assert part.cut(1, 3).read() == b"34"
 
 
-def test_a_read_beyond_the_end_is_an_error(path):
+def test_a_read_beyond_the_end_is_short_or_an_error(path):
+    assert OpenFile(path).read(5, 6) == b"56789"
+    assert OpenFile(path).read(11, 1) == b""
     with pytest.raises(OSError, match="written to"):
-        OpenFile(path).read(5, 6)
+        OpenFile(path).read_exactly(5, 6)
 
 
 def test_a_read_in_short_pieces_is_whole(path, monkeypatch):
     read = os.pread
     monkeypatch.setattr(os, "pread", lambda handle, length, offset: read(handle, min(length, 3), offset))
-    assert OpenFile(path).read(1, 8) == b"12345678"
+    assert OpenFile(path).read_exactly(1, 8) == b"12345678"
     with pytest.raises(OSError, match="written to"):
-        OpenFile(path).read(5, 6)
+        OpenFile(path).read_exactly(5, 6)
 
 
 def test_a_file_that_is_cut_or_written_to_is_an_error(path):
@@ -44,7 +47,7 @@ def test_a_file_that_is_cut_or_written_to_is_an_error(path):
         assert not file.is_unchanged()
         change()
         with pytest.raises(OSError, match="written to"):
-            file.read(0, 1)
+            file.read_exactly(0, 1)
 
 
 def test_another_file_at_its_path_does_not_change_it(path, tmp_path):
@@ -53,10 +56,10 @@ def test_another_file_at_its_path_does_not_change_it(path, tmp_path):
     other.write_bytes(b"x")
     other.rename(path)
     assert file.is_unchanged()
-    assert file.read(0, 10) == b"0123456789"
+    assert file.read_exactly(0, 10) == b"0123456789"
     assert file_state(path) != file.state
     path.unlink()
-    assert file.read(0, 10) == b"0123456789"
+    assert file.read_exactly(0, 10) == b"0123456789"
 
 
 def test_only_regular_files_are_opened(tmp_path):

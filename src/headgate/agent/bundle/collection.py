@@ -1,13 +1,13 @@
-"""Collect responses for a bundle: fetch a list of URLs one after another, within limits, or call an ASGI application.
+"""Collect responses for a bundle: fetch a list of URLs one after another, within limits.
 
 A `Courtesy` decides when each request is sent.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import Final, Self
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from headgate.agent.advice_client import in_thread
 from headgate.agent.attempt import REDIRECTS
 from headgate.agent.bundle.fetcher import Fetcher, Reply
 from headgate.agent.courtesy import Courtesy
-from headgate.agent.httpx_library import Client, default_library
+from headgate.agent.httpx_library import Client
 from headgate.bundle.files.payloads import Spool, SpooledPayload
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.codings import DECODERS, decode_chunks, limit_length, parse_codings
@@ -27,18 +27,13 @@ from headgate.bundle.sources.selection import (
     filter_headers,
     ignore_message,
     normalize_http_url,
-    with_content_encoding,
     with_content_type,
+    without_content_encoding,
 )
 from headgate.errors import ConfigurationError, FetchError, MissingExtra, NoContact, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
 from headgate.http.date import retry_after
 from headgate.http.url import resolve
-
-_Message: TypeAlias = MutableMapping[str, Any]
-_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
-_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
-App: TypeAlias = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 _IN_MEMORY: Final = 1 << 20
 """Bytes of a body above which it is kept on disk."""
@@ -90,7 +85,7 @@ class ExchangeBuilder:
             chunks = limit_length(chunks, self._limits.max_body)  # an endless body may decode to nothing
             for coding in reversed(codings):
                 chunks = decode_chunks(chunks, coding)
-            headers = with_content_encoding(headers, None)
+            headers = without_content_encoding(headers)
         payload = self._keep(self._limit_total(limit_length(chunks, self._limits.max_body)))
         return Exchange(url, status, with_content_type(headers), payload)
 
@@ -281,67 +276,3 @@ def read_url_list(path: Path, *, name: str | None = None) -> list[str]:
     if not urls:
         raise ConfigurationError(f"{name} contains no URL; expected one per line")
     return list(urls)
-
-
-@contextmanager
-def asgi_client(app: App) -> Iterator[Client]:
-    """Start an ASGI application, and shut it down when the block ends; return a client whose requests it answers.
-
-    For `collect(urls, client=client, courtesy=Courtesy())`. The application is called for every URL, whatever its
-    host. An exception in it is a response with status 500. Raises `FetchError` where its startup or shutdown fails,
-    and `MissingExtra` without httpx2.
-    """
-    if not callable(app):
-        raise ConfigurationError(f"expected an ASGI application, which is a callable, got {app!r:.80}")
-    default_library("calling an ASGI application")
-    from starlette.testclient import TestClient
-
-    client = TestClient(_with_lifespan(app), raise_server_exceptions=False, headers={"user-agent": USER_AGENT})
-    try:
-        client.__enter__()
-    except Exception as error:
-        raise FetchError(f"the application's startup failed: {_described(error)}") from error
-    try:
-        yield client
-    finally:
-        try:
-            client.__exit__()
-        except Exception as error:
-            raise FetchError(f"the application's shutdown failed: {_described(error)}") from error
-
-
-def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _with_lifespan(app: App) -> App:
-    """Return the application with a lifespan.
-
-    An application does not support it if it raises or returns without a lifespan message, or sends another message.
-    """
-
-    async def call(scope: _Message, receive: _Receive, send: _Send) -> None:
-        if scope["type"] != "lifespan":
-            await app(scope, receive, send)
-            return
-        is_supported = False
-
-        async def watch(message: _Message) -> None:
-            nonlocal is_supported
-            if not message["type"].startswith("lifespan."):  # it answers every scope as if that were a request
-                raise RuntimeError(f"{message['type']} is not a message of the lifespan")
-            is_supported = True
-            await send(message)
-
-        try:
-            await app(scope, receive, watch)
-        except Exception:
-            if is_supported:
-                raise
-        if not is_supported:
-            await send({"type": "lifespan.startup.complete"})
-            while (await receive())["type"] != "lifespan.shutdown":
-                pass
-            await send({"type": "lifespan.shutdown.complete"})
-
-    return call

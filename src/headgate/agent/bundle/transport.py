@@ -1,36 +1,41 @@
 """Transports for httpx2 and httpx that answer requests out of a bundle, and send the others on.
 
-`transport_core` decides which requests a bundle may answer. A response out of it needs no connection and has the field
-`Headgate-Source: bundle`. Every other request goes to the inner transport, also where the bundle's response is
-malformed.
+The bundle is a file, or is fetched whole. A response out of it needs no connection and has the field
+`Headgate-Source: bundle`. Every other request goes to the inner transport, also where the bundle cannot be fetched, and
+where its response is malformed. `TransportCore` decides; the transports send.
 """
 
+import os
 import random
+import re
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from headgate.agent.bundle.fetcher import MAX_BYTES, AsyncFetcher, Fetcher
-from headgate.agent.bundle.ranges import AsyncRangeBundle, RangeBundle
-from headgate.agent.bundle.session import AsyncSession, Session
-from headgate.agent.bundle.transport_core import (
-    BundleRequest,
-    StreamedAnswer,
-    TransportCore,
-    TransportOptions,
-    library_response,
-    not_stored,
-)
-from headgate.agent.httpx_library import library_of
+from msgspec import Struct
+from msgspec.structs import replace
+
+from headgate.agent.bundle.download import MAX_BYTES, UNCODED, Download
+from headgate.agent.bundle.fetcher import refuse_downgrade
+from headgate.agent.httpx_library import Request, library_of
+from headgate.bundle.api import open_bundle
 from headgate.bundle.files.byte_source import Source
-from headgate.bundle.model import Profile
-from headgate.bundle.reader import Bundle
+from headgate.bundle.files.open_file import OpenFile
+from headgate.bundle.format.merkle_integrity import DecodedResponse, decode_response
+from headgate.bundle.model import Profile, served_headers, unservable
+from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
-from headgate.errors import ConfigurationError
-from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
+from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError, reason_of
+from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, CallThread
+from headgate.http.conditional import ConditionalResponse, Validators, apply_preconditions
+from headgate.http.date import parse_http_date
+from headgate.http.date import retry_after as parse_retry_after
+from headgate.http.media_type import parse_weights
+from headgate.http.url import parse_url
+from headgate.throttle import Policy
 
 if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport, BaseTransport
@@ -38,27 +43,99 @@ else:
     # Clients of either library accept any object with the methods.
     AsyncBaseTransport = BaseTransport = object
 
+SOURCE: Final = (b"headgate-source", b"bundle")
+"""The field that a response out of a bundle has."""
+_POLICY: Final = Policy(num_errors_to_ignore=0)
+"""The throttle's backoff without ignored failures: a fetch that failed may have transferred a gigabyte."""
+_ORIGIN_ONLY_FIELDS: Final = ("if-match", "if-unmodified-since")
+"""Preconditions that "are not applicable to a cache" (RFC 9111, 4.3.2)."""
+_FRESHNESS_DIRECTIVES: Final = frozenset({"no-cache", "no-store", "max-age", "min-fresh"})
+"""Request directives (RFC 9111, 5.2.1) that require the origin, or an age, which bundles do not record."""
+_FIELDS_OF_416: Final = frozenset({b"x-content-type-options", SOURCE[0]})
+_WITHOUT_CONTENT: Final = frozenset({204, 205})
+_ANY: Final = "*"
+_WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
 
-class BundleTransport(BaseTransport):
-    """For `httpx2.Client(transport=BundleTransport("site.wbn"))`, and the same with httpx.
 
-    `bundle` is an open bundle, a path, or a URL; from a URL the whole bundle is fetched with the first request that it
-    could answer. `inner` is the transport for other requests, by default the library's own for HTTP. `base_url`
-    resolves the relative URLs of a b2 bundle; the default is the URL it was fetched from.
+class CacheRequest(Struct, frozen=True):
+    """A request, as a bundle sees it."""
 
-    A bundle that is fetched must be served as `application/webbundle` with `X-Content-Type-Options: nosniff`, or is
-    refused with a `FetchError` (5.2), unless `require_nosniff` is false. A bundle from the network, signed or not,
-    answers for its own origin only; a local one answers for every URL in it. `origins` names others, such as
-    `["https://example.com"]`, or `*` for all. A fetch that fails raises, and is repeated after a backoff or the
-    server's Retry-After; until then its error is raised again. `max_bytes` limits what is kept: a bundle that is
-    fetched, and a signed response of a `RangeBundle`, which is verified before any of it is used. `tell` is called
-    with a message for each malformed response; such a response comes from the network. `clock` returns seconds since
-    1970, and `draw` numbers from [0, 1).
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    is_answerable: bool
+    """Whether a stored response may answer it."""
+    only_stored: bool
+    """`only-if-cached`: do not use the network (RFC 9111, 5.2.1.7)."""
+
+
+def parse_request(method: str, url: str, headers: Mapping[str, str]) -> CacheRequest:
+    """Return a request; header names come in any case.
+
+    A stored response answers only a GET or HEAD without body, without preconditions on the origin's state, and without
+    a `Cache-Control` or `Pragma` that refuses stored responses.
     """
+    headers = {name.lower(): value for name, value in headers.items()}
+    control = headers.get("cache-control", headers.get("pragma", ""))
+    directives = {directive.partition("=")[0].strip().lower() for directive in control.split(",")}
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    is_answerable = (
+        method in ("GET", "HEAD")
+        and not has_body
+        and not any(name in headers for name in _ORIGIN_ONLY_FIELDS)
+        and not directives & _FRESHNESS_DIRECTIVES
+    )
+    return CacheRequest(method, url, headers, is_answerable, "only-if-cached" in directives)
+
+
+def make_response(
+    request: CacheRequest, status: int, headers: Mapping[str, str], length: int
+) -> ConditionalResponse | None:
+    """Return the response to a request from a stored one with a payload of `length` bytes.
+
+    `headers` include nosniff. None where the request does not accept the stored content coding.
+    """
+    if not _is_decodable(headers.get("content-encoding"), request.headers.get("accept-encoding")):
+        return None
+    fields = [*_encoded(served_headers(headers)), SOURCE]
+    if status in _WITHOUT_CONTENT:
+        return ConditionalResponse(status, fields, 0, 0)
+    validators = Validators(
+        headers.get("etag", "").encode("latin-1"), parse_http_date(headers.get("last-modified", "").encode("latin-1"))
+    )
+    found = apply_preconditions(
+        request.method.encode(), _encoded(request.headers), (status, fields), validators, length
+    )
+    if found.status == 416:
+        fields = [field for field in fields if field[0] in _FIELDS_OF_416] + found.fields + [(b"content-length", b"0")]
+        return found._replace(fields=fields)
+    return found._replace(stop=found.start) if request.method == "HEAD" else found
+
+
+def _encoded(headers: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]]:
+    return ((name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items())
+
+
+def _is_decodable(content_encoding: str | None, accept_encoding: str | None) -> bool:
+    """Return whether a client that sent `accept_encoding` accepts a content coding (RFC 9110, 12.5.3)."""
+    if content_encoding is None or accept_encoding is None:
+        return True
+    weights = parse_weights(accept_encoding.encode("latin-1", "replace"))
+    rest = weights.get(b"*", 0.0)
+    codings = [coding.strip().lower().encode("latin-1", "replace") for coding in content_encoding.split(",")]
+    return all(weights.get(coding, rest) > 0 for coding in codings if coding not in (b"", b"identity"))
+
+
+class TransportCore:
+    """The bundle, open or to be fetched, and the responses out of it; sends nothing."""
+
+    new_lock: Callable[[], Any]
+    """Makes a lock for the kind of client."""
 
     def __init__(
         self,
-        bundle: Bundle | RangeBundle | Source,
+        source: Bundle | Source,
         inner: Any = None,
         *,
         profile: Profile = "strict",
@@ -71,13 +148,144 @@ class BundleTransport(BaseTransport):
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        if isinstance(bundle, AsyncRangeBundle):
-            raise ConfigurationError("an AsyncRangeBundle needs an AsyncBundleTransport")
-        options = TransportOptions(profile, base_url, require_nosniff, origins, max_bytes, tell, clock, draw)
-        self._core = TransportCore(bundle, options)
-        self._inner = inner
-        self._timeout = timeout
-        self._lock = threading.RLock()
+        """For `httpx2.Client(transport=BundleTransport("site.wbn"))`, and the same with httpx.
+
+        `source` is an open bundle, a path, a seekable binary file or the bytes of one, or an http or https URL. The
+        bundle at a URL is fetched through `inner` with the first request that it may answer, within `timeout` seconds
+        and up to `max_bytes`; while that fails, requests go to the network, `tell` is called with the reason, and the
+        next fetch waits for the throttle's backoff and the server's Retry-After. `origins` are those that the bundle
+        may answer for, `*` for all: by default that of its URL, and all for a bundle that was not fetched.
+        """
+        is_web = isinstance(source, str) and _WEB_URL.match(source) is not None
+        self.url = str(source) if is_web else ""
+        """Where the bundle is to be fetched from; empty for one that is here."""
+        self.bundle: Bundle | None = None
+        self.timeout = timeout
+        self.inner = inner
+        self._open_options: dict[str, Any] = {"profile": profile, "base_url": base_url}
+        self._limits: dict[str, Any] = {"max_bytes": max_bytes, "require_nosniff": require_nosniff}
+        self._tell = tell
+        self._clock = clock
+        self._draw = draw
+        self._own_origin = _origin(self.url) if origins is None and is_web else ""
+        named = [self._own_origin or _ANY] if origins is None else [origins] if isinstance(origins, str) else origins
+        self._any_origin = _ANY in named
+        self._origins = frozenset(_named_origin(name) for name in named if name != _ANY)
+        self._failures = 0
+        self._failed_at = self._pause = 0.0
+        self.fetching = self.new_lock()
+        """Held while the bundle is fetched, by the requests that it may answer."""
+        self.creating = self.new_lock()
+        self.fetch_options: dict[str, Any] = {"headers": UNCODED, "follow_redirects": True, "timeout": timeout}
+        self._is_own = not isinstance(source, Bundle)
+        if isinstance(source, Bundle):
+            self.bundle = source
+        elif isinstance(source, (str, os.PathLike)) and not is_web:
+            self.bundle = Bundle(OpenFile(source), from_end=False, **self._open_options)
+        elif not is_web:
+            self.bundle = open_bundle(source, **self._open_options)
+
+    def close_bundle(self) -> None:
+        """Close the bundle, if it was opened here."""
+        if self._is_own and self.bundle is not None:
+            self.bundle.close()
+
+    def request(self, request: Request) -> CacheRequest:
+        """Return a request, and whether the bundle may answer it."""
+        found = parse_request(request.method, str(request.url), request.headers)
+        if self._any_origin or _origin(found.url) in self._origins:
+            return found
+        return replace(found, is_answerable=False)
+
+    def must_fetch(self, request: CacheRequest) -> bool:
+        """Return whether the bundle must be fetched now to answer a request."""
+        if self.bundle is not None or not request.is_answerable or request.only_stored:
+            return False
+        now = self._clock()
+        self._failed_at = min(self._failed_at, now)  # a clock that is set back does not make the pause longer
+        return now >= self._failed_at + self._pause
+
+    def begin(self, response: Any) -> Download:
+        """Begin to keep the bundle in a response; raises `FetchError`."""
+        url = str(response.url)
+        refuse_downgrade(self.url, response)
+        if self._own_origin and _origin(url) != self._own_origin:
+            raise FetchError(
+                f"{self.url}: redirected to {url}, which is another origin; "
+                "name the origins that the bundle may answer for (origins=)"
+            )
+        return Download(url, response.status_code, response.headers, **self._limits)
+
+    def finish(self, download: Download, response: Any) -> None:
+        """Open the bundle that was fetched; raises `BundleError`."""
+        base_url = self._open_options["base_url"] or str(response.url)
+        self.bundle = open_bundle(download.mapped(), **{**self._open_options, "base_url": base_url})
+
+    @contextmanager
+    def failures_told(self) -> Iterator[None]:
+        """Catch the failure of a fetch: say why, and hold the next one back."""
+        try:
+            yield
+        except NoContact:
+            return  # an inner transport has held the request back, and will say so of the next one too
+        except Exception as error:
+            self._failures += 1
+            now = self._clock()
+            stated = error.retry_after if isinstance(error, FetchError) else ""
+            pause = _POLICY.delay(self._failures, self._draw())
+            self._failed_at, self._pause = now, max(pause, parse_retry_after(stated, now=now) - now)
+            why = f"not fetched within {self.timeout:g} s" if isinstance(error, TimeoutError) else reason_of(error)
+            self._tell(why if self.url in why else f"{self.url}: {why or type(error).__name__}")
+
+    def respond(self, request: CacheRequest, library: ModuleType) -> Any:
+        """Return the response to a request; None if the network must answer it.
+
+        Raises the library's ReadError where the file has been written to since it was opened.
+        """
+        try:
+            response = self._stored_response(request, library) if request.is_answerable else None
+        except ResponseError as error:
+            self._tell(f"{request.url}: the response in the bundle cannot be used: {error}")
+            response = None
+        except OSError as error:
+            raise library.ReadError(f"{request.url}: cannot read the bundle: {error}") from error
+        if response is None and request.only_stored:
+            return library.Response(504, headers={"content-length": "0"}, stream=library.ByteStream(b""))
+        return response
+
+    def _stored_response(self, request: CacheRequest, library: ModuleType) -> Any:
+        if self.bundle is None:
+            return None
+        try:
+            location = select_location(self.bundle.metadata, request.url, request.headers)
+        except NotInBundle:
+            return None
+        stored: DecodedResponse = decode_response(self.bundle, location, self.bundle.load(location))
+        if fault := unservable(stored.status):
+            self._tell(f"{request.url}: the response in the bundle cannot be used: {fault}")
+            return None
+        found = make_response(request, stored.status, stored.headers, stored.length)
+        if found is None:
+            return None
+        content = b"".join(stored.pieces(found.start, found.stop))
+        return library.Response(found.status, headers=found.fields, stream=library.ByteStream(content))
+
+
+def _origin(url: str) -> str:
+    """Return a URL's scheme, host and port; a text that is not a URL is its own origin, which no request has."""
+    return "/".join((parse_url(url) or url).split("/", 3)[:3])
+
+
+def _named_origin(text: str) -> str:
+    if parse_url(text) is None:
+        raise ConfigurationError(f"invalid origin {text!r}; expected a URL such as https://example.com, or *")
+    return _origin(text)
+
+
+class BundleTransport(TransportCore, BaseTransport):
+    """Answers the requests of a `Client` of httpx2 or httpx out of a bundle; see `TransportCore` for the arguments."""
+
+    new_lock = staticmethod(threading.Lock)
 
     def __enter__(self) -> Self:
         return self
@@ -92,75 +300,54 @@ class BundleTransport(BaseTransport):
 
     def close(self) -> None:
         """Close the inner transport, and the bundle if it was opened here."""
-        self._core.close()
-        if self._inner is not None:
-            self._inner.close()
+        self.close_bundle()
+        if self.inner is not None:
+            self.inner.close()
 
     def handle_request(self, request: Any) -> Any:
         """Answer a request out of the bundle, or send it on."""
-        found = self._core.request(request)
-        if found is not None:
-            response = self._respond(found)
-            if response is not None:
-                return response
-            if found.cache_request.only_stored:
-                return not_stored(found)
-        return self._inner_transport(library_of(request)).handle_request(request)
+        found, library = self.request(request), library_of(request)
+        if self.must_fetch(found):
+            with self.fetching:
+                if self.must_fetch(found):
+                    self._fetch(library)
+        response = self.respond(found, library)
+        return self._inner_transport(library).handle_request(request) if response is None else response
 
-    def _respond(self, request: BundleRequest) -> Any:
-        bundle = self._fetched(request.library) if self._core.bundle is None else self._core.bundle
-        if isinstance(bundle, Bundle):
-            return self._core.answer(request, bundle)
-        assert isinstance(bundle, RangeBundle)
-        with ExitStack() as stack:
-            session = stack.enter_context(Session(bundle.fetcher))
-            answer = session.run(self._core.answer_remote(request, bundle))
-            if not isinstance(answer, StreamedAnswer):
-                return answer
-            response = answer.response
-            chunks = session.chunks(answer.begun.body, response.start, response.stop)
-            return library_response(request, response, chunks, stack.pop_all().close)
+    def _fetch(self, library: ModuleType) -> None:
+        client = library.Client(transport=self._inner_transport(library), headers={"User-Agent": USER_AGENT})
+        given_up = threading.Event()
 
-    def _fetched(self, library: ModuleType) -> Any:
-        with self._lock:
-            if self._core.bundle is not None:
-                return self._core.bundle
-            client = library.Client(transport=self._inner_transport(library), headers={"User-Agent": USER_AGENT})
-            with Session(Fetcher(client, timeout=self._timeout)) as session:
-                return session.run(self._core.fetch())
+        def fetch() -> None:
+            with client.stream("GET", self.url, **self.fetch_options) as response, self.begin(response) as download:
+                for chunk in response.iter_bytes():
+                    download.add(chunk)
+                    if given_up.is_set():
+                        return
+                self.finish(download, response)
+
+        # In a thread: a client's own timeout is for one read, however many there are.
+        with closing(CallThread()) as thread, self.failures_told():
+            try:
+                thread.call(fetch, self.timeout)
+            finally:
+                given_up.set()
 
     def _inner_transport(self, library: ModuleType) -> Any:
-        with self._lock:
-            if self._inner is None:
-                self._inner = library.HTTPTransport()
-            return self._inner
+        with self.creating:
+            self.inner = self.inner or library.HTTPTransport()
+            return self.inner
 
 
-class AsyncBundleTransport(AsyncBaseTransport):
-    """`BundleTransport` for `httpx2.AsyncClient`, and the same with httpx."""
+class AsyncBundleTransport(TransportCore, AsyncBaseTransport):
+    """`BundleTransport` for an `AsyncClient`."""
 
-    def __init__(
-        self,
-        bundle: Bundle | AsyncRangeBundle | Source,
-        inner: Any = None,
-        *,
-        profile: Profile = "strict",
-        base_url: str | None = None,
-        require_nosniff: bool = True,
-        origins: Collection[str] | None = None,
-        max_bytes: int = MAX_BYTES,
-        timeout: float = FETCH_TIMEOUT,
-        tell: MessageCallback = ignore_message,
-        clock: Callable[[], float] = time.time,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        if isinstance(bundle, RangeBundle):
-            raise ConfigurationError("a RangeBundle needs a BundleTransport")
-        options = TransportOptions(profile, base_url, require_nosniff, origins, max_bytes, tell, clock, draw)
-        self._core = TransportCore(bundle, options)
-        self._inner = inner
-        self._timeout = timeout
-        self._lock: Any = None
+    @staticmethod
+    def new_lock() -> Any:
+        """Return a lock that tasks wait for; anyio comes with either library."""
+        import anyio
+
+        return anyio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -175,48 +362,31 @@ class AsyncBundleTransport(AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close the inner transport, and the bundle if it was opened here."""
-        self._core.close()
-        if self._inner is not None:
-            await self._inner.aclose()
+        self.close_bundle()
+        if self.inner is not None:
+            await self.inner.aclose()
 
     async def handle_async_request(self, request: Any) -> Any:
         """Answer a request out of the bundle, or send it on."""
-        found = self._core.request(request)
-        if found is not None:
-            response = await self._respond(found)
-            if response is not None:
-                return response
-            if found.cache_request.only_stored:
-                return not_stored(found)
-        return await self._inner_transport(library_of(request)).handle_async_request(request)
+        found, library = self.request(request), library_of(request)
+        if self.must_fetch(found):
+            async with self.fetching:
+                if self.must_fetch(found):
+                    await self._fetch(library)
+        response = self.respond(found, library)
+        return await self._inner_transport(library).handle_async_request(request) if response is None else response
 
-    async def _respond(self, request: BundleRequest) -> Any:
-        bundle = await self._fetched(request.library) if self._core.bundle is None else self._core.bundle
-        if isinstance(bundle, Bundle):
-            return self._core.answer(request, bundle)
-        assert isinstance(bundle, AsyncRangeBundle)
-        async with AsyncExitStack() as stack:
-            session = await stack.enter_async_context(AsyncSession(bundle.fetcher))
-            answer = await session.run(self._core.answer_remote(request, bundle))
-            if not isinstance(answer, StreamedAnswer):
-                return answer
-            response = answer.response
-            chunks = session.chunks(answer.begun.body, response.start, response.stop)
-            return library_response(request, response, chunks, stack.pop_all().aclose)
-
-    async def _fetched(self, library: ModuleType) -> Any:
+    async def _fetch(self, library: ModuleType) -> None:
         import anyio
 
-        self._lock = self._lock or anyio.Lock()
-        async with self._lock:
-            if self._core.bundle is not None:
-                return self._core.bundle
-            inner = self._inner_transport(library)
-            client = library.AsyncClient(transport=inner, headers={"User-Agent": USER_AGENT})
-            async with AsyncSession(AsyncFetcher(client, timeout=self._timeout)) as session:
-                return await session.run(self._core.fetch())
+        client = library.AsyncClient(transport=self._inner_transport(library), headers={"User-Agent": USER_AGENT})
+        with self.failures_told(), anyio.fail_after(self.timeout):
+            async with client.stream("GET", self.url, **self.fetch_options) as response:
+                with self.begin(response) as download:
+                    async for chunk in response.aiter_bytes():
+                        download.add(chunk)
+                    self.finish(download, response)
 
     def _inner_transport(self, library: ModuleType) -> Any:
-        if self._inner is None:
-            self._inner = library.AsyncHTTPTransport()
-        return self._inner
+        self.inner = self.inner or library.AsyncHTTPTransport()
+        return self.inner

@@ -30,7 +30,7 @@ def open_source(source: Source) -> ByteSource:
     """
     if isinstance(source, str) and _URL.match(source):
         raise ConfigurationError(
-            f"{source[:_MAX_SHOWN]!r} is a URL; expected a path, or open it with headgate.agent.bundle.RangeBundle.open"
+            f"{source[:_MAX_SHOWN]!r} is a URL; expected a path, bytes or a file: fetch the bundle first"
         )
     if isinstance(source, (str, os.PathLike)):
         return _map(Path(source))

@@ -103,7 +103,7 @@ PreparedPayload: TypeAlias = bytes | memoryview | FilePayload | SpooledPayload |
 """A payload whose length is known."""
 
 
-def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spool]) -> tuple[PreparedPayload, int]:
+def prepare_payload(payload: object, spool: Callable[[], Spool]) -> tuple[PreparedPayload, int]:
     """Return the payload in a form that can wait, and its length; `spool` opens the spool if chunks need it.
 
     Raises `ConfigurationError` for another type than `Payload`, `HeadgateError` for a file that cannot be read.
@@ -124,8 +124,6 @@ def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spo
             kept = FilePayload(os.fspath(payload), found)
         case SpooledPayload():
             kept, found = payload, payload.length
-        case Iterable() if length is not None:
-            kept, found = SizedChunks(_checked(payload), length), length
         case Iterable():
             kept = spool().append(_checked(payload))
             found = kept.length
@@ -133,8 +131,6 @@ def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spo
             raise ConfigurationError(
                 f"the payload is {type(payload).__name__}; expected bytes, text, a pathlib.Path, or chunks of bytes"
             )
-    if length is not None and found != length:
-        raise ConfigurationError(f"the payload has {found} bytes, and {length} were announced")
     return kept, found
 
 

@@ -6,34 +6,28 @@ its payload. The same exchanges in the same order always give the same bytes.
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
 from headgate.bundle.files.payloads import PreparedPayload, Spool, payload_chunks, prepare_payload
 from headgate.bundle.format.cbor import BYTES, data, head
-from headgate.bundle.format.headers import (
-    CONTENT_TYPE,
-    Encoded,
-    HeaderEncoder,
-    Headers,
-    join_header_map,
-    stored_headers,
-)
-from headgate.bundle.format.metadata import VERSION_BYTES, known_sections
+from headgate.bundle.format.headers import CONTENT_TYPE, HeaderEncoder, Headers, join_header_map
+from headgate.bundle.format.metadata import VERSION_BYTES
 from headgate.bundle.layout import (
     BundleSpec,
     IndexBuilder,
     VariantEntry,
     VariantKeys,
-    build_sections,
+    build_spec,
     lay_out,
-    parse_axes,
+    normalize_primary_url,
+    normalize_url,
 )
 from headgate.bundle.model import Exchange, Payload, Version
-from headgate.bundle.url_rules import SniffingRules, UrlRules
 from headgate.errors import ConfigurationError
+from headgate.http.url import without_fragment
 
 
 class Responses:
@@ -95,37 +89,24 @@ class BundleWriter:
         version: Version = "b2",
         primary_url: str | None = None,
         manifest_url: str | None = None,
-        critical: Sequence[str] = (),
-        sections: Mapping[str, bytes] | None = None,
-        section_order: Sequence[str] | None = None,
-        relative_urls: bool = False,
-        untrusted: bool | SniffingRules = False,
         progress: Progress | None = None,
     ) -> None:
         """Begin a bundle; raises `ConfigurationError` for invalid arguments.
 
         b2 is what today's tools read; b1 and draft-01 have variants and signatures, and need a `primary_url` and a
-        `manifest_url`. `sections` are further ones, name to CBOR item; `section_order` names all of them.
-        `relative_urls` lets b2 keep relative URLs. `untrusted` applies the rules for bundles that untrusted requests
-        direct (5.2).
+        `manifest_url`.
         """
-        _check_form(version, primary_url, manifest_url, relative_urls=relative_urls)
+        _check_form(version, primary_url, manifest_url)
         check_target(target)
         self._target = target
         self._progress = progress
-        self._rules = (SniffingRules() if untrusted is True else untrusted) or None
-        self._url_rules = UrlRules(self._rules, relative=relative_urls, primary_url=primary_url)
-        self._primary_url = None if primary_url is None else self._url_rules.primary(primary_url)
-        self._manifest_url = None if manifest_url is None else self._url_rules.stored(manifest_url)
-        self._critical = (critical,) if isinstance(critical, str) else tuple(critical)
-        self._spec = build_sections(
-            version, self._primary_url, self._manifest_url, self._critical, sections or {}, order=section_order
-        )
+        self._primary_url = None if primary_url is None else normalize_primary_url(primary_url)
+        self._manifest_url = None if manifest_url is None else normalize_url(manifest_url)
+        self._spec = build_spec(version, self._primary_url, self._manifest_url)
         self._headers = HeaderEncoder()
         self._index = IndexBuilder()
         self._responses = Responses()
         self._spool: Spool | None = None
-        self._dynamic = 0
         self._untyped: list[str] = []
         self._open = True
 
@@ -149,24 +130,19 @@ class BundleWriter:
         payload: Payload | memoryview = b"",
         variants: str | None = None,
         variant_key: VariantKeys = None,
-        length: int | None = None,
-        dynamic: bool = True,
     ) -> None:
         """Add a response for `url`, which is stored in the form that the WHATWG's parser gives it.
 
         A URL has one response, or one for each key of its `variants` value, which comes with the first of them;
-        `variant_key` may be several keys that share this response. Chunks are spooled at once, unless `length` says how
-        many bytes they are: then they are taken when the bundle is written. With `untrusted`, `dynamic` says
-        whether the request added this response to the bundle. Raises `ConfigurationError` for what a bundle cannot
-        hold, `HeadgateError` for a file that cannot be read; either leaves the writer unchanged.
+        `variant_key` may be several keys that share this response. Chunks are spooled at once. Raises
+        `ConfigurationError` for what a bundle cannot hold, `HeadgateError` for a file that cannot be read; either
+        leaves the writer unchanged.
         """
         self._check_open()
-        stored = self._url_rules.stored(url)
+        stored = normalize_url(url)
         try:
             entries = self._headers.encode(status, headers)
-            if self._rules is not None:
-                self._check_untrusted(self._rules, entries, variants, variant_key, dynamic=dynamic)
-            kept, size = prepare_payload(payload, length, self._shared_spool)
+            kept, size = prepare_payload(payload, self._shared_spool)
             if size and CONTENT_TYPE not in entries:
                 # 3.4 step 9. For an empty payload `remarks` has a warning.
                 raise ConfigurationError("there is a payload and no Content-Type header")
@@ -177,8 +153,6 @@ class BundleWriter:
         self._responses.append(written, kept, size)
         if CONTENT_TYPE not in entries:
             self._untyped.append(stored)
-        if dynamic:
-            self._dynamic += _count(variant_key)
 
     def add_exchange(self, exchange: Exchange) -> None:
         """Add an exchange as a source yields it; raises as `add` does."""
@@ -198,16 +172,13 @@ class BundleWriter:
     def remarks(self) -> list[str]:
         """Return warnings: what is written as requested, and strict readers refuse."""
         found = []
-        if self._primary_url is not None and self._url_rules.lookup_key(self._primary_url) not in self._index:
+        if self._primary_url is not None and without_fragment(self._primary_url) not in self._index:
             found.append(f"the primary URL {self._primary_url} is not in the bundle")
         if self._untyped:
             found.append(
                 "empty responses without a Content-Type, which strict readers refuse (3.4 step 9): "
                 f"{len(self._untyped)}, the first is {self._untyped[0]}"
             )
-        unknown = [name for name in self._critical if name not in known_sections(self._spec.version)]
-        if unknown:
-            found.append(f"only readers that know {', '.join(unknown)} accept the bundle: critical (3.3.4)")
         return found
 
     def close(self) -> None:
@@ -238,27 +209,11 @@ class BundleWriter:
     def _place(self, url: str, variants: str | None, keys: VariantKeys) -> None:
         ordinal = len(self._responses)
         if variants is None and keys is None:
-            self._index.place(self._url_rules.lookup_key(url), ordinal, stored=url)
+            self._index.place(url, ordinal)
         elif self._spec.version == "b2":
             raise ConfigurationError("b2 does not have variants; write b1, or add one response for the URL")
         else:
             self._index.place_variant(url, ordinal, variants, keys)
-
-    def _check_untrusted(
-        self,
-        rules: SniffingRules,
-        entries: Encoded,
-        variants: str | None,
-        keys: VariantKeys,
-        *,
-        dynamic: bool,
-    ) -> None:
-        if dynamic:
-            rules.check_count(self._dynamic + _count(keys))
-        if variants is not None:
-            rules.check_axes(parse_axes(variants))
-        for name, value in stored_headers(entries):
-            rules.check_header(name, value)
 
     def _check_contained(self) -> None:
         # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
@@ -267,7 +222,7 @@ class BundleWriter:
             # b2's document says the same of its primary section; draft-01 says nothing, and calls it a fallback.
             named["primary"] = self._primary_url
         for what, url in named.items():
-            if url is not None and self._url_rules.lookup_key(url) not in self._index:
+            if url is not None and without_fragment(url) not in self._index:
                 raise ConfigurationError(f"the {what} URL {url} is not in the bundle; add a response for it")
 
     def _shared_spool(self) -> Spool:
@@ -276,7 +231,7 @@ class BundleWriter:
         return self._spool
 
 
-def _check_form(version: Version, primary_url: str | None, manifest_url: str | None, *, relative_urls: bool) -> None:
+def _check_form(version: Version, primary_url: str | None, manifest_url: str | None) -> None:
     if version not in VERSION_BYTES:
         raise ConfigurationError(f"unknown version {version!r}; expected one of {', '.join(VERSION_BYTES)}")
     if primary_url is None and version != "b2":
@@ -284,9 +239,3 @@ def _check_form(version: Version, primary_url: str | None, manifest_url: str | N
     if manifest_url is None and version != "b2":
         # 3.3 step 24: without "manifest" the metadata is a format error.
         raise ConfigurationError(f"a {version} bundle needs a manifest; set manifest_url, or write b2")
-    if relative_urls and version != "b2":
-        raise ConfigurationError(f"the URLs of a {version} bundle are absolute; b2 alone has relative ones")
-
-
-def _count(keys: VariantKeys) -> int:
-    return 1 if keys is None or isinstance(keys, str) else len(keys)

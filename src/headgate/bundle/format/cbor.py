@@ -28,8 +28,8 @@ _SHORTEST = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}
 _from_bytes = int.from_bytes
 LONGEST_HEAD: Final = 9
 """Bytes of the longest head of a CBOR item."""
-MAX_NESTING: Final = 1 << 17
-"""Levels of an item that is read over: each takes about 100 bytes of memory for one byte of input."""
+MAX_NESTING: Final = 16
+"""Levels of an item that is read over."""
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
@@ -203,10 +203,29 @@ class Items:
             raise CborError(f"the map key {_shorten(key)} {fault}", "3.5.1 step 2", start)
         return key, encoded
 
-    def any(self) -> bytes:
+    def any(self, depth: int = 0) -> bytes:
         """Read any well-formed, deterministic item that nests at most `MAX_NESTING` deep; return its bytes."""
         start = self.position
-        self._walk()
+        if depth > MAX_NESTING:
+            raise CborError(f"items nest more than {MAX_NESTING} deep", "3.5.1 step 1", start)
+        if self.peek() == _SIMPLE:
+            self._simple(self.source[start] & 0x1F)
+            return self.source[start : self.position]
+        major, argument = self._any_head()
+        if major == BYTES:
+            self._content(argument)
+        elif major == TEXT:
+            self.position = start
+            self.text()
+        elif major == ARRAY:
+            for _ in range(argument):
+                self.any(depth + 1)
+        elif major == MAP:
+            self.position = start
+            for _ in self.entries(lambda: self.any(depth + 1)):
+                self.any(depth + 1)
+        elif major == _TAG:
+            self.any(depth + 1)
         return self.source[start : self.position]
 
     def end(self) -> None:
@@ -234,68 +253,6 @@ class Items:
             raise CborError(f"a string of {length} bytes has only {left} left", "3.5.1 step 1", start)
         self.position = start + length
         return self.source[start : self.position]
-
-    def _walk(self) -> None:
-        """Read over one item without recursion: untrusted input controls how deep it nests."""
-        # Each open array or map: items left, where the last key is (a map only), and where the current item began.
-        open_items: list[tuple[int, tuple[int, int] | None, int]] = []
-        while True:
-            inner = self._step()
-            if inner is not None:
-                count, is_map = inner
-                if count:
-                    if len(open_items) == MAX_NESTING:
-                        raise CborError(f"items nest more than {MAX_NESTING} deep", "3.5.1 step 1", self.position)
-                    open_items.append((count, (0, 0) if is_map else None, self.position))
-                    continue
-            while open_items:
-                left, previous, start = open_items.pop()
-                # In a map the items left are even after a key: it must come after the key before it.
-                if previous is not None and not left % 2:
-                    if not self._ascend(previous, (start, self.position)):
-                        raise CborError("a map key is not in order, or appears twice", "3.5.1 step 2", start)
-                    previous = (start, self.position)
-                if left > 1:
-                    open_items.append((left - 1, previous, self.position))
-                    break
-            if not open_items:
-                return
-
-    def _ascend(self, earlier: tuple[int, int], later: tuple[int, int]) -> bool:
-        """Return whether one span sorts before another; takes time for their common prefix, not their lengths.
-
-        Keys nest: comparing copies of whole keys would take time quadratic in the size of untrusted input.
-        """
-        (first, first_end), (second, second_end) = earlier, later
-        size = 64
-        while first < first_end and second < second_end:
-            one = self.source[first : min(first + size, first_end)]
-            other = self.source[second : min(second + size, second_end)]
-            if one != other:
-                return one < other
-            first, second, size = first + size, second + size, 2 * size
-        return first >= first_end and second < second_end
-
-    def _step(self) -> tuple[int, bool] | None:
-        """Skip one head and, if it contains no items, its content; else return how many, and if it is a map."""
-        start = self.position
-        low = self.source[start] & 0x1F if start < len(self.source) else 0
-        if self.peek() == _SIMPLE:
-            self._simple(low)
-            return None
-        major, argument = self._any_head()
-        if major == BYTES:
-            self._content(argument)
-        elif major == TEXT:
-            self.position = start
-            self.text()
-        elif major == ARRAY:
-            return argument, False
-        elif major == MAP:
-            return 2 * argument, True
-        elif major == _TAG:
-            return 1, False
-        return None
 
     def _simple(self, low: int) -> None:
         """Skip a simple value or a float, which must be the shortest for its value."""

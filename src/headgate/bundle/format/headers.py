@@ -6,7 +6,7 @@ document's readers: a value contains no control bytes but tabs, and a status is 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias, cast
 
 from headgate.bundle.format.cbor import MAP, CborError, Items, StepError, data, head, read_head
@@ -213,17 +213,6 @@ def encode_stored_headers(status: int, headers: Mapping[str, str]) -> Encoded:
     """Encode headers that were read from a bundle, unchanged."""
     fields = {data(name.encode()): data(value.encode("latin-1")) for name, value in headers.items()}
     return {_STATUS: b"\x43%03d" % status, **fields}
-
-
-def stored_headers(entries: Encoded) -> Iterator[tuple[str, str]]:
-    """Yield the headers as readers will see them, without the status."""
-    for key, value in entries.items():
-        if key != _STATUS:
-            yield _content(key), _content(value)
-
-
-def _content(item: bytes) -> str:
-    return item[read_head(item)[2] :].decode("latin-1")
 
 
 def _joined(name: str, earlier: bytes, more: bytes) -> bytes:

@@ -4,6 +4,7 @@ Reads and writes blocks; `headgate.bundle.signing` verifies them. Offsets count 
 is that of the file; the bundle begins at `IntegrityBlock.length`.
 """
 
+import base64
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -24,6 +25,12 @@ IntegrityVersion: TypeAlias = Literal["1b", "2b"]
 _MAGIC_ITEM: Final = cbor.data("🖋📦".encode())
 _VERSIONS: Final[dict[bytes, tuple[IntegrityVersion, int]]] = {b"1b\0\0": ("1b", 3), b"2b\0\0": ("2b", 4)}
 """From version bytes to the name of the version and the items of its block: 1b has no attributes."""
+KEY_LENGTHS: Final = {"ed25519PublicKey": 32, "ecdsaP256SHA256PublicKey": 33}
+"""From the attribute of a signature to the bytes of its public key; a P-256 point is compressed."""
+SIGNATURE_LENGTHS: Final = {"ed25519PublicKey": 64}
+"""Bytes of a signature, of the kinds that have a length."""
+_ID_SUFFIXES: Final = {"ed25519PublicKey": b"\0\1\2", "ecdsaP256SHA256PublicKey": b"\0\2\2"}
+"""The end of a web bundle id, by the kind of key (Isolated Web Apps, Scheme)."""
 _TAG: Final = 6
 _SIMPLE: Final = 7
 
@@ -38,6 +45,21 @@ class IntegritySignature(Struct, frozen=True):
     byte_attributes: tuple[tuple[str, bytes], ...] = ()
     """Every attribute that is a byte string, in order; one of them is the public key."""
     signature: bytes = b""
+
+    @property
+    def kind(self) -> str | None:
+        """The attribute with the public key, which names the kind of signature; None for an unknown kind."""
+        # "The attributes must always contain exactly one of the following two entries"
+        known = [(name, raw) for name, raw in self.byte_attributes if name in KEY_LENGTHS]
+        if len(known) != 1 or len(known[0][1]) != KEY_LENGTHS[known[0][0]]:
+            return None
+        kind = known[0][0]
+        return kind if len(self.signature) == SIGNATURE_LENGTHS.get(kind, len(self.signature)) else None
+
+    @property
+    def key_id(self) -> str | None:
+        """The web bundle id of the entry's key; None for an unknown kind."""
+        return key_id(self.kind, dict(self.byte_attributes)[self.kind]) if self.kind else None
 
 
 class IntegrityBlock(Struct, frozen=True):
@@ -56,6 +78,11 @@ class IntegrityBlock(Struct, frozen=True):
     def signed(self) -> bytes:
         """The part of the block that is signed: the block without signatures."""
         return write_block(self.prefix, ())
+
+
+def key_id(attribute: str, raw: bytes) -> str:
+    """Return the id of a bundle signed by this key: base32 of the key and its kind, in lower case, without padding."""
+    return base64.b32encode(raw + _ID_SUFFIXES[attribute]).decode().rstrip("=").lower()
 
 
 def integrity_block_parser() -> Parser[IntegrityBlock | None]:

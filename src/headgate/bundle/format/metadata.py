@@ -112,7 +112,7 @@ def section_table_parser(preamble: Preamble) -> Parser[tuple[Section, ...]]:
     if major != BYTES:
         raise_format_error("the section lengths are not a byte string", "3.3 step 8, 3.5.2 step 2", start, fallback)
     if size >= MAX_SECTION_TABLE_SIZE:
-        fault = f"{size} bytes of section lengths, of which fewer than 8192 are taken"
+        fault = f"{size} bytes of section lengths; the maximum is 8191"
         raise_format_error(fault, "3.3 step 9", start, fallback)
     encoded = yield ReadRequest(position, size)
     if len(encoded) < size:
@@ -180,6 +180,11 @@ class MetadataBuilder:
         """Process a section at once, even if a primary section follows; raises `FormatError`."""
         step, reader = _READERS[section.name]
         read_or_raise(lambda source: reader(self, source), source, step, section.offset, self._preamble.primary_url)
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the index was processed."""
+        return self._requests is not None
 
     def metadata(self) -> Metadata:
         """Steps 23 to 25."""

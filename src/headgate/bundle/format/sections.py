@@ -1,42 +1,29 @@
-"""The contents of each section: index, manifest, critical, signatures, and b2's primary (3.3.1 to 3.3.4).
+"""The contents of each section: index, manifest, critical, signatures, and b2's primary (3.3.1 to 3.3.4)."""
 
-`read_index` follows the document's steps, entry by entry. The entries that nearly every index consists of, a URL in
-normal form with one location, are read all at once by `_read_common_entries`, which takes nothing else. A property test
-holds that both return the same.
-"""
-
-import re
-from array import array
 from collections.abc import Collection
-from operator import add
 from typing import Final
 
 from msgspec import Struct
 
 from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, CborError, Items, StepError
 from headgate.bundle.model import Location, Section, VariantSet, VouchedSubset
-from headgate.bundle.variants import MAX_KEY_TEXT, MAX_KEYS, MAX_TOTAL_KEYS, count_keys, measure_keys, parse_variants
+from headgate.bundle.variants import (
+    MAX_KEY_TEXT,
+    MAX_KEYS,
+    MAX_TOTAL_KEYS,
+    count_keys,
+    measure_keys,
+    parse_variants,
+    variant_keys,
+)
 from headgate.errors import ConfigurationError
-from headgate.http.url import has_credentials, has_fragment, normal, parse_url, resolve
+from headgate.http.url import has_credentials, has_fragment, parse_url, resolve
 
 Index = dict[str, Location | VariantSet]
 
 KEEP_RELATIVE: Final = ""
 """The base URL where none is known: relative URLs are kept as they are."""
 _ANY_BASE: Final = "https://somewhere.invalid/"
-_UINT: Final = rb"([\x00-\x17]|\x18[\x18-\xff]|\x19(?!\x00)..|\x1a(?!\x00\x00)....|\x1b(?!\x00{4}).{8})"
-_SINGLE_LOCATION: Final = {
-    True: re.compile(rb"\x83\x40" + _UINT + _UINT, re.DOTALL),
-    False: re.compile(rb"\x82" + _UINT + _UINT, re.DOTALL),
-}
-"""One location in its only encoding, after an empty Variants value or, in b2, alone."""
-_ARGUMENT_BITS: Final = (0, 0xFF, 0xFF, 0xFFFF, 0, 0xFFFF_FFFF, 0, 0, 0, 0xFFFF_FFFF_FFFF_FFFF)
-"""From the size of an integer's item to the bits that are its argument."""
-OTHER_FORM: Final = ", the form of "
-"""In the error of an index entry (3.5.1 step 5) that has the items of the other version, before the version's name."""
-_MIN_COMMON_URL: Final = 24
-_COMMON_TEXT: Final = 0x78
-"""The head of a text of 24 to 255 bytes, before the byte with its length; heads of shorter texts are lower."""
 
 
 class IndexRules(Struct, frozen=True):
@@ -59,33 +46,24 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
     """Parse the index section; raises `StepError`, with offsets from the section's first byte."""
     items = Items(source)
     requests: Index = {}
+    variant_count = 0
     key = b""
-    tried_common = False
-    variant_keys = 0
-    for left in range(items.head(MAP), 0, -1):
+    for _ in range(items.head(MAP)):
         start = items.position
-        # Keys are sorted by length, so the entries from the first key of 24 bytes on are nearly all of them.
-        if not tried_common and source[start : start + 1] == b"\x78":
-            tried_common = True
-            if _read_common_entries(items, rules, requests, left):
-                break
-        key = items.key(items.text, key)[1]
-        items.position = start
-        variant_keys += read_entry(items, rules, requests)
-        if variant_keys > MAX_TOTAL_KEYS:
+        text, key = items.key(items.text, key)
+        variant_count += _read_entry(items, text, start, rules, requests)
+        if variant_count > MAX_TOTAL_KEYS:
             # A limit of ours, like those for one URL.
             raise StepError(f"more than {MAX_TOTAL_KEYS} variant keys in all", "3.3.1 step 4.4.2", start)
     items.end()
     return requests
 
 
-def read_entry(items: Items, rules: IndexRules, requests: Index) -> int:
-    """Read one entry by the document's steps, and return the number of its variant keys.
+def _read_entry(items: Items, text: str, start: int, rules: IndexRules, requests: Index) -> int:
+    """Read the value of one entry by the document's steps, and return the number of its variant keys.
 
     Raises `StepError` only once the whole entry has been read.
     """
-    start = items.position
-    text = items.text()
     variants, locations = _read_value(items, rules)
     # 3.3.1 step 4.1 and 4.2: parsed with no base URL; neither fragment nor credentials.
     url = section_url(text, rules.base_url, "3.3.1 step 4.2", start)
@@ -200,39 +178,6 @@ def _vouched_subset(items: Items) -> VouchedSubset:
     return VouchedSubset(authority, sig, signed)
 
 
-def _read_common_entries(items: Items, rules: IndexRules, requests: Index, count: int) -> bool:
-    """Read the last `count` entries at once and return True; return False, having read none, if one is not common.
-
-    Common is a URL in normal form of 24 to 255 bytes, in order, with one location.
-    """
-    pieces = _SINGLE_LOCATION[rules.has_variants].split(items.source[items.position :])
-    keys, offsets, lengths, end = pieces[:-1:3], pieces[1::3], pieces[2::3], pieces[-1]
-    if end or len(keys) != count:
-        return False
-    try:
-        urls = [key[2:].decode("ascii") for key in keys]
-    except UnicodeDecodeError:
-        return False
-    # A key of less than two bytes gives an empty URL, which is too short.
-    url_lengths = list(map(len, urls))
-    if min(url_lengths) < _MIN_COMMON_URL or [key[1] for key in keys] != url_lengths:
-        return False
-    if keys[-1][0] != _COMMON_TEXT or sorted(keys) != keys or not all(map(normal, urls)):
-        return False
-    from_bytes = int.from_bytes
-    starts = [from_bytes(item) & _ARGUMENT_BITS[len(item)] for item in offsets]
-    sizes = [from_bytes(item) & _ARGUMENT_BITS[len(item)] for item in lengths]
-    if max(map(add, starts, sizes)) > rules.responses.length:
-        return False
-    first = rules.responses.offset
-    found = {url: Location(first + start, size) for url, start, size in zip(urls, starts, sizes, strict=True)}
-    if len(found) != count or not found.keys().isdisjoint(requests):
-        return False
-    requests.update(found)
-    items.position = len(items.source)
-    return True
-
-
 def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int, int]]]:
     """Read the value of an index entry: a Variants value and pairs of integers; in b2 one pair alone."""
     start = items.position
@@ -240,12 +185,12 @@ def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int,
     variants = b""
     if rules.has_variants:
         if count < 3 or not count % 2:
-            mixed = f"{OTHER_FORM}b2" if count == 2 else ""
+            mixed = ", the form of b2" if count == 2 else ""
             fault = f"an index entry has {count} items{mixed}; expected a Variants value and pairs"
             raise CborError(fault, "3.5.1 step 5", start)
         variants = items.data()
     elif count != 2:
-        mixed = f"{OTHER_FORM}b1" if count > 2 and items.peek() == BYTES else ""
+        mixed = ", the form of b1" if count > 2 and items.peek() == BYTES else ""
         raise CborError(f"an index entry has {count} items{mixed}; expected 2", "3.5.1 step 5", start)
     return variants, [(items.uint(), items.uint()) for _ in range(count // 2)]
 
@@ -265,11 +210,11 @@ def _variant_set(value: bytes, locations: list[tuple[int, int]], rules: IndexRul
     if size > MAX_KEY_TEXT:
         # A limit of ours: each key repeats its values, so a hundred kilobytes can claim a gigabyte of keys.
         raise StepError(f"variant keys of {size} characters; the limit is {MAX_KEY_TEXT}", "3.3.1 step 4.4.2", start)
-    places = array("Q")
-    for location in locations:
-        found = _in_stream(location, rules, start)
-        places.extend((found.offset, found.length))
-    return VariantSet(text, places)
+    keys = variant_keys(axis.values for axis in axes)
+    # Of a value that an axis has twice, the later location counts.
+    return VariantSet(
+        text, {key: _in_stream(location, rules, start) for key, location in zip(keys, locations, strict=True)}
+    )
 
 
 def _in_stream(location: tuple[int, int], rules: IndexRules, start: int) -> Location:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
 from headgate.bundle.files.payloads import SizedChunks
 from headgate.bundle.files.writer import Responses
-from headgate.bundle.format.integrity_block import IntegrityBlock
 from headgate.bundle.layout import BundleSpec
 from headgate.bundle.reader import Bundle
 from headgate.bundle.signing.report import Kind, Reason, Signature, Verification
@@ -26,7 +25,6 @@ __all__ = [
     "Signature",
     "Verification",
     "add_integrity",
-    "key_ids",
     "remove_integrity",
     "sign_bundle",
     "verify_bundle",
@@ -161,14 +159,6 @@ def remove_integrity(
 
         left = remove_signature(block, read_private_key(key, passphrase=passphrase))
     _write(target, left, raw, progress)
-
-
-def key_ids(block: IntegrityBlock) -> tuple[str | None, ...]:
-    """Return the web bundle id of each of a block's keys; None for an unknown kind of signature."""
-    _need_cryptography("showing the keys of an integrity block")
-    from headgate.bundle.signing.integrity import id_of
-
-    return tuple(id_of(entry) for entry in block.signatures)
 
 
 def _write_vouched(bundle: Bundle, target: Target, vouched: "SignedBundle", progress: Progress | None) -> None:

@@ -9,8 +9,6 @@ from headgate.bundle.signing import keys
 from headgate.bundle.signing.report import Reason, Signature
 from headgate.errors import ConfigurationError, HeadgateError
 
-_SIGNATURE_LENGTH: Final = {"ed25519PublicKey": 64}
-"""Bytes of a signature, of the kinds that have a length."""
 _UNCHECKED: Final = ("whether the key was lost or revoked: keys of integrity blocks never expire",)
 _UNCHECKED_ID: Final = "whether the web bundle id is the expected one: anyone can sign with a key of their own"
 
@@ -47,7 +45,7 @@ def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKe
     left = [entry for entry in block.signatures if not _is_by(entry, public_key)]
     if len(left) == len(block.signatures):
         raise HeadgateError(
-            "the integrity block has no signature by this key; list its keys with: headgate bundle integrity show"
+            "the integrity block has no signature by this key; list its keys with: headgate bundle info"
         )
     if left and block.web_bundle_id == keys.web_bundle_id(public_key):
         # The id is signed and cannot change, and one that is derived from none of the keys is not valid.
@@ -86,7 +84,7 @@ def verify_block(
 def _fault_of_id(block: IntegrityBlock, expected: str | None) -> str:
     """Return what is wrong with the block's web bundle id; empty if it is valid."""
     shown = repr(str(block.web_bundle_id)[:80])
-    if block.web_bundle_id not in map(id_of, block.signatures):
+    if block.web_bundle_id not in map(_id_of, block.signatures):
         return f"the web bundle id {shown} is derived from none of the block's keys"
     if expected is not None and block.web_bundle_id != expected:
         return f"the web bundle id is {shown}, expected {expected[:80]!r}"
@@ -94,7 +92,7 @@ def _fault_of_id(block: IntegrityBlock, expected: str | None) -> str:
 
 
 def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock, unchecked: tuple[str, ...]) -> Signature:
-    attribute = _kind_of(entry)
+    attribute = entry.kind
     if attribute is None:
         return _invalid(Reason.UNKNOWN_KIND, "the signature is neither by Ed25519 nor by P-256, and was not checked")
     raw = dict(entry.byte_attributes)[attribute]
@@ -129,27 +127,16 @@ def _check_block(block: IntegrityBlock, bundle: memoryview, web_bundle_id: str |
         raise HeadgateError(f"the integrity block is not valid, remove it first: {wrong[0]}")
 
 
-def _kind_of(entry: IntegritySignature) -> str | None:
-    """Return the attribute that names the entry's kind; None for an unknown kind."""
-    kinds = [
-        name for name, raw in entry.byte_attributes if name in keys.KEY_LENGTHS and len(raw) == keys.KEY_LENGTHS[name]
-    ]
-    # "The attributes must always contain exactly one of the following two entries"
-    if len(kinds) != 1 or sum(name in keys.KEY_LENGTHS for name, _ in entry.byte_attributes) != 1:
-        return None
-    (kind,) = kinds
-    return kind if len(entry.signature) == _SIGNATURE_LENGTH.get(kind, len(entry.signature)) else None
-
-
 def _is_by(entry: IntegritySignature, key: keys.PublicKey) -> bool:
     return (keys.attribute_of(key), keys.raw_public_key(key)) in entry.byte_attributes
 
 
-def id_of(entry: IntegritySignature) -> str | None:
-    """Return the web bundle id of an entry's key; None for an unknown kind."""
-    kind = _kind_of(entry)
+def _id_of(entry: IntegritySignature) -> str | None:
+    """Return the web bundle id of an entry's key; None for an unknown kind, or a key that is no point of its curve."""
+    if entry.kind is None:
+        return None
     try:
-        return keys.web_bundle_id(keys.load_public_key(kind, dict(entry.byte_attributes)[kind])) if kind else None
+        return keys.web_bundle_id(keys.load_public_key(entry.kind, dict(entry.byte_attributes)[entry.kind]))
     except ValueError:
         return None
 

@@ -1,6 +1,5 @@
 """Keys and certificates: read them from PEM or `application/cert-chain+cbor`, sign, verify, and list named hosts."""
 
-import base64
 import ipaddress
 import warnings
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
 from headgate.bundle.format import cbor
+from headgate.bundle.format.integrity_block import key_id
 from headgate.errors import ConfigurationError
 
 PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
@@ -31,11 +31,6 @@ PublicKey: TypeAlias = Ed25519PublicKey | EllipticCurvePublicKey
 
 _ED25519: Final = "ed25519PublicKey"
 _P256: Final = "ecdsaP256SHA256PublicKey"
-
-KEY_LENGTHS: Final = {_ED25519: 32, _P256: 33}
-"""From the attribute of an integrity signature to the bytes of its public key; a P-256 point is compressed."""
-_ID_SUFFIXES: Final = {_ED25519: b"\0\1\2", _P256: b"\0\2\2"}
-"""The end of a web bundle id, by the kind of key (Isolated Web Apps, Scheme)."""
 _MAGIC: Final = "📜⛓"
 
 
@@ -93,8 +88,8 @@ def load_public_key(attribute: str, raw: bytes) -> PublicKey:
 
 
 def web_bundle_id(key: PublicKey) -> str:
-    """Return the id of a bundle signed by this key: base32 of the key and its kind, in lower case, without padding."""
-    return base64.b32encode(raw_public_key(key) + _ID_SUFFIXES[attribute_of(key)]).decode().rstrip("=").lower()
+    """Return the id of a bundle signed by this key."""
+    return key_id(attribute_of(key), raw_public_key(key))
 
 
 def sign(key: PrivateKey, message: bytes) -> bytes:

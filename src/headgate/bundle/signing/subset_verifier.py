@@ -163,7 +163,7 @@ class _Verifier:
             raise _InvalidError(Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
         negotiated = isinstance(found, VariantSet)
         variants = found.variants.encode("latin-1") if isinstance(found, VariantSet) else b""
-        locations = list(found.locations.in_order()) if isinstance(found, VariantSet) else [found]
+        locations = list(found.locations.values()) if isinstance(found, VariantSet) else [found]
         if entry.variants != variants:
             has = "other variants" if negotiated else "no variants"
             raise _InvalidError(

@@ -26,9 +26,9 @@ from headgate.bundle.sources.selection import (
     filter_headers,
     ignore_message,
     normalize_http_url,
-    with_content_encoding,
     with_content_type,
     with_utf8_charset,
+    without_content_encoding,
 )
 from headgate.errors import ConfigurationError, reason_of
 
@@ -156,7 +156,7 @@ def _exchange(entry: _Entry, spool: Spool) -> Exchange:
     check_status(response.status)
     headers = filter_headers((field.name, field.value or "") for field in response.headers or ())
     if "content-encoding" in headers:
-        headers = with_content_encoding(headers, None)
+        headers = without_content_encoding(headers)
     content = response.content or _Content()
     headers = with_content_type(headers, content.mime_type or "")
     if content.text is None:

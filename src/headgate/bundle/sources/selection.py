@@ -167,8 +167,8 @@ def with_content_type(headers: Mapping[str, str], otherwise: str = "") -> dict[s
     return {**headers, "content-type": found}
 
 
-def with_content_encoding(headers: Mapping[str, str], coding: str | None) -> dict[str, str]:
-    """Return the headers of the same representation in another content coding; None for the plain bytes.
+def without_content_encoding(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of the same representation without its content coding.
 
     A strong tag must not be shared by two codings: "a strong validator … needs to be different" (RFC 9110, 8.8.1).
     """
@@ -176,7 +176,7 @@ def with_content_encoding(headers: Mapping[str, str], coding: str | None) -> dic
     etag = headers.get("etag", "")
     if etag.startswith('"'):
         headers["etag"] = f"W/{etag}"
-    return headers if coding is None else {**headers, "content-encoding": coding}
+    return headers
 
 
 def essence(content_type: str) -> str:

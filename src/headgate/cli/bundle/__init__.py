@@ -17,12 +17,10 @@ _COMMANDS = {
     "list": ("inspection:list_responses", "List every response: URL, status, headers, location."),
     "get": ("get:get", "Get one response from a bundle."),
     "extract": ("extract:extract", "Extract every payload to a file, the rest to JSON."),
-    "create": ("create:create", "Create a bundle from files, HAR, URLs, ASGI app or WARC."),
+    "create": ("create:create", "Create a bundle from files, HAR or URLs."),
     "convert": ("convert:convert", "Convert a bundle to another version of the format."),
-    "rebase": ("convert:rebase", "Move a bundle to another origin."),
-    "lint": ("inspection:lint", "Check every part of a bundle: errors and warnings."),
+    "check": ("inspection:check", "Check every part of a bundle: errors and warnings."),
     "sign": ("signing:sign", "Sign the responses, or the file as a whole."),
-    "integrity": ("signing:integrity", "Add, remove or show the integrity block of a file."),
     "verify": ("signing:verify", "Verify the signatures of a bundle."),
     "serve": ("serve:serve", "Serve a bundle, or the site inside it, over HTTP."),
 }
@@ -44,5 +42,5 @@ def bundle() -> None:
     """Read, create, sign and serve bundles: many HTTP exchanges in one file (.wbn, .swbn).
 
     Bundles are checked by every step of the document; --profile compat also accepts what the published tools write.
-    A bundle at an http or https URL is fetched; info and get fetch only the parts that they need.
+    A bundle at an http or https URL is fetched whole.
     """

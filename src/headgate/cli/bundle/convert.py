@@ -1,4 +1,4 @@
-"""`headgate bundle convert` and `rebase`: write a bundle in another version of the format, or for another origin."""
+"""`headgate bundle convert`: write a bundle in another version of the format."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -8,7 +8,6 @@ import click
 from headgate.cli.bundle.output import OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import BundleSource, absolute, with_source
 from headgate.cli.output import printable
-from headgate.cli.params import Parsed
 
 if TYPE_CHECKING:
     from headgate.bundle.model import Version
@@ -51,40 +50,6 @@ def convert(
             manifest_url=manifest_url and absolute(manifest_url, base_url),
             progress=progress,
         )
-    print_warnings(out, warnings)
-
-
-def _parse_origin(text: str) -> str:
-    from headgate.bundle.conversion import check_origin
-
-    return check_origin(text)
-
-
-_ORIGIN = Parsed("origin", _parse_origin)
-
-
-@click.command(short_help="Move a bundle to another origin.")
-@with_source
-@click.option(
-    "--to", type=_ORIGIN, metavar="ORIGIN", required=True, help="Target origin, such as https://staging.example.com."
-)
-@click.option(
-    "--of", type=_ORIGIN, metavar="ORIGIN", help="Origin whose URLs are moved.  [default: that of the primary URL]"
-)
-@OUT
-def rebase(*, source: BundleSource, to: str, of: str | None, out: str) -> None:
-    """Move a bundle to another origin, such as that of a test server.
-
-    The index, the primary URL, the manifest URL and redirects are changed; URLs in payloads stay as they are.
-    Signatures sign URLs, and are left out.
-
-    \b
-    headgate bundle rebase site.wbn --to http://127.0.0.1:8000 -o local.wbn
-    """
-    from headgate.bundle import rebase as rebase_bundle
-
-    with source.opened() as bundle, progress_bar("writing", bundle.raw) as progress:
-        warnings = rebase_bundle(bundle, output_target(out), to=to, of=of, progress=progress)
     print_warnings(out, warnings)
 
 

@@ -1,8 +1,7 @@
-"""`headgate bundle create`: create a bundle from a directory, a HAR, a list of URLs, an ASGI application or a WARC."""
+"""`headgate bundle create`: create a bundle from a directory, a HAR or a list of URLs."""
 
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,24 +35,13 @@ class _Source(NamedTuple):
     """Returns how many exchanges could not be collected so far."""
 
 
-class _Codings(click.ParamType[tuple[str, ...]]):
-    name = "codings"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Split a list such as gzip,br; unknown codings are refused later."""
-        codings = tuple(word.strip().lower() for word in str(value).split(","))
-        if not all(codings):
-            self.fail(f"invalid list of codings {value!r}; expected a form such as gzip,br", param, ctx)
-        return codings
-
-
 def _parse_base_url(text: str) -> str:
     from headgate.bundle.sources.directory import check_base_url
 
     return check_base_url(text)
 
 
-@click.command(short_help="Create a bundle from files, HAR, URLs, ASGI app or WARC.")
+@click.command(short_help="Create a bundle from files, HAR or URLs.")
 @click.option("--dir", "directory", metavar="DIR", help="Directory with the files of a site; needs --base-url.")
 @click.option(
     "--base-url",
@@ -63,8 +51,6 @@ def _parse_base_url(text: str) -> str:
 )
 @click.option("--har", metavar="FILE", help="HAR file with content, as browsers save it.")
 @click.option("--urls", metavar="FILE", help="File with one URL per line, which are fetched; - reads standard input.")
-@click.option("--asgi", metavar="MODULE:APP", help="Get the responses for --urls from this ASGI application.")
-@click.option("--warc", metavar="FILE", help="Web archive, plain or gzip.")
 @click.option(
     "--version",
     type=click.Choice(["b1", "b2", "draft-01"]),
@@ -82,17 +68,7 @@ def _parse_base_url(text: str) -> str:
     metavar="URL",
     help="URL of the manifest; may be relative to the base URL.  [default: that in the directory]",
 )
-@click.option(
-    "--relative-urls", "relative", is_flag=True, help="With --dir: store URLs relative to the base URL; b2 only."
-)
 @header_option("Header field to set in each response; repeatable.")
-@click.option(
-    "--compress",
-    "codings",
-    type=_Codings(),
-    metavar="CODINGS",
-    help="Add variants in these codings: gzip,br,zstd; not in b2.",
-)
 @identity_option(default=None, purpose="With --urls: ")
 @NEW_OUT
 @click.argument("words", nargs=-1, metavar="")
@@ -103,31 +79,29 @@ def create(
     primary_url: str | None,
     manifest_url: str | None,
     fields: tuple[tuple[str, str], ...],
-    relative: bool,
-    codings: tuple[str, ...] | None,
     identity: "AgentIdentity | None",
     out: str,
     **sources: str | None,
 ) -> None:
-    """Create a bundle from a directory, a HAR, a list of URLs, an ASGI application or a WARC.
+    """Create a bundle from a directory, a HAR or a list of URLs.
 
     The same input gives the same bytes. Today's tools read b2. b1 and draft-01 have variants and signatures of
     responses, and need a manifest: manifest.webmanifest or manifest.json in a directory is found. What is left out of
-    the bundle is printed on stderr. With --urls an error such as a 404 is left out and makes the exit code 1; those in
-    a HAR or a WARC are kept.
+    the bundle is printed on stderr. With --urls a response such as a 404 is left out and makes the exit code 1; with
+    --har it is kept.
 
     URLs are fetched one at a time, as each origin's traffic advice allows. A request that fails is repeated twice,
-    after the time in Retry-After if that is within a minute. With --asgi nothing is sent: the application in this
-    process is called for each URL, whatever its host.
+    after the time in Retry-After if that is within a minute.
 
     \b
     headgate bundle create --dir site --base-url https://example.com/ -o site.wbn
-    headgate bundle create --dir site --base-url https://example.com/ --version b1 --compress gzip,br -o site.wbn
     headgate bundle create --har page.har -H 'Cache-Control: max-age=600' -o page.wbn
     headgate bundle create --urls urls.txt -o pages.wbn
-    headgate bundle create --asgi shop:app --urls urls.txt -o shop.wbn
     """
-    _check_use(words, version, codings, relative=relative, has_directory=sources["directory"] is not None)
+    if words:
+        raise click.UsageError(
+            f"unexpected argument {words[0]!r}; name the source with an option, such as --dir {words[0]} --base-url URL"
+        )
     target = output_target(out)
     base_url = sources["base_url"]
     primary_url, manifest_url = (url and absolute(url, base_url) for url in (primary_url, manifest_url))
@@ -135,30 +109,12 @@ def create(
     first, exchanges = _with_first_url(source.exchanges)
     manifest = manifest_url or _default_manifest(source, version)
     exchanges = _with_fields(exchanges, join_fields(fields)) if fields else exchanges
-    exchanges = _with_codings(exchanges, codings, version) if codings else exchanges
     primary = primary_url or _default_primary(source, first, version)
-    if relative and base_url is not None:
-        exchanges = _with_relative_urls(exchanges, base_url)
-        primary, manifest = (url and _relative_url(url, base_url) for url in (primary, manifest))
-    options = {"version": version, "primary_url": primary, "manifest_url": manifest, "relative_urls": relative}
+    options = {"version": version, "primary_url": primary, "manifest_url": manifest}
     count, length = _write(target, out, exchanges, options)
     click.echo(f"{printable(out)}: {format_count(count, 'response')}, {format_size(length)}, {version}", err=True)
     if source.failed():
         exit_with_failure()
-
-
-def _check_use(
-    words: tuple[str, ...], version: "Version", codings: tuple[str, ...] | None, *, relative: bool, has_directory: bool
-) -> None:
-    """Refuse arguments that do not go together."""
-    if words:
-        raise click.UsageError(
-            f"unexpected argument {words[0]!r}; name the source with an option, such as --dir {words[0]} --base-url URL"
-        )
-    if codings and version == "b2":
-        raise click.UsageError("--compress stores variants, which b2 does not have; add --version b1")
-    if relative and (version != "b2" or not has_directory):
-        raise click.UsageError("--relative-urls is for --dir and b2 only")
 
 
 def _write(
@@ -178,22 +134,19 @@ def _write(
 
 def _source(out: str, named: dict[str, str | None], identity: "AgentIdentity | None") -> _Source:
     """Open the source that was named; exactly one is allowed."""
-    base_url, application = named.pop("base_url"), named.pop("asgi")
+    base_url = named.pop("base_url")
     given = {name: value for name, value in named.items() if value is not None}
     if len(given) != 1:
-        raise click.UsageError(
-            "name one source: --dir DIR --base-url URL, --har FILE, --urls FILE (with or without --asgi) or --warc FILE"
-        )
+        raise click.UsageError("name one source: --dir DIR --base-url URL, --har FILE or --urls FILE")
     ((kind, value),) = given.items()
     if (kind == "directory") != (base_url is not None):
         fault = "--dir needs --base-url, the URL of the directory"
         raise click.UsageError(fault if base_url is None else "--base-url is for --dir only")
     if kind == "urls":
-        return _urls(value, identity, application)
-    for option, given_value in (("--identity", identity), ("--asgi", application)):
-        if given_value is not None:
-            raise click.UsageError(f"{option} is for --urls only")
-    return _SOURCES[kind](value, base_url or "", out)
+        return _urls(value, identity)
+    if identity is not None:
+        raise click.UsageError("--identity is for --urls only")
+    return _har(value) if kind == "har" else _directory(value, base_url or "", out)
 
 
 def _default_primary(source: _Source, first: str, version: "Version") -> str | None:
@@ -223,49 +176,22 @@ def _directory(name: str, base_url: str, out: str) -> _Source:
     return _Source(name, exchanges, base_url, manifest, has_primary=(root / "index.html").is_file())
 
 
-def _har(name: str, _base_url: str, _out: str) -> _Source:
+def _har(name: str) -> _Source:
     from headgate.bundle.sources import har
 
     return _Source(name, har(Path(name), tell=_print_message))
 
 
-def _warc(name: str, _base_url: str, _out: str) -> _Source:
-    from headgate.bundle.sources import warc
-
-    return _Source(name, warc(Path(name), tell=_print_message))
-
-
-def _urls(name: str, identity: "AgentIdentity | None", application: str | None) -> _Source:
-    from headgate.agent import Courtesy
-    from headgate.agent.bundle import asgi_client, collect, read_url_list
+def _urls(name: str, identity: "AgentIdentity | None") -> _Source:
+    from headgate.agent.bundle import collect, read_url_list
 
     if name.startswith(("http://", "https://")):
         raise ConfigurationError(
             f"--urls takes a file with one URL per line, or - for standard input; got {printable(name)}"
         )
     urls = read_url_list(Path("/dev/stdin"), name="standard input") if name == "-" else read_url_list(Path(name))
-    if application is None:
-        collection = collect(urls, identity=identity, tell=_print_message)
-    else:
-        client = click.get_current_context().with_resource(asgi_client(_import_application(application)))
-        collection = collect(urls, client=client, courtesy=Courtesy(), tell=_print_message)
+    collection = collect(urls, identity=identity, tell=_print_message)
     return _Source(name, collection, failed=lambda: collection.failed)
-
-
-def _import_application(name: str) -> Any:
-    """Import MODULE:APP, from the current directory too."""
-    from uvicorn.importer import import_from_string
-
-    sys.path.insert(0, "")
-    try:
-        return import_from_string(name)
-    except Exception as error:
-        raise ConfigurationError(f"--asgi {printable(name)}: {printable(str(error))}; expected MODULE:APP") from None
-    finally:
-        sys.path.remove("")
-
-
-_SOURCES = {"directory": _directory, "har": _har, "warc": _warc}
 
 
 def _print_message(sentence: str) -> None:
@@ -296,26 +222,6 @@ def _with_fields(exchanges: "Iterable[Exchange]", added: dict[str, str]) -> "Ite
 
     for exchange in exchanges:
         yield replace(exchange, headers={**exchange.headers, **added})
-
-
-def _with_codings(
-    exchanges: "Iterable[Exchange]", codings: tuple[str, ...], version: "Version"
-) -> "Iterator[Exchange]":
-    from headgate.bundle.sources import compress
-
-    return compress(exchanges, codings, version=version)
-
-
-def _with_relative_urls(exchanges: "Iterable[Exchange]", base_url: str) -> "Iterator[Exchange]":
-    from msgspec.structs import replace
-
-    for exchange in exchanges:
-        yield replace(exchange, url=_relative_url(exchange.url, base_url))
-
-
-def _relative_url(url: str, base_url: str) -> str:
-    """Return a URL below the base URL relative to it; another stays absolute."""
-    return f"./{url.removeprefix(base_url)}" if url.startswith(base_url) else url
 
 
 def _add_all(writer: "BundleWriter", exchanges: "Iterable[Exchange]") -> int:

@@ -14,7 +14,6 @@ from headgate.cli.params import header_option, join_fields
 from headgate.errors import HeadgateError, NotInBundle
 
 if TYPE_CHECKING:
-    from headgate.agent.bundle import RangeBundle
     from headgate.bundle.format.merkle_integrity import DecodedResponse
     from headgate.bundle.model import Location
     from headgate.bundle.reader import Bundle
@@ -48,8 +47,6 @@ def get(
     Accept-Language fields given with -H is chosen; without any, one without a content coding, or the first.
     --variant-key overrides -H. A signed payload is checked against its digest and decoded from mi-sha256-03.
 
-    From a bundle at a URL only the metadata and this response are fetched, with range requests.
-
     \b
     headgate bundle get site.wbn https://example.com/ > index.html
     headgate bundle get site.wbn /logo.png -o logo.png --headers
@@ -60,7 +57,7 @@ def get(
     from headgate.bundle.format.merkle_integrity import decode_response
 
     output_target(out or "-")
-    with source.opened_by_ranges() as bundle:
+    with source.opened() as bundle:
         target = _absolute(url, bundle)
         try:
             location = _locate(bundle, target, fields, variant_key)
@@ -75,16 +72,14 @@ def get(
         _write(found, out or "-")
 
 
-def _absolute(url: str, bundle: "Bundle | RangeBundle") -> str:
+def _absolute(url: str, bundle: "Bundle") -> str:
     """Return the absolute URL; one that cannot be resolved is returned, and not found."""
     from headgate.http.url import without_fragment
 
     return without_fragment(absolute(url, bundle.metadata.primary_url))
 
 
-def _locate(
-    bundle: "Bundle | RangeBundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None
-) -> "Location":
+def _locate(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None) -> "Location":
     """Return the location of the requested response; raises `NotInBundle`."""
     from headgate.bundle.model import VariantSet
     from headgate.bundle.reader import locate, select_location
@@ -105,7 +100,7 @@ def _locate(
     return entry.locations[key]
 
 
-def _similar_urls(url: str, bundle: "Bundle | RangeBundle") -> str:
+def _similar_urls(url: str, bundle: "Bundle") -> str:
     """Return the URLs that are most similar to one that is not in the bundle, as the end of a message."""
     if url in bundle.metadata.requests:
         return ""

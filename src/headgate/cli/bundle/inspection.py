@@ -1,4 +1,4 @@
-"""`headgate bundle info`, `list` and `lint`: print what is in a bundle, and what is wrong with it.
+"""`headgate bundle info`, `list` and `check`: print what is in a bundle, and what is wrong with it.
 
 `list` prints the line of a response as soon as it is read.
 """
@@ -26,8 +26,8 @@ from headgate.cli.output import (
 from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
-    from headgate.agent.bundle import RangeBundle
-    from headgate.bundle.lint import BundleFinding
+    from headgate.bundle.check import BundleFinding
+    from headgate.bundle.format.integrity_block import IntegrityBlock
     from headgate.bundle.model import Location, Metadata, StoredExchange
     from headgate.bundle.reader import Bundle
 
@@ -41,8 +41,7 @@ _Hasher: TypeAlias = "Callable[[Location, memoryview], str]"
 def info(*, source: BundleSource, as_json: bool) -> None:
     """Show version, URLs and sections of a bundle.
 
-    Responses are not read, so this also works for a bundle that is cut inside them. Of a bundle at a URL only the
-    metadata is fetched, with range requests.
+    Responses are not read, so this also works for a bundle that is cut inside them.
 
     \b
     headgate bundle info site.wbn
@@ -50,14 +49,14 @@ def info(*, source: BundleSource, as_json: bool) -> None:
     headgate bundle info --from-end installer.exe
     headgate bundle info https://example.com/site.wbn
     """
-    with source.opened_by_ranges(as_json=as_json) as bundle:
+    with source.opened(as_json=as_json) as bundle:
         if as_json:
-            print_json(_info_fields(bundle.metadata))
+            print_json(_info_fields(bundle.metadata, bundle.integrity_block))
         else:
             click.echo("\n".join(_info_lines(source.name, bundle)))
 
 
-def _info_fields(metadata: "Metadata") -> dict[str, Any]:
+def _info_fields(metadata: "Metadata", block: "IntegrityBlock | None") -> dict[str, Any]:
     return {
         "version": metadata.version,
         "primary_url": metadata.primary_url,
@@ -69,14 +68,24 @@ def _info_fields(metadata: "Metadata") -> dict[str, Any]:
         "length": metadata.length,
         "authorities": len(metadata.authorities),
         "vouched_subsets": len(metadata.vouched_subsets),
+        **({"integrity_block": _block_fields(block)} if block is not None else {}),
     }
 
 
-def _info_lines(name: str, bundle: "Bundle | RangeBundle") -> list[str]:
+def _block_fields(block: "IntegrityBlock") -> dict[str, Any]:
+    return {
+        "web_bundle_id": block.web_bundle_id,
+        "version": block.version,
+        "length": block.length,
+        "signatures": [entry.key_id for entry in block.signatures],
+    }
+
+
+def _info_lines(name: str, bundle: "Bundle") -> list[str]:
     """Return the result as text."""
     metadata = bundle.metadata
     lines = [style(f"{name}: a {metadata.version} bundle of {format_size(metadata.length)}", bold=True)]
-    block = bundle.integrity_block.length if bundle.integrity_block else 0
+    block = bundle.integrity_block
     missing = metadata.length - bundle.size
     rows = [
         ("primary URL", metadata.primary_url or "none"),
@@ -84,7 +93,9 @@ def _info_lines(name: str, bundle: "Bundle | RangeBundle") -> list[str]:
         ("URLs", str(len(metadata.requests))),
         ("authorities", str(len(metadata.authorities))),
         ("vouched subsets", str(len(metadata.vouched_subsets))),
-        ("integrity block", f"{block} bytes, before the bundle" if block else "none"),
+        ("integrity block", f"{block.length} bytes, before the bundle" if block else "none"),
+        *([("web bundle id", block.web_bundle_id or "none")] if block else []),
+        *[("signed by", entry.key_id or "an unknown kind of key") for entry in (block.signatures if block else ())],
         *([("missing", f"{missing} bytes at the end")] if missing > 0 else []),
     ]
     lines += [f"{what:<16} {printable(value)}" for what, value in rows]
@@ -212,7 +223,7 @@ def _row(status: str, size: str, media_type: str, target: str, digest: str | Non
 @click.command(short_help="Check every part of a bundle: errors and warnings.")
 @with_source
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def lint(*, source: BundleSource, as_json: bool) -> None:
+def check(*, source: BundleSource, as_json: bool) -> None:
     """Check every part of a bundle: errors and warnings.
 
     An error is what readers refuse: the first in each part, which are the preamble, the section lengths, each section
@@ -220,15 +231,15 @@ def lint(*, source: BundleSource, as_json: bool) -> None:
     The exit code is 1 if there is an error.
 
     \b
-    headgate bundle lint site.wbn
-    headgate bundle lint --json site.wbn | jq -r '.errors[].code'
+    headgate bundle check site.wbn
+    headgate bundle check --json site.wbn | jq -r '.errors[].code'
     """
-    from headgate.bundle.lint import lint as linted
+    from headgate.bundle.check import check_bundle
 
     file = source.file
     with report_read_errors(file):
         content, base_url = source.read()
-        report = linted(content, profile=source.profile, from_end=source.from_end, base_url=base_url)
+        report = check_bundle(content, profile=source.profile, from_end=source.from_end, base_url=base_url)
     if as_json:
         print_json(
             {"errors": [*map(_finding_fields, report.errors)], "warnings": [*map(_finding_fields, report.warnings)]}

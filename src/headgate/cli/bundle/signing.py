@@ -1,4 +1,4 @@
-"""`headgate bundle sign`, `integrity` and `verify`: signatures over responses, and over a file as a whole."""
+"""`headgate bundle sign` and `verify`: signatures over responses, and over a file as a whole."""
 
 import re
 import sys
@@ -15,34 +15,20 @@ from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.output import (
     exit_with_failure,
     format_count,
-    json_line,
     print_json,
     printable,
     progress,
     report_read_errors,
     style,
 )
-from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
-    from headgate.bundle.format.integrity_block import IntegrityBlock
     from headgate.bundle.signing import Verification
 
-
-KEY: Callable[..., Any] = click.option(
-    "--key", metavar="FILE", help="Private key, PEM: Ed25519 or P-256 for an integrity block, else P-256."
-)
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _LATER = re.compile(r"([+-]\d{1,9})([smhdw])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_BLOCK_OUT: Callable[..., Any] = click.option(
-    "-o",
-    "--output",
-    "out",
-    metavar="FILE",
-    help="Output file; - writes standard output.  [default: the input file]",
-)
 
 
 def read_secret(file: str) -> bytes:
@@ -96,120 +82,6 @@ TIMESTAMP = _TimestampType()
 """RFC 3339, or +7d."""
 
 
-@click.group(short_help="Add, remove or show the integrity block of a file.")
-def integrity() -> None:
-    """Add, remove or show the integrity block: signatures over a whole file."""
-
-
-@integrity.command(short_help="Add a signature, and a block if there is none.")
-@with_source
-@KEY
-@_BLOCK_OUT
-def add(*, source: BundleSource, key: str | None, out: str | None) -> None:
-    """Add a signature to the integrity block, or a block if there is none.
-
-    Signatures by other keys stay, one by this key is replaced. The web bundle id of a new block is derived from its
-    first key.
-
-    \b
-    openssl genpkey -algorithm ed25519 -out key.pem
-    headgate bundle integrity add app.wbn --key key.pem -o app.swbn
-    """
-    if key is None:
-        raise click.UsageError("missing option '--key', the private key to sign with")
-    add_block(source, key, _block_output(source, out))
-
-
-def add_block(source: BundleSource, key: str, out: str) -> None:
-    """Write `source` to `out` with a signature by the key in the file `key` in its integrity block."""
-    from headgate.bundle.signing import add_integrity
-
-    with source.opened() as bundle, progress_bar("signing", bundle.raw) as progress:
-        secret, passphrase = read_secret(key), passphrase_of(key)
-        name = add_integrity(bundle, output_target(out), key=secret, passphrase=passphrase, progress=progress)
-    click.echo(f"{printable(out)}: signed as web bundle {name}", err=True)
-
-
-@integrity.command(short_help="Remove the block, or the signature by one key.")
-@with_source
-@KEY
-@_BLOCK_OUT
-def remove(*, source: BundleSource, key: str | None, out: str | None) -> None:
-    """Remove the integrity block or, with --key, only the signature by that key.
-
-    The signature by the key of the web bundle id must be the last to be removed: the others need it to be valid.
-
-    \b
-    headgate bundle integrity remove app.swbn -o app.wbn
-    """
-    from headgate.bundle.signing import remove_integrity
-
-    target = output_target(_block_output(source, out))
-    with source.opened() as bundle, progress_bar("writing", bundle.raw) as progress:
-        secret, passphrase = (read_secret(key), passphrase_of(key)) if key is not None else (None, None)
-        remove_integrity(bundle, target, key=secret, passphrase=passphrase, progress=progress)
-
-
-@integrity.command(short_help="Show the web bundle id and the ids of the signing keys.")
-@with_source
-@KEY
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("-o", "--output", "out", metavar="FILE", default="-", help="Output file.  [default: standard output]")
-def show(*, source: BundleSource, key: str | None, as_json: bool, out: str) -> None:
-    """Show the web bundle id, and the id of each key that signed. Nothing is verified.
-
-    With --key, also show the id of that key, and whether it is one of them. Without a block, the exit code is 1.
-
-    \b
-    headgate bundle integrity show app.swbn
-    """
-    target = output_target(out)
-    with source.opened(as_json=as_json) as bundle:
-        block = bundle.integrity_block
-        if block is None:
-            raise HeadgateError(f"{source.name} has no integrity block; add one with: headgate bundle integrity add")
-        fields = _block_fields(block, key)
-    text = json_line(fields) if as_json else _block_lines(fields)
-    if out == "-":
-        click.echo(text, nl=False)
-        return
-    from headgate.bundle.files.atomic_file import open_output
-
-    content = text.encode() if isinstance(text, str) else text
-    with open_output(target, len(content)) as output:
-        output.put(content)
-
-
-def _block_output(source: BundleSource, out: str | None) -> str:
-    """Return the output: `out` or, without it, the file that was read if it holds a bundle alone."""
-    if out is None and source.is_url:
-        raise click.UsageError("missing option '-o'; a bundle at a URL cannot be rewritten")
-    if out is None and source.from_end:
-        raise click.UsageError("missing option '-o'; rewriting the input file would lose the data before the bundle")
-    return source.file if out is None else out
-
-
-def _block_lines(fields: dict[str, Any]) -> str:
-    """Return the fields as text."""
-    width = max(map(len, fields))
-    lines = [(name.replace("_", " "), value) for name, value in fields.items() if name != "signatures"]
-    lines += [("signed by", value or "an unknown kind of key") for value in fields["signatures"]]
-    return "".join(f"{name:<{width}}  {printable(str(value))}\n" for name, value in lines)
-
-
-def _block_fields(block: "IntegrityBlock", key: str | None) -> dict[str, Any]:
-    from headgate.bundle.signing import key_ids
-
-    ids = key_ids(block)
-    fields: dict[str, Any] = {"web_bundle_id": block.web_bundle_id, "version": block.version, "length": block.length}
-    if key is not None:
-        from headgate.bundle.signing.keys import read_private_key, web_bundle_id
-
-        own = web_bundle_id(read_private_key(read_secret(key), passphrase=passphrase_of(key)).public_key())
-        fields |= {"key": own, "signed_by_key": own in ids}
-    return fields | {"signatures": list(ids)}
-
-
 _WEEK = Timestamp(7 * 86_400, relative=True)
 _NOW = Timestamp(0, relative=True)
 
@@ -219,7 +91,7 @@ _NOW = Timestamp(0, relative=True)
 @click.option(
     "--certificate", metavar="FILE", help="Certificate chain of the key: PEM, or application/cert-chain+cbor."
 )
-@KEY
+@click.option("--key", metavar="FILE", help="Private key, PEM: Ed25519 or P-256 for an integrity block, else P-256.")
 @click.option("--validity-url", metavar="URL", help="Where readers look for a newer signature.")
 @click.option("--date", type=TIMESTAMP, metavar="TIME", help="Valid from this time: RFC 3339, or +1h.  [default: now]")
 @click.option(
@@ -229,6 +101,7 @@ _NOW = Timestamp(0, relative=True)
     help="Valid until this time: RFC 3339, or +7d from the date.  [default: +7d]",
 )
 @click.option("--integrity-block", "whole", is_flag=True, help="Sign the file as a whole instead, with --key alone.")
+@click.option("--remove", is_flag=True, help="Remove the integrity block or, with --key, the signature by that key.")
 @OUT
 def sign(
     *,
@@ -239,24 +112,33 @@ def sign(
     date: Timestamp | None,
     expires: Timestamp | None,
     whole: bool,
+    remove: bool,
     out: str,
 ) -> None:
     """Sign the responses in a bundle, or the file as a whole.
 
     With --certificate, a signature is added over every response whose host the certificate names, valid for seven days
     at most, where the certificate is trusted. With --integrity-block, a block before the bundle signs all of its bytes,
-    and the web bundle id is derived from the key: for Isolated Web Apps (.swbn).
+    and the web bundle id is derived from the first key: for Isolated Web Apps (.swbn). Signatures by other keys stay,
+    one by this key is replaced.
 
     \b
     headgate bundle sign site.wbn --certificate chain.pem --key key.pem \\
         --validity-url https://example.com/site.validity --expires +3d -o signed.wbn
     headgate bundle sign app.wbn --integrity-block --key ed25519.pem -o app.swbn
+    headgate bundle sign app.swbn --remove -o app.wbn
     """
+    if whole or remove:
+        if any(flag is not None for flag in (certificate, validity_url, date, expires)):
+            name = "remove" if remove else "integrity-block"
+            raise click.UsageError(f"--{name} excludes --certificate, --validity-url, --date and --expires")
+        if remove:
+            _remove_block(source, key, out)
+            return
     if key is None:
         raise click.UsageError("missing option '--key', the private key to sign with")
     if whole:
-        _refuse_flags(certificate, validity_url, date, expires)
-        add_block(source, key, out)
+        _add_block(source, key, out)
         return
     if certificate is None or validity_url is None:
         missing = "--certificate" if certificate is None else "--validity-url"
@@ -266,7 +148,26 @@ def sign(
     count = _sign_responses(
         source, out, certificate=certificate, key=key, validity_url=validity_url, date=begins, expires=ends
     )
-    click.echo(f"{printable(out)}: {format_count(count, 'URL')} signed until {_rfc_3339(ends)}", err=True)
+    shown = f"{datetime.fromtimestamp(ends, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    click.echo(f"{printable(out)}: {format_count(count, 'URL')} signed until {shown}", err=True)
+
+
+def _add_block(source: BundleSource, key: str, out: str) -> None:
+    from headgate.bundle.signing import add_integrity
+
+    with source.opened() as bundle, progress_bar("signing", bundle.raw) as progress:
+        secret, passphrase = read_secret(key), passphrase_of(key)
+        name = add_integrity(bundle, output_target(out), key=secret, passphrase=passphrase, progress=progress)
+    click.echo(f"{printable(out)}: signed as web bundle {name}", err=True)
+
+
+def _remove_block(source: BundleSource, key: str | None, out: str) -> None:
+    from headgate.bundle.signing import remove_integrity
+
+    target = output_target(out)
+    with source.opened() as bundle, progress_bar("writing", bundle.raw) as progress:
+        secret, passphrase = (read_secret(key), passphrase_of(key)) if key is not None else (None, None)
+        remove_integrity(bundle, target, key=secret, passphrase=passphrase, progress=progress)
 
 
 def _sign_responses(
@@ -288,15 +189,6 @@ def _sign_responses(
             progress=progress,
         )
     return len(urls)
-
-
-def _refuse_flags(*flags: object) -> None:
-    if any(flag is not None for flag in flags):
-        raise click.UsageError("--integrity-block excludes --certificate, --validity-url, --date and --expires")
-
-
-def _rfc_3339(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 @click.command(short_help="Verify the signatures of a bundle.")

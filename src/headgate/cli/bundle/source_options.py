@@ -15,7 +15,6 @@ from headgate.cli.output import printable, report_read_errors
 if TYPE_CHECKING:
     from mmap import mmap
 
-    from headgate.agent.bundle import RangeBundle
     from headgate.bundle import Bundle
     from headgate.bundle.model import Profile
 
@@ -99,27 +98,6 @@ class BundleSource(NamedTuple):
                 bundle = open_bundle(source, profile=self.profile, from_end=self.from_end, base_url=base_url)
             with bundle:
                 yield bundle
-
-    @contextmanager
-    def opened_by_ranges(self, *, as_json: bool = False) -> "Iterator[Bundle | RangeBundle]":
-        """Open the bundle as `opened` does; one on a server is read by range requests, not fetched whole."""
-        if not self.is_url:
-            with self.opened(as_json=as_json) as bundle:
-                yield bundle
-            return
-        from headgate.agent.bundle import RangeBundle
-
-        with (
-            bundle_errors(self.file, as_json=as_json),
-            RangeBundle.open(
-                self.file,
-                profile=self.profile,
-                from_end=self.from_end,
-                base_url=self.base_url,
-                require_nosniff=self.profile == "strict",
-            ) as remote,
-        ):
-            yield remote
 
 
 def with_source(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Literal
 from urllib.parse import quote
 
+from headgate.bundle.files.open_file import file_state
 from headgate.bundle.model import Profile
 from headgate.origin.bundle.server import BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
-from headgate.origin.file_slice import BodySource, FileSlice, file_state
+from headgate.origin.file_slice import BodySource, FileSlice
 from headgate.origin.request_info import field_value
 from headgate.origin.response import Response
 

@@ -11,7 +11,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from headgate.errors import HeadgateError, ResponseError
 from headgate.http.h1 import RequestHead
 from headgate.origin.bundle.representation import refusal, respond
-from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site, Unservable, lifeboat_headers, site_headers
+from headgate.origin.bundle.site import ANY_HOST, CurrentSite, NotAcceptable, Unservable, lifeboat_headers, site_headers
 from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.response import Response
 from headgate.origin.routes import plain_path
@@ -58,8 +58,7 @@ class BundleServer:
         self.name = Path(bundle.absolute).name
         """The name of the bundle below `/`, not escaped."""
         self._unpack = unpack
-        self._snapshot = bundle.snapshot
-        self._site = Site(self._snapshot, site_headers, hosts=[ANY_HOST])
+        self._site = CurrentSite(bundle, site_headers, hosts=[ANY_HOST])
         self._paths = {b"/" + os.fsencode(self.name)} | (set() if unpack else {b"/"})
 
     def answer(self, method: bytes, host: bytes, target: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Response:
@@ -72,17 +71,14 @@ class BundleServer:
             return found
         if unquote_to_bytes(target.partition(b"?")[0]) in self._paths:
             return publish(self.bundle, method, fields)
-        where = "in the bundle" if self._unpack else f"here but /{self.name}"
-        return refusal(404, "Not found", f"Nothing has that URL {where}.")
+        detail = "The bundle has no such URL." if self._unpack else f"The bundle is at /{self.name}."
+        return refusal(404, "Not found", detail)
 
     def _unpacked(
         self, method: bytes, host: bytes, target: bytes, fields: Sequence[tuple[bytes, bytes]]
     ) -> Response | None:
-        if self.bundle.snapshot is not self._snapshot:
-            self._snapshot = self.bundle.snapshot
-            self._site = Site(self._snapshot, site_headers, hosts=[ANY_HOST])
         try:
-            found = self._site.representation(host, target, fields)
+            found = self._site.get().representation(host, target, fields)
             return respond(found, method, fields) if found is not None else None
         except NotAcceptable as error:
             return refusal(406, "Not acceptable", f"The bundle has variants for that URL: {error}.")
@@ -104,17 +100,12 @@ class Lifeboat:
     def __init__(self, bundle: ReloadingBundle, hosts: Iterable[str] = ()) -> None:
         self.bundle = bundle
         """The bundle."""
-        self._hosts = tuple(hosts)
-        self._snapshot = bundle.snapshot
-        self._site = Site(self._snapshot, lifeboat_headers, hosts=self._hosts)
+        self._site = CurrentSite(bundle, lifeboat_headers, hosts=hosts)
 
     def rescue(self, request: RequestHead, fields: list[tuple[bytes, bytes]]) -> Response | None:
         """Return the stored response; None unless it is a success or a redirect."""
-        if self.bundle.snapshot is not self._snapshot:
-            self._snapshot = self.bundle.snapshot
-            self._site = Site(self._snapshot, lifeboat_headers, hosts=self._hosts)
         try:
-            found = self._site.representation(request.host, request.target, fields)
+            found = self._site.get().representation(request.host, request.target, fields)
             if found is None or found.status >= _MIN_ERROR_STATUS:
                 return None
             response = respond(found, request.method, fields)
@@ -125,24 +116,6 @@ class Lifeboat:
         return response
 
 
-class BundleLink:
-    """Links to a bundle that is published at `path`, decoded, from the resources that it contains."""
-
-    def __init__(self, path: bytes, bundle: ReloadingBundle) -> None:
-        # RFC 6573: a collection of which the resource is an item. No registered relation is more specific.
-        self._value = b'<%b>; rel="collection"; type="application/webbundle"' % quote_from_bytes(path).encode()
-        self._bundle = bundle
-        self._snapshot = bundle.snapshot
-        self._site = Site(self._snapshot, site_headers)
-
-    def value(self, request: RequestHead) -> bytes:
-        """Return the value of Link for the resource of a request; empty if the bundle does not contain it."""
-        if self._bundle.snapshot is not self._snapshot:
-            self._snapshot = self._bundle.snapshot
-            self._site = Site(self._snapshot, site_headers)
-        return self._value if self._site.contains(request.host, request.target) else b""
-
-
 class GateBundles:
     """The bundles of a gate: `published` by path, decoded and plain, and `lifeboats` in the order they are tried."""
 
@@ -151,7 +124,7 @@ class GateBundles:
         self.lifeboats = tuple(lifeboats)
         self.bundles = {*self.published.values(), *(lifeboat.bundle for lifeboat in self.lifeboats)}
         """All bundles."""
-        self._links = tuple(BundleLink(path, bundle) for path, bundle in self.published.items())
+        self._sites = {path: CurrentSite(bundle, site_headers) for path, bundle in self.published.items()}
 
     def check(self) -> None:
         """Check for replaced files, and begin to load them: see `ReloadingBundle.check`."""
@@ -167,7 +140,12 @@ class GateBundles:
         """Return the value of Link to the published bundles with the resource of a request; empty without one."""
         if request.method not in _SERVED_METHODS:
             return b""
-        return b", ".join(filter(None, (link.value(request) for link in self._links)))
+        # RFC 6573: a collection of which the resource is an item. No registered relation is more specific.
+        return b", ".join(
+            b'<%b>; rel="collection"; type="application/webbundle"' % quote_from_bytes(path).encode()
+            for path, site in self._sites.items()
+            if site.get().contains(request.host, request.target)
+        )
 
     def rescue(self, request: RequestHead) -> Response | None:
         """Answer a rejected request from a bundle; None if that is not possible."""

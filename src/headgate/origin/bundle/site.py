@@ -9,43 +9,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from headgate.bundle.model import Location, Metadata, VariantSet
-from headgate.bundle.variants import Axis, parse_variants, select_key
+from headgate.bundle.model import Location, Metadata, VariantSet, served_headers, unservable
+from headgate.bundle.variants import parse_variants, select_key
 from headgate.errors import HeadgateError
 from headgate.http.conditional import ENTITY_TAG, Validators
 from headgate.http.date import parse_http_date
 from headgate.http.fields import is_token
 from headgate.http.url import parse_url, resolve
 from headgate.origin.bundle.representation import NOSNIFF, Representation
-from headgate.origin.bundle.snapshot import BundleSnapshot
+from headgate.origin.bundle.snapshot import BundleSnapshot, ReloadingBundle
 
 HeaderFilter = Callable[[Mapping[str, str], str], dict[str, str]]
 """From stored headers and the origin of the response to the headers that are sent."""
 
 _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*+")
 
-_REMOVED = frozenset({
-    # Of this hop and its framing (9110 7.6.1, 9112 6), written by the sender of the message.
-    "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "content-length",
-    "http2-settings", "content-range", "accept-ranges",
-    # When and by which server the message was made: the response is sent now, by this server.
-    "date", "age", "warning", "via", "x-cache", "headgate-source",
-    # For the client with which the exchange was recorded.
-    "set-cookie", "set-cookie2", "proxy-authenticate", "proxy-authentication-info", "authentication-info",
-    # Other addresses of the origin.
-    "alt-svc",
-})  # fmt: skip
 _REMOVED_IN_LIFEBOAT = frozenset({
     # Freshness, as if the origin had sent it now.
     "expires", "pragma", "cdn-cache-control", "surrogate-control",
     # Fields that throttle agents: this request is answered.
     "retry-after", "ratelimit", "ratelimit-policy", "ddos-bucket-with", "exponential-throttling",
 })  # fmt: skip
-_NEEDS_REQUEST = {
-    206: "a part, and the request is for the whole",
-    304: "a response to a condition that the request does not have",
-}
-
 ANY_HOST = "*"
 """Among the hosts of a `Site`: all hosts."""
 _NO_ORIGIN: Final = "https://bundle.invalid"
@@ -65,17 +49,9 @@ class Unservable(HeadgateError):
     """A stored response that cannot be sent; raised and caught in this package."""
 
 
-def check_status(status: int) -> None:
-    """Raise `Unservable` for a status that no final response to a plain GET can have."""
-    if not 200 <= status <= 599:
-        raise Unservable(f"its status {status} is not that of a final response")
-    if status in _NEEDS_REQUEST:
-        raise Unservable(f"its status {status} is {_NEEDS_REQUEST[status]}")
-
-
 def site_headers(headers: Mapping[str, str], origin: str) -> dict[str, str]:
     """Filter the headers of a response of the unpacked site; its redirects to its own origin become relative."""
-    kept = _kept(headers)
+    kept = served_headers(headers)
     location = kept.get("location")
     if location is not None and location.startswith(f"{origin}/"):
         path = location.removeprefix(origin)
@@ -86,7 +62,7 @@ def site_headers(headers: Mapping[str, str], origin: str) -> dict[str, str]:
 
 def lifeboat_headers(headers: Mapping[str, str], _origin: str) -> dict[str, str]:
     """Filter the headers of a response in place of the origin's; it must be revalidated before it is used again."""
-    kept = {name: value for name, value in _kept(headers).items() if name not in _REMOVED_IN_LIFEBOAT}
+    kept = {name: value for name, value in served_headers(headers).items() if name not in _REMOVED_IN_LIFEBOAT}
     kept["cache-control"] = "no-store" if "no-store" in headers.get("cache-control", "").lower() else "no-cache"
     kept["headgate-source"] = "bundle"
     return kept
@@ -109,12 +85,6 @@ def field_lines(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 
-def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    # 9110 7.6.1: fields named in Connection are for that connection too.
-    named = {member.strip().lower() for member in headers.get("connection", "").split(",")}
-    return {name: value for name, value in headers.items() if name not in _REMOVED and name not in named}
-
-
 class NotAcceptable(Unservable):
     """The request accepts none of the variants."""
 
@@ -133,7 +103,6 @@ class Site:
         self._requests = _placed(snapshot.metadata)
         self._origins, self._primary = _origins(snapshot.metadata.primary_url, self._requests)
         self._hosts = frozenset(ANY_HOST if host == ANY_HOST else _name(host.encode()) for host in hosts)
-        self._axes: dict[str, tuple[Axis, ...]] = {}
         self._cache: OrderedDict[tuple[str, str | None], Representation] = OrderedDict()
 
     def representation(
@@ -147,7 +116,7 @@ class Site:
         found = self._requests.get(url) if url else None
         if url is None or found is None:
             return None
-        key = self._choose(url, found, fields) if isinstance(found, VariantSet) else None
+        key = _choose(found, fields) if isinstance(found, VariantSet) else None
         cached = self._cache.get((url, key))
         if cached is not None:
             self._cache.move_to_end((url, key))
@@ -177,34 +146,18 @@ class Site:
         is_primary = ANY_HOST in self._hosts or name in self._hosts or _is_address(name)
         return self._primary if is_primary else None
 
-    def _choose(self, url: str, found: VariantSet, fields: Iterable[tuple[bytes, bytes]]) -> str:
-        accepts: dict[str, str] = {}
-        for name, value in fields:
-            if name in _ACCEPTS:
-                known, text = _ACCEPTS[name], value.decode("latin-1")
-                accepts[known] = f"{accepts[known]}, {text}" if known in accepts else text
-        key = select_key(self._axes_of(url, found), accepts)
-        if key is None:
-            raise NotAcceptable("none of them is acceptable")
-        return key
-
-    def _axes_of(self, url: str, found: VariantSet) -> tuple[Axis, ...]:
-        axes = self._axes.get(url)
-        if axes is None:
-            axes = self._axes[url] = parse_variants(found.variants) or ()
-        return axes
-
     def _make(self, url: str, found: Location | VariantSet, key: str | None) -> Representation:
         location = found if isinstance(found, Location) else found.locations[key or ""]
         head = self._snapshot.head(location)
-        check_status(head.status)
+        if fault := unservable(head.status):
+            raise Unservable(fault)
         found_content = self._snapshot.content(location, head)
         if found_content is None:
             raise Unservable("its payload is cut")
         stored, content = found_content
         headers = self._filter(stored, _origin_of(url))
         if isinstance(found, VariantSet):
-            add_vary(headers, [axis.name for axis in self._axes_of(url, found)])
+            add_vary(headers, [axis.name for axis in parse_variants(found.variants) or ()])
         etag = headers.pop("etag", "").encode("latin-1")
         if not ENTITY_TAG.fullmatch(etag):
             etag = self._snapshot.etag(location)
@@ -219,6 +172,36 @@ class Site:
             fields += [(b"content-length", b"0")] if head.status == 205 else []
             return Representation(head.status, tuple(fields), Validators(etag, modified), None)
         return Representation(head.status, tuple(fields), Validators(etag, modified), content)
+
+
+def _choose(found: VariantSet, fields: Iterable[tuple[bytes, bytes]]) -> str:
+    accepts: dict[str, str] = {}
+    for name, value in fields:
+        if name in _ACCEPTS:
+            known, text = _ACCEPTS[name], value.decode("latin-1")
+            accepts[known] = f"{accepts[known]}, {text}" if known in accepts else text
+    key = select_key(parse_variants(found.variants) or (), accepts)
+    if key is None:
+        raise NotAcceptable("none of them is acceptable")
+    return key
+
+
+class CurrentSite:
+    """The site of the newest snapshot of a bundle."""
+
+    def __init__(self, bundle: ReloadingBundle, header_filter: HeaderFilter, *, hosts: Iterable[str] = ()) -> None:
+        self._bundle = bundle
+        self._filter = header_filter
+        self._hosts = tuple(hosts)
+        self._snapshot = bundle.snapshot
+        self._site = Site(self._snapshot, header_filter, hosts=self._hosts)
+
+    def get(self) -> Site:
+        """Return the site, made anew if the bundle was replaced."""
+        if self._bundle.snapshot is not self._snapshot:
+            self._snapshot = self._bundle.snapshot
+            self._site = Site(self._snapshot, self._filter, hosts=self._hosts)
+        return self._site
 
 
 def _placed(metadata: Metadata) -> Mapping[str, Location | VariantSet]:

@@ -1,7 +1,7 @@
 """A bundle's file at one time, and the newest readable file at a path.
 
 A snapshot has the metadata; responses are read when they are requested. The file is read and never mapped (see
-`headgate.origin.file_slice`), and of a response only the head: payloads go from the file to the agent.
+`headgate.bundle.files.open_file`), and of a response only the head: payloads go from the file to the agent.
 """
 
 import asyncio
@@ -18,15 +18,16 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from headgate.bundle.api import open_bundle
+from headgate.bundle.files.open_file import FileState, OpenFile, file_state
 from headgate.bundle.format.incremental import Parser, drive
 from headgate.bundle.format.merkle_integrity import DecodedContent, PayloadLayout, mi_decoding_parser
 from headgate.bundle.format.response import response_parser
 from headgate.bundle.model import Location, Profile, ResponseHead, VariantSet
+from headgate.bundle.reader import Bundle
 from headgate.errors import BundleError, ResponseError, reason_of
 from headgate.http.conditional import Validators
 from headgate.origin.bundle.representation import NOSNIFF, Representation
-from headgate.origin.file_slice import BodySource, FileSlice, FileState, OpenFile, file_state
+from headgate.origin.file_slice import BodySource, FileSlice
 
 _Result = TypeVar("_Result")
 _VERSIONS = {"draft-01": b"1", "b1": b"b1", "b2": b"b2"}
@@ -52,7 +53,7 @@ class MiContent(Struct, frozen=True):
         return self.stop - self.start
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
-        """Read a part of it, or all; raises `OSError` as `OpenFile.read` does."""
+        """Read a part of it, or all; raises `OSError` as `OpenFile` does."""
         end = self.stop if stop is None else self.start + stop
         spans = list(self.layout.spans(self.start + start, end))
         if not spans:
@@ -73,8 +74,8 @@ class BundleSnapshot:
     def __init__(self, path: str | os.PathLike[str], *, profile: Profile = "strict") -> None:
         self.profile = profile
         self.file = OpenFile(path)
-        with open_bundle(self.file.raw, profile=profile) as bundle:
-            self._start, self.metadata = bundle.start, bundle.metadata
+        bundle = Bundle(self.file, profile=profile, from_end=False, base_url=None)
+        self._start, self.metadata = bundle.start, bundle.metadata
         self._checked: dict[Location, DecodedContent | ResponseError] = {}
 
     @property
@@ -113,14 +114,14 @@ class BundleSnapshot:
         return Representation(200, fields, Validators(etag, modified), FileSlice(self.file, 0, self.file.size))
 
     def head(self, location: Location) -> ResponseHead:
-        """Load a response up to its payload (3.4); raises `ResponseError`, and `OSError` as `OpenFile.read` does."""
+        """Load a response up to its payload (3.4); raises `ResponseError`, and `OSError` as `OpenFile` does."""
         return self._run(response_parser(location, profile=self.profile, fallback_url=self.metadata.primary_url))
 
     def content(self, location: Location, head: ResponseHead) -> tuple[dict[str, str], BodySource] | None:
         """Return the headers and content of the response at a location, decoded if it was signed.
 
         None if the payload is cut. Raises `ResponseError` for one that does not match its digest, and `OSError` as
-        `OpenFile.read` does.
+        `OpenFile` does.
         """
         part = FileSlice(self.file, self._start + head.payload.offset, head.payload.length)
         if part.offset + part.length > self.file.size:
@@ -161,14 +162,11 @@ class BundleSnapshot:
 
     def _locations(self) -> Iterator[Location]:
         for found in self.metadata.requests.values():
-            yield from found.locations.in_order() if isinstance(found, VariantSet) else (found,)
+            yield from found.locations.values() if isinstance(found, VariantSet) else (found,)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Run a parser on the bundle; offsets in its errors are those of the file."""
-        return drive(parser, self._read, self._start)
-
-    def _read(self, offset: int, length: int) -> bytes:
-        return self.file.read(offset, max(0, min(length, self.file.size - offset)))
+        return drive(parser, self.file.read, self._start)
 
 
 class ReloadingBundle:

@@ -1,15 +1,11 @@
 import gzip
 import zlib
-from contextlib import asynccontextmanager
 from importlib import import_module
 
 import pytest
-from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
 
 from headgate.agent import Courtesy
-from headgate.agent.bundle import Limits, asgi_client, collect, read_url_list
+from headgate.agent.bundle import Limits, collect, read_url_list
 from headgate.agent.bundle.fetcher import Fetcher
 from headgate.agent.httpx import Transport
 from headgate.bundle import Exchange
@@ -355,133 +351,9 @@ def test_user_agent_is_sent_and_cookies_are_not_kept(library, monkeypatch):
     assert USER_AGENT.startswith("headgate/")
 
 
-SITE = "https://app.example"
-TEXT = "text/plain; charset=utf-8"
-
-
-class Site:
-    """A Starlette application, and the events of its lifespan."""
-
-    def __init__(self, *, fails=""):
-        self.events = []
-
-        @asynccontextmanager
-        async def lifespan(app):
-            if fails == "startup":
-                raise ValueError("no database")
-            self.events.append("started")
-            yield {"name": "shared"}
-            self.events.append("stopped")
-            if fails == "shutdown":
-                raise ValueError("no database")
-
-        def fail(request):
-            raise ValueError("no such row")
-
-        routes = [
-            Route("/", lambda request: PlainTextResponse(f"{request.state.name} at {request.url}")),
-            Route("/\xfc", lambda request: PlainTextResponse(request.query_params["q"])),
-            Route("/moved", lambda request: RedirectResponse("/", 301)),
-            Route("/raises", fail),
-            Route("/cookie", lambda request: Response(b"x", headers={"Set-Cookie": "a=b"})),
-        ]
-        self.app = Starlette(routes=routes, lifespan=lifespan)
-
-
-def collected(site, *paths, tell=lambda _: None):
-    with asgi_client(site.app) as client:
-        return list(collect([SITE + path for path in paths], client=client, courtesy=Courtesy(), tell=tell))
-
-
-def test_responses_are_collected_between_startup_and_shutdown():
-    site = Site()
-    assert collected(site, "/moved", "/%C3%BC?q=%C3%A9", "/cookie") == [
-        Exchange(f"{SITE}/moved", 301, {"content-type": "application/octet-stream", "location": "/"}, b""),
-        Exchange(f"{SITE}/", 200, {"content-type": TEXT}, b"shared at https://app.example/"),
-        Exchange(f"{SITE}/%C3%BC?q=%C3%A9", 200, {"content-type": TEXT}, "\xe9".encode()),
-        Exchange(f"{SITE}/cookie", 200, {"content-type": "application/octet-stream"}, b"x"),
-    ]
-    assert site.events == ["started", "stopped"]
-
-
-def test_errors_of_the_application_are_left_out():
-    messages = []
-    site = Site()
-    assert len(collected(site, "/", "/raises", "/missing", tell=messages.append)) == 1
-    assert messages == [
-        f"left out {SITE}/raises: answered 500",
-        f"left out {SITE}/missing: answered 404",
-    ]
-
-
-def test_only_the_urls_are_requested():
-    """No request for traffic advice."""
-    app = Plain()
-    with asgi_client(app) as client:
-        assert len(list(collect([f"{SITE}/page"], client=client, courtesy=Courtesy()))) == 1
-    assert app.paths == ["/page"]
-
-
 def test_arguments_of_other_types_are_refused():
     with pytest.raises(ConfigurationError, match=r"^collect needs a list of URLs, got 'https://a.example/'$"):
         collect("https://a.example/")
-    with pytest.raises(
-        ConfigurationError, match=r"^expected an ASGI application, which is a callable, got 'shop:app'$"
-    ):
-        asgi_client("shop:app").__enter__()
-
-
-def test_applications_without_lifespan():
-    for error in (None, ValueError("only HTTP"), KeyError("path")):
-        with asgi_client(Plain(error)) as client:
-            assert client.get(f"{SITE}/page").content == b"x"
-
-
-def test_application_that_ignores_the_type_of_the_scope():
-    async def app(_scope, receive, send):
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
-        await send({"type": "http.response.body", "body": b"x"})
-
-    with asgi_client(app) as client:
-        assert client.get(f"{SITE}/page").content == b"x"
-
-
-class SilentError(Exception):
-    """An exception without a text."""
-
-
-def test_startup_that_fails_without_a_text_is_named():
-    async def app(scope, receive, send):
-        assert scope["type"] == "lifespan"
-        await receive()
-        await send({"type": "lifespan.startup.failed"})
-        raise SilentError
-
-    with pytest.raises(FetchError, match=r"^the application's startup failed: SilentError$"):
-        asgi_client(app).__enter__()
-
-
-class Plain:
-    """An application without lifespan: called with one, it returns or raises."""
-
-    def __init__(self, error=None):
-        self.paths = []
-        self.error = error
-
-    async def __call__(self, scope, receive, send):
-        if scope["type"] == "http":
-            self.paths.append(scope["path"])
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
-            await send({"type": "http.response.body", "body": b"x"})
-        elif self.error is not None:
-            raise self.error
-
-
-def test_failures_of_startup_and_shutdown_are_raised():
-    for phase in ("startup", "shutdown"):
-        with pytest.raises(FetchError, match=f"the application's {phase} failed: ValueError: no database"):
-            collected(Site(fails=phase), "/")
 
 
 def listed(tmp_path, content):

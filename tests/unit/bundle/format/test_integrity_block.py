@@ -168,10 +168,10 @@ def test_blocks_are_read_up_to_the_size_limit() -> None:
         read(block(bytes(filler + 1)))
 
 
-def test_nesting_is_limited_by_the_block_size_alone() -> None:
-    found = read(block()[:-1] + b"\x81" * 100_000 + b"\x00")
-    assert found is not None
-    assert [len(entry.byte_attributes) for entry in found.signatures] == [0]
+def test_deeply_nested_entries_are_refused() -> None:
+    error = refused(block()[:-1] + b"\x81" * 100 + b"\x00")
+    assert error is not None
+    assert error.step == "integrity block, 3.5.1 step 1"
 
 
 @pytest.mark.parametrize(

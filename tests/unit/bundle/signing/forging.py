@@ -14,6 +14,7 @@ from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format import cbor
 from headgate.bundle.reader import Bundle
 from tests import signers
+from tests.webbundles import add_sections
 
 URL = "https://example.com/"
 OTHER_URL = "https://example.com/other"
@@ -90,7 +91,8 @@ def written(
     replaced = stored or {}
     out = io.BytesIO()
     sections = {"signatures": cbor.encode([list(authorities), list(vouched)])}
-    with BundleWriter(out, version=version, primary_url=URL, manifest_url=URL, sections=sections) as writer:
+    with BundleWriter(out, version=version, primary_url=URL, manifest_url=URL) as writer:
+        add_sections(writer, sections)
         for url, content in ((URL, b"one"), (OTHER_URL, b"")):
             payload, headers = replaced.get(url, (proven(content)[0], headers_of(content)))
             writer.add(url, headers=headers, payload=payload)

@@ -20,6 +20,7 @@ from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 from tests import signers
 from tests.malformed import parts
 from tests.unit.bundle.signing import forging
+from tests.webbundles import add_sections
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
 URL = "https://example.com/"
@@ -54,7 +55,11 @@ def content_of(bundle: Bundle, url: str, variant_key: str | None = None) -> byte
 
 def bundle_of(*urls: str, version: Any = "b1", **options: Any) -> bytes:
     out = io.BytesIO()
+    sections, order = options.pop("sections", {}), options.pop("section_order", ())
+    if "critical" in options:
+        sections = {"critical": cbor.encode(options.pop("critical")), **sections}
     with BundleWriter(out, version=version, primary_url=URL, manifest_url=URL, **options) as writer:
+        add_sections(writer, sections, order)
         for url in urls:
             writer.add(url, headers={"content-type": "text/plain"}, payload=url.encode() * 1000)
     return out.getvalue()

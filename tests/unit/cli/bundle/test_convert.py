@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.bundle import BundleWriter, open_bundle
+from headgate.bundle import open_bundle
 from tests.malformed import parts
 
 BASE = "https://example.com/"
@@ -49,20 +49,6 @@ def test_lost_and_missing_parts_are_printed(run, make, tmp_path):
     assert run("convert", plain, "--version", "draft-01", *whole, "-o", tmp_path / "out.wbn") == (0, b"", "")
 
 
-def test_relative_urls_are_resolved_or_refused(run, tmp_path):
-    relative, out = tmp_path / "relative.wbn", tmp_path / "out.wbn"
-    with BundleWriter(relative, version="b2", relative_urls=True) as writer:
-        writer.add("a.css", headers=TYPE, payload=b"a")
-    absolute = ("--primary-url", BASE, "--manifest-url", BASE + "a.css", "-o", out)
-    refused = run("convert", relative, "--version", "b1", "--primary-url", BASE, "-o", out)
-    assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert "'a.css'" in refused.err
-    assert "--base-url" in refused.err
-    assert not out.exists()
-    assert run("convert", "--base-url", BASE, relative, "--version", "b1", *absolute) == (0, b"", "")
-    assert run("get", out, BASE + "a.css").out == b"a"
-
-
 def test_variants_cannot_be_written_in_b2(run, make, tmp_path):
     axes = {"variants": "Accept-Language;en;fr"}
     site = make({BASE: [{"payload": key.encode(), "variant_key": key, **axes} for key in ("en", "fr")]})
@@ -85,28 +71,11 @@ def test_malformed_response_refuses_the_bundle(run, site, tmp_path):
 def test_overlapping_responses_are_refused(run, tmp_path):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
-    for arguments in (("convert", path, "--version", "draft-01"), ("rebase", path, "--to", "http://a.test")):
-        for out in (tmp_path / "out.wbn", "-"):
-            result = run(*arguments, "-o", out)
-            assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
-            assert "the responses overlap" in result.err
+    for out in (tmp_path / "out.wbn", "-"):
+        result = run("convert", path, "--version", "draft-01", "-o", out)
+        assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+        assert "the responses overlap" in result.err
     assert not (tmp_path / "out.wbn").exists()
-
-
-def test_rebase_moves_urls_and_redirects(run, site, tmp_path):
-    out = tmp_path / "out.wbn"
-    assert run("rebase", site, "--to", "http://127.0.0.1:8000", "-o", out) == (0, b"", "")
-    assert {url for url, _ in contents(out)} == {"http://127.0.0.1:8000/", "http://127.0.0.1:8000/x"}
-    assert run("info", out, "--json").json["primary_url"] == "http://127.0.0.1:8000/"
-    assert run("rebase", out, "--to", "https://example.com", "-o", out).code == 0
-    assert out.read_bytes() == site.read_bytes()
-
-
-def test_rebase_can_move_another_origin(run, make, tmp_path):
-    site = make({BASE: b"home", "https://cdn.example.com/x": b"other"})
-    out = tmp_path / "out.wbn"
-    assert run("rebase", site, "--of", "https://cdn.example.com", "--to", "http://a.test", "-o", out).code == 0
-    assert {url for url, _ in contents(out)} == {BASE, "http://a.test/x"}
 
 
 @pytest.mark.parametrize(
@@ -117,8 +86,6 @@ def test_rebase_can_move_another_origin(run, make, tmp_path):
         (["convert", "SITE", "--version", "b1", "-o", "."], "is a directory"),
         (["convert", "SITE", "--version", "b1", "-o", "nowhere/o"], "does not exist"),
         (["convert", "nowhere.wbn", "--version", "b1", "-o", "o"], "nowhere.wbn: No such file"),
-        (["rebase", "SITE", "-o", "o"], "missing option '--to'"),
-        (["rebase", "SITE", "--to", "example.com", "-o", "o"], "'--to': 'example.com' is not an origin"),
     ],
 )
 def test_wrong_use_is_exit_code_2(run, site, tmp_path, monkeypatch, arguments, words):

@@ -1,4 +1,4 @@
-"""sign, integrity and verify: signatures are valid until anything that they cover changes."""
+"""sign and verify: signatures are valid until anything that they cover changes."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -39,6 +39,10 @@ def site(make):
 def vouch(run, site, keys, *flags):
     certificate = ("--certificate", keys / "chain.pem", "--key", keys / "key.pem")
     return run("sign", site, *certificate, "--validity-url", BASE + "validity", *flags)
+
+
+def add_block(run, site, keys, key="ed.pem", *, out=None):
+    return run("sign", site, "--integrity-block", "--key", keys / key, "-o", out or site)
 
 
 def test_signature_is_invalid_after_a_change(run, site, keys, tmp_path):
@@ -147,7 +151,7 @@ def test_trust_that_names_no_certificates_is_wrong_use(run, site, keys, flags, m
 
 def test_trusted_roots_do_not_affect_an_integrity_block(run, site, keys):
     """Else a bundle signed again with any key would be valid beside roots that have nothing to do with it."""
-    assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
+    assert add_block(run, site, keys).code == 0
     result = run("verify", site, "--trust", keys / "chain.pem", "--json")
     assert (result.code, result.json["result"]) == (1, "not-valid")
     assert [one["valid"] for one in result.json["signatures"]] == [True, False]
@@ -156,7 +160,7 @@ def test_trusted_roots_do_not_affect_an_integrity_block(run, site, keys):
 
 def test_expected_web_bundle_id_is_compared(run, site, keys):
     assert vouch(run, site, keys, "-o", keys / "vouched.wbn").code == 0
-    assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
+    assert add_block(run, site, keys).code == 0
     found = run("verify", site, "--json").json
     name = found["web_bundle_id"]
     result = run("verify", site, "--web-bundle-id", name, "--json")
@@ -173,12 +177,9 @@ def test_expected_web_bundle_id_is_compared(run, site, keys):
     assert result.json["signatures"][1]["reason"].startswith("no-signature: the integrity block with")
 
 
-@pytest.mark.parametrize("command", ["sign", "integrity"])
-def test_integrity_block_is_added_shown_and_removed(run, site, keys, tmp_path, command):
+def test_integrity_block_is_added_shown_and_removed(run, site, keys, tmp_path):
     out, before = tmp_path / "app.swbn", site.read_bytes()
-    flags = ("--key", keys / "ed.pem", "-o", out)
-    words = ("sign", site, "--integrity-block") if command == "sign" else ("integrity", "add", site)
-    result = run(*words, *flags)
+    result = add_block(run, site, keys, out=out)
     with open_bundle(out) as bundle:
         name = bundle.integrity_block.web_bundle_id
     assert result == (0, b"", f"{out}: signed as web bundle {name}\n")
@@ -201,73 +202,38 @@ def test_integrity_block_is_added_shown_and_removed(run, site, keys, tmp_path, c
         ],
     }
     assert run("list", out, "--json").out == run("list", site, "--json").out
-    assert run("integrity", "remove", out, "-o", out).code == 0
+    assert run("sign", out, "--remove", "-o", out).code == 0
     assert out.read_bytes() == before
 
 
 def test_integrity_block_can_have_two_signatures(run, site, keys, tmp_path):
     out = tmp_path / "app.swbn"
-    assert run("integrity", "add", site, "--key", keys / "ed.pem", "-o", out).code == 0
-    assert run("integrity", "add", out, "--key", keys / "key.pem", "-o", out).code == 0
-    fields = run("integrity", "show", out, "--json", "--key", keys / "key.pem").json
-    assert fields["web_bundle_id"] == fields["signatures"][0]
-    assert fields["key"] == fields["signatures"][1]
-    assert fields["signed_by_key"] is True
+    assert add_block(run, site, keys, out=out).code == 0
+    assert add_block(run, out, keys, "key.pem").code == 0
+    block = run("info", out, "--json").json["integrity_block"]
+    first, second = block["signatures"]
+    assert (block["web_bundle_id"], block["version"]) == (first, "2b")
     assert run("verify", out).code == 0
-    shown = run("integrity", "show", out).out.decode().split()
-    assert shown.count(fields["web_bundle_id"]) == 2
+    shown = [line.split() for line in run("info", out).out.decode().splitlines()]
+    assert ["web", "bundle", "id", first] in shown
+    assert [line[2] for line in shown if line[:2] == ["signed", "by"]] == [first, second]
     before = out.read_bytes()
-    result = run("integrity", "remove", out, "--key", keys / "ed.pem")
+    result = run("sign", out, "--remove", "--key", keys / "ed.pem", "-o", out)
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "the web bundle id is derived from this key" in result.err
     assert out.read_bytes() == before
-    assert run("integrity", "remove", out, "--key", keys / "key.pem", "-o", out).code == 0
-    assert run("integrity", "show", out, "--json").json["signatures"] == [fields["web_bundle_id"]]
-    again = run("integrity", "remove", out, "--key", keys / "key.pem", "-o", out)
+    assert run("sign", out, "--remove", "--key", keys / "key.pem", "-o", out).code == 0
+    assert run("info", out, "--json").json["integrity_block"]["signatures"] == [first]
+    again = run("sign", out, "--remove", "--key", keys / "key.pem", "-o", out)
     assert (again.code, again.err.count("\n")) == (1, 1)
-
-
-def test_integrity_rewrites_the_file_by_default(run, site, keys):
-    before = site.read_bytes()
-    site.chmod(0o640)
-    with site.open("rb") as held:
-        result = run("integrity", "add", site, "--key", keys / "ed.pem")
-        assert held.read() == before  # replaced in one step: readers never see a part of it
-    assert (result.code, result.out) == (0, b"")
-    assert result.err.startswith(f"{site}: signed as web bundle ")
-    assert run("integrity", "add", site, "--key", keys / "key.pem").code == 0
-    assert run("verify", site).code == 0
-    assert site.stat().st_mode & 0o777 == 0o640
-    assert run("integrity", "remove", site, "--key", keys / "key.pem").code == 0
-    assert len(run("integrity", "show", site, "--json").json["signatures"]) == 1
-    assert run("integrity", "remove", site) == (0, b"", "")
-    assert site.read_bytes() == before
-    assert sorted(site.parent.iterdir()) == sorted([site, keys])
-
-
-def test_a_file_that_cannot_be_signed_stays_as_it_was(run, site, keys):
-    before = site.read_bytes()
-    assert run("integrity", "add", site, "--key", keys / "chain.pem").code == 2
-    assert run("integrity", "remove", site).code != 0
-    assert site.read_bytes() == before
 
 
 def test_standard_input_goes_to_standard_output(run, site, keys):
     before = site.read_bytes()
-    signed = run("integrity", "add", "-", "--key", keys / "ed.pem", stdin=before)
+    signed = run("sign", "-", "--integrity-block", "--key", keys / "ed.pem", "-o", "-", stdin=before)
     assert signed.out.endswith(before)
     assert run("verify", "-", stdin=signed.out).code == 0
-    assert run("integrity", "remove", "-", stdin=signed.out).out == before
-
-
-@pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_integrity_show_can_write_to_a_file(run, site, keys, tmp_path, flags):
-    assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
-    shown = run("integrity", "show", site, *flags).out
-    assert shown
-    assert run("integrity", "show", site, *flags, "-o", "-").out == shown
-    assert run("integrity", "show", site, *flags, "-o", tmp_path / "shown") == (0, b"", "")
-    assert (tmp_path / "shown").read_bytes() == shown
+    assert run("sign", "-", "--remove", "-o", "-", stdin=signed.out).out == before
 
 
 def test_any_changed_byte_makes_the_integrity_block_invalid(run, tmp_path):
@@ -287,17 +253,16 @@ def test_unsigned_bundle_is_not_valid(run, site):
         {"result": "not-signed", "valid": False, "web_bundle_id": None, "signatures": []},
     )
     assert run("verify", site) == (1, f"{site}: not signed\n".encode(), "")
-    for command in ("show", "remove"):
-        result = run("integrity", command, site)
-        assert (result.code, result.out) == (1, b"")
-        assert "no integrity block" in result.err
+    result = run("sign", site, "--remove", "-o", site)
+    assert (result.code, result.out) == (1, b"")
+    assert "no integrity block" in result.err
 
 
 def test_invalid_content_is_refused_as_by_other_commands(run, keys, tmp_path):
     (tmp_path / "no").write_bytes(b"no bundle")
     result = run("verify", tmp_path / "no", "--json")
     assert (result.code, result.json["error"]) == (1, "format")
-    assert run("integrity", "add", tmp_path / "no", "--key", keys / "ed.pem", "-o", tmp_path / "o").code == 1
+    assert add_block(run, tmp_path / "no", keys, out=tmp_path / "o").code == 1
     assert not (tmp_path / "o").exists()
 
 
@@ -312,12 +277,9 @@ WRONG = [
     (["sign", "SITE", "--key", "chain.pem", "--integrity-block", "-o", "o"], "the key is a certificate"),
     (["sign", "SITE", "--key", "locked.pem", "--integrity-block", "-o", "o"], "is encrypted"),
     (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "-o", "."], "is a directory"),
-    (["integrity", "add", "SITE", "-o", "o"], "missing option '--key'"),
-    (["integrity", "add", "SITE"], "missing option '--key'"),
-    (["integrity", "add", "SITE", "--key", "ed.pem", "--from-end"], "missing option '-o'"),
-    (["integrity", "remove", "SITE", "--from-end"], "missing option '-o'"),
-    (["integrity", "show", "SITE", "-o", "."], "is a directory"),
-    (["integrity", "nope"], "no such command 'nope'"),
+    (["sign", "SITE", "--integrity-block", "-o", "o"], "missing option '--key'"),
+    (["sign", "SITE", "--remove", "--certificate", "c", "-o", "o"], "--remove excludes --certificate"),
+    (["sign", "SITE", "--remove"], "missing option '-o'"),
 ]  # fmt: skip
 
 
@@ -337,7 +299,7 @@ def test_unsignable_bundle_is_exit_code_1(run, make, keys, tmp_path):
     elsewhere = make({"https://elsewhere.example/": b"not ours"}, "elsewhere.wbn", primary_url=BASE)
     digested = make({BASE: {"headers": {"content-type": "text/plain", "digest": "sha-256=AAAA"}}}, "digested.wbn")
     behind = make({BASE: b"home"}, "behind.swbn")
-    assert run("integrity", "add", behind, "--key", keys / "ed.pem").code == 0
+    assert add_block(run, behind, keys).code == 0
     refused = {
         b2: "b2 has no signatures",
         elsewhere: "has no URL of these hosts",
@@ -352,9 +314,9 @@ def test_unsignable_bundle_is_exit_code_1(run, make, keys, tmp_path):
 
 
 def test_invalid_integrity_block_gets_no_second_signature(run, site, keys):
-    assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
+    assert add_block(run, site, keys).code == 0
     site.write_bytes(site.read_bytes().replace(b"home", b"hole"))
-    result = run("integrity", "add", site, "--key", keys / "key.pem")
+    result = add_block(run, site, keys, "key.pem")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "remove it first: bad-signature" in result.err
 

@@ -181,7 +181,10 @@ def test_bundle_after_an_integrity_block_is_read(run):
     signed = VECTORS / "small_b2_signed.swbn"
     flags = ("--json", "--digest", "--profile", "compat")
     assert run("list", signed, *flags).out == run("list", behind, *flags).out
-    assert run("info", signed, "--json").out == run("info", behind, "--json").out
+    info = run("info", signed, "--json").json
+    block = info.pop("integrity_block")
+    assert info == run("info", behind, "--json").json
+    assert (block["signatures"], block["version"]) == ([block["web_bundle_id"]], "2b")
 
 
 @pytest.mark.parametrize("name", [*READABLE, "small_b2_signed.swbn"])

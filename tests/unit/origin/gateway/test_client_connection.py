@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from headgate.bundle.files.open_file import OpenFile
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings, Outcome
-from headgate.origin.file_slice import FileSlice, OpenFile
+from headgate.origin.file_slice import FileSlice
 from headgate.origin.gateway.client_connection import (
     LINGER_TIMEOUT,
     MAX_BUFFERED,

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from headgate.bundle.files.open_file import OpenFile
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
-from headgate.origin.file_slice import FileSlice, OpenFile
+from headgate.origin.file_slice import FileSlice
 from headgate.origin.gateway import responses
 from headgate.origin.gateway.responses import (
     FileResponse,

@@ -1,13 +1,12 @@
-"""headgate.bundle.lint: which errors a bundle has."""
+"""headgate.bundle.check: every error of a bundle by part, and its warnings."""
 
 import mmap
 
 import pytest
 
-import headgate.bundle.lint as linting
-from headgate.bundle import lint_findings
+from headgate.bundle import check
+from headgate.bundle.check import check_bundle
 from headgate.bundle.files import byte_source
-from headgate.bundle.lint import lint
 from tests.malformed import CASES
 from tests.malformed.parts import (
     LOCATIONS,
@@ -16,6 +15,7 @@ from tests.malformed.parts import (
     RESPONSES,
     array,
     b2,
+    draft01,
     entry,
     head,
     header_map,
@@ -35,7 +35,7 @@ class TestErrors:
     def test_valid_bundles_have_no_findings(self, tmp_path):
         (tmp_path / "good.wbn").write_bytes(Parts().written())
         for source in (Parts().written(), b2().written(), tmp_path / "good.wbn"):
-            report = lint(source)
+            report = check_bundle(source)
             assert (report.errors, report.warnings) == ([], [])
 
     def test_each_part_gives_one_error(self):
@@ -45,7 +45,7 @@ class TestErrors:
             signatures=b"\x80",
             responses=array(b"\x83" + RESPONSES[0][1:], RESPONSES[1].replace(b"200", b"2xx")),
         )
-        report = lint(bad.written())
+        report = check_bundle(bad.written())
         assert [(finding.code, finding.step) for finding in report.errors] == [
             ("critical-unknown", "3.3.4 step 2"),
             ("format", "3.3.2 step 3"),
@@ -59,54 +59,51 @@ class TestErrors:
     def test_responses_are_not_checked_without_an_index(self):
         broken = array(b"\x83" + RESPONSES[0][1:], RESPONSES[1])
         bad = Parts().having(index=index({"relative": entry(LOCATIONS[0])}), responses=broken)
-        assert codes(lint(bad.written()).errors) == ["index-url"]
-        assert codes(lint(Parts().having(index=None, responses=broken).written()).errors) == ["section-missing"]
+        assert codes(check_bundle(bad.written()).errors) == ["index-url"]
+        assert codes(check_bundle(Parts().having(index=None, responses=broken).written()).errors) == ["section-missing"]
 
     def test_offsets_count_from_the_first_byte_of_the_file(self):
         bad = Parts().having(responses=array(b"\x83" + RESPONSES[0][1:], RESPONSES[1]))
-        (error,) = lint(b"MZ" * 7 + bad.written(), from_end=True).errors
+        (error,) = check_bundle(b"MZ" * 7 + bad.written(), from_end=True).errors
         assert error.offset == 14 + bad.at("responses") + 1
 
     def test_missing_manifest_is_a_warning_for_compat(self):
         content = Parts().having(manifest=None).written()
-        assert codes(lint(content).errors) == ["section-missing"]
-        report = lint(content, profile="compat")
-        assert (report.errors, codes(report.warnings)) == ([], ["section-missing"])
+        assert codes(check_bundle(content).errors) == ["section-missing"]
+        report = check_bundle(content, profile="compat")
+        assert (report.errors, codes(report.warnings)) == ([], ["compat"])
 
     def test_missing_type_of_an_empty_payload_is_a_warning_for_compat(self):
         content = Parts().answering(response(header_map({b":status": b"301", b"location": b"/x"}), b"")).written()
-        assert codes(lint(content).errors) == ["content-type-missing"]
-        report = lint(content, profile="compat")
-        assert (report.errors, codes(report.warnings)) == ([], ["content-type-missing"])
+        assert codes(check_bundle(content).errors) == ["content-type-missing"]
+        report = check_bundle(content, profile="compat")
+        assert (report.errors, codes(report.warnings)) == ([], ["compat"])
 
     def test_manifest_outside_of_the_bundle_is_an_error(self):
-        report = lint(Parts().having(manifest=text(PRIMARY + "other")).written())
+        report = check_bundle(Parts().having(manifest=text(PRIMARY + "other")).written())
         assert [(finding.code, finding.step) for finding in report.errors] == [("manifest-not-in-bundle", "3.3.2")]
 
     def test_mixed_versions_are_named(self):
         mixed = Parts().having(index=index({PRIMARY: array(*map(uint, LOCATIONS[0]))}))
-        (error,) = lint(mixed.written()).errors
+        (error,) = check_bundle(mixed.written()).errors
         assert "the form of b2" in error.message
-        assert error.code == "b1-b2-mixup"
         mixed = b2().having(index=index({PRIMARY: entry(LOCATIONS[0])}))
-        (error,) = lint(mixed.written()).errors
+        (error,) = check_bundle(mixed.written()).errors
         assert "the form of b1" in error.message
-        assert error.code == "b1-b2-mixup"
-        assert codes(lint(Parts(array=b"\x85").written()).errors) == ["b1-b2-mixup"]
 
     def test_cut_payload_has_an_error(self):
         parts = Parts()
-        assert codes(lint(parts.written()[: parts.at("trailer") - 1]).errors) == ["response-cut"]
+        assert codes(check_bundle(parts.written()[: parts.at("trailer") - 1]).errors) == ["response-cut"]
 
     def test_other_content_has_one_error(self):
         for content in (b"", b"other", b"\x84\x48\xf0\x9f\x96\x8b\xf0\x9f\x93\xa6\xff"):
-            assert len(lint(content).errors) == 1, content
+            assert len(check_bundle(content).errors) == 1, content
 
     def test_malformed_bundles_have_the_error_of_their_step(self):
         for case in CASES:
             if case.from_end or case.expected == "either":
                 continue
-            errors = lint(case.content).errors
+            errors = check_bundle(case.content).errors
             if case.expected == "ok":
                 # Readers accept what 3.3.2 forbids: a manifest outside of the bundle.
                 assert set(codes(errors)) <= {"manifest-not-in-bundle"}, case.name
@@ -117,24 +114,81 @@ class TestErrors:
     def test_every_prefix_has_an_error(self):
         content = Parts().written()
         for end in range(len(content) - 9):
-            assert lint(content[:end]).errors, end
+            assert check_bundle(content[:end]).errors, end
+
+
+class TestWarnings:
+    """What readers accept and clients may trip over: no warning has more than one code, and there are six."""
+
+    def warned(self, content, **options):
+        report = check_bundle(content, **options)
+        assert report.errors == []
+        return [(finding.code, finding.step) for finding in report.warnings]
+
+    def test_literal_form_is_named(self):
+        assert self.warned(draft01().written()) == [("literal-form", "3.3 step 2")]
+        assert self.warned(Parts(array=b"\x84").written()) == [("literal-form", "3.3 step 2")]
+
+    def test_skipped_sections_are_named(self):
+        assert (
+            self.warned(Parts().having(primary=b"\0", other=b"\0").written())
+            == [("unknown-section", "3.3 step 22.1")] * 2
+        )
+
+    def test_primary_url_that_clients_cannot_open_is_named(self):
+        for parts, fault in [
+            (b2().having(primary=None), "there is no primary URL"),
+            (Parts(url=text(f"{PRIMARY}x")), f"the primary URL {PRIMARY}x is not in the bundle"),
+            (Parts(url=text(f"{PRIMARY}#x")), "has a fragment"),
+        ]:
+            (warning,) = check_bundle(parts.written()).warnings
+            assert (warning.code, fault in warning.message) == ("primary-url", True)
+
+    def test_length_at_the_end_is_compared(self):
+        content = Parts().written()
+        assert self.warned(content[:-9]) == [("length", "3.3.6")]
+        assert self.warned(content[:-1] + b"\0") == [("length", "3.3.6")]
+        assert self.warned(content + b"more") == [("length", "3.1")]
+
+    def test_gaps_and_overlaps_of_responses_are_named(self):
+        gap = Parts().having(responses=array(*RESPONSES, b"\0\0"))
+        assert self.warned(gap.written()) == [("responses-layout", "3.1"), ("responses-layout", "3.3.5")]
+        one = Parts().having(responses=b"\x81" + RESPONSES[0] + RESPONSES[1])
+        assert self.warned(one.written()) == [("responses-layout", "3.1")]
+        outer = response(header_map({b":status": b"200", b"content-type": b"a/b"}), RESPONSES[0])
+        inner = (1 + len(outer) - len(RESPONSES[0]), len(RESPONSES[0]))
+        nested = Parts().having(
+            index=index(
+                {
+                    PRIMARY: entry((1, len(outer))),
+                    f"{PRIMARY}in": entry(inner),
+                    MANIFEST: entry((1 + len(outer), len(RESPONSES[1]))),
+                }
+            ),
+            responses=array(outer, RESPONSES[1]),
+        )
+        assert ("responses-layout", "3.3.5") in self.warned(nested.written())
 
 
 class TestLimits:
     def test_findings_of_one_code_are_counted_beyond_the_limit(self, monkeypatch):
-        monkeypatch.setattr(lint_findings, "MAX_PER_CODE", 5)
+        monkeypatch.setattr(check, "MAX_PER_CODE", 5)
         for count, listed in ((5, 5), (8, 6)):
             broken = [RESPONSES[0].replace(b"200", b"2xx")] * count
             places = [(1 + len(RESPONSES[0]) * number, len(RESPONSES[0])) for number in range(count)]
             entries = {f"{PRIMARY}{number}": entry(place) for number, place in enumerate(places)}
-            report = lint(Parts().having(index=index(entries), manifest=None, responses=array(*broken)).written())
+            report = check_bundle(
+                Parts().having(index=index(entries), manifest=None, responses=array(*broken)).written()
+            )
             found = [error for error in report.errors if error.code == "status"]
-            assert len(found) == listed
-        assert (found[-1].message, found[-1].offset) == ("3 more findings of this kind are not listed", None)
+            assert len(found) == min(count, 5)
+            more = [one for one in report.warnings if one.code == "status"]
+            assert len(more) == listed - 5
+        assert (more[0].message, more[0].offset) == ("3 more findings of this kind are not listed", None)
 
     def test_overlapping_responses_are_read_a_limited_number_of_times(self, monkeypatch):
         """Each location has the same kilobytes of headers and another length."""
-        monkeypatch.setattr(linting, "_MIN_READ_LIMIT", 0)
+        monkeypatch.setattr(check, "_MIN_READ_LIMIT", 0)
         long = response(header_map({b":status": b"200", b"content-type": b"a/b", b"x": b"y" * 60_000}))
         entries = {f"https://a/{number}": entry((4, len(long) - number)) for number in range(200)}
         bundle = Parts().having(
@@ -142,9 +196,9 @@ class TestLimits:
             responses=head(4, 2, 2) + b"\0" + long + RESPONSES[1],
         )
         read = []
-        plain = linting._Linter._read
-        monkeypatch.setattr(linting._Linter, "_read", lambda *asked: read.append(len(found := plain(*asked))) or found)
-        report = lint(bundle.written())
+        plain = check._Check._read
+        monkeypatch.setattr(check._Check, "_read", lambda *asked: read.append(len(found := plain(*asked))) or found)
+        report = check_bundle(bundle.written())
         assert report.errors[-1].code == "unchecked"
         assert sum(read) < 10 * len(bundle.written())
 
@@ -165,6 +219,6 @@ class TestLimits:
                 super().madvise(*advice)
 
         monkeypatch.setattr(byte_source, "_MappedFile", Counting)
-        assert lint(path).errors == []
-        assert len(released) >= count // linting._READS_IN_MEMORY
+        assert check_bundle(path).errors == []
+        assert len(released) >= count // check._READS_IN_MEMORY
         assert set(released) == {(mmap.MADV_DONTNEED,)}

@@ -1,4 +1,4 @@
-"""headgate.bundle.lint finds errors where readers refuse a bundle, and nowhere else, in bounded memory."""
+"""headgate.bundle.check finds errors where readers refuse a bundle, and nowhere else, in bounded memory."""
 
 import tracemalloc
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.bundle import open_bundle
-from headgate.bundle.lint import lint
+from headgate.bundle.check import check_bundle
 from headgate.errors import BundleError
 from tests.malformed import CASES
 from tests.malformed.parts import PRIMARY, Bundle, b2, draft01, head, trailer
@@ -43,7 +43,7 @@ def steps_refused(content, **options):
 
 
 def check(content, **options):
-    errors = [one for one in lint(content, **options).errors if one.code != "manifest-not-in-bundle"]
+    errors = [one for one in check_bundle(content, **options).errors if one.code != "manifest-not-in-bundle"]
     refused = steps_refused(content, **options)
     assert bool(errors) == bool(refused)
     assert refused <= {one.step for one in errors}
@@ -71,7 +71,7 @@ def test_claimed_lengths_are_not_allocated():
     for case in claims:
         tracemalloc.start()
         try:
-            lint(case.content)
+            check_bundle(case.content)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
