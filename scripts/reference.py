@@ -152,7 +152,7 @@ def metrics() -> str:
         (DomainState("default"),),
         concurrency=ConcurrencyReport(1.0, 0, 0, "enforce", "", 0.0),
         counters=_zeros(groups),
-        advice=(AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0, 0, 1.0),),
+        advice=(AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0),),
     )
     master_groups: Groups = [*MASTER_GROUPS, ("store", StoreCounters), ("quota", QuotaCounters)]
     quotas = QuotaState("127.0.0.1:10006")

@@ -16,7 +16,7 @@ import trustme
 
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Route, Routes, client_address
-from headgate.origin.gateway import Gateway, TlsKeys
+from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
 
 PATIENCE = 5.0  # seconds; reached only by a failing test
 
@@ -119,6 +119,9 @@ async def origin_running(script: Script = echo) -> AsyncIterator[ScriptedOrigin]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+_SERVER_SETTINGS = {"timeouts", "bounds", "allow", "concurrency"}
+
+
 @asynccontextmanager
 async def gateway_running(
     port: int, *, rule: str = "", max_delay: float = 5.0, **settings: Any
@@ -129,11 +132,9 @@ async def gateway_running(
     settings.setdefault("gatekeeper", Gatekeeper.embedded([domain], max_delay=max_delay))
     settings.setdefault("identify", client_address())
     settings.setdefault("routes", Routes([Route("default")]))
-    gateway = Gateway(
-        origin=f"http://127.0.0.1:{port}",
-        reject=Rejections([domain]),
-        **settings,
-    )
+    server = {name: settings.pop(name) for name in _SERVER_SETTINGS & settings.keys()}
+    policy = GatewayPolicy(reject=Rejections([domain]), **settings)
+    gateway = Gateway(f"http://127.0.0.1:{port}", policy, **server)
     await gateway.start("127.0.0.1", 0, tls=tls)
     try:
         yield gateway

@@ -15,7 +15,7 @@ from headgate.limit.concurrency import ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.places import PATIENCE, OriginPlaces
-from headgate.origin.gateway.states import ClientState, GatewayEvent, GatewayState, PlaceState, UpstreamState
+from headgate.origin.gateway.states import ClientState, PlaceState, UpstreamState
 from headgate.origin.gateway.upstream import UpstreamConnection
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, make_context
 
@@ -214,8 +214,8 @@ class Gateway(RuleBasedStateMachine):
 
     @rule()
     def drain(self) -> None:
-        if self.context.state is GatewayState.NEW:
-            self.context.move(GatewayEvent.DRAIN)
+        if not self.context.draining:
+            self.context.draining = True
             for connection in self.registered():
                 self.run(connection.drain)
 

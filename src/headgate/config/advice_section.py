@@ -7,17 +7,17 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from headgate.advice.controller import DEFAULTS, MIN_FLOOR
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
-from headgate.advice_control import Entry
-from headgate.config.section import ConfigSection, File, Format, Seconds
+from headgate.advice_control import Entry, LawSettings
+from headgate.advice_control.law import MIN_FLOOR
+from headgate.config.section import ConfigSection, Format
 from headgate.errors import ConfigurationError, RuleError
 from headgate.limit import Rule
 
 AUTO: Final = "auto"
 LEARNED: Final = "learned"
 _STATIC_MAX_AGE: Final = 1_800
-_COMPUTED_MAX_AGE: Final = int(DEFAULTS.max_age)
+_COMPUTED: Final = LawSettings()
 
 AdviceMode = Literal["static", "monitor", "adaptive"]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -49,8 +49,6 @@ class AdviceEntrySection(ConfigSection, frozen=True):
     """Whether all traffic is discouraged at this time."""
     fraction: Fraction | Literal["auto"] = 1.0
     """The part of the possible traffic that is wanted, from 0 to 1; or auto, to compute it from the load."""
-    weight: Annotated[float, Meta(ge=0.001, le=1_000)] = 1.0
-    """Its part of the capacity that people leave, relative to the other entries with fraction auto."""
     domains: tuple[str, ...] = ()
     """Domains whose requests belong to this class, whatever their User-Agent."""
 
@@ -80,22 +78,11 @@ class AdviceSection(ConfigSection, frozen=True):
     capacity: Annotated[str, Format("RATE|learned", parse_capacity)] = ""
     """Requests per second that the origin can serve, such as 500/s; or learned, from what it completes under load. To
     learn it needs `limit.concurrency.max` learned; without a limit, one is evaluated that refuses nothing."""
-    target: Annotated[float, Meta(ge=0.01, le=1)] = DEFAULTS.target
-    """The part of the capacity to fill."""
-    floor: Annotated[float, Meta(ge=MIN_FLOOR, le=1)] = DEFAULTS.floor
+    floor: Annotated[float, Meta(ge=MIN_FLOOR, le=1)] = _COMPUTED.floor
     """Smallest computed fraction that is published; below it, the class is disallowed."""
-    ceiling: Fraction = 1.0
-    """Largest computed fraction that is published."""
     max_age: Annotated[int, Meta(ge=0, le=172_800), Format("SECONDS")] = 0
     """Whole seconds for which agents may use the advice; 0 for the default, 600, or 1800 in mode static. Agents that
     follow the document's suggestions use it for 600 seconds at least."""
-    period: Seconds = DEFAULTS.period
-    """Seconds between two decisions."""
-    state: File = ""
-    """File in which the computed fractions are saved, so that a restart continues with them. Empty disables it."""
-    override: Fraction | Literal["off"] = "off"
-    """Fraction that is published in place of each computed one, 0 to disallow; off to publish the computed ones. SIGHUP
-    reloads it, as the other keys of this table."""
     entry: tuple[AdviceEntrySection, ...] = ()
     """Entries; without entries, the origin answers that path, except in a mode that computes: then there are one for
     prefetch-proxy and one for *, both with fraction auto."""
@@ -118,7 +105,7 @@ class AdviceSection(ConfigSection, frozen=True):
     @property
     def freshness(self) -> int:
         """The seconds for which agents may use the advice."""
-        return self.max_age or (_COMPUTED_MAX_AGE if self.computes else _STATIC_MAX_AGE)
+        return self.max_age or (int(_COMPUTED.max_age) if self.computes else _STATIC_MAX_AGE)
 
     @property
     def rate(self) -> float | None:
@@ -173,9 +160,3 @@ def _check_computed(section: AdviceSection) -> None:
             f"advice: mode {section.mode!r} needs an entry with fraction 'auto'; add it to the entries whose fraction"
             " is to be computed, or leave out all entries for the default ones"
         )
-    if section.period > section.freshness:
-        raise ConfigurationError(
-            f"advice.period: must be at most max_age, {section.freshness:g} s, got {section.period:g}"
-        )
-    if section.floor > section.ceiling:
-        raise ConfigurationError(f"advice.floor: must be at most ceiling, {section.ceiling:g}, got {section.floor:g}")

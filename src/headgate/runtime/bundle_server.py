@@ -12,7 +12,7 @@ from headgate.limit import Gatekeeper
 from headgate.origin import Rejections, Routes, client_address
 from headgate.origin.bundle.server import METHODS, BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
-from headgate.origin.gateway import Gateway
+from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.response import Response
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server, write_line
 from headgate.runtime.listen import listen_error
@@ -96,12 +96,7 @@ def _new_gateway(content: BundleServer) -> Gateway:
     def respond(request: RequestHead) -> Response:
         return content.answer(request.method, request.host, request.target, request.fields)
 
-    return Gateway(
-        origin=_UNUSED_ORIGIN,
-        gatekeeper=Gatekeeper(),
-        identify=client_address(),
-        routes=Routes([]),
-        reject=Rejections(),
-        local=respond,
-        allow=METHODS,
+    policy = GatewayPolicy(
+        gatekeeper=Gatekeeper(), identify=client_address(), routes=Routes([]), reject=Rejections(), local=respond
     )
+    return Gateway(_UNUSED_ORIGIN, policy, allow=METHODS)

@@ -117,7 +117,7 @@ TREE = st.builds(
     domain=st.lists(DOMAIN, max_size=3, unique_by=lambda section: section.name).map(tuple),
     advice=st.builds(
         AdviceSection,
-        target=st.floats(0.01, 1),
+        floor=st.floats(0.001, 1),
         entry=st.lists(
             st.builds(AdviceEntrySection, user_agent=NAME.filter(str.strip), disallow=st.booleans()),
             max_size=2,

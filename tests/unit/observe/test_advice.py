@@ -18,8 +18,6 @@ def test_each_value_of_a_class_is_a_metric():
         demand=400.0,
         arrivals=100.0,
         in_force=0.3,
-        agents=7,
-        compliance=0.9,
         reason="changed",
     )
     assert samples(computed, AdviceState(user_agent="Bot", fraction=0.5, published=0.5)) == {
@@ -30,8 +28,6 @@ def test_each_value_of_a_class_is_a_metric():
         ("headgate_advice_demand", "*"): 400.0,
         ("headgate_advice_arrivals", "*"): 100.0,
         ("headgate_advice_fraction_in_force", "*"): 0.3,
-        ("headgate_advice_agents", "*"): 7,
-        ("headgate_advice_compliance", "*"): 0.9,
     }
 
 

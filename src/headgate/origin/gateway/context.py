@@ -9,7 +9,6 @@ from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy
 from headgate.origin.gateway.responses import ALLOW
-from headgate.origin.gateway.states import GATEWAY_TRANSITIONS, GatewayEvent, GatewayState
 from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import client_address
@@ -139,18 +138,9 @@ class GatewayContext:
         """The value of Allow in a response to a method that is never served."""
         self.places = places
         """The places at the origin for further requests, if they are limited; may be replaced at any time."""
-        self.state = GatewayState.NEW
         self.draining = False
         """Whether the gateway stops: connections close after the response under way."""
         self.now = 0.0
         """Seconds of a coarse clock, set by the gateway's tick."""
         self.counters = GatewayCounters()
         """The counters since the start."""
-
-    def move(self, event: GatewayEvent) -> None:
-        """Change the state; raises `RuntimeError` for an event that is impossible in the present state."""
-        following = GATEWAY_TRANSITIONS[self.state].get(event)
-        if following is None:
-            raise RuntimeError(f"gateway: {event.name.lower()} is not possible once it is {self.state.name.lower()}")
-        self.state = following
-        self.draining = following in (GatewayState.DRAINING, GatewayState.STOPPED)

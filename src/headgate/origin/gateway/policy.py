@@ -14,7 +14,7 @@ from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.responses import Respond
-from headgate.origin.identify import Identify
+from headgate.origin.identify import Identify, client_address
 from headgate.origin.refusal import Refusals
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Response
@@ -27,10 +27,6 @@ class Reject(Protocol):
 
     def __call__(self, accounting: Accounting, /, *, now: float, accept: bytes | None) -> Response:
         """Return the response; `accept` is the request's Accept."""
-
-
-_UNREACHABLE = frozenset({429, 503})
-"""The statuses of a response to a fetch of the traffic advice that is refused."""
 
 
 class GatewayCounters(msgspec.Struct):
@@ -48,8 +44,6 @@ class GatewayCounters(msgspec.Struct):
     """Rejected requests answered from a bundle instead."""
     advice_served: int = 0
     """Requests for the traffic advice that were answered."""
-    advice_refused: int = 0
-    """Fetches of the traffic advice refused: too many."""
 
 
 class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +57,6 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Finds the domain of a request."""
     reject: Reject
     """Writes the responses to rejected requests."""
-    address: Identify
-    """Finds the address of an agent, however requests are identified."""
     refuse: Refusals = msgspec.field(default_factory=Refusals)
     """Writes the responses to requests that the concurrency limit refuses."""
     link: Callable[[RequestHead], bytes] | None = None
@@ -79,8 +71,13 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Answers other requests that need no decision, such as for bundles."""
     lifeboat: Respond | None = None
     """Answers a rejected or refused request, if it has an answer."""
-    is_trusted: Callable[[str], bool] = lambda _address: False
-    """Whether a peer's address is one of the operator's own proxies."""
+    trusted: Identify = msgspec.field(default_factory=client_address)
+    """The client's address behind the operator's own proxies: their forwarding fields are continued, those of other
+    peers are replaced."""
+
+    def is_trusted(self, peer: str) -> bool:
+        """Return whether a peer's address is one of the operator's own proxies."""
+        return self.trusted.per_connection(peer) is None
 
 
 class ClientView(msgspec.Struct, frozen=True):
@@ -90,8 +87,6 @@ class ClientView(msgspec.Struct, frozen=True):
     info: ClientInfo
     identifier: bytes | None
     """The identifier of each of its requests; None where their fields can change it."""
-    address: bytes | None
-    """The address of the agent that sends each of its requests; None where their fields can change it."""
 
     @classmethod
     def of(cls, policy: GatewayPolicy, transport: asyncio.Transport) -> "ClientView":
@@ -102,7 +97,7 @@ class ClientView(msgspec.Struct, frozen=True):
             address = address[7:]  # an IPv4 client of an IPv6 socket
         tls = transport.get_extra_info("ssl_object") is not None
         info = ClientInfo(address, trusted=policy.is_trusted(address), tls=tls)
-        return cls(policy, info, policy.identify.per_connection(address), policy.address.per_connection(address))
+        return cls(policy, info, policy.identify.per_connection(address))
 
 
 def decide(request: RequestHead, client: ClientView, counters: GatewayCounters) -> Response | Accounting | None:
@@ -113,19 +108,15 @@ def decide(request: RequestHead, client: ClientView, counters: GatewayCounters) 
     """
     policy = client.policy
     if policy.advice is not None and policy.advice.is_for(request):
-        advised = policy.advice.respond(request, address_of(request, client), now=time.monotonic())
-        if advised.status in _UNREACHABLE:
-            counters.advice_refused += 1
-        else:
-            counters.advice_served += 1
-        return advised
+        counters.advice_served += 1
+        return policy.advice.respond(request)
     if policy.local is not None:
         response = policy.local(request)
         if response is not None:
             return response
     domain, identifier = classify(request, client)
     if policy.arrivals is not None:
-        policy.arrivals.count(request, domain, address_of(request, client))
+        policy.arrivals.count(request, domain)
     if domain is None:
         return None
     now = time.time()
@@ -175,8 +166,3 @@ def classify(request: RequestHead, client: ClientView) -> tuple[str | None, byte
     if domain is None:
         return None, b""
     return domain, policy.identify(info) if identifier is None else identifier
-
-
-def address_of(request: RequestHead, client: ClientView) -> bytes:
-    """Return the address of the agent that sends a request."""
-    return client.policy.address(_info(request, client)) if client.address is None else client.address

@@ -6,29 +6,21 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
 from headgate.config.section import origin_address
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError, reason_of
-from headgate.http.h1 import RequestHead, RequestLimits
-from headgate.limit import Gatekeeper
-from headgate.limit.concurrency import ConcurrencySettings, Priority
-from headgate.origin.gateway.advice_resource import AdviceResource
-from headgate.origin.gateway.arrivals import ArrivalMeter
+from headgate.http.h1 import RequestLimits
+from headgate.limit.concurrency import ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext, RegisteredConnection
 from headgate.origin.gateway.places import OriginPlaces
-from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy, Reject
-from headgate.origin.gateway.responses import ALLOW, Respond
-from headgate.origin.gateway.states import GatewayEvent
+from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy
+from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
-from headgate.origin.identify import Identify, client_address
-from headgate.origin.refusal import Refusals
-from headgate.origin.routes import Routes
 
 MAX_TICK = 0.25
 BACKLOG = 1024
@@ -37,14 +29,8 @@ BACKLOG = 1024
 class Gateway:
     """A reverse proxy that asks a gatekeeper about every request.
 
-    `origin` is the origin's URL, `http://HOST:PORT`. `reject(accounting, now=…, accept=…)` writes the response to a
-    rejected request. `advice` answers requests for traffic advice, and `arrivals` counts the others; `address` finds
-    the address of an agent for both. `local` answers further requests without a decision, and `lifeboat` rejected ones,
-    if it has an answer. `trusted` lists the CIDRs of the operator's own proxies: their forwarding fields are continued,
-    those of other clients are replaced. `allow` is the value of Allow in a response to a method that is never served.
-    `concurrency` limits the requests in flight at the origin; `priorities` gives the priority of a domain by its name,
-    `refuse` answers refused requests, and `link` returns their Link to where the content can be had instead. `counters`
-    has the numbers of unusual events.
+    `origin` is the origin's URL, `http://HOST:PORT`, and `policy` has the rules for requests. `allow` is the value of
+    Allow in a response to a method that is never served. `concurrency` limits the requests in flight at the origin.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
     is not a plain http URL.
@@ -52,42 +38,15 @@ class Gateway:
 
     def __init__(
         self,
-        *,
         origin: str,
-        gatekeeper: Gatekeeper,
-        identify: Identify,
-        routes: Routes,
-        reject: Reject,
-        advice: AdviceResource | None = None,
-        arrivals: ArrivalMeter | None = None,
-        address: Identify | None = None,
-        local: Respond | None = None,
-        lifeboat: Respond | None = None,
-        trusted: Iterable[str] = (),
+        policy: GatewayPolicy,
+        *,
         timeouts: Timeouts | None = None,
         bounds: Bounds | None = None,
         allow: bytes = ALLOW,
         concurrency: ConcurrencySettings | None = None,
-        priorities: Mapping[str, Priority] | None = None,
-        refuse: Refusals | None = None,
-        link: Callable[[RequestHead], bytes] | None = None,
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
-        policy = GatewayPolicy(
-            gatekeeper=gatekeeper,
-            identify=identify,
-            routes=routes,
-            reject=reject,
-            advice=advice,
-            arrivals=arrivals,
-            address=address or client_address(trusted),
-            local=local,
-            lifeboat=lifeboat,
-            priorities=priorities or {},
-            refuse=refuse or Refusals(),
-            link=link,
-            is_trusted=_trust(trusted),
-        )
         self._context = GatewayContext(
             policy,
             UpstreamPool(*origin_address(origin), bounds.head_bytes),
@@ -166,7 +125,8 @@ class Gateway:
         `tls` makes it a TLS listener; see `TlsKeys`. Raises `OSError` when it cannot listen there, and `RuntimeError`
         once `drain` was called.
         """
-        self._context.move(GatewayEvent.START)
+        if self._context.draining:
+            raise RuntimeError("gateway: start is not possible once it drains")
         loop = asyncio.get_running_loop()
         self._tick()
         handshake_timeout = self._context.timeouts.header if tls else None
@@ -192,7 +152,8 @@ class Gateway:
 
     async def drain(self, seconds: float) -> None:
         """Stop: accept no more, let requests under way finish for at most `seconds`, then close everything."""
-        self._context.move(GatewayEvent.DRAIN)
+        # A second drain with less time: the shorter time applies.
+        self._context.draining = True
         for server in self._servers:
             server.close()
         for connection in list(self.connections):
@@ -209,26 +170,27 @@ class Gateway:
             self._ticking.cancel()
         if self.places is not None:
             self.places.close()
-        self._context.move(GatewayEvent.STOP)
         await asyncio.sleep(0)  # the event loop reports the closed connections
 
     def _tick(self) -> None:
         """Set the coarse clock, and expire connections: cheaper than a timer per request."""
+        loop = asyncio.get_running_loop()
         if self._ticking is not None:
             self._ticking.cancel()
         now = self._context.now = time.monotonic()
+        # First, so that no defect below ends the clock.
+        self._ticking = loop.call_later(self._tick_seconds, self._tick)
+        late, self._tick_due = max(0.0, now - self._tick_due), now + self._tick_seconds
         self.pool.tick(now)
         if self.places is not None:
-            self.places.tick(now, max(0.0, now - self._tick_due))
+            self.places.tick(now, late)
         for connection in [one for one in self.connections if one.deadline <= now]:
-            connection.expire()
-        self._tick_due = time.monotonic() + self._tick_seconds
-        self._ticking = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
-
-
-def _trust(trusted: Iterable[str]) -> Callable[[str], bool]:
-    addresses = client_address(trusted)
-    return lambda peer: addresses.per_connection(peer) is None
+            try:
+                connection.expire()
+            except Exception as error:
+                connection.abort()
+                context = {"message": "a connection could not be expired", "exception": error}
+                loop.call_exception_handler(context)
 
 
 def _seconds(timeouts: Timeouts) -> tuple[float, ...]:

@@ -17,8 +17,6 @@ A last response leads to LINGERING, and the connection's end from every state to
     exchange                       CONNECTING ◄──► WAITING ──► RESPONDING ──► ENDED
     place at the origin            HELD ◄──► LENT ──► RETURNED
     connection to the origin       IDLE ──► WAITING ──► RECEIVING ──► IDLE, or CLOSED at any time
-    tunnel                         OPEN ──► CLOSING ──► CLOSED
-    gateway                        NEW ──► SERVING ──► DRAINING ──► STOPPED
 """
 
 import enum
@@ -197,51 +195,4 @@ UPSTREAM_TRANSITIONS: dict[UpstreamState, dict[UpstreamEvent, UpstreamState]] = 
         UpstreamEvent.CLOSE: UpstreamState.CLOSED,
     },
     UpstreamState.CLOSED: {UpstreamEvent.CLOSE: UpstreamState.CLOSED},
-}
-
-
-class TunnelState(enum.Enum):
-    """The state of a tunnel."""
-
-    OPEN = "both sides may send"
-    CLOSING = "one side is gone; what it sent is still to be received by the other"
-    CLOSED = "both sides are gone"
-
-
-class TunnelEvent(enum.Enum):
-    """An event that changes the state."""
-
-    LOST = "the connection of a side is closed"
-
-
-TUNNEL_TRANSITIONS: dict[TunnelState, dict[TunnelEvent, TunnelState]] = {
-    TunnelState.OPEN: {TunnelEvent.LOST: TunnelState.CLOSING},
-    TunnelState.CLOSING: {TunnelEvent.LOST: TunnelState.CLOSED},
-    TunnelState.CLOSED: {},
-}
-
-
-class GatewayState(enum.Enum):
-    """The state of a gateway."""
-
-    NEW = "the first listener is still to be added"
-    SERVING = "it accepts connections and requests"
-    DRAINING = "it accepts no connection, and none outlives the response under way"
-    STOPPED = "every connection is closed"
-
-
-class GatewayEvent(enum.Enum):
-    """An event that changes the state."""
-
-    START = "a listener is added"
-    DRAIN = "the gateway is asked to stop"
-    STOP = "every connection is closed, or its time is over"
-
-
-GATEWAY_TRANSITIONS: dict[GatewayState, dict[GatewayEvent, GatewayState]] = {
-    GatewayState.NEW: {GatewayEvent.START: GatewayState.SERVING, GatewayEvent.DRAIN: GatewayState.DRAINING},
-    GatewayState.SERVING: {GatewayEvent.START: GatewayState.SERVING, GatewayEvent.DRAIN: GatewayState.DRAINING},
-    # A second drain with less time: the shorter time applies.
-    GatewayState.DRAINING: {GatewayEvent.DRAIN: GatewayState.DRAINING, GatewayEvent.STOP: GatewayState.STOPPED},
-    GatewayState.STOPPED: {GatewayEvent.DRAIN: GatewayState.STOPPED, GatewayEvent.STOP: GatewayState.STOPPED},
 }

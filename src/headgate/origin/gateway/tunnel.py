@@ -5,8 +5,6 @@ import socket
 import struct
 from collections.abc import Callable
 
-from headgate.origin.gateway.states import TUNNEL_TRANSITIONS, TunnelEvent, TunnelState
-
 _PROBE_AFTER = 60
 """Seconds without traffic before TCP keep-alive probes; idle tunnels are not closed."""
 
@@ -17,7 +15,7 @@ class UpgradeTunnel:
     def __init__(
         self, client: asyncio.Transport, origin: asyncio.Transport, on_closed: "Callable[[UpgradeTunnel], None]"
     ) -> None:
-        self.state = TunnelState.OPEN
+        self._open_ends = 2
         self.client = b""
         """The client that the tunnel is counted for."""
         self.client_end = UpgradeTunnelEnd(self, client, origin)
@@ -29,10 +27,10 @@ class UpgradeTunnel:
         self.client_end.transport.abort()
         self.origin_end.transport.abort()
 
-    def move(self, event: TunnelEvent) -> None:
-        """Change the state for an event at one end."""
-        self.state = TUNNEL_TRANSITIONS[self.state][event]
-        if self.state is TunnelState.CLOSED:
+    def end_lost(self) -> None:
+        """Report that the connection of one end is closed."""
+        self._open_ends -= 1
+        if not self._open_ends:
             self._on_closed(self)
 
 
@@ -43,10 +41,10 @@ class UpgradeTunnelEnd(asyncio.Protocol):
     a connection that is not read any more does not report a reset.
     """
 
-    __slots__ = ("_move", "_other", "transport")
+    __slots__ = ("_other", "_tunnel", "transport")
 
     def __init__(self, tunnel: UpgradeTunnel, transport: asyncio.Transport, other: asyncio.Transport) -> None:
-        self._move = tunnel.move
+        self._tunnel = tunnel
         self._other = other
         self.transport = transport
         transport.set_protocol(self)
@@ -69,7 +67,7 @@ class UpgradeTunnelEnd(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Close the other end too, after its buffer is sent."""
-        self._move(TunnelEvent.LOST)
+        self._tunnel.end_lost()
         if not self._other.is_closing():
             self._other.close()
 

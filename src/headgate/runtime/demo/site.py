@@ -201,9 +201,7 @@ name = "people"
 [advice]
 mode = "adaptive"
 capacity = "{plan.capacity:.0f}/s"
-target = {plan.target}
 max_age = {plan.max_age}
-period = {plan.period}
 
 [[advice.entry]]
 user_agent = "prefetch-proxy"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from headgate.config import BundleSection, Configuration, DomainSection
+from headgate.config.section import origin_address
 from headgate.config.tree import as_tuple
 from headgate.errors import BundleError, ConfigurationError, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
@@ -16,11 +17,11 @@ from headgate.limit.concurrency import ConcurrencySettings
 from headgate.limit.gatekeeper import Account, longest_hold, spacing
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
-from headgate.origin.gateway import Gateway, TlsKeys
+from headgate.origin.gateway import GatewayPolicy, TlsKeys
 from headgate.origin.identify import client_address
 from headgate.origin.refusal import Refusals
 from headgate.origin.routes import plain_path
-from headgate.runtime.gate.advice.worker import AdviceWorker
+from headgate.runtime.gate.advice import GateAdvice
 from headgate.runtime.gatekeeping import new_rejections
 from headgate.runtime.master_store import MasterStore
 
@@ -82,7 +83,8 @@ def check_composition(tree: Configuration) -> None:
     if not tree.gate.origin:
         return
     require_gate(tree)
-    build_gateway(tree, composed, build_gatekeeper(tree, composed.domains, None))
+    build_gatekeeper(tree, composed.domains, None)
+    origin_address(tree.gate.origin)
     read_keys(tree)
     if tree.gate.tls.cert:
         TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
@@ -113,35 +115,27 @@ def read_keys(tree: Configuration) -> Sequence[ClientKeys | None]:
     return keys_of_masters(keys, len(gate.masters))
 
 
-def build_gateway(
+def build_policy(
     tree: Configuration,
     composed: Composition,
     gatekeeper: Gatekeeper,
     bundles: "GateBundles | None" = None,
-    *,
-    number: int = 0,
-    advice: AdviceWorker | None = None,
-) -> Gateway:
-    """Build the gateway of a worker; it does not listen yet. Raises `ConfigurationError` for an invalid origin."""
-    gate = tree.gate
-    return Gateway(
-        origin=gate.origin,
+    advice: GateAdvice | None = None,
+) -> GatewayPolicy:
+    """Build the rules for requests."""
+    return GatewayPolicy(
         gatekeeper=gatekeeper,
         identify=composed.identify,
         routes=composed.routes,
         reject=composed.reject,
         advice=advice.resource if advice is not None else None,
         arrivals=advice.arrivals if advice is not None else None,
-        address=client_address(gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix, fields=gate.forwarding_fields),
         local=bundles.publish if bundles is not None and bundles.published else None,
         lifeboat=bundles.rescue if bundles is not None and bundles.lifeboats else None,
-        trusted=gate.trusted_proxies,
-        timeouts=gate.timeouts,
-        bounds=gate.bounds,
-        concurrency=concurrency_settings(tree, number),
-        priorities={section.name: section.priority for section in tree.domain},
-        refuse=Refusals(status=gate.rejection_status),
         link=bundles.link if bundles is not None and bundles.published else None,
+        trusted=client_address(tree.gate.trusted_proxies),
+        priorities={section.name: section.priority for section in tree.domain},
+        refuse=Refusals(status=tree.gate.rejection_status),
     )
 
 

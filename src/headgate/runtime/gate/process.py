@@ -21,15 +21,20 @@ from headgate.observe import Counters, GateState, HeldIdentifier, MasterTotals, 
 from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
-from headgate.origin.gateway import Gateway, TlsKeys
+from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
 from headgate.origin.gateway.places import OriginPlaces
-from headgate.runtime.gate.advice.entries import report_interval
-from headgate.runtime.gate.advice.messages import AdvicePublication, OriginReport
-from headgate.runtime.gate.advice.worker import AdviceWorker
+from headgate.runtime.gate.advice import (
+    AdvicePublication,
+    AdviceReport,
+    GateAdvice,
+    make_loop,
+    report_interval,
+    static_states,
+)
 from headgate.runtime.gate.build import (
     Composition,
     build_gatekeeper,
-    build_gateway,
+    build_policy,
     compose,
     concurrency_settings,
     domains_with_kept_holds,
@@ -96,8 +101,15 @@ class GateProcess(Backend):
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._advice = AdviceWorker(tree, configuration.advice, now=time.monotonic(), log=_log)
-            self._gateway = self._build_gateway()
+            self._advice_loop = None if configuration.advice else make_loop(tree, None, workers=1, log=_log)
+            self._advice = self._new_advice(configuration)
+            self._gateway = Gateway(
+                tree.gate.origin,
+                self._build_policy(),
+                timeouts=tree.gate.timeouts,
+                bounds=tree.gate.bounds,
+                concurrency=concurrency_settings(tree, self._number),
+            )
             self._watch = self._new_watch()
         except BaseException:
             if self._link is not None:
@@ -146,8 +158,6 @@ class GateProcess(Backend):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        if self._advice.loop is not None:
-            await self._advice.loop.save(now=time.monotonic())
         await self._gateway.drain(0)
         await self.store.close()
         if self._link is not None:
@@ -172,10 +182,11 @@ class GateProcess(Backend):
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
         self._report_arrivals()  # the new counts begin at 0
-        advice_loop = self._advice.loop
-        self._advice = AdviceWorker(tree, configuration.advice, loop=advice_loop, now=time.monotonic(), log=_log)
+        if configuration.advice is None:
+            self._advice_loop = make_loop(tree, self._advice_loop, workers=1, log=_log)
+        self._advice = self._new_advice(configuration)
         # The gateway stays, with its connections; its policy is replaced.
-        self._gateway.policy = self._build_gateway().policy
+        self._gateway.policy = self._build_policy()
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
         if tree.limit.concurrency.refused_warning != self._watch.warn_after:
             self._watch = self._new_watch()
@@ -198,7 +209,7 @@ class GateProcess(Backend):
             master=self.tree.gate.master_text,
             concurrency=self._concurrency(),
             counters=self._counters(),
-            advice=self._advice.state(),
+            advice=self._advice_loop.state() if self._advice_loop is not None else static_states(self.tree),
         )
 
     def _concurrency(self) -> ConcurrencyReport | None:
@@ -230,42 +241,45 @@ class GateProcess(Backend):
             counters |= read_counters(("master", totals)) | self.store.counters()
         return counters | gatekeeper_counters(self.gatekeeper, self._link)
 
-    def _build_gateway(self) -> Gateway:
-        return build_gateway(
-            self.tree, self._composed, self.gatekeeper, self._bundles, number=self._number, advice=self._advice
-        )
+    def _build_policy(self) -> GatewayPolicy:
+        return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice)
 
     def _new_watch(self) -> ConcurrencyWatch:
         return ConcurrencyWatch(_log, warn_after=self.tree.limit.concurrency.refused_warning)
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdvicePublication):
-            self._advice.publish(message, now=time.monotonic())
-
-    def _origin_report(self) -> OriginReport:
-        """Return how many requests were rejected since the last call, and how many did not reach the origin."""
-        rejected, failed = self._reported
-        now_rejected = sum(totals.rejected for totals in self.gatekeeper.totals.values())
-        self._reported = now_rejected, self._gateway.counters.failed["unreachable"]
-        capacity = self._gateway.places.state.capacity if self._gateway.places is not None else 0.0
-        return OriginReport(max(0, self._reported[0] - rejected), self._reported[1] - failed, capacity)
+            self._advice.publish(message)
 
     async def _advise(self) -> None:
         """Report what was counted, and decide if that is done here."""
         while True:
-            await asyncio.sleep(report_interval(self.tree.advice))
+            await asyncio.sleep(report_interval(self.tree))
             self._report_arrivals()
-            await self._advice.tick(now=time.monotonic())
+            if self._advice_loop is not None:
+                publication = self._advice_loop.tick(now=time.monotonic())
+                if publication is not None:
+                    self._advice.publish(publication)
 
     def _report_arrivals(self) -> None:
         """Report to what computes the traffic advice, here or in the supervisor."""
         if self._advice.arrivals is None:
             return
-        report = self._advice.report(self._origin_report())
-        if self._advice.loop is not None:
-            self._advice.loop.take(report, now=time.monotonic())
+        rejected, failed = self._reported
+        now_rejected = sum(totals.rejected for totals in self.gatekeeper.totals.values())
+        self._reported = now_rejected, self._gateway.counters.failed["unreachable"]
+        capacity = self._gateway.places.state.capacity if self._gateway.places is not None else 0.0
+        report = AdviceReport(
+            self._advice.arrivals.take(), max(0, now_rejected - rejected), self._reported[1] - failed, capacity
+        )
+        if self._advice_loop is not None:
+            self._advice_loop.take(report)
         elif self._send is not None:
             self._send(report)
+
+    def _new_advice(self, configuration: GateConfiguration) -> GateAdvice:
+        loop = self._advice_loop
+        return GateAdvice(configuration.tree, configuration.advice if loop is None else loop.publication)
 
     async def _check_bundles(self) -> None:
         """Load bundles whose files were replaced."""

@@ -6,6 +6,7 @@ forwards no request. The bus to that master is a socket in a private directory, 
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,8 +24,7 @@ from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states
 from headgate.origin.gateway.policy import GatewayCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
-from headgate.runtime.gate.advice.messages import AdviceReport
-from headgate.runtime.gate.advice.supervisor import AdviceSupervisor
+from headgate.runtime.gate.advice import AdviceReport, make_loop, report_interval
 from headgate.runtime.gate.build import (
     build_master,
     check_composition,
@@ -157,11 +157,12 @@ class GateWorkers(Backend):
         self._closing = ExitStack()
         self._ended = self.initial_state
         self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
-        self._advice = AdviceSupervisor(tree, self._supervisor, log=lambda message: self.log(f"headgate: {message}"))
+        self._advice_loop = make_loop(tree, None, workers=tree.gate.workers, log=self._log)
+        self._advising: asyncio.Task[None] | None = None
         self._link: MasterLink | None = None
         self.store = MasterStore(
             tree.master.store if tree.gate.master == "embedded" else "memory",
-            lambda message: self.log(f"headgate: {message}"),
+            self._log,
         )
 
     @property
@@ -178,7 +179,7 @@ class GateWorkers(Backend):
             self.store.start()
             self._link.start(asyncio.get_running_loop())
         await self._supervisor.start()
-        self._advice.start()
+        self._advising = asyncio.get_running_loop().create_task(self._advise())
 
     def unready(self) -> str:
         return self._supervisor.unready()
@@ -193,7 +194,7 @@ class GateWorkers(Backend):
             counters |= read_counters(("master", totals)) | self.store.counters()
         tree = self._configuration.tree
         concurrency = total.concurrency if concurrency_settings(tree) is not None else None
-        advice = self._advice.state() or total.advice
+        advice = total.advice if self._advice_loop is None else self._advice_loop.state()
         return replace(total, master=tree.gate.master_text, concurrency=concurrency, counters=counters, advice=advice)
 
     async def reload(self, configuration: GateConfiguration) -> None:
@@ -207,25 +208,29 @@ class GateWorkers(Backend):
             master.adopt(self._link.master)
             self._link.set_master(master)
             self.store.attach(master, self._link.publish)
-        self._advice.reload(tree)
+        self._advice_loop = make_loop(tree, self._advice_loop, workers=tree.gate.workers, log=self._log)
         self._supervisor.reload()
 
     async def drain(self, seconds: float) -> None:
         await self._supervisor.stop(seconds)
 
     async def close(self) -> None:
-        await self._advice.close()
+        if self._advising is not None:
+            self._advising.cancel()
+            await asyncio.gather(self._advising, return_exceptions=True)
         await self._supervisor.stop(0)
         await self.store.close()
         self._closing.close()
 
     def configuration(self, number: int) -> Configure[GateConfiguration]:
         """Return the configuration of a worker."""
-        return Configure(replace(self._configuration, number=number, advice=self._advice.publication))
+        advice = None if self._advice_loop is None else self._advice_loop.publication
+        return Configure(replace(self._configuration, number=number, advice=advice))
 
     def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:
         """Take a report for the traffic advice."""
-        self._advice.take(message, worker=worker.number)
+        if self._advice_loop is not None:
+            self._advice_loop.take(message, worker=worker.number)
 
     def on_worker_exit(self, worker: WorkerProcess[GateState]) -> None:
         """Keep the totals of a worker that has ended."""
@@ -234,6 +239,18 @@ class GateWorkers(Backend):
         concurrency = last.concurrency.totals if last.concurrency is not None else None
         ended = replace(last, domains=domains, delayed_now=0, connections=0, workers=0, concurrency=concurrency)
         self._ended = merge_states([self._ended, ended])
+
+    async def _advise(self) -> None:
+        """Decide on the traffic advice, and give the workers a document that has changed."""
+        while True:
+            await asyncio.sleep(report_interval(self._configuration.tree))
+            publication = None if self._advice_loop is None else self._advice_loop.tick(now=time.monotonic())
+            if publication is not None:
+                for worker in self._supervisor.workers:
+                    worker.channel.send(publication)
+
+    def _log(self, message: str) -> None:
+        self.log(f"headgate: {message}")
 
     def _new_master(self, tree: Configuration) -> Master:
         return build_master(tree, compose(tree).domains, self.store)

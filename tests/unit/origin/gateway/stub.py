@@ -101,7 +101,6 @@ def make_policy(**settings: Any) -> GatewayPolicy:
     settings.setdefault("gatekeeper", Gatekeeper.embedded([domain]))
     return GatewayPolicy(
         identify=client_address(),
-        address=client_address(),
         routes=Routes([Route("default")]),
         reject=Rejections([domain]),
         **settings,

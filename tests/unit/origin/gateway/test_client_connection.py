@@ -25,7 +25,7 @@ from headgate.origin.gateway.client_connection import (
 from headgate.origin.gateway.places import OriginPlaces, Place
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
-from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayEvent
+from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState
 from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.response import Response, problem
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, counted, make_context, make_policy
@@ -411,7 +411,7 @@ def test_a_delayed_request_that_is_refused_is_followed_by_the_next() -> None:
 
 def test_a_queued_request_is_still_answered_in_a_drain() -> None:
     harness = queueing().receive(GET)
-    harness.context.move(GatewayEvent.DRAIN)
+    harness.context.draining = True
     harness.connection.drain()
     assert harness.state is ClientState.QUEUED
     assert b"Connection: close" in free_place(harness).respond().client.written
@@ -621,7 +621,7 @@ def test_a_draining_connection_closes_after_the_request_under_way(
     drive: Callable[[], Harness], finish: Callable[[Harness], Any]
 ) -> None:
     harness = drive()
-    harness.context.move(GatewayEvent.DRAIN)
+    harness.context.draining = True
     harness.connection.drain()
     finish(harness)
     assert harness.client.closed

@@ -11,7 +11,7 @@ from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange
 from headgate.origin.gateway.places import Place
-from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState, GatewayEvent
+from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
 from tests.unit.origin.gateway.stub import StubTransport, counted, make_context
 
@@ -383,7 +383,7 @@ def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
     harness = Harness(request())
     harness.exchange.start(HEAD)
     harness.exchange.drain()
-    harness.context.move(GatewayEvent.DRAIN)
+    harness.context.draining = True
     harness.upstream.data_received(RESPONSE)
     assert b"Connection: close\r\n" in harness.client.written
     assert harness.client.calls == [("complete", False, False)]

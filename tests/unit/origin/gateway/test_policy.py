@@ -97,7 +97,7 @@ def test_a_request_without_a_domain_is_forwarded_and_not_counted() -> None:
 def test_a_client_is_seen_by_its_address() -> None:
     assert view("::ffff:192.0.2.1").info.address == "192.0.2.1"
     assert view("2001:db8::1").identifier == b"2001:db8::/64"
-    trusting: GatewayPolicy = msgspec.structs.replace(make_policy(), is_trusted=lambda address: address == "10.0.0.1")
+    trusting: GatewayPolicy = msgspec.structs.replace(make_policy(), trusted=client_address(["10.0.0.1/32"]))
     for address, trusted in (("10.0.0.1", True), ("192.0.2.1", False)):
         info = ClientView.of(trusting, StubTransport(address=address)).info
         assert (info.trusted, info.tls) == (trusted, False)

@@ -10,29 +10,25 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings, Outcome
 from headgate.origin import Rejections, Routes, client_address
-from headgate.origin.gateway import Gateway
+from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.context import ConnectionRegistry
 from headgate.origin.gateway.places import OriginPlaces
-from headgate.origin.gateway.states import GatewayState
 
 
 def make_gateway(origin: str = "http://192.0.2.200", **settings: Any) -> Gateway:
-    return Gateway(
-        origin=origin, gatekeeper=Gatekeeper(), identify=client_address(), routes=Routes([]), reject=Rejections(),
-        **settings,
-    )  # fmt: skip
+    policy = GatewayPolicy(gatekeeper=Gatekeeper(), identify=client_address(), routes=Routes([]), reject=Rejections())
+    return Gateway(origin, policy, **settings)
 
 
 def test_a_gateway_listens_until_it_is_drained() -> None:
     async def check() -> None:
         gateway = make_gateway()
-        context = gateway._context
-        assert (context.state, gateway.addresses) == (GatewayState.NEW, [])
+        assert gateway.addresses == []
         await gateway.start(port=0)
         await gateway.start(port=0)
-        assert (context.state, len(gateway.addresses)) == (GatewayState.SERVING, 2)
+        assert len(gateway.addresses) == 2
         await gateway.drain(0)
-        assert (context.state, gateway.addresses) == (GatewayState.STOPPED, [])
+        assert gateway.addresses == []
         await gateway.drain(0)
         with pytest.raises(RuntimeError, match="start is not possible"):
             await gateway.start(port=0)
@@ -63,11 +59,9 @@ def test_draining_may_be_cut_short_by_draining_again() -> None:
         BusyConnection(gateway._context.registry)
         first = asyncio.ensure_future(gateway.drain(3600))
         await asyncio.sleep(0)
-        assert gateway._context.state is GatewayState.DRAINING
         assert not first.done()
         await gateway.drain(0)
         await first
-        assert gateway._context.state is GatewayState.STOPPED
 
     asyncio.run(check())
 
@@ -85,10 +79,31 @@ def test_the_origin_is_a_host_and_a_port() -> None:
     assert make_gateway("http://[::1]:8000/").pool.authority == b"[::1]:8000"
 
 
-def test_trusted_peers_are_looked_up_by_address() -> None:
-    is_trusted = make_gateway(trusted=["10.0.0.0/8"]).policy.is_trusted
-    assert is_trusted("10.1.2.3")
-    assert not is_trusted("192.0.2.1")
+def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes_on() -> None:
+    class Defective(BusyConnection):
+        def expire(self) -> None:
+            raise KeyError("no such state")
+
+    class Slow(BusyConnection):
+        def expire(self) -> None:
+            self.abort()
+
+    async def check() -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+        gateway = make_gateway()
+        await gateway.start(port=0)
+        for kind in (Defective, Slow, Defective):
+            kind(gateway._context.registry).deadline = 0.0
+        for _ in range(2):
+            gateway._tick()
+            assert gateway.connections == set()
+            assert gateway._ticking is not None
+            assert not gateway._ticking.cancelled()
+        assert [type(context["exception"]) for context in reported] == [KeyError, KeyError]
+        await gateway.drain(0)
+
+    asyncio.run(check())
 
 
 def test_a_late_tick_tells_the_limit_how_late(monkeypatch: pytest.MonkeyPatch) -> None:

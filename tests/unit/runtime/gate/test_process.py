@@ -14,7 +14,7 @@ from headgate.link import GatekeeperLink
 from headgate.release import Status
 from headgate.runtime import gatekeeping, master_reports
 from headgate.runtime.gate import process as module
-from headgate.runtime.gate.advice.messages import AdvicePublication
+from headgate.runtime.gate.advice import AdvicePublication, AdviceReport
 from headgate.runtime.gate.process import GateConfiguration, GateProcess
 
 FILE = """
@@ -87,18 +87,19 @@ class TestReload:
         # The gate does not know the rules of "b": the link uses its default.
         assert carried == [(["a", "b"], {"a": 1.0})]
 
-    @pytest.mark.parametrize("publication", [None, AdvicePublication(b"[]", 1)], ids=["decides", "worker"])
+    @pytest.mark.parametrize("publication", [None, AdvicePublication(b"[]")], ids=["decides", "worker"])
     def test_what_was_counted_for_the_advice_is_reported(self, publication):
         advice = parse(FILE.format(rule="1/s", more="") + '[advice]\nmode = "adaptive"\ncapacity = "9/s"\n')
         before = GateConfiguration(advice, Address("127.0.0.1", 0), advice=publication)
         sent = []
         gate = GateProcess(before, sent.append)
-        fetch = parse_request_head(b"GET /.well-known/traffic-advice HTTP/1.1\r\nHost: a\r\n\r\n", RequestLimits())
-        gate._advice.resource.respond(fetch, b"192.0.2.1", now=0.0)
+        request = parse_request_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestLimits())
+        gate._advice.arrivals.count(request, None)
         asyncio.run(gate.reload(before))
-        agents = [each.agents for each in asyncio.run(gate.state(whole=False)).advice]
-        fetches = [fetch.address for report in sent for fetch in report.fetches]
-        assert (agents, fetches) == (([0, 1], []) if publication is None else ([], [b"192.0.2.1"]))
+        assert len(asyncio.run(gate.state(whole=False)).advice) == (2 if publication is None else 0)
+        assert sent == ([] if publication is None else [AdviceReport({"*": 1})])
+        if publication is None:
+            assert gate._advice_loop._law._classes["*"].count == 1
 
     def test_invalid_configuration_changes_nothing(self):
         gate = new_gate()
