@@ -99,12 +99,11 @@ def test_published_document_is_read_as_written(published: list[Entry]) -> None:
 
 
 @given(documents.map(lambda parsed: json.dumps(parsed).encode()) | st.binary(max_size=50))
-def test_lint_never_raises_and_reports_every_difference(data: bytes) -> None:
+def test_lint_never_raises_and_reads_what_agents_read(data: bytes) -> None:
     report = lint_document(data)
     assert report.conforming == parse_advice_bytes(
         data, AgentIdentity(["Chrome Privacy Preserving Prefetch Proxy", *IDENTITY[1:]])
     )
-    assert (report.conforming == report.deployed) is ("readers_differ" not in {found.code for found in report.findings})
     for found in report.findings:
         assert found.message.isprintable()
 

@@ -1,9 +1,4 @@
-"""What is wrong or unwise in an origin's traffic advice, and what two kinds of agents read from it.
-
-One is an agent that follows the document; the other is the largest deployed prefetch proxy, which differs from it. Its
-behaviour is that of the checker by the document's editor, as of the early access programme ("EAP"). Both have the
-identity of that proxy.
-"""
+"""What is wrong or unwise in an origin's traffic advice, as agents that follow the document read it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -38,8 +33,6 @@ SEVERITIES: Final[Mapping[str, Severity]] = MappingProxyType({
     "json": "error",
     "not_a_list": "error",
     "empty": "warning",
-    "order": "warning",
-    "readers_differ": "warning",
     # In an entry.
     "not_a_map": "error",
     "user_agent": "error",
@@ -47,23 +40,19 @@ SEVERITIES: Final[Mapping[str, Severity]] = MappingProxyType({
     "fraction_type": "error",
     "fraction_range": "error",
     "disallow_type": "error",
-    "early_access_only": "warning",
     "unknown_member": "error",
 })  # fmt: skip
 """The severity of each code. An error hides intended advice from agents that follow the document."""
 
 MAX_FINDINGS: Final = 100
-"""Maximum findings in a report, the first ones; a difference between the readers is reported in addition."""
+"""Maximum findings in a report, the first ones."""
 
 DEPLOYED: Final = AgentIdentity.of("Chrome Privacy Preserving Prefetch Proxy", prefetch_proxy=True)
 """The identity of the largest deployed prefetch proxy."""
 
-EARLY_ACCESS: Final = "google_prefetch_proxy_eap"
-"""A member of an entry that only this proxy reads: a map with a fraction of its own."""
-
 _MAX_QUOTE: Final = 60
 _MAX_MEMBER: Final = 40
-_MEMBERS: Final = ("user_agent", "disallow", "fraction", EARLY_ACCESS)
+_MEMBERS: Final = ("user_agent", "disallow", "fraction")
 _SIMILARITY: Final = 0.75
 _KNOWN_MISTAKES: Final = {
     "application/json": "application/json was the media type of an early draft",
@@ -82,48 +71,35 @@ class AdviceFinding(NamedTuple):
 
 
 class AdviceReport(NamedTuple):
-    """What both readers read, and the findings."""
+    """What a prefetch proxy reads, and the findings."""
 
     conforming: AdviceEntry | None
-    """What an agent that follows the document reads; None without advice, and for an unreachable origin."""
-    deployed: AdviceEntry | None
-    """What the largest deployed prefetch proxy reads."""
+    """What it reads if it follows the document; None without advice, and for an unreachable origin."""
     findings: tuple[AdviceFinding, ...]
 
 
 def lint_document(body: bytes, *, content_type: str | None = None) -> AdviceReport:
     """Lint a document and, if it is given, the content type that it is served with."""
     fields = [("Content-Type", MEDIA_TYPE if content_type is None else content_type)]
-    findings = chain(_check_media_type(fields), _check_document(body))
-    return _report(AdviceResponse(200, fields, body), findings, is_secure=True)
+    return _report(AdviceResponse(200, fields, body), chain(_check_media_type(fields), _check_document(body)))
 
 
-def lint_response(response: AdviceResponse, *, now: float, is_secure: bool) -> AdviceReport:
-    """Lint the response of an origin received at `now`; `is_secure` tells whether the origin's scheme is https."""
+def lint_response(response: AdviceResponse, *, now: float) -> AdviceReport:
+    """Lint the response of an origin received at `now`."""
     if findings := list(_check_status(response.status)):
-        return _report(response, findings, is_secure=is_secure)
+        return _report(response, findings)
     findings = [*_check_media_type(response.fields), *_check_fields(response.fields, now)]
-    body: Iterable[AdviceFinding] = ()
     if response.body is not None:
-        body = _check_document(response.body)
-    elif needs_body(response.status, response.fields):
-        body = [_finding("body", "the body is incomplete or too long; agents ignore it")]
-    return _report(response, chain(findings, body), is_secure=is_secure)
+        return _report(response, chain(findings, _check_document(response.body)))
+    if needs_body(response.status, response.fields):
+        findings.append(_finding("body", "the body is incomplete or too long; agents ignore it"))
+    return _report(response, findings)
 
 
-def _report(response: AdviceResponse, findings: Iterable[AdviceFinding], *, is_secure: bool) -> AdviceReport:
+def _report(response: AdviceResponse, findings: Iterable[AdviceFinding]) -> AdviceReport:
     result = interpret(response, DEPLOYED)
     conforming = result if isinstance(result, AdviceEntry) else None
-    deployed = read_as_deployed(response, is_secure=is_secure)
-    reported = list(islice(findings, MAX_FINDINGS))
-    if conforming != deployed:
-        why = "" if is_secure else ", which asks https origins only,"
-        message = (
-            f"agents that follow the document read {_describe(conforming)},"
-            f" the largest deployed prefetch proxy{why} reads {_describe(deployed)}"
-        )
-        reported.append(_finding("readers_differ", message))
-    return AdviceReport(conforming, deployed, tuple(reported))
+    return AdviceReport(conforming, tuple(islice(findings, MAX_FINDINGS)))
 
 
 def _check_status(status: int) -> Iterator[AdviceFinding]:
@@ -174,8 +150,8 @@ def _check_fields(fields: Pairs, now: float) -> Iterator[AdviceFinding]:
 def _check_document(body: bytes) -> Iterator[AdviceFinding]:
     """Yield the findings in a document (section 6)."""
     text = decode_utf8(body)
-    if "\ufffd" in text and not _is_utf8(body):
-        yield _finding("utf8", "the document is not valid UTF-8; the deployed proxy ignores it")
+    if text.encode("utf-8", "replace") != body.removeprefix(BOM):
+        yield _finding("utf8", "the document is not valid UTF-8; agents replace invalid bytes, or ignore it")
     try:
         parsed = parse_json(text)
     except ValueError as error:
@@ -194,7 +170,6 @@ def _check_document(body: bytes) -> Iterator[AdviceFinding]:
             yield from _check_user_agent(name, entry, seen)
         else:
             yield _finding("not_a_map", f"{name} is {_kind(entry)}, so agents ignore it; expected an object")
-    yield from _check_order(parsed)
 
 
 def _check_members(name: str, entry: dict[str, Any]) -> Iterator[AdviceFinding]:
@@ -207,8 +182,6 @@ def _check_members(name: str, entry: dict[str, Any]) -> Iterator[AdviceFinding]:
         yield _finding("fraction_range", f"{name}: fraction is {fraction:g}, so agents ignore it; expected 0 to 1")
     if "disallow" in entry and not isinstance(entry["disallow"], bool):
         yield _finding("disallow_type", f"{name}: disallow is {_kind(entry['disallow'])}, and only true disallows")
-    if EARLY_ACCESS in entry and not isinstance(fraction, float):
-        yield _finding("early_access_only", f"{name}: only one proxy reads {EARLY_ACCESS}; write fraction beside it")
     for member in entry:
         similar = () if member in _MEMBERS else get_close_matches(member.casefold(), _MEMBERS, 1, _SIMILARITY)
         if similar and len(member) <= _MAX_MEMBER:
@@ -231,65 +204,8 @@ def _check_user_agent(name: str, entry: dict[str, Any], seen: set[str]) -> Itera
         yield _finding("user_agent", f"{name}: names are compared exactly, and {_quote(selector)} is not {meant!r}")
 
 
-def _check_order(parsed: list[Any]) -> Iterator[AdviceFinding]:
-    """Yield a finding if the deployed proxy does not use its most specific entry."""
-    first = _first_match(parsed)
-    if first is None:
-        return
-    agents = [entry.get("user_agent") for entry in parsed if isinstance(entry, dict)]
-    most_specific = next(agent for agent in DEPLOYED if agent in agents)
-    if most_specific != first["user_agent"]:
-        message = (
-            f"the deployed proxy uses the first entry that names it, {first['user_agent']!r};"
-            f" write the entry for {most_specific!r} before it"
-        )
-        yield _finding("order", message)
-
-
-def read_as_deployed(response: AdviceResponse, *, is_secure: bool = True) -> AdviceEntry | None:
-    """Return what the deployed proxy reads from a response; None without advice.
-
-    It asks https origins only (`is_secure`), requires status 200, and refuses invalid UTF-8.
-    """
-    if not (is_secure and response.status == 200 and needs_body(200, response.fields) and response.body is not None):
-        return None
-    try:
-        parsed = parse_json(response.body.removeprefix(BOM).decode())
-    except ValueError:
-        return None
-    entry = _first_match(parsed)
-    if entry is None:
-        return None
-    if type(fraction := entry.get("fraction")) is float:
-        return _within_range(fraction)  # whether or not `disallow` is set
-    if type(disallow := entry.get("disallow")) is bool:
-        return AdviceEntry(disallowed=disallow)
-    early_access = entry.get(EARLY_ACCESS)
-    fraction = early_access.get("fraction") if type(early_access) is dict else None
-    # An entry without a fraction for it does not take part.
-    return _within_range(fraction if type(fraction) is float else 0.0)
-
-
-def _within_range(fraction: float) -> AdviceEntry:
-    return AdviceEntry(fraction=abs(min(max(fraction, 0.0), 1.0)))
-
-
-def _first_match(parsed: Any) -> Mapping[str, Any] | None:
-    """Return the first entry of a document that names the deployed proxy, by any of its names."""
-    for entry in parsed if type(parsed) is list else ():
-        if type(entry) is dict and type(selector := entry.get("user_agent")) is str and selector in DEPLOYED:
-            return entry
-    return None
-
-
 def _finding(code: str, message: str) -> AdviceFinding:
     return AdviceFinding(code, SEVERITIES[code], message)
-
-
-def _describe(entry: AdviceEntry | None) -> str:
-    if entry is None:
-        return "no advice"
-    return "that traffic is disallowed" if entry.disallowed else f"a fraction of {entry.fraction:g}"
 
 
 def _kind(value: Any) -> str:
@@ -303,11 +219,3 @@ def _kind(value: Any) -> str:
 
 def _quote(text: str) -> str:
     return ascii(text if len(text) <= _MAX_QUOTE else f"{text[:_MAX_QUOTE]}...")
-
-
-def _is_utf8(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

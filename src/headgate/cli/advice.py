@@ -17,7 +17,6 @@ from headgate.errors import ConfigurationError
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.advice.lint import AdviceReport
-    from headgate.advice.parser import AdviceEntry
 
 _MAX_SIZE: Final = 16 << 20
 """Maximum bytes of a document in a file; an agent would fetch less."""
@@ -103,22 +102,23 @@ def _fetch(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]:
 @CA
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool) -> None:
-    """Print errors and warnings for traffic advice in a file or from an origin.
+    """Print what a prefetch proxy reads of traffic advice in a file or from an origin, with errors and warnings.
 
-    The output also shows how a prefetch proxy that follows the document reads it, and how the largest deployed proxy
-    does, which differs. An argument that contains :// is an origin. The exit code is 1 if there are findings.
+    An argument that contains :// is an origin. The exit code is 1 if there are findings.
 
     \b
     headgate advice check traffic-advice.json
     headgate advice check traffic-advice.json --content-type application/json
     headgate advice check https://example.com
     """
+    from headgate.advice.lint import lint_document
+
     if "://" not in what:
         if what != "-" and not Path(what).exists():
             raise ConfigurationError(
                 f"{printable(what)}: no such file; for an origin pass its URL, https://{printable(what)}"
             )
-        report = _lint_file(what, content_type)
+        report = lint_document(_read_document(what), content_type=content_type)
     elif content_type is None:
         report = _lint_origin(what, tls_context(ca))
     else:
@@ -126,18 +126,12 @@ def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool)
     if is_json:
         from headgate.advice.parser import result_to_json
 
-        readers = {"conforming": result_to_json(report.conforming), "deployed": result_to_json(report.deployed)}
-        print_json({**readers, "findings": [finding._asdict() for finding in report.findings]})
+        findings = [finding._asdict() for finding in report.findings]
+        print_json({"conforming": result_to_json(report.conforming), "findings": findings})
     else:
         _print(printable(what), report)
     if report.findings:
         exit_with_failure()
-
-
-def _lint_file(file: str, content_type: str | None) -> "AdviceReport":
-    from headgate.advice.lint import lint_document
-
-    return lint_document(_read_document(file), content_type=content_type)
 
 
 def _lint_origin(origin: str, tls: Any) -> "AdviceReport":
@@ -152,22 +146,17 @@ def _lint_origin(origin: str, tls: Any) -> "AdviceReport":
         )
     # A document with the wrong media type is checked too.
     response = fetch_advice(request, tls=tls, wanted=lambda status, _fields: 200 <= status <= 299)
-    return lint_response(response, now=time.time(), is_secure=request.url.startswith("https:"))
+    return lint_response(response, now=time.time())
 
 
 def _print(name: str, report: "AdviceReport") -> None:
-    click.echo(f"agents that follow the document: {_describe(report.conforming)}")
-    click.echo(f"the largest deployed proxy: {_describe(report.deployed)}")
+    entry = report.conforming
+    what = "no advice" if entry is None else f"a fraction of {entry.fraction:g}"
+    click.echo(f"prefetch proxies read: {'traffic is disallowed' if entry and entry.disallowed else what}")
     for finding in report.findings:
         severity = style(finding.severity, fg=_COLOURS[finding.severity], bold=True)
         click.echo(f"{name}: {severity}: {printable(finding.message)} [{finding.code}]")
     click.echo(f"{name}: {format_count(len(report.findings), 'finding')}", err=True)
-
-
-def _describe(entry: "AdviceEntry | None") -> str:
-    if entry is None:
-        return "no advice"
-    return "traffic is disallowed" if entry.disallowed else f"a fraction of {entry.fraction:g}"
 
 
 def _read_document(file: str) -> bytes:

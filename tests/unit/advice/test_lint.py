@@ -3,13 +3,11 @@ import json
 from headgate.advice import MEDIA_TYPE
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.advice.lint import (
-    DEPLOYED,
     MAX_FINDINGS,
     SEVERITIES,
     AdviceFinding,
     lint_document,
     lint_response,
-    read_as_deployed,
 )
 from headgate.advice.parser import AdviceEntry
 
@@ -23,17 +21,15 @@ def document_codes(document, content_type=None):
     return [finding.code for finding in lint_document(body, content_type=content_type).findings]
 
 
-def response_codes(status=200, fields=(), body=DOCUMENT, *, is_secure=True):
+def response_codes(status=200, fields=(), body=DOCUMENT):
     given = {name.lower() for name, _ in fields}
     response = AdviceResponse(status, [*(pair for pair in FIELDS if pair[0].lower() not in given), *fields], body)
-    return [finding.code for finding in lint_response(response, now=NOW, is_secure=is_secure).findings]
+    return [finding.code for finding in lint_response(response, now=NOW).findings]
 
 
 DOCUMENTS = [
-    # Both readers read these alike.
     ([{"user_agent": "prefetch-proxy", "disallow": True}], []),
     ([{"user_agent": "prefetch-proxy", "fraction": 0.5}], []),
-    ([{"user_agent": "prefetch-proxy", "fraction": 1.0, "google_prefetch_proxy_eap": {"fraction": 1.0}}], []),
     ([{"user_agent": "prefetch-proxy", "disallow": False}, {"user_agent": "*", "disallow": True}], []),
     ([{"user_agent": "ExampleBot"}, {"user_agent": "*", "fraction": 0}], []),
     ([{"user_agent": "ExampleBot", "disallow": True}], []),
@@ -48,25 +44,20 @@ DOCUMENTS = [
     (b'[{"user_agent":"*",}]', ["json"]),
     (b'[{"user_agent":"*","fraction":NaN}]', ["json"]),
     (b"[" * 200_000, ["json"]),
-    (b'[{"user_agent":"*","disallow":true,"x":"\xff"}]', ["utf8", "readers_differ"]),
+    (b'[{"user_agent":"*","disallow":true,"x":"\xff"}]', ["utf8"]),
     (["*", {"user_agent": "*", "disallow": True}], ["not_a_map"]),
     ([None, 1, [], True], ["not_a_map"] * 4),
     # Members.
-    ([{"user_agent": "prefetch-proxy", "google_prefetch_proxy_eap": {"fraction": 1.0}}], ["early_access_only"]),
-    (
-        [{"user_agent": "prefetch-proxy", "google_prefetch_proxy_eap": {"fraction": 0.5}}],
-        ["early_access_only", "readers_differ"],
-    ),
     ([{"user_agent": "*", "fraction": "0.5", "disallow": True}], ["fraction_type"]),
-    ([{"user_agent": "*", "fraction": "0.5"}], ["fraction_type", "readers_differ"]),
+    ([{"user_agent": "*", "fraction": "0.5"}], ["fraction_type"]),
     ([{"user_agent": "*", "fraction": True, "disallow": False}], ["fraction_type"]),
     ([{"user_agent": "*", "fraction": 50}], ["fraction_range"]),
     (b'[{"user_agent":"*","fraction":1e999}]', ["fraction_range"]),
-    ([{"user_agent": "*", "fraction": -0.5}], ["fraction_range", "readers_differ"]),
+    ([{"user_agent": "*", "fraction": -0.5}], ["fraction_range"]),
     ([{"user_agent": "*", "disallow": "true", "fraction": 1}], ["disallow_type"]),
-    ([{"user_agent": "*", "disallow": 1}], ["disallow_type", "readers_differ"]),
-    ([{"user_agent": "*", "disallow": True, "fraction": 0.5}], ["readers_differ"]),
-    ([{"user_agent": "*"}], ["readers_differ"]),
+    ([{"user_agent": "*", "disallow": 1}], ["disallow_type"]),
+    ([{"user_agent": "*", "disallow": True, "fraction": 0.5}], []),
+    ([{"user_agent": "*"}], []),
     ([{"user_agent": "*", "dissalow": True, "fraction": 1}], ["unknown_member"]),
     ([{"user_agent": "*", "disallowed": True, "fraction": 1}], ["unknown_member"]),
     ([{"user_agent": "*", "DISALLOW": True, "fraction": 1}], ["unknown_member"]),
@@ -80,11 +71,6 @@ DOCUMENTS = [
     ([{"user_agent": "*", "disallow": True}, {"user_agent": [], "x": {}}], ["user_agent"]),
     ([{"disallow": True}], ["user_agent"]),
     ([{"user_agent": "*", "fraction": 0.5}, {"user_agent": "*", "disallow": True}], ["unreachable_entry"]),
-    (
-        [{"user_agent": "*", "disallow": True}, {"user_agent": "prefetch-proxy", "fraction": 0.5}],
-        ["order", "readers_differ"],
-    ),
-    ([{"user_agent": "*", "fraction": 0.5}, {"user_agent": "prefetch-proxy", "fraction": 0.5}], ["order"]),
 ]
 
 
@@ -108,18 +94,14 @@ def test_wrong_media_type_is_named_and_known_mistakes_are_explained():
         assert finding.code == "media_type", content_type
         assert words in finding.message
         assert len(finding.message) < 200
-        assert (report.conforming, report.deployed) == (None, None)
+        assert report.conforming is None
 
 
-def test_difference_between_the_readers_is_reported():
-    report = lint_document(b'[{"user_agent":"*","disallow":true,"fraction":0.25}]')
-    assert report.conforming == AdviceEntry(disallowed=True, fraction=0.25)
-    assert report.deployed == AdviceEntry(fraction=0.25)
-    message = (
-        "agents that follow the document read that traffic is disallowed,"
-        " the largest deployed prefetch proxy reads a fraction of 0.25"
-    )
-    assert report.findings == (AdviceFinding("readers_differ", "warning", message),)
+def test_a_report_has_what_prefetch_proxies_read():
+    report = lint_document(b'[{"user_agent":"*"},{"user_agent":"prefetch-proxy","disallow":1,"fraction":0.25}]')
+    assert report.conforming == AdviceEntry(fraction=0.25)
+    message = "entry 2: disallow is a number, and only true disallows"
+    assert report.findings == (AdviceFinding("disallow_type", "error", message),)
 
 
 def test_quotations_are_escaped_and_short():
@@ -167,15 +149,14 @@ def test_findings_by_status():
         ((301, 302, 307), "redirect"),
         ((404, 410), "not_served"),
         ((204, 205, 418, 500), "status"),
-        ((201, 203), "readers_differ"),
     ):
         for status in statuses:
             assert response_codes(status) == [expected], status
 
 
 def test_unreachable_origin_is_reported():
-    report = lint_response(NETWORK_ERROR, now=NOW, is_secure=True)
-    assert (report.conforming, report.deployed) == (None, None)
+    report = lint_response(NETWORK_ERROR, now=NOW)
+    assert report.conforming is None
     assert [finding.code for finding in report.findings] == ["unreachable"]
 
 
@@ -186,60 +167,3 @@ def test_incomplete_body_is_reported():
 
 def test_document_with_the_wrong_media_type_is_linted():
     assert response_codes(fields=[("Content-Type", "text/html")], body=b"{}") == ["media_type", "not_a_list"]
-
-
-def test_deployed_proxy_asks_https_origins_only():
-    assert response_codes(is_secure=False) == ["readers_differ"]
-    report = lint_response(AdviceResponse(200, FIELDS, DOCUMENT), now=NOW, is_secure=False)
-    assert "which asks https origins only" in report.findings[0].message
-    assert report.deployed is None
-
-
-def deployed(document, *, status=200, fields=FIELDS, is_secure=True):
-    return read_as_deployed(AdviceResponse(status, fields, document), is_secure=is_secure)
-
-
-DEPLOYED_MEMBERS = [
-    (b'"fraction":0.5', AdviceEntry(fraction=0.5)),
-    (b'"fraction":0.5,"disallow":true', AdviceEntry(fraction=0.5)),
-    (b'"fraction":0,"disallow":false', AdviceEntry(fraction=0.0)),
-    (b'"fraction":1.5', AdviceEntry(fraction=1.0)),
-    (b'"fraction":-1', AdviceEntry(fraction=0.0)),
-    (b'"fraction":"0.5","disallow":true', AdviceEntry(disallowed=True)),
-    (b'"disallow":true', AdviceEntry(disallowed=True)),
-    (b'"disallow":false', AdviceEntry(fraction=1.0)),
-    (b'"disallow":"true"', AdviceEntry(fraction=0.0)),
-    (b'"google_prefetch_proxy_eap":{"fraction":0.25}', AdviceEntry(fraction=0.25)),
-    (b'"google_prefetch_proxy_eap":{"fraction":0.25},"fraction":0.5', AdviceEntry(fraction=0.5)),
-    (b'"google_prefetch_proxy_eap":{"fraction":0.25},"disallow":true', AdviceEntry(disallowed=True)),
-    (b'"google_prefetch_proxy_eap":{}', AdviceEntry(fraction=0.0)),
-    (b'"google_prefetch_proxy_eap":{"fraction":true}', AdviceEntry(fraction=0.0)),
-    (b'"google_prefetch_proxy_eap":0.5', AdviceEntry(fraction=0.0)),
-    (b'"x":1', AdviceEntry(fraction=0.0)),
-]
-
-
-def test_deployed_proxy_prefers_fraction_then_disallow_then_early_access():
-    for members, entry in DEPLOYED_MEMBERS:
-        assert deployed(b'[{"user_agent":"*",' + members + b"}]") == entry, members
-
-
-def test_deployed_proxy_uses_the_first_entry_that_names_it():
-    assert DEPLOYED == ("Chrome Privacy Preserving Prefetch Proxy", "prefetch-proxy", "*")
-    for document, fraction in (
-        (b'[{"user_agent":"*","fraction":0.1},{"user_agent":"prefetch-proxy","fraction":0.2}]', 0.1),
-        (b'[{"user_agent":"prefetch-proxy","fraction":0.2},{"user_agent":"*","fraction":0.1}]', 0.2),
-        (b'[{"user_agent":"other","fraction":0.3},{"user_agent":"*","fraction":0.1}]', 0.1),
-        (b'[null,[],{"user_agent":1},{"user_agent":"*","fraction":0.1}]', 0.1),
-        (b'\xef\xbb\xbf[{"user_agent":"*","fraction":0.1}]', 0.1),
-    ):
-        assert deployed(document) == AdviceEntry(fraction=fraction), document
-
-
-def test_deployed_proxy_requires_https_status_200_the_media_type_and_a_valid_document():
-    for document in (b"", b"{}", b"[]", b"[", b'[{"user_agent":"other"}]', b'[{"user_agent":"*","x":"\xff"}]', None):
-        assert deployed(document) is None, document
-    assert deployed(DOCUMENT, is_secure=False) is None
-    assert deployed(DOCUMENT, status=203) is None
-    assert deployed(DOCUMENT, fields=[("Content-Type", "application/json")]) is None
-    assert read_as_deployed(NETWORK_ERROR) is None

@@ -230,8 +230,7 @@ def test_check_of_an_origin_includes_its_response_fields(run, origin):
     told = run("check", origin.url, "--json")
     assert told.code == 1
     assert told.json["conforming"] == {"disallowed": False, "fraction": 0.5}
-    assert told.json["deployed"] is None
-    assert [finding["code"] for finding in told.json["findings"]] == ["fresh_too_long", "nosniff", "readers_differ"]
+    assert [finding["code"] for finding in told.json["findings"]] == ["fresh_too_long", "nosniff"]
     (request,) = origin.heard
     assert "User-Agent: Chrome Privacy Preserving Prefetch Proxy\r\n" in request
 
@@ -239,7 +238,7 @@ def test_check_of_an_origin_includes_its_response_fields(run, origin):
 def test_check_explains_that_403_is_not_an_opt_out(run, origin):
     origin.answer(b"no", status=403, headers=[])
     told = run("check", origin.url, "--json")
-    assert (told.code, told.json["conforming"], told.json["deployed"]) == (1, None, None)
+    assert (told.code, told.json["conforming"]) == (1, None)
     assert [finding["code"] for finding in told.json["findings"]] == ["no_opt_out"]
 
 
@@ -283,30 +282,23 @@ def test_a_document_without_findings_exits_with_0(run, tmp_path, document, told)
     for arguments in ((), ("--content-type", "application/trafficadvice+json")):
         report = run("check", file, "--json", *arguments)
         assert (report.code, report.err) == (0, "")
-        assert report.json == {"conforming": told, "deployed": told, "findings": []}
+        assert report.json == {"conforming": told, "findings": []}
     text = run("check", "-", stdin=file.read_bytes())
     assert text.code == 0
     assert text.err == "-: 0 findings\n"
-    assert text.out.count(b"\n") == 2
+    assert text.out.count(b"\n") == 1
 
 
 def test_findings_exit_with_1_and_have_code_severity_and_message(run):
-    document = b'[{"user_agent":"prefetch-proxy","google_prefetch_proxy_eap":{"fraction":0.5}}]'
+    document = b'[{"user_agent":"prefetch-proxy","disallow":1,"fraction":0.5}]'
     report = run("check", "-", "--json", stdin=document)
     assert report.code == 1
-    assert report.json["conforming"] == {"disallowed": False, "fraction": 1}
-    assert report.json["deployed"] == {"disallowed": False, "fraction": 0.5}
-    assert [finding["code"] for finding in report.json["findings"]] == ["early_access_only", "readers_differ"]
-    assert {tuple(finding) for finding in report.json["findings"]} == {("code", "severity", "message")}
+    assert report.json["conforming"] == {"disallowed": False, "fraction": 0.5}
+    message = "entry 1: disallow is a number, and only true disallows"
+    assert report.json["findings"] == [{"code": "disallow_type", "severity": "error", "message": message}]
     text = run("check", "-", stdin=document)
-    assert (text.code, text.err) == (1, "-: 2 findings\n")
-    lines = text.out.decode().splitlines()
-    assert lines[:2] == [
-        "agents that follow the document: a fraction of 1",
-        "the largest deployed proxy: a fraction of 0.5",
-    ]
-    assert lines[2].startswith("-: warning: entry 1: ")
-    assert lines[2].endswith(" [early_access_only]")
+    assert (text.code, text.err) == (1, "-: 1 finding\n")
+    assert text.out.decode() == f"prefetch proxies read: a fraction of 0.5\n-: error: {message} [disallow_type]\n"
 
 
 def test_the_media_type_of_a_file_is_checked_only_with_content_type(run):
@@ -315,12 +307,10 @@ def test_the_media_type_of_a_file_is_checked_only_with_content_type(run):
     report = run("check", "-", "--content-type", "application/json", "--json", stdin=document)
     assert report.code == 1
     assert [finding["code"] for finding in report.json["findings"]] == ["media_type"]
-    assert (report.json["conforming"], report.json["deployed"]) == (None, None)
+    assert report.json["conforming"] is None
 
 
-def test_the_results_of_both_readers_are_sentences(run):
-    assert (
-        b"the largest deployed proxy: traffic is disallowed"
-        in run("check", "-", stdin=b'[{"user_agent":"*","disallow":true}]').out
-    )
-    assert b"agents that follow the document: no advice" in run("check", "-", stdin=b"{}").out
+def test_what_is_read_is_a_sentence(run):
+    disallowed = run("check", "-", stdin=b'[{"user_agent":"*","disallow":true}]').out
+    assert b"prefetch proxies read: traffic is disallowed" in disallowed
+    assert b"prefetch proxies read: no advice" in run("check", "-", stdin=b"{}").out
