@@ -1,4 +1,4 @@
-"""Fetches traffic advice without an HTTP client of the caller: one GET on one connection, with asyncio and h11.
+"""Fetches traffic advice without an HTTP client of the caller: one GET on one connection, with asyncio's streams.
 
 `exchange` uses a connection that the caller opens, such as the prefetch proxy. `fetch_advice` also connects, in a
 thread of its own, and never blocks for longer than its timeout.
@@ -16,8 +16,6 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import h11
-
 from headgate.advice.fetching import (
     ADVICE_TIMEOUT,
     NETWORK_ERROR,
@@ -27,16 +25,16 @@ from headgate.advice.fetching import (
     needs_body,
     too_late,
 )
-from headgate.errors import FetchError
+from headgate.errors import FetchError, ProtocolError
 from headgate.fetch.local_errors import is_local
 from headgate.http.fields import Pairs
+from headgate.http.h1.body import BodyReader, ChunkedBody, LengthBody, UnboundedBody
+from headgate.http.h1.response import ResponseHead, parse_response_head
+from headgate.http.h1.syntax import split_fields
 from headgate.http.url import is_localhost
 
 PROTOCOL: Final = "http/1.1"
 """The protocol that is spoken, by its name in TLS (ALPN)."""
-
-MAX_RESPONSE_HEAD_SIZE: Final = 100 * 1024
-"""Bytes of the head of a response, or of its trailers."""
 
 MAX_INTERIM_RESPONSES: Final = 100
 """Responses with a status of 1xx before the final one."""
@@ -45,9 +43,8 @@ CONNECT_DELAY: Final = 0.25
 """Seconds until the next address is tried as well (RFC 8305, section 8)."""
 
 _READ_SIZE: Final = 1 << 16
-_MAX_SPACES: Final = 1024
-_LONG_SPACE: Final = re.compile(rb"[ \t]{%d}" % _MAX_SPACES)
-_HEAD_END: Final = re.compile(rb"\n\r?\n")
+"""Bytes read at once; the streams limit a head to as much. Trailers are limited to it too."""
+_REQUEST_LINE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]+")
 _MARGIN: Final = 1.0
 """Seconds that a thread has to report that its time is over."""
 
@@ -135,17 +132,16 @@ async def exchange(
             reader, writer = await connect()
             try:
                 _check_protocol(writer)
-                return await _ask(reader, writer, request, collector)
+                writer.write(_message(request))
+                return await _receive(reader, collector)
             finally:
                 closing(writer)
                 # The response is complete or useless, so there is no need to wait for the other end.
                 writer.transport.abort()
     except TimeoutError as error:
         return collector.broken(error.strerror or too_late(seconds))
-    except h11.RemoteProtocolError as error:
+    except (ProtocolError, EOFError, asyncio.LimitOverrunError) as error:
         return collector.broken(f"invalid HTTP/1.1 response: {error}")
-    except h11.LocalProtocolError as error:
-        return collector.broken(f"invalid request: {error}")
     except ssl.SSLCertVerificationError as error:
         return collector.broken(f"its certificate is not trusted: {error.verify_message}")
     except (OSError, ValueError) as error:
@@ -154,72 +150,50 @@ async def exchange(
         return collector.broken(_described(error))
 
 
-async def _ask(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: AdviceRequest, collector: ResponseCollector
-) -> AdviceResponse:
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE_HEAD_SIZE)
-    for sent in (_message(request), h11.EndOfMessage()):
-        writer.write(connection.send(sent) or b"")
-    source = _Source(reader, connection)
-    interim = 0
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            await source.feed()
-        elif isinstance(event, h11.InformationalResponse):
-            interim += 1
-            if interim > MAX_INTERIM_RESPONSES:
-                return collector.broken(f"more than {MAX_INTERIM_RESPONSES} interim responses")
-        elif isinstance(event, h11.Response):
-            source.has_trailers = any(name == b"transfer-encoding" for name, _ in event.headers)
-            if not collector.head(event.status_code, _text(event.headers.raw_items())):
-                return collector.broken()
-        elif not (isinstance(event, h11.Data) and collector.add(bytes(event.data))):
-            return collector.whole()
+async def _receive(reader: asyncio.StreamReader, collector: ResponseCollector) -> AdviceResponse:
+    head = await _final_head(reader)
+    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in split_fields(head.lines)]
+    if not collector.head(head.status, fields):
+        return collector.broken()
+    body = _body_of(head)
+    while not body.done:
+        data = await reader.read(_READ_SIZE)
+        if not data and isinstance(body, UnboundedBody):
+            break
+        if not data:
+            return collector.broken("the connection ended in the body")
+        for piece in body.feed(data):
+            if not collector.add(piece):
+                return collector.whole()
+    return collector.whole()
 
 
-class _Source:
-    """Feeds h11 with what the origin sends, except long runs of spaces where header fields are expected.
-
-    For a field that it refuses, h11's expression takes time quadratic in a run of spaces before the value: nine seconds
-    for 60,000. So heads are fed one at a time, and bodies that may be followed by trailers are examined too.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader, connection: h11.Connection) -> None:
-        self.has_trailers = False
-        """Whether trailers may follow the body."""
-        self._reader = reader
-        self._connection = connection
-        self._data = b""
-        self._fed = b""
-
-    async def feed(self) -> None:
-        """Read if necessary, and feed. Raises `h11.RemoteProtocolError` for a long run of spaces."""
-        if not self._data:
-            self._data = await self._reader.read(_READ_SIZE)
-        in_head = self._connection.their_state is h11.SEND_RESPONSE
-        recent, size = self._fed + self._data, len(self._data)
-        if in_head and (end := _HEAD_END.search(recent)):
-            size = max(1, end.end() - len(self._fed))
-        piece, self._data = self._data[:size], self._data[size:]
-        recent = self._fed + piece
-        if (in_head or self.has_trailers) and _LONG_SPACE.search(recent):
-            raise h11.RemoteProtocolError(f"a run of {_MAX_SPACES} spaces")
-        # The end of one head is not part of the next; a run of spaces may go on in the next piece.
-        self._fed = b"" if in_head and end else recent[1 - _MAX_SPACES :]
-        self._connection.receive_data(piece)
+async def _final_head(reader: asyncio.StreamReader) -> ResponseHead:
+    for _ in range(MAX_INTERIM_RESPONSES + 1):
+        head = parse_response_head(await reader.readuntil(b"\r\n\r\n"))
+        if head.status >= 200:
+            return head
+        if head.status == 101:
+            raise ProtocolError(502, "it switches protocols without being asked to")
+    raise ProtocolError(502, f"more than {MAX_INTERIM_RESPONSES} interim responses")
 
 
-def _message(request: AdviceRequest) -> h11.Request:
+def _body_of(head: ResponseHead) -> BodyReader:
+    if not head.has_body(b"GET"):
+        return LengthBody(0)
+    if head.chunked:
+        return ChunkedBody(framed=False, max_trailers=_READ_SIZE)
+    return UnboundedBody(framed=False) if head.length < 0 else LengthBody(head.length)
+
+
+def _message(request: AdviceRequest) -> bytes:
     url = urlsplit(request.url)
     # RFC 9112, 9.6: "A client that does not support persistent connections MUST send the "close" connection option".
     fields = [("Host", url.netloc.rpartition("@")[2]), *request.fields, ("Connection", "close")]
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
-    return h11.Request(method="GET", target=url.path, headers=headers)
-
-
-def _text(headers: list[tuple[bytes, bytes]]) -> Pairs:
-    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    lines = [f"GET {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields)]
+    if not (lines[0].isascii() and all(map(_REQUEST_LINE.fullmatch, lines))):
+        raise ValueError("invalid request")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def _check_protocol(writer: asyncio.StreamWriter) -> None:

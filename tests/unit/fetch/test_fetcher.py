@@ -8,7 +8,6 @@ import ssl
 import threading
 from contextlib import suppress
 
-import h11
 import pytest
 import trustme
 
@@ -118,7 +117,7 @@ def test_the_request_is_a_plain_get(monkeypatch, tmp_path):
     server = Server(answer(), hears_out=True)
     response = fetched(server)
     assert (response.status, response.body, response.failure) == (200, HALF, "")
-    assert ("Content-Type", "application/trafficadvice+json") in response.fields
+    assert ("content-type", "application/trafficadvice+json") in response.fields
     assert b"".join(server.heard).decode() == (
         "GET /.well-known/traffic-advice HTTP/1.1\r\n"
         f"Host: 127.0.0.1:{server.port}\r\n"
@@ -265,7 +264,7 @@ def test_a_head_without_an_end_is_a_network_error():
     for endless in (b"X: y\r\n", b"X", b" \r\n", b"X: y\r\n\r\nHTTP/1.1 103 Early Hints\r\n"):
         response = fetched(Server(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n" + endless * 200_000, stays=True))
         assert response[:3] == NETWORK_ERROR[:3]
-        assert "too long" in response.failure or "interim" in response.failure
+        assert "exceed the limit" in response.failure or "interim" in response.failure
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
@@ -511,26 +510,6 @@ def test_wanted_is_asked_once_and_its_errors_are_raised():
     with pytest.raises(KeyError, match="mine"):
         fetched(Server(answer()), wanted=wanted)
     assert [status for status, _ in asked] == [200]
-
-
-@pytest.mark.parametrize("space", [b" ", b"\t"])
-@pytest.mark.parametrize(
-    "before",
-    [
-        b"HTTP/1.1 200 OK\r\nA:",
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nA:",
-        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Transfer-Encoding: chunked\r\n\r\n1\r\n[\r\n0\r\nA:",
-    ],
-    ids=["head", "head-after-an-interim-one", "trailers"],
-)
-def test_long_run_of_spaces_never_reaches_the_parser(monkeypatch, before, space):
-    """h11 takes time quadratic in its length for a field that it refuses: nine seconds for 60,000."""
-    pieces = []
-    receive_data = h11.Connection.receive_data
-    monkeypatch.setattr(h11.Connection, "receive_data", lambda *given: (pieces.append(given[1]), receive_data(*given)))
-    response = fetched(Server(before + space * 2_000 + b"\0\r\n\r\n"))
-    assert response.failure == "invalid HTTP/1.1 response: a run of 1024 spaces"
-    assert space * 1_024 not in b"".join(pieces)
 
 
 def test_body_may_have_any_run_of_spaces():
