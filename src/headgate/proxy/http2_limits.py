@@ -35,7 +35,8 @@ MAX_FRAME_SIZE: Final = 1 << 14
 """Payload of the largest frame accepted; h2 keeps an incomplete frame in memory."""
 
 _PREFACE_SIZE: Final = 24
-_HEADER: Final = struct.Struct(">HBBBL")
+FRAME_HEADER: Final = struct.Struct(">HBBBL")
+"""Length (high and low), type, flags and stream of a frame (4.1)."""
 _MAX_STREAM_ID: Final = (1 << 31) - 1
 _DATA, _HEADERS, _, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = range(10)
 _ACK: Final = 0x01
@@ -168,10 +169,10 @@ class FrameGuard:
                 if not self._is_kept:
                     start = position
                 continue
-            missing = _HEADER.size - len(self._header)
+            missing = FRAME_HEADER.size - len(self._header)
             header = self._header + bytes(data[position : position + missing])
             is_split, self._header = bool(self._header), b""
-            if len(header) < _HEADER.size:
+            if len(header) < FRAME_HEADER.size:
                 self._header = header
                 end = position
                 break
@@ -201,7 +202,7 @@ class FrameGuard:
 
     def _begin(self, header: bytes) -> None:
         """Begin a frame: check and count it by its header."""
-        high, low, kind, flags, stream = _HEADER.unpack(header)
+        high, low, kind, flags, stream = FRAME_HEADER.unpack(header)
         length, stream = high << 8 | low, stream & _MAX_STREAM_ID
         if length > MAX_FRAME_SIZE:
             detail = f"a frame of {length} bytes; the maximum is {MAX_FRAME_SIZE}"
@@ -227,7 +228,7 @@ class FrameGuard:
             raise Http2Error(ErrorCodes.PROTOCOL_ERROR, "CONTINUATION without a header block")
         else:
             self._block_frames = self._block_size = 0
-        self._block_size += _HEADER.size + length
+        self._block_size += FRAME_HEADER.size + length
         if self._block_size > MAX_HEADER_BLOCK_SIZE or self._block_frames > MAX_CONTINUATIONS:
             raise Http2Error(ErrorCodes.ENHANCE_YOUR_CALM, "the header block is too large")
         self._block = 0 if flags & _END_HEADERS else stream
@@ -239,7 +240,7 @@ class FrameGuard:
             if self._is_closed(stream):
                 self.count("late DATA", _LATE_FRAME_COST + length)
         elif kind in {_HEADERS, _CONTINUATION}:
-            self.count("head bytes", _HEADER.size + length)
+            self.count("head bytes", FRAME_HEADER.size + length)
             if self._is_closed(stream):
                 self.count("mistakes")
         elif kind == _SETTINGS:

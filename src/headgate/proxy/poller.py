@@ -185,7 +185,7 @@ MAX_BUFFERED: Final = 1 << 25
 class LoopState:
     """The poller, the coarse clock, the read buffer, and the number of bytes that wait in memory."""
 
-    __slots__ = ("buffer", "buffered", "now", "poller", "window_growth")
+    __slots__ = ("buffer", "buffered", "now", "poller", "slots", "window_growth")
 
     def __init__(self, poller: Poller, *, now: float) -> None:
         self.poller = poller
@@ -193,6 +193,9 @@ class LoopState:
         """A coarse clock that the server advances: reading the system's at every event costs more than it is worth."""
         self.buffer = memoryview(bytearray(COPY_SIZE))
         """Holds what was read until it is written; valid until the next read of any connection."""
+        starts = range(0, COPY_SIZE, TLS_RECORD_SIZE)
+        self.slots = [self.buffer[start + 9 : start + TLS_RECORD_SIZE] for start in starts]
+        """Where the payloads of HTTP/2 frames that fit in one TLS record stand in `buffer`."""
         self.buffered = 0
         """Bytes that wait in memory to be written, in all tunnels together."""
         self.window_growth = 0

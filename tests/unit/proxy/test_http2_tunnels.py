@@ -197,7 +197,7 @@ async def test_a_spurious_read_does_nothing() -> None:
         [stream] = pair.connection._streams.values()
         stream.ready(READ)
         stream.resume()
-        stream._flush()
+        stream.deliver()
         decision.target.send(b"x")
         assert await pair.client.receive(tunnel, 1) == b"x"
 
