@@ -37,7 +37,7 @@ from headgate.rlqs.service import QuotaCounters
 from headgate.runtime.gate.server import GATE_GROUPS
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.master.server import MASTER_GROUPS
-from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
+from headgate.runtime.prefetch_proxy_server import ProxyState, proxy_metrics
 from headgate.store.server import StoreCounters
 
 FOLDER = Path(__file__).parents[1] / "build" / "reference"

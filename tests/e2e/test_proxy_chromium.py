@@ -94,7 +94,7 @@ def test_a_prefetch_fetches_advice_and_is_used_without_a_second_request(tmp_path
 
 def connect_bytes(proxy: Program) -> float:
     lines = proxy.admin("/metrics").splitlines()
-    (line,) = [line for line in lines if line.startswith("headgate_proxy_connect_request_bytes_total ")]
+    (line,) = [line for line in lines if line.startswith('headgate_proxy_request_bytes_total{of="connect"} ')]
     return float(line.split()[1])
 
 

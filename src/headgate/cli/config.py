@@ -59,7 +59,7 @@ def check_file(named: str | None, file: str | None) -> None:
         check_composition(tree)
         _check_bus(tree)
         if tree.proxy != Proxy():
-            from headgate.runtime.prefetch_proxy.build import check_proxy
+            from headgate.runtime.prefetch_proxy_process import check_proxy
 
             check_proxy(tree.proxy)
         if tree.sidecar != Sidecar():

@@ -101,6 +101,6 @@ def proxy(*, file: str | None, **flags: Any) -> None:
     options = ProxyOptions(file, given(flags))
     settings, _ = options.read()
     require_listener(settings)
-    from headgate.runtime.prefetch_proxy.server import run_proxy
+    from headgate.runtime.prefetch_proxy_server import run_proxy
 
     click.get_current_context().exit(run_proxy(options.read))

@@ -26,7 +26,7 @@ class Counts(msgspec.Struct):
     """Counters since the start."""
 
     connects: dict[str, int] = {}
-    """CONNECT requests by result: `ACCEPTED`, or the reason of the refusal."""
+    """CONNECT requests by result: accepted, or the reason of the refusal."""
     received: int = 0
     """Bytes that clients received through tunnels."""
     sent: int = 0
@@ -36,7 +36,7 @@ class Counts(msgspec.Struct):
     advice_request_bytes: int = 0
     """Bytes written to sockets to fetch advice, TLS included."""
     advice_fetches: dict[str, int] = {}
-    """Fetches of advice by result: "entry", "none" or "unreachable"."""
+    """Traffic advice fetches by result."""
     tunnels: int = 0
     """Open tunnels."""
     origins: dict[str, OriginCounts] = {}

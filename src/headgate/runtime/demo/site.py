@@ -20,7 +20,7 @@ from headgate.runtime.demo.measure import Tally
 from headgate.runtime.demo.origin import FromOrigin, OriginConfiguration
 from headgate.runtime.demo.plan import Kind, Load, Phase, Plan
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.prefetch_proxy.build import self_signed
+from headgate.runtime.prefetch_proxy_process import self_signed
 
 _HOST: Final = "news.example.com"
 """The name of the site: in the URLs of tunnels, and in the certificate."""

@@ -9,8 +9,8 @@ from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.observe.admin import Metrics
 from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import REFUSALS
-from headgate.runtime.prefetch_proxy.process import WorkerState
-from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics, state_to_json
+from headgate.runtime.prefetch_proxy_process import WorkerState
+from headgate.runtime.prefetch_proxy_server import ProxyState, proxy_metrics, state_to_json
 
 NOW = 1_000_000.0
 A, B = "https://a.example", "https://b.example"
@@ -55,12 +55,10 @@ def test_metrics_have_every_reason_and_no_origin():
         for sample in family.samples
         if sample.name.startswith("headgate_proxy")
     }
-    connects = {key[1:]: value for key, value in found.items() if key[0] == "headgate_proxy_connects_total"}
-    assert {dict(labels)["reason"] for labels in connects} == {"", *REFUSALS}
-    assert connects[("reason", ""), ("result", "accepted")] == 1
-    assert connects[("reason", "port"), ("result", "refused")] == 2
-    assert connects[("reason", "malformed"), ("result", "refused")] == 1
-    assert connects[("reason", "tunnels"), ("result", "refused")] == 0
+    connects = {key[1][1]: value for key, value in found.items() if key[0] == "headgate_proxy_connects_total"}
+    assert connects.keys() == {"accepted", *REFUSALS}
+    expected = {"accepted": 1, "port": 2, "malformed": 1, "advice_fraction": 1}
+    assert {result: value for result, value in connects.items() if value} == expected
     rest = {key: value for key, value in found.items() if "connects" not in key[0]}
     assert rest == {
         ("headgate_proxy_tunnels",): 1,
@@ -69,8 +67,8 @@ def test_metrics_have_every_reason_and_no_origin():
         ("headgate_proxy_advice_fetches_total", ("result", "entry")): 2,
         ("headgate_proxy_advice_fetches_total", ("result", "none")): 0,
         ("headgate_proxy_advice_fetches_total", ("result", "unreachable")): 0,
-        ("headgate_proxy_advice_request_bytes_total",): 22,
-        ("headgate_proxy_connect_request_bytes_total",): 11,
+        ("headgate_proxy_request_bytes_total", ("of", "advice")): 22,
+        ("headgate_proxy_request_bytes_total", ("of", "connect")): 11,
         ("headgate_proxy_log_dropped_total",): 4,
     }
     assert "example" not in text

@@ -19,10 +19,10 @@ from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts
+from headgate.runtime import prefetch_proxy_server as module
 from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase
-from headgate.runtime.prefetch_proxy import server as module
-from headgate.runtime.prefetch_proxy.process import ProxyConfiguration, WorkerState
-from headgate.runtime.prefetch_proxy.server import ProxyWorkers
+from headgate.runtime.prefetch_proxy_process import ProxyConfiguration, WorkerState
+from headgate.runtime.prefetch_proxy_server import ProxyWorkers
 from headgate.token import new_key
 from headgate.token.keys import write_keys
 

@@ -6,30 +6,98 @@ Several workers share the listening addresses. Their supervisor fetches advice f
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from prometheus_client.core import Metric
 
+from headgate.advice.decision import Advice
+from headgate.advice.parser import result_to_json
 from headgate.config import Address
+from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
+from headgate.observe.metrics import counter, gauge
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
 from headgate.proxy.admission.tokens import create_replay_table
-from headgate.proxy.counters import Counts, merged
+from headgate.proxy.counters import ACCEPTED, Counts, merged
 from headgate.proxy.log import LogWriter, TrafficSummary
+from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.prefetch_proxy.build import advice_tls_context, check_proxy, self_signed
-from headgate.runtime.prefetch_proxy.process import FromWorker, ProxyConfiguration, ProxyProcess, WorkerState, open_log
-from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics, state_to_json
+from headgate.runtime.prefetch_proxy_process import (
+    FromWorker,
+    ProxyConfiguration,
+    ProxyProcess,
+    WorkerState,
+    advice_tls_context,
+    check_proxy,
+    open_log,
+    self_signed,
+)
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
+
+
+class ProxyState(msgspec.Struct, frozen=True):
+    """A whole proxy at one instant."""
+
+    counts: Counts
+    """The sum of what its processes counted."""
+    advice: dict[str, Advice]
+    """Fresh advice of the origins in `counts`."""
+    now: float
+    """Time of reading, seconds since 1970."""
+    dropped: int = 0
+    """Log lines dropped."""
+    draining: bool = False
+    """Whether the proxy drains before it stops."""
+
+
+def state_to_json(state: ProxyState) -> dict[str, Any]:
+    """Return what /api/state shows.
+
+    The `result` of an origin is an object with `disallowed` and `fraction`, "unreachable", or null. Null means that the
+    origin gives no advice where `fresh_for` (seconds) is more than 0, else that its advice is unknown or expired.
+    """
+    origins = []
+    for origin, counts in state.counts.origins.items():
+        known = state.advice.get(origin)
+        origins.append(
+            {
+                "origin": origin,
+                "result": None if known is None else result_to_json(known.result),
+                "fresh_for": 0.0 if known is None else round(max(0.0, known.fresh_until - state.now), 3),
+                "accepted": counts.accepted,
+                "refused": counts.refused,
+            }
+        )
+    return {"origins": origins, "tunnels": state.counts.tunnels, "draining": state.draining}
+
+
+_FETCHES: Final = ("entry", "none", "unreachable")
+
+
+def proxy_metrics(state: ProxyState) -> Iterator[Metric]:
+    """Make the metrics of a proxy; all values of labels exist from the start, and none names an origin."""
+    counts, texts = state.counts, field_docs(Counts)
+    results = {result: counts.connects.get(result, 0) for result in (ACCEPTED, *REFUSALS)}
+    fetches = {result: counts.advice_fetches.get(result, 0) for result in _FETCHES}
+    passed = {"received": counts.received, "sent": counts.sent}
+    requests = {"connect": counts.connect_request_bytes, "advice": counts.advice_request_bytes}
+    yield counter("headgate_proxy_connects", texts["connects"], results, "result")
+    yield gauge("headgate_proxy_tunnels", texts["tunnels"], counts.tunnels)
+    yield counter("headgate_proxy_bytes", "Bytes through tunnels, as clients see them.", passed, "direction")
+    yield counter("headgate_proxy_advice_fetches", texts["advice_fetches"], fetches, "result")
+    yield counter("headgate_proxy_request_bytes", "Bytes of CONNECT heads and of advice fetches.", requests, "of")
+    yield counter("headgate_proxy_log_dropped", "Log lines dropped: stderr was read too slowly.", state.dropped)
+
 
 _MAX_ORIGINS: Final = 1_000
 """Origins whose counts are kept of workers that have ended."""
@@ -38,7 +106,7 @@ _MAX_ORIGINS: Final = 1_000
 class ProxyWorkers(Backend):
     """The workers of a proxy, with the advice that they ask for."""
 
-    module: str = "headgate.runtime.prefetch_proxy.process"
+    module: str = "headgate.runtime.prefetch_proxy_process"
     message_type: Any = FromWorker
     initial_state: WorkerState = WorkerState(Counts())
 

@@ -12,8 +12,8 @@ from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.dns import SystemLookup
-from headgate.runtime.prefetch_proxy import build as module
-from headgate.runtime.prefetch_proxy.build import (
+from headgate.runtime import prefetch_proxy_process as module
+from headgate.runtime.prefetch_proxy_process import (
     advice_tls_context,
     build_host_rules,
     build_resolver,

@@ -1,1 +1,0 @@
-"""The prefetch proxy: one process, or a supervisor of several workers."""
