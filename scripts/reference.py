@@ -19,7 +19,7 @@ from prometheus_client.core import Metric
 from headgate.cli.program import program
 from headgate.config import Configuration
 from headgate.config.file import field_docs
-from headgate.link.accounting_router import RouterCounters
+from headgate.link.router import RouterCounters
 from headgate.observe import Counters, read_counters
 from headgate.observe import master_state as master
 from headgate.observe import router_state as router

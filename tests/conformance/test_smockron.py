@@ -335,7 +335,7 @@ def running_master(*domains):
 
 @contextmanager
 def running_gatekeeper(address, *domains):
-    link = GatekeeperLink(address, domains, accounting="frames")
+    link = GatekeeperLink(address, domains)
     gatekeeper = Gatekeeper(link.account)
     link.attach(gatekeeper)
     link.start_thread()
@@ -446,6 +446,8 @@ class TestSockets:
 
         def serve():
             while not serving.is_set():
+                for master in router.masters.values():
+                    master.connection.connections.turn()
                 if not router.turn():
                     time.sleep(0.001)
             router.close()
@@ -563,7 +565,7 @@ class TestFaultTolerance:
         it is. […] requests might be allowed that would have been dropped in the ideal case of a master that responds
         instantly, but no requests will be delayed or rejected that would not have been otherwise."""
         ideal, behind, forgetful = (
-            Gatekeeper.embedded([Domain("api", (Rule.parse("1/s burst 2"),))]),
+            Gatekeeper.embedded([Domain("api", (Rule.parse("1/s burst 2"),), "log")]),
             Gatekeeper(),
             master(),
         )

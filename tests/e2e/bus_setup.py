@@ -67,7 +67,7 @@ class Gate:
     async def lost(self, address: str) -> None:
         """Wait until accounting goes to other masters than this one: of its two connections, either may end first."""
         (connection,) = [each for each in self.link.connections if each.address == address]
-        await until(lambda: not connection.subscriptions)
+        await until(lambda: not connection.is_subscribed)
 
 
 class RunningMaster:

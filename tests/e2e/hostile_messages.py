@@ -6,7 +6,6 @@ from random import Random
 
 import msgspec
 
-from headgate.link.announcement import announcement, resent_topic
 from headgate.link.batch import BATCH, batch_topic
 
 Message = list[bytes]
@@ -55,10 +54,9 @@ def changed_frames(random: Random) -> Message:
 
 
 def random_batch(random: Random) -> Message:
-    """Draw a batch: of this project or one that is re-sent, with a payload that is invalid in some way."""
+    """Draw a batch: with a payload that is invalid in some way."""
     domain = random.choice(("api", "other", "x" * 254))
-    announced = announcement(f"{random.getrandbits(64):016x}")
-    first = random.choice((batch_topic(domain), BATCH + random.randbytes(5), BATCH, resent_topic(announced, domain)))
+    first = random.choice((batch_topic(domain), BATCH + random.randbytes(5), BATCH))
     return [first, random.choice(_PAYLOADS)(random), *[b"x"] * random.choice((0, 0, 0, 1, 70))]
 
 

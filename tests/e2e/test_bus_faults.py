@@ -10,7 +10,6 @@ import signal
 import time
 
 import psutil
-import pytest
 
 from headgate.limit import Accounting
 from headgate.release import Status
@@ -32,12 +31,11 @@ async def account_for(gate, count, size=0):
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("accounting", ["frames", "batch"])
-def test_a_stopped_master_costs_neither_requests_nor_memory(run, accounting):
+def test_a_stopped_master_costs_neither_requests_nor_memory(run):
     """SIGSTOP: connected, but not reading. Messages beyond the queues are dropped and counted; later all recovers."""
 
     async def main(master):
-        async with Gate(master.address, accounting=accounting, max_queue=1_000) as gate:
+        async with Gate(master.address, max_queue=1_000) as gate:
             await until(lambda: gate.link.has_master)
             os.kill(master.process.pid, signal.SIGSTOP)
             process = psutil.Process()

@@ -99,6 +99,28 @@ def test_a_gate_lists_several_masters(tmp_path):
             assert list(masters.second.accepted()) == [masters.other]
 
 
+def test_gates_spread_the_identifiers_of_one_domain(run):
+    """Each has one master, the same from every gate."""
+    names = [b"192.0.2.%d" % number for number in range(40)]
+
+    async def main():
+        async with (
+            Gate(masters.addresses, [masters.one], shard="identifier") as gate,
+            Gate(masters.addresses, [masters.one], shard="identifier") as other,
+        ):
+            await until(lambda: gate.link.has_all_masters and other.link.has_all_masters)
+            for name in names:
+                gate.admit(name, times=3, domain=masters.one)
+                other.admit(name, times=2, domain=masters.one)
+            await until(lambda: all(one.holds(name, masters.one) for name in names for one in (gate, other)))
+        counted = [master.accepted()[masters.one] for master in (masters.first, masters.second)]
+        assert sum(counted) == len(names) * 5
+        assert all(count and count % 5 == 0 for count in counted)
+
+    with two_masters() as masters:
+        run(main())
+
+
 LINKS = """
 import asyncio, sys
 from headgate.link import GatekeeperLink

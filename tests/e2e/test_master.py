@@ -74,7 +74,6 @@ def test_admin_listener(tmp_path, join):
         assert state["domains"][0]["holds"] == 1
         assert state["identifiers"] == 1
         assert state["store"] == "memory"
-        assert abs(state["accounting_age"]["min"]) < programs.PATIENCE
 
 
 def test_unknown_domain_is_one_line_without_control_characters(tmp_path, join):
@@ -90,20 +89,16 @@ def test_unknown_domain_is_one_line_without_control_characters(tmp_path, join):
         assert master.said().count("warning") == 2
 
 
-def test_clock_skew_is_measured_and_logged_once(tmp_path, join):
+def test_accounting_of_other_clocks_is_adjusted_and_counted(tmp_path, join):
     words = ["master", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--domain", "default=1/s"]
     with programs.headgate(tmp_path, *words) as master:
         accounting, _ = join(master)
         ahead = b"%d" % int((time.time() + 1_000) * 1_000)
-        accounting.send_multipart([b"default\0", b"ACCEPTED", b"a", ahead, b"", b""])
-        seconds = float(master.wait_for(r"^headgate: warning: the clock of a gatekeeper is (\S+) s ahead")[1])
-        assert 1_000 - programs.PATIENCE < seconds <= 1_000
-        assert -1_000 <= master.state()["accounting_age"]["min"] < -1_000 + programs.PATIENCE
-        assert 'headgate_master_adjusted_total{reason="ahead"} 1.0' in master.admin("/metrics").splitlines()
-        accounting.send_multipart([b"default\0", b"ACCEPTED", b"a", b"1", b"", b""])
-        master.wait_for(r"^headgate: warning: accounting arrived \S+ s after its request")
-        assert master.said().count("warning") == 2
-        assert 'headgate_master_adjusted_total{reason="late"} 1.0' in master.admin("/metrics").splitlines()
+        for received in (ahead, b"1"):
+            accounting.send_multipart([b"default\0", b"ACCEPTED", b"a", received, b"", b""])
+        for reason in ("ahead", "late"):
+            line = f'headgate_master_adjusted_total{{reason="{reason}"}} 1.0'
+            master.until(lambda line=line: line in master.admin("/metrics").splitlines(), line)
 
 
 def test_sighup_reloads_rules_on_the_same_sockets(tmp_path, join):

@@ -5,7 +5,6 @@ import os
 import signal
 
 import pytest
-import zmq
 
 from headgate.release import Status
 from tests.e2e.bus_setup import Gate, running_master, until
@@ -159,24 +158,6 @@ def test_a_gatekeeper_lists_two_routers(run, tmp_path):
         run(main())
 
 
-def test_each_identifier_has_one_master_with_shard_identifier(run, tmp_path):
-    names = [b"192.0.2.%d" % number for number in range(40)]
-
-    async def main():
-        domain = system.domains[0]
-        async with system.gate() as gate:
-            await until(lambda: gate.link.has_master)
-            for name in names:
-                gate.admit(name, times=BURST, domain=domain)
-            await until(lambda: all(gate.holds(name, domain) for name in names))
-        counted = [master.accepted()[domain] for master in system.masters]
-        assert sum(counted) == len(names) * BURST
-        assert all(count and count % BURST == 0 for count in counted)
-
-    with System(tmp_path, "--shard", "identifier") as system:
-        run(main())
-
-
 def test_readiness_follows_the_masters(tmp_path):
     with System(tmp_path) as system:
         program = system.router.program
@@ -216,52 +197,3 @@ def test_reload_replaces_the_masters(run, tmp_path):
     bus = ("tcp://127.0.0.1:0", f"api={RULE}")
     with running_master(*bus) as first, running_master(*bus) as second:
         run(main(first, second))
-
-
-MALFORMED = [
-    [b""],
-    [b"api\0"],
-    [b"api\0", b"ACCEPTED", b"id", b"1"],
-    [b"api\0", b"EATEN", b"id", b"1", b"", b""],
-    [b"api\0", b"ACCEPTED", b"id", b"soon", b"", b""],
-    [b"api\0", b"DELAYED", b"id", b"1", b"9" * 30, b""],
-    [b"a\0pi\0", b"ACCEPTED", b"id", b"1", b"", b""],
-    [b"x" * 300, b"ACCEPTED", b"id", b"1", b"", b""],
-    [b"api\0", b"ACCEPTED", b"x" * 256, b"1", b"", b""],
-    [b"\0headgate.batch.1\0api\0"],
-    [b"\0headgate.batch.1\0api\0", b""],
-    [b"\0headgate.batch.1\0api\0", b"\xdc\xff\xff"],
-    [b"\0headgate.batch.1\0a\0pi\0", b"\x90"],
-    [b"\0headgate.new.1\0", b"\x91\x95\x01\xc4\x02id\xcd\x03\xe8\xcd\x05\xdc\xc4\x00"],
-    [b"\0headgate.new.1\0" + b"0" * 16 + b"\0api\0", b"\xc1"],
-    [b"x"] * 3_000,
-]
-
-
-@pytest.mark.parametrize("shard", ["domain", "identifier"])
-def test_malformed_messages_are_counted_and_do_not_reach_masters(run, tmp_path, shard):
-    async def main(system):
-        context = zmq.Context()
-        sender = context.socket(zmq.XPUB)
-        sender.connect(system.router.address)
-        sender.rcvtimeo = 10_000
-        while sender.recv() != b"\1":
-            pass
-        for message in MALFORMED:
-            sender.send_multipart(message)
-        async with system.gate() as gate:
-            await until(lambda: gate.link.has_master)
-            await spend(gate, system.domains[0])
-        dropped = ("too_short", "unknown_status", "bad_timestamp", "bad_domain", "too_long", "bad_batch")
-
-        def counted():
-            counters = system.router.counters()
-            return sum(counters[name] for name in dropped) == len(MALFORMED)
-
-        await until(counted)
-        assert all(master.counts()[name] == 0 for master in system.masters for name in dropped if name != "bad_domain")
-        sender.close(linger=0)
-        context.term()
-
-    with System(tmp_path, "--shard", shard) as system:
-        run(main(system))

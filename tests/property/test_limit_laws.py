@@ -131,7 +131,7 @@ def test_hold_is_bounded_whatever_the_local_clock_does(rules, algorithm, steps):
     ),
 )
 def test_hold_is_bounded_whatever_the_clocks_of_senders_do(rules, messages):
-    domain = Domain("api", tuple(map(Rule.parse, rules)))
+    domain = Domain("api", tuple(map(Rule.parse, rules)), "log")
     master = Master([domain], max_delay=MAX_DELAY)
     longest, now = longest_hold([domain], MAX_DELAY), EPOCH
     for step, ahead, delay in messages:

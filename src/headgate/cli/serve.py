@@ -26,7 +26,7 @@ _GATE_KEYS = (
     "master",
     "curve_key",
     "curve_server",
-    "accounting",
+    "shard",
     "workers",
 )
 

@@ -29,7 +29,7 @@ _KEYS: Final = (
     "rejection_status",
     "curve_key",
     "curve_server",
-    "accounting",
+    "shard",
     "admin",
 )
 """The keys of [sidecar] that have a flag."""

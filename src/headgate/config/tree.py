@@ -34,7 +34,7 @@ from headgate.limit import Domain, Rule
 from headgate.limit.concurrency import Priority
 from headgate.limit.history import AlgorithmName
 
-Accounting = Literal["auto", "frames", "batch"]
+Shard = Literal["domain", "identifier"]
 
 
 def as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -124,9 +124,9 @@ class Gate(ConfigSection, frozen=True):
     """File with the secret key of this gate (`headgate keys new`), for a master that requires CURVE."""
     curve_server: ServerKeys = ""
     """Public key of the master, or a file with it; several keys are in the order of `master`."""
-    accounting: Accounting = "auto"
-    """Format of messages to a master elsewhere: batch between headgates, frames as the document specifies, auto
-    to use batch if the master supports it."""
+    shard: Shard = "domain"
+    """What belongs to one of several masters: each domain; or each identifier, if a domain needs more than one master.
+    All gates and sidecars use the same, and list the masters themselves, not a router."""
     drain: SecondsOrZero = 30.0
     """Seconds that requests in progress may take to end after SIGTERM."""
     loop: Loop = "auto"
@@ -227,7 +227,7 @@ class Bus(ConfigSection, frozen=True):
     snapshot: File = ""
     """File in which `headgate master` saves its histories, and from which it restores them at its start; for `store`
     memory. A symbolic link stays, and its target is replaced. Empty disables it."""
-    snapshot_interval: Annotated[float, Meta(ge=0.1, le=86_400), Format("SECONDS")] = 60.0
+    snapshot_interval: Annotated[float, Meta(ge=0.1, le=86_400), Format("SECONDS")] = 10.0
     """Seconds between two snapshots; a last one is saved after SIGTERM."""
     admin: ListenOrNone = ""
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
@@ -253,9 +253,6 @@ class Router(ConfigSection, frozen=True):
     """Accounting address of a master; its control address is the next port. The map from domains to masters
     follows from the addresses as written, so write them the same in all routers; their order has no effect. SIGHUP
     reloads them."""
-    shard: Literal["domain", "identifier"] = "domain"
-    """What belongs to one master: a whole domain; or each identifier, if a domain needs more than one master. SIGHUP
-    reloads it."""
     admin: ListenOrNone = ""
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
     curve_key: File = ""
@@ -315,9 +312,8 @@ class Sidecar(ConfigSection, frozen=True):
     """File with the secret key of this sidecar (`headgate keys new`), for a master that requires CURVE."""
     curve_server: ServerKeys = ""
     """Public key of the master, or a file with it; several keys are in the order of `master`."""
-    accounting: Accounting = "auto"
-    """Format of messages to a master: batch between headgates, frames as the document specifies, auto to use batch if
-    the master supports it."""
+    shard: Shard = "domain"
+    """What belongs to one of several masters: each domain, or each identifier; as in `[gate]`."""
     admin: ListenOrNone = ""
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
 

@@ -70,15 +70,7 @@ class Algorithm(Protocol):
         """Record a request at `timestamp`; return the next release time, `ASAP` if the next request is not held."""
         ...
 
-    def replay(self, history: "array[float]", timestamp: float, received: float, now: float) -> float:
-        """Record a request that another master was to record at `received`; return the next release time at that time.
-
-        In the order of their timestamps, requests give the history that `record` gave the other master. In any other
-        order, no hold is longer than under the rule of the document.
-        """
-        ...
-
-    def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
+    def record_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
         """Record `count` requests that came evenly from `start` on, before `now`; return the next release time.
 
         They are recorded as far as the rule permits, and as early as they can have come.
@@ -87,13 +79,6 @@ class Algorithm(Protocol):
 
     def available(self, history: "array[float]", now: float) -> list[float]:
         """Return how many requests each rule permits at `now`, at most its burst; negative before a release."""
-        ...
-
-    def replay_hold(self, history: "array[float]", release: float) -> None:
-        """Change `history` as if `release`, later than that of `history`, had been computed from it.
-
-        It is a hold of another master, which may follow from requests that have left the window.
-        """
         ...
 
     def expiry(self, history: "array[float]") -> float:
@@ -137,16 +122,11 @@ class Log:
                 release = max(release, advance(now if now > last else last, interval))
         return release
 
-    def replay(self, history: "array[float]", timestamp: float, received: float, now: float) -> float:
-        """Add `timestamp` as `record` does, in any order, and evaluate each rule at the latest request."""
-        latest = received if timestamp >= history[-1] else min(history[-1], now)
-        return self.record(history, timestamp, latest)
-
-    def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
+    def record_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
         """Add the timestamps that fit the history, and evaluate each rule at the last."""
         *earlier, last = spread(start, now, count, self._full)
         history[1:] = array("d", sorted([*history[1:], *earlier])[-self._full + 1 :])
-        return self.replay(history, last, last, now)
+        return self.record(history, last, last if last >= history[-1] else min(history[-1], now))
 
     def available(self, history: "array[float]", now: float) -> list[float]:
         """Return the burst of each rule without the timestamps in its window."""
@@ -154,9 +134,6 @@ class Log:
         return [
             float(burst - (size - bisect_right(history, now - window, lo=1))) for burst, window, _ in self.parameters
         ]
-
-    def replay_hold(self, history: "array[float]", release: float) -> None:
-        """Do nothing: a hold follows from the requests in the window."""
 
     def expiry(self, history: "array[float]") -> float:
         """Return when the published hold has ended and the latest timestamp has left the longest window."""
@@ -186,20 +163,7 @@ class Gcra:
             release = max(release, advance(arrival, tolerance))
         return release if release > now else ASAP
 
-    def replay(self, history: "array[float]", timestamp: float, received: float, now: float) -> float:
-        """Record a request that may be earlier than others; no arrival time exceeds what the rule permits."""
-        if len(history) == 1:
-            history.extend(ASAP for _ in self.parameters)
-        release = ASAP
-        for at, ((interval, tolerance), window) in enumerate(zip(self.parameters, self._windows, strict=True), start=1):
-            # The rule admits a request if the arrival time after it is at most one window later.
-            latest = max(timestamp, now) if timestamp > now - window else timestamp
-            arrival = advance(max(history[at], timestamp), interval)
-            history[at] = max(history[at], min(arrival, advance(latest, window)))
-            release = max(release, advance(history[at], tolerance))
-        return release if release > received else ASAP
-
-    def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
+    def record_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
         """Record the requests as work that arrives at `start`: those of others came between them.
 
         Reports of several gatekeepers overlap in time. One interval after the other from the last request on, each
@@ -221,12 +185,6 @@ class Gcra:
             min(window, now + window - arrival) / interval
             for arrival, (interval, _), window in zip(arrivals, self.parameters, self._windows, strict=True)
         ]
-
-    def replay_hold(self, history: "array[float]", release: float) -> None:
-        """Set the theoretical arrival time that `release` follows from; with several rules it is not known of which."""
-        if len(self.parameters) == 1:
-            ((_, tolerance),) = self.parameters
-            history[1] = max(history[1], advance(release, -tolerance))
 
     def expiry(self, history: "array[float]") -> float:
         """Return when every theoretical arrival time has passed, also for late messages; no published hold ends later.
@@ -278,31 +236,17 @@ class Smockron:
                 release = max(release, following / 1_000)
         return release
 
-    def replay(self, history: "array[float]", timestamp: float, received: float, now: float) -> float:
-        """Record a request that may be earlier than others; no instant exceeds what the rule permits."""
-        before = history[1:]
-        self.record(history, timestamp, received)
+    def record_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
+        """Record the last of the requests at `now`; no instant exceeds what the rule permits."""
+        for timestamp in spread(start, now, count, 1 + max(burst for *_, burst in self.parameters)):
+            self.record(history, timestamp, now)
         release = ASAP
         for index, (interval, _, window, _) in enumerate(self.parameters):
             at = 1 + 3 * index
-            arrived = history[at + 2] - window
-            latest = max(arrived, now * 1_000) if arrived > now * 1_000 - window else arrived
-            # The rule admits a request if the next instant after it is at most one interval later.
-            limit = advance(latest, interval)
+            limit = advance(max(history[at + 2] - window, now * 1_000), interval)
             if self._following(history, index) > limit:
                 history[at], history[at + 1] = limit, 0
-            if before:
-                history[at + 2] = max(history[at + 2], before[at + 1])
-                if self._following(before, index, offset=0) > self._following(history, index):
-                    history[at : at + 2] = before[at - 1 : at + 1]
             release = max(release, self._following(history, index) / 1_000)
-        return release if release > received else ASAP
-
-    def replay_many(self, history: "array[float]", count: int, start: float, now: float) -> float:
-        """Record the last of the requests, as many as the largest burst has; earlier ones change no release."""
-        release = ASAP
-        for timestamp in spread(start, now, count, 1 + max(burst for *_, burst in self.parameters)):
-            release = self.replay(history, timestamp, timestamp, now)
         return release if release > now else ASAP
 
     def available(self, history: "array[float]", now: float) -> list[float]:
@@ -317,19 +261,10 @@ class Smockron:
             for index, (interval, _, _, burst) in enumerate(self.parameters)
         ]
 
-    def replay_hold(self, history: "array[float]", release: float) -> None:
-        """Set the next instant to `release`; with several rules it is not known of which."""
-        if len(self.parameters) == 1:
-            ((interval, _, window, _),) = self.parameters
-            following = release * 1_000
-            if following > self._following(history, 0):
-                history[1], history[2] = following, 0
-                history[3] = max(history[3], following - interval + window)
-
-    def _following(self, history: "array[float]", index: int, *, offset: int = 1) -> float:
-        """Return the next instant of a rule, in milliseconds; its numbers are at `offset` and after those of others."""
+    def _following(self, history: "array[float]", index: int) -> float:
+        """Return the next instant of a rule, in milliseconds."""
         interval, above, _, _ = self.parameters[index]
-        start, steps = history[offset + 3 * index : offset + 3 * index + 2]
+        start, steps = history[1 + 3 * index : 3 + 3 * index]
         return advance(start, steps * (interval if steps > 0 else above))
 
     def expiry(self, history: "array[float]") -> float:

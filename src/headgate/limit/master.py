@@ -8,16 +8,16 @@ otherwise it publishes a control message" (smockron.txt, Protocol). The caller p
 import math
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
-from headgate.limit.allowance import Allowance
+from headgate.limit.allowance import Allowance, allowance
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import MAX_NAME, Domain, check_domains
-from headgate.limit.domain_state import DomainState
-from headgate.limit.history import MAX_LATENESS, PUBLISHED, new_history
+from headgate.limit.history import ALGORITHMS, MAX_LATENESS, PUBLISHED, Algorithm, new_history
 from headgate.limit.messages import Accounting, DelayUntil, Totals
-from headgate.limit.table import SHARDS, Tables
+from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
 
 _ACCEPTED, _REJECTED = Status.ACCEPTED, Status.REJECTED
@@ -41,6 +41,51 @@ _HISTORY_OVERHEAD = 16
 
 _LATEST = 1e15
 """Seconds or milliseconds; the maximum of a number in a history that is restored."""
+
+
+_TICKS_PER_WINDOW = 64
+"""Resolution of the order in which the histories of a domain expire."""
+
+
+class DomainState:
+    """The histories of one domain by identifier, and its totals."""
+
+    __slots__ = (
+        "algorithm",
+        "counts",
+        "domain",
+        "enforced",
+        "histories",
+        "record",
+        "selective",
+        "totals",
+        "window",
+    )
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        # These are set if the domain has rules, and does more than count requests.
+        self.histories: Table[array[float]] | None = None
+        self.algorithm: Algorithm
+        self.record: Callable[[array[float], float, float], float]
+        self.window = domain.window
+        if domain.rules and domain.mode != "off":
+            self.algorithm = algorithm = ALGORITHMS[domain.algorithm](domain.rules)
+            held_until = itemgetter(PUBLISHED) if domain.mode == "enforce" else None
+            self.histories = Table(algorithm.expiry, self.window / _TICKS_PER_WINDOW, held_until)
+            self.record = algorithm.record
+        self.enforced = domain.mode == "enforce"
+        self.selective = bool(domain.exempt)
+        self.totals = Totals()
+        self.counts: dict[bytes, int] = {}
+
+    def allowance(self, identifier: bytes, instant: float) -> Allowance | None:
+        """Return what the rules permit to `identifier`; None if they do not limit it."""
+        if self.histories is None or not self.enforced or (self.selective and self.domain.exempts(identifier)):
+            return None
+        history = self.histories.get(identifier) or new_history()
+        available = self.algorithm.available(history, instant)
+        return allowance(self.domain.rules, available, max(0.0, history[PUBLISHED] - instant))
 
 
 class Master:
@@ -161,7 +206,7 @@ class Master:
         if state.counts and identifier in state.counts:
             state.counts[identifier] += 1
         if timestamp < now - MAX_LATENESS:
-            return self._replay(state, identifier, timestamp=timestamp, received=timestamp, now=now)
+            return self._record_many(state, identifier, 1, timestamp, now) if timestamp > now - state.window else ASAP
         history = histories.shards[hash(identifier) % SHARDS].get(identifier)
         if history is None:
             history = new_history()
@@ -173,35 +218,6 @@ class Master:
         if release <= now or release <= history[PUBLISHED]:
             return ASAP
         return self._publish(state, history, release)
-
-    def replay(
-        self, domain: str, status: Status, identifier: bytes, *, received: float, timestamp: float, now: float
-    ) -> float:
-        """Record a request that another master was to record at `received`; return the release time as `record` does.
-
-        The result is a history such as the other master had (see `Algorithm.replay`). Totals do not count it. A request
-        that has left the window has no effect. All three times are instants of `clock`.
-        """
-        state = self._states.get(domain)
-        if state is None:
-            self.unknown += 1
-            self.note_unknown(domain)
-            return ASAP
-        histories = state.histories
-        if histories is None or status is _REJECTED or (state.selective and state.domain.exempts(identifier)):
-            return ASAP
-        return self._replay(state, identifier, timestamp=timestamp, received=received, now=now)
-
-    def _replay(self, state: DomainState, identifier: bytes, *, timestamp: float, received: float, now: float) -> float:
-        histories = state.histories
-        if histories is None or timestamp <= now - state.window:
-            return ASAP
-        known = histories.get(identifier)
-        history = new_history() if known is None else known
-        release = state.replay(history, timestamp, received, now)
-        if known is None:
-            self._tables.add(histories, identifier, history, now)
-        return self._publish(state, history, release) if release > max(now, history[PUBLISHED]) else ASAP
 
     def record_many(
         self, domain: str, identifier: bytes, *, accepted: int, rejected: int, start: float, now: float, owed: int = 0
@@ -221,11 +237,18 @@ class Master:
         histories = state.histories
         if histories is None or not accepted or (state.selective and state.domain.exempts(identifier)):
             return ASAP
+        return self._record_many(state, identifier, accepted, start, now, owed=owed)
+
+    def _record_many(
+        self, state: DomainState, identifier: bytes, count: int, start: float, now: float, *, owed: int = 0
+    ) -> float:
+        histories = state.histories
+        assert histories is not None
         known = histories.get(identifier)
         history = new_history() if known is None else known
         release = state.algorithm.record(history, start, start) if owed else ASAP
-        if accepted > owed:
-            release = state.algorithm.replay_many(history, accepted - owed, start, now)
+        if count > owed:
+            release = state.algorithm.record_many(history, count - owed, start, now)
         if known is None:
             self._tables.add(histories, identifier, history, now)
         return self._publish(state, history, release) if release > max(now, history[PUBLISHED]) else ASAP
@@ -252,23 +275,6 @@ class Master:
         state = self._states.get(domain)
         if state is not None:
             state.counts.pop(identifier, None)
-
-    def replay_hold(self, domain: str, identifier: bytes, release: float, now: float) -> float:
-        """Record that another master held `identifier` until `release`, after its requests; return as `record` does.
-
-        The hold is at most an interval long, as after a request that the rule permits. Both times are instants of
-        `clock`.
-        """
-        state = self._states.get(domain)
-        histories = state.histories if state is not None else None
-        history = histories.get(identifier) if histories is not None else None
-        if state is None or history is None:
-            return ASAP
-        release = min(release, now + max(rule.interval for rule in state.domain.rules))
-        if release <= max(now, history[PUBLISHED]):
-            return ASAP
-        state.algorithm.replay_hold(history, release)
-        return self._publish(state, history, release)
 
     def _publish(self, state: DomainState, history: "array[float]", release: float) -> float:
         """Store a release time as published; return it, or `ASAP` if the domain is in shadow mode."""

@@ -5,15 +5,13 @@ time or many in a batch (`headgate.link.batch`). They decide nothing: the cores 
 """
 
 from headgate.link.curve import ClientKeys, KeyPair, ServerKeys, read_client_keys, read_server_keys
-from headgate.link.gatekeeper import GatekeeperLink
+from headgate.link.gatekeeper import GatekeeperLink, Shard
 from headgate.link.master import MasterLink
 from headgate.link.router import RouterLink
 from headgate.link.sockets import DEFAULT_PORT, Endpoints, endpoints
-from headgate.link.subscriptions import AccountingMode
 
 __all__ = [
     "DEFAULT_PORT",
-    "AccountingMode",
     "ClientKeys",
     "Endpoints",
     "GatekeeperLink",
@@ -21,6 +19,7 @@ __all__ = [
     "MasterLink",
     "RouterLink",
     "ServerKeys",
+    "Shard",
     "endpoints",
     "read_client_keys",
     "read_server_keys",

@@ -81,19 +81,6 @@ def batch_size(payload: bytes) -> int:
     return size
 
 
-def record_frames(domain_topic: bytes, record: AccountingRecord) -> list[bytes]:
-    """Return the six frames of the accounting message that stands for a record."""
-    code, identifier, received, delayed, loginfo = record
-    return [
-        domain_topic,
-        STATUS_OF[code].value.encode(),
-        identifier,
-        b"%d" % received,
-        b"%d" % delayed if code == 1 else b"",
-        loginfo,
-    ]
-
-
 def decode_batch(payload: bytes) -> tuple[list[AccountingRecord], int]:
     """Return the records of a batch, and the number of malformed records, which are left out.
 

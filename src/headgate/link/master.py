@@ -13,17 +13,23 @@ import zmq
 
 from headgate.limit.master import Master
 from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
-from headgate.link.accounting_receiver import AccountingReceiver
-from headgate.link.announcement import announcement
+from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH
 from headgate.link.connections import BoundConnections, Log, log_warning
 from headgate.link.curve import ServerKeys
-from headgate.link.loop_driver import LoopDriver
-from headgate.link.master_counters import MasterCounters
-from headgate.link.sliding_range import SlidingRange
-from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, open_socket
-from headgate.link.wake_pipe import WakePipe
-from headgate.release import ASAP, NEVER
+from headgate.link.loop_driver import LoopDriver, WakePipe
+from headgate.link.sockets import (
+    MAX_ACCOUNTING_SIZE,
+    MAX_SUBSCRIPTION_SIZE,
+    NOBLOCK,
+    QUEUE,
+    SNDMORE,
+    Socket,
+    bind_pair,
+    close_sockets,
+    open_socket,
+)
+from headgate.release import NEVER
 
 RESEND_EVERY = 0.1
 """Seconds between two transmissions of all holds of a domain."""
@@ -120,9 +126,6 @@ class ControlPublisher:
         return min([*waiting, self._paused_until if self._resending else NEVER])
 
 
-_QUEUE = 10_000
-_MAX_ACCOUNTING_SIZE = 256 * 1024
-_MAX_SUBSCRIPTION_SIZE = 1_024
 _MAX_MESSAGES = 256
 """Messages received per turn of the event loop."""
 _FORGET_INTERVAL = 0.1
@@ -135,12 +138,9 @@ class MasterLink:
 
     `address` names the accounting port (see `headgate.link.sockets.endpoints`); port 0 lets the system choose, and
     `endpoints` has the result. Call `run` (in a thread or process of its own) or `start` (with an event loop). `clock`
-    returns seconds since 1970. A master without the history of its predecessor has a random `identity` of 16 hex
-    digits, to which gatekeepers re-send their recent accounting, of which the master has what was received until
-    `accounted_until`. An ``inproc://`` address needs the `context` of its
-    gatekeepers. With `keys`, gatekeepers must have one of the allowed keys; without, an address beyond loopback needs
-    `insecure`. `log` receives lines about failed handshakes, at most one a minute. Raises `LinkError` if the address
-    cannot be bound, `ConfigurationError` for an invalid identity.
+    returns seconds since 1970. An ``inproc://`` address needs the `context` of its gatekeepers. With `keys`,
+    gatekeepers must have one of the allowed keys; without, an address beyond loopback needs `insecure`. `log` receives
+    lines about failed handshakes, at most one a minute. Raises `LinkError` if the address cannot be bound.
     """
 
     def __init__(
@@ -151,8 +151,6 @@ class MasterLink:
         keys: ServerKeys | None = None,
         insecure: bool = False,
         clock: Callable[[], float] = time.time,
-        identity: str = "",
-        accounted_until: float = ASAP,
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
         log: Log = log_warning,
     ) -> None:
@@ -161,29 +159,20 @@ class MasterLink:
         self.counters = MasterCounters()
         """The counters since the start."""
         self._clock = clock
-        announced = announcement(identity) if identity else b""
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
-        self._accounting = open_socket(self._context, zmq.SUB, queue=_QUEUE, largest=_MAX_ACCOUNTING_SIZE)
-        self._control = open_socket(self._context, zmq.XPUB, queue=_QUEUE, largest=_MAX_SUBSCRIPTION_SIZE)
+        self._accounting = open_socket(self._context, zmq.SUB, queue=QUEUE, largest=MAX_ACCOUNTING_SIZE)
+        self._control = open_socket(self._context, zmq.XPUB, queue=QUEUE, largest=MAX_SUBSCRIPTION_SIZE)
         self._control.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._publisher = ControlPublisher(self._control, master, self.counters, clock)
-        self._receiver = AccountingReceiver(
-            self._accounting,
-            master,
-            self._publisher.publish,
-            self.counters,
-            announced=announced,
-            accounted_until=accounted_until,
-        )
+        self._receiver = AccountingReceiver(self._accounting, master, self._publisher.publish, self.counters)
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
         self._driver: LoopDriver | None = None
         self._watcher: LoopDriver | None = None
         self._stopping = False
         self._wake_pipe = WakePipe()
-        # "Master subscribes to "" (all messages)". A gatekeeper that receives the other
-        # subscription sends batches, and recent accounting to a master that announces itself (docs/reference/wire.md).
-        for prefix in (b"", BATCH, *filter(None, [announced])):
+        # "Master subscribes to "" (all messages)". A gatekeeper that receives the other one sends batches.
+        for prefix in (b"", BATCH):
             self._accounting.subscribe(prefix)
         self._connections = BoundConnections((self._accounting, self._control), self.counters, log)
         try:
@@ -195,15 +184,10 @@ class MasterLink:
             self.close()
             raise
 
-    @property
-    def ages(self) -> SlidingRange:
-        """Seconds from the receipt of a request to the arrival of its accounting: network delay, and clock skew."""
-        return self._receiver.ages
-
     def set_master(self, master: Master) -> None:
         """Replace the master; its holds are published, because they may differ."""
         self.master = master
-        self._receiver.set_master(master)
+        self._receiver.master = master
         self._publisher.set_master(master)
         if self._driver is not None:
             self._driver.wake()

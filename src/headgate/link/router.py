@@ -1,9 +1,9 @@
 """A router between gatekeepers and several masters: to gatekeepers it is a master, to masters a gatekeeper.
 
 "A ZeroMQ router may be employed to shard accounting messages to multiple masters, provided that all messages for the
-same domain go to the same master" (smockron.txt, Protocol). Its state is its connections: two routers with the same
-masters may run side by side and agree. It subscribes to all controls of all masters and publishes them to the
-gatekeepers that have subscribed to their domains. No call waits for a master or a gatekeeper.
+same domain go to the same master" (smockron.txt, Protocol). It passes messages on unopened and stores nothing: two
+routers with the same masters may run side by side and agree. It subscribes to all controls of all masters and publishes
+them to the gatekeepers that have subscribed to their domains. No call waits for a master or a gatekeeper.
 """
 
 import asyncio
@@ -11,21 +11,22 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
 import zmq
 
 from headgate.errors import ConfigurationError, WireError
-from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control
-from headgate.link.accounting_router import AccountingRouter, RouterCounters
-from headgate.link.batch import BATCH
+from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control, domain_of, topic
+from headgate.limit.sharding import Sharding
+from headgate.link.batch import BATCH, batch_size
 from headgate.link.connections import BoundConnections, Log, log_warning
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters
-from headgate.link.heartbeats import Heartbeats
 from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection
-from headgate.link.message_reader import MessageReader
-from headgate.link.routing_table import MasterTraffic, RoutedMaster, RoutingTable, Shard
 from headgate.link.sockets import (
+    MAX_ACCOUNTING_SIZE,
+    MAX_SUBSCRIPTION_SIZE,
     NOBLOCK,
+    QUEUE,
     SNDMORE,
     bind_pair,
     close_sockets,
@@ -33,23 +34,46 @@ from headgate.link.sockets import (
     has_message,
     open_socket,
 )
-from headgate.link.subscriptions import Subscriptions
 from headgate.release import NEVER
 
 MasterKeys = ClientKeys | Sequence[ClientKeys | None] | None
 """The keys for all masters, or for each of them."""
 
-_QUEUE = 10_000
-_MASTER_QUEUE = 1_000
-"""Messages in the queue of each master."""
-_MAX_ACCOUNTING_SIZE = 256 * 1024
-_MAX_SUBSCRIPTION_SIZE = 1_024
-_MAX_FRAMES = 64
-_CONTROL_FRAMES = 4
-_MAX_MESSAGES = 256
-"""Messages or records received per socket and turn of the event loop."""
+_ACCOUNTING_FRAMES: Final = 6
+_CONTROL_FRAMES: Final = 4
+_MAX_MESSAGES: Final = 256
+"""Messages received per socket and turn of the event loop."""
+_MAX_DOMAINS: Final = 1_000
+"""Domains whose owners are remembered: peers choose the names."""
 _START_TIMEOUT: Final = 0.5
 """Seconds after the start during which the router waits for all masters, so that no domain moves at once."""
+
+
+class RouterCounters(msgspec.Struct):
+    """Counters of a router since its start."""
+
+    accounted: int = 0
+    """Accounting messages and records received."""
+    unheard: int = 0
+    """Messages and records dropped because no master is connected that reads them."""
+    malformed: int = 0
+    """Messages dropped: the first frame is not the name of a domain, or the batch or control message is malformed."""
+    subscriptions: int = 0
+    """Subscriptions of gatekeepers received."""
+    refused_keys: int = 0
+    """Connections refused because the key of the gatekeeper is not allowed."""
+    failed_handshakes: int = 0
+    """Connections to gatekeepers and masters whose handshake failed for another reason."""
+
+
+class RoutedMaster:
+    """One of the masters of a router."""
+
+    def __init__(self, connection: MasterConnection) -> None:
+        self.connection = connection
+        """Its connection."""
+        self.sent = self.dropped = self.controls = 0
+        """Records sent to it, records dropped because its queue is full, and its controls that were passed on."""
 
 
 class RouterLink:
@@ -68,7 +92,6 @@ class RouterLink:
         address: str,
         masters: Sequence[str],
         *,
-        shard: Shard = "domain",
         keys: ServerKeys | None = None,
         master_keys: MasterKeys = None,
         insecure: bool = False,
@@ -81,20 +104,20 @@ class RouterLink:
         """The masters by the endpoints of their accounting."""
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
-        self._accounting = open_socket(self._context, zmq.SUB, queue=_QUEUE, largest=_MAX_ACCOUNTING_SIZE)
-        self._control = open_socket(self._context, zmq.XPUB, queue=_QUEUE, largest=_MAX_SUBSCRIPTION_SIZE)
+        self._accounting = open_socket(self._context, zmq.SUB, queue=QUEUE, largest=MAX_ACCOUNTING_SIZE)
+        self._control = open_socket(self._context, zmq.XPUB, queue=QUEUE, largest=MAX_SUBSCRIPTION_SIZE)
         # Report repeated subscriptions, too: each subscriber needs the holds in force.
         self._control.setsockopt(zmq.XPUB_VERBOSE, 1)
-        self._reader = MessageReader(self._accounting, _MAX_FRAMES)
-        self._subscribed: list[bytes] = []
-        self._subscribe_at = time.monotonic() + _START_TIMEOUT
+        self._owners: dict[bytes, str | None] = {}
+        self._subscribed: set[bytes] = set()
+        self._starting_until = time.monotonic() + _START_TIMEOUT
         self._loop: asyncio.AbstractEventLoop | None = None
         self._driver: LoopDriver | None = None
         self._watchers: dict[str, LoopDriver] = {}
         self._log = log
         self._connections = BoundConnections((self._accounting, self._control), self.counters, log)
         try:
-            self.set_masters(masters, shard, master_keys)
+            self.set_masters(masters, master_keys)
             if keys is not None:
                 self._connections.authenticate(keys.allowed)
             self.endpoints = bind_pair(self._accounting, self._control, address, keys, insecure=insecure)
@@ -108,64 +131,41 @@ class RouterLink:
         """Whether a master is connected."""
         return any(master.connection.is_up for master in self.masters.values())
 
-    @property
-    def shard(self) -> Shard:
-        """What has one master."""
-        return self._table.shard
-
-    def set_masters(self, addresses: Sequence[str], shard: Shard, keys: MasterKeys = None) -> None:
+    def set_masters(self, addresses: Sequence[str], keys: MasterKeys = None) -> None:
         """Replace the masters; connections to those that stay remain open, with the keys that they have.
 
         Raises `ConfigurationError` for an invalid address, one that is listed twice, and another number of keys; then
         nothing changes.
         """
-        own_keys = keys_of_masters(keys, len(addresses))
+        own_keys = dict(zip(addresses, keys_of_masters(keys, len(addresses)), strict=True))
         names = {endpoints(address).accounting: address for address in addresses}
         if len(names) < len(addresses) or not addresses:
             raise ConfigurationError(f"invalid masters {','.join(addresses)!r}; list one or more, each of them once")
-        added: dict[str, RoutedMaster] = {}
-        try:
-            for (name, address), one in zip(names.items(), own_keys, strict=True):
-                if name not in self.masters:
-                    added[name] = self._connect(address, one)
-        except BaseException:
-            for master in added.values():
-                master.connection.close()
-            raise
+        for name in names.keys() - self.masters.keys():
+            self.masters[name] = self._connect(names[name], own_keys[names[name]])
         for name in self.masters.keys() - names.keys():
             self._close_connection(name)
-        self.masters = {name: added.get(name) or self.masters[name] for name in names}
-        self._table = RoutingTable(self.masters, shard)
-        self._router = AccountingRouter(self._table, self.counters)
-        if self._driver is not None:
-            self._watch()
-            self._driver.wake()
+        self.masters = {name: self.masters[name] for name in names}
+        self._sharding = Sharding(self.masters)
+        if self._loop is not None:
+            self._watch(self._loop)
+        self._update()
 
     def _connect(self, address: str, keys: ClientKeys | None) -> RoutedMaster:
         connection = MasterConnection(
-            self._context,
-            address,
-            Subscriptions((), "auto"),
-            queue=_MASTER_QUEUE,
-            heartbeats=Heartbeats(),
-            counters=self.counters,
-            keys=keys,
-            log=self._log,
-            changed=self._on_connection_change,
+            self._context, address, counters=self.counters, keys=keys, log=self._log, changed=self._update
         )
         connection.subscribe(b"")
-        return RoutedMaster(connection, MasterTraffic())
+        return RoutedMaster(connection)
 
     def set_allowed_keys(self, allowed: frozenset[bytes]) -> None:
         """Replace the public keys that may connect; connections that exist stay. The link must have keys."""
         self._connections.authenticate(allowed)
 
     def owners(self) -> Iterator[tuple[str, str]]:
-        """Yield the domains of the accounting received, a limited number, and the name of the master of each.
-
-        The name is empty if no master reads the domain, and if its identifiers have masters of their own.
-        """
-        return self._table.owners()
+        """Yield the domains of the accounting received, a limited number, and the address of the master of each."""
+        for name, owner in self._owners.items():
+            yield domain_of(name), "" if owner is None else self.masters[owner].connection.address
 
     # -- event loop ----------------------------------------------------------------------------------------------
 
@@ -174,17 +174,16 @@ class RouterLink:
         self._loop = loop
         self._watchers[""] = LoopDriver(loop, self._connections.turn, self._connections.sockets)
         self._driver = LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control))
-        self._watch()
+        self._watch(loop)
         self._driver.wake()
 
-    def _watch(self) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Watch the sockets of masters that are not watched yet."""
-        assert self._loop is not None
-        assert self._driver is not None
         for name in self.masters.keys() - self._watchers.keys():
             connection = self.masters[name].connection
-            self._driver.watch(connection.sockets)
-            self._watchers[name] = LoopDriver(self._loop, connection.connections.turn, connection.connections.sockets)
+            if self._driver is not None:
+                self._driver.watch(connection.sockets)
+            self._watchers[name] = LoopDriver(loop, connection.connections.turn, connection.connections.sockets)
 
     def _close_connection(self, name: str) -> None:
         connection = self.masters[name].connection
@@ -209,80 +208,89 @@ class RouterLink:
 
     def turn(self) -> bool:
         """Handle a limited number of messages of each socket; return whether more are waiting."""
-        self._receive_masters()
+        connections = [master.connection for master in self.masters.values()]
+        subscribing = [connection for connection in connections if connection.has_subscription]
+        for connection in subscribing:
+            connection.receive_subscriptions(_MAX_MESSAGES)
+        if subscribing or self._starting_until:
+            self._update()
         self._receive_accounting()
         for master in self.masters.values():
             self._receive_controls(master)
         self._receive_subscriptions()
         # Sending, and setting an option, may have consumed the event of a message that arrived since.
-        sockets = [socket for master in self.masters.values() for socket in master.connection.sockets]
+        sockets = [socket for connection in connections for socket in connection.sockets]
         return any(map(has_message, (self._accounting, self._control, *sockets)))
 
     def _turn_and_timeout(self) -> float:
         """Run one turn; return the seconds until the next one."""
-        return 0.0 if self.turn() else max(0.0, self._subscribe_at - time.monotonic())
+        more = self.turn()
+        if self._starting_until and not more:
+            return max(0.001, self._starting_until - time.monotonic())
+        return 0.0 if more else NEVER
+
+    def _update(self) -> None:
+        """Choose all owners again, and subscribe to accounting as long as a master is connected.
+
+        Without a master, gatekeepers use another router, or count their losses. At the start, wait a moment for all
+        masters: the first one that connects would get every domain. "Master subscribes to "" (all messages)"; the
+        second subscription offers batches, which all masters have to read.
+        """
+        self._owners.clear()
+        connections = [master.connection for master in self.masters.values()]
+        up = [connection for connection in connections if connection.is_up]
+        if len(up) < len(connections) and time.monotonic() < self._starting_until:
+            return
+        self._starting_until = 0.0
+        wanted = {b"", BATCH} if all(connection.reads_batches for connection in up) else {b""}
+        if not up:
+            wanted = set()
+        for prefix in self._subscribed - wanted:
+            self._accounting.unsubscribe(prefix)
+        for prefix in sorted(wanted - self._subscribed):
+            self._accounting.subscribe(prefix)
+        self._subscribed = wanted
+        if self._driver is not None:
+            self._driver.wake_soon()  # for the reason at the end of `turn`
 
     # -- accounting ----------------------------------------------------------------------------------------------
 
-    def _receive_masters(self) -> None:
-        """Receive the subscriptions of masters: which are connected, and what they read."""
-        is_changed = False
-        for master in self.masters.values():
-            connection = master.connection
-            if connection.has_subscription:
-                connection.receive_subscriptions(_MAX_MESSAGES)
-                is_changed = True
-        if is_changed:
-            self._update()
-        elif self._subscribe_at < NEVER:
-            self._subscribe()
-
-    def _on_connection_change(self) -> None:
-        """Choose all routes again; the next turn follows at once, for the reason at the end of `turn`."""
-        self._update()
-        if self._driver is not None:
-            self._driver.wake_soon()
-
-    def _update(self) -> None:
-        """Choose all routes again: the connection or the subscriptions of a master have changed."""
-        self._table.update()
-        self._subscribe()
-
-    def _subscribe(self) -> None:
-        """Subscribe to accounting as long as a master is connected: without one, gatekeepers count their losses.
-
-        At the start, wait a moment for all masters: the first one that connects would get every domain. Masters without
-        a history are announced to the gatekeepers, as they announce themselves.
-        """
-        connections = [master.connection for master in self.masters.values()]
-        if self._subscribe_at < NEVER:
-            if not all(one.is_up for one in connections) and time.monotonic() < self._subscribe_at:
-                return
-            self._subscribe_at = NEVER
-        readers = [master for master in self.masters.values() if master.connection.subscriptions]
-        # A master is announced once it can own domains: what it gets before that would be dropped.
-        owners = [master for master in readers if master.connection.is_up] or readers
-        announced = {prefix: one for one in owners for prefix in one.connection.subscriptions.announcements}
-        self._router.announced = announced
-        # "Master subscribes to "" (all messages)"; the second subscription offers batches.
-        wanted = [b"", BATCH, *announced] if readers else []
-        for prefix in self._subscribed:
-            if prefix not in wanted:
-                self._accounting.unsubscribe(prefix)
-        for prefix in wanted:
-            if prefix not in self._subscribed:
-                self._accounting.subscribe(prefix)
-        self._subscribed = wanted
-
     def _receive_accounting(self) -> None:
-        records = 0
         try:
-            while records < _MAX_MESSAGES:
-                frames = self._reader.read()
-                records += self._router.handle(frames) if frames else _MAX_MESSAGES
+            for _ in range(_MAX_MESSAGES):
+                self._route(self._accounting.recv_multipart(NOBLOCK))
         except zmq.Again:
             pass
-        self._router.flush()
+
+    def _route(self, frames: list[bytes]) -> None:
+        """Pass a message to the owner of its domain, or count why it is dropped."""
+        counters, is_batch = self.counters, frames[0].startswith(BATCH)
+        try:
+            records = batch_size(b"".join(frames[1:2])) if is_batch else 1
+            owner = self._owner(frames[0].removeprefix(BATCH))
+        except WireError:
+            counters.malformed += 1
+            return
+        counters.accounted += records
+        if owner is None or (is_batch and not owner.connection.reads_batches):
+            counters.unheard += records
+        elif owner.connection.send(frames[:_ACCOUNTING_FRAMES]):
+            owner.sent += records
+        else:
+            owner.dropped += records
+
+    def _owner(self, frame: bytes) -> RoutedMaster | None:
+        """Return the master of a domain; None if none is connected. Raises `WireError` for an invalid domain."""
+        if frame not in self._owners:
+            name = topic(domain_of(frame))  # an original gatekeeper sends the domain without its NUL
+            if not 1 < len(name) <= MAX_CONTROL_FRAME:
+                raise WireError(f"invalid topic {frame[:40]!r}; expected the name of a domain and one NUL")
+            if len(self._owners) >= _MAX_DOMAINS:
+                self._owners.clear()
+            live = {address for address, master in self.masters.items() if master.connection.is_up}
+            self._owners[frame] = self._sharding.owner(name, live)
+        owner = self._owners[frame]
+        return None if owner is None else self.masters[owner]
 
     # -- controls ------------------------------------------------------------------------------------------------
 
@@ -290,8 +298,8 @@ class RouterLink:
         """Publish the controls of a master to the gatekeepers that have subscribed to them."""
 
         def publish(frames: list[bytes]) -> None:
-            if self._publish(frames):
-                master.traffic.controls += 1
+            if self._publish(frames[:_CONTROL_FRAMES]):
+                master.controls += 1
             else:
                 self.counters.malformed += 1
 
@@ -303,19 +311,18 @@ class RouterLink:
             decode_control(frames)
         except WireError:
             return False
-        if any(len(frame) > MAX_CONTROL_FRAME for frame in frames[:_CONTROL_FRAMES]):
+        if any(len(frame) > MAX_CONTROL_FRAME for frame in frames):
             return False
-        send = self._control.send
-        for frame in frames[: _CONTROL_FRAMES - 1]:
-            send(frame, SNDMORE)
-        send(frames[_CONTROL_FRAMES - 1], NOBLOCK)
+        for frame in frames[:-1]:
+            self._control.send(frame, SNDMORE)
+        self._control.send(frames[-1], NOBLOCK)
         return True
 
     def _receive_subscriptions(self) -> None:
         """Have the masters repeat their holds for new subscriptions, which gatekeepers with equal ones also receive.
 
-        The router is subscribed to everything, so it ignores the end of subscriptions. A repeated
-        subscription is passed on and ended at once: the masters see it, and nothing is stored.
+        The router is subscribed to everything, so it ignores the end of subscriptions. A repeated subscription is
+        passed on and ended at once: the masters see it, and nothing is stored.
         """
         topics: set[bytes] = set()
         try:

@@ -72,6 +72,12 @@ NOBLOCK: Final = int(zmq.NOBLOCK)
 POLLIN: Final = int(zmq.POLLIN)
 SNDMORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
 
+QUEUE: Final = 10_000
+"""Messages that a bound socket queues for each peer."""
+MAX_ACCOUNTING_SIZE: Final = 256 * 1024
+"""Maximum bytes of a frame of accounting: a batch of long identifiers and log info."""
+MAX_SUBSCRIPTION_SIZE: Final = 1_024
+
 _PORT_TRIES = 256
 _OTHER_PORTS = range(10_000, 32_767)
 """Ports of which systems take none for outgoing connections. After thousands of connections have ended, every second
@@ -85,8 +91,7 @@ _OPTIONS: tuple[tuple[int, int], ...] = (
     (zmq.CONNECT_TIMEOUT, 2_000),
     (zmq.HANDSHAKE_IVL, 10_000),  # a connection without a handshake is closed
     (zmq.BACKLOG, 1_024),
-    # TCP detects a peer whose host has vanished within half a minute. ZMTP heartbeats would too, but a peer with a
-    # libzmq before 4.2 does not answer them, and would be disconnected again and again: see `headgate.link.heartbeats`.
+    # TCP detects a peer whose host has vanished within half a minute. The side that connects sends heartbeats, too.
     (zmq.TCP_KEEPALIVE, 1),
     (zmq.TCP_KEEPALIVE_IDLE, 15),
     (zmq.TCP_KEEPALIVE_INTVL, 5),
@@ -121,18 +126,6 @@ def connect_pair(accounting: Socket, control: Socket, address: str, keys: Client
         except zmq.ZMQError as error:
             raise LinkError(f"{endpoint} cannot be connected to ({_reason(error)}); name a master's address") from None
     return pair
-
-
-def disconnect_pair(accounting: Socket, control: Socket, pair: Endpoints) -> None:
-    """Disconnect both sockets from a master."""
-    for socket, endpoint in zip((accounting, control), pair, strict=True):
-        with suppress(zmq.ZMQError):  # libzmq may have forgotten the endpoint with its connection
-            socket.disconnect(endpoint)
-
-
-def set_heartbeats(socket: Socket, interval: float) -> None:
-    """Set the seconds between two heartbeats, and for the answer to one, of later connections; 0 for none."""
-    socket.setsockopt(zmq.HEARTBEAT_IVL, int(interval * 1_000))
 
 
 def bind_pair(

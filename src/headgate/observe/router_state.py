@@ -38,7 +38,7 @@ class RoutedDomain(msgspec.Struct, frozen=True):
     name: str
     """Its name; bytes that are not UTF-8 are escaped with a backslash."""
     master: str
-    """The address of its master; empty if no master reads it, and if its identifiers have masters of their own."""
+    """The address of its master; empty if none is connected."""
 
 
 class RouterState(msgspec.Struct, frozen=True):
@@ -47,8 +47,6 @@ class RouterState(msgspec.Struct, frozen=True):
     masters: tuple[RoutedMasterState, ...] = ()
     domains: tuple[RoutedDomain, ...] = ()
     """The domains whose accounting was received, at most 1000."""
-    shard: str = "domain"
-    """What has one master: domain or identifier."""
     started: float = 0.0
     """Time of the start, seconds since 1970."""
     counters: Counters = {}

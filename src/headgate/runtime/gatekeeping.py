@@ -8,7 +8,7 @@ from typing import Final
 from headgate.config import DomainSection
 from headgate.limit import Domain, Gatekeeper
 from headgate.link import GatekeeperLink
-from headgate.link.gatekeeper_counters import GatekeeperCounters
+from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.observe import Counters, DomainState, GatekeeperTotals, HeldIdentifier, read_counters
 from headgate.origin import Rejections
 
@@ -31,11 +31,6 @@ def new_rejections(sections: Sequence[DomainSection], domains: Iterable[Domain],
         status=status,
         path_prefixes={section.name: section.path_prefix for section in sections if section.path_prefix},
     )
-
-
-def windows(domains: Iterable[Domain]) -> dict[str, float]:
-    """Return the seconds in which the requests of each domain count, for those whose rules are known."""
-    return {domain.name: domain.window for domain in domains if domain.rules}
 
 
 async def wait_for_masters(link: GatekeeperLink) -> None:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from msgspec.structs import asdict
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration
@@ -13,8 +12,8 @@ from headgate.config.tree import as_tuple
 from headgate.errors import ConfigurationError
 from headgate.limit.messages import topic
 from headgate.link import RouterLink
-from headgate.link.accounting_router import RouterCounters
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_client_keys, read_server_keys
+from headgate.link.router import RouterCounters
 from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, read_counters, router_metrics
 from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
@@ -25,7 +24,7 @@ from headgate.runtime.master_reports import MasterReports
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
 
-_RELOADED_KEYS: Final = frozenset({"curve_allow", "master", "shard"})
+_RELOADED_KEYS: Final = frozenset({"curve_allow", "master"})
 """Keys of [router] that a reload applies; a change of another one needs a restart."""
 
 
@@ -60,7 +59,6 @@ class RouterServer(Server):
         link = self._link = RouterLink(
             bus_address(settings),
             settings.masters,
-            shard=settings.shard,
             keys=keys,
             master_keys=master_keys,
             insecure=settings.insecure,
@@ -93,7 +91,7 @@ class RouterServer(Server):
             self.log("headgate: nothing to reload: started without a configuration file")
             return
         keys, master_keys = read_keys(tree)
-        self._link.set_masters(new.masters, new.shard, master_keys)
+        self._link.set_masters(new.masters, master_keys)
         if keys is not None and old.curve_allow:
             self._link.set_allowed_keys(keys.allowed)
         changed = [name for name in new.__struct_fields__ if getattr(new, name) != getattr(old, name)]
@@ -105,17 +103,16 @@ class RouterServer(Server):
         self.log(f"headgate: {message}")
 
     async def _state(self, *, whole: bool) -> RouterState:  # noqa: ARG002  # nothing of it takes long
-        addresses = {name: master.connection.address for name, master in self._link.masters.items()}
         return RouterState(
             masters=tuple(
-                RoutedMasterState(master.connection.address, master.connection.is_up, **asdict(master.traffic))
+                RoutedMasterState(
+                    master.connection.address, master.connection.is_up, master.sent, master.dropped, master.controls
+                )
                 for master in self._link.masters.values()
             ),
             domains=tuple(
-                RoutedDomain(identifier_text(topic(name)[:-1]), addresses.get(owner, ""))
-                for name, owner in self._link.owners()
+                RoutedDomain(identifier_text(topic(name)[:-1]), owner) for name, owner in self._link.owners()
             ),
-            shard=self._link.shard,
             started=round(self._started, 3),
             counters=read_counters(("router", self._link.counters)),
         )

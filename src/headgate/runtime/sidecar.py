@@ -31,7 +31,6 @@ from headgate.runtime.gatekeeping import (
     new_rejections,
     report_short_holds,
     wait_for_masters,
-    windows,
 )
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.master_reports import MasterReports
@@ -41,7 +40,7 @@ ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 
 _SERVERS: Final = ("nginx_lua", "auth_request", "haproxy")
 """The keys of the sockets, one for each kind of server."""
-_RESTART_KEYS: Final = ("master", "curve_key", "curve_server", "accounting", "admin")
+_RESTART_KEYS: Final = ("master", "curve_key", "curve_server", "shard", "admin")
 """Keys of [sidecar] that only a restart can change."""
 
 
@@ -67,7 +66,7 @@ class SidecarBackend(Backend):
         """The composition in force."""
         self._link = link
         self._is_started = False
-        link.attach(self, held=lambda *of, now: self.composed.gatekeeper.held(*of, now=now))
+        link.attach(self)
 
     @property
     def gatekeeper(self) -> Gatekeeper:
@@ -124,13 +123,11 @@ class SidecarServer(Server):
     async def start(self, lifecycle: Lifecycle) -> None:
         settings, loop = self._tree.sidecar, asyncio.get_running_loop()
         self._lifecycle = lifecycle
-        domains = read_domains(self._tree)
         link = self._link = GatekeeperLink(
             settings.masters,
             settings.domains,
-            accounting=settings.accounting,
+            shard=settings.shard,
             keys=read_keys(self._tree),
-            windows=windows(domains),
             log=self._log,
         )
         self.closing.callback(link.close)
@@ -182,7 +179,7 @@ class SidecarServer(Server):
             except ConfigurationError:
                 self._lifecycle.fail(error)
             raise
-        self._link.set_domains(tree.sidecar.domains, windows(composed.domains))
+        self._link.set_domains(tree.sidecar.domains)
         self._tree = tree
 
     def _compose(self, tree: Configuration) -> Composition:

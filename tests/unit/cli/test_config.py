@@ -132,7 +132,7 @@ def test_check_refuses_or_warns_of_a_quota_service_that_others_can_reach(headgat
 
 
 SERVE = """config demo origin listen admin rule identify max-delay response-timeout master curve-key curve-server
-    accounting workers cert key max-in-flight queue capacity advice-mode"""
+    shard workers cert key max-in-flight queue capacity advice-mode"""
 MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure rlqs"
 PROXY = """config listen cert key self-signed plaintext insecure alpn brand admin workers token-key token-store
     client-ca client-rate client-tunnels client-connections max-connections max-tunnels allow-port allow-host deny-host
@@ -140,9 +140,9 @@ PROXY = """config listen cert key self-signed plaintext insecure alpn brand admi
     drain log log-client geofeed geofeed-path conformance"""
 
 
-ROUTER = "config listen master shard admin curve-key curve-allow curve-server insecure"
+ROUTER = "config listen master admin curve-key curve-allow curve-server insecure"
 SIDECAR = """config master domain nginx-lua auth-request socket-mode haproxy map identify max-delay rejection-status
-    curve-key curve-server accounting admin print-conf listen origin socket rlqs"""
+    curve-key curve-server shard admin print-conf listen origin socket rlqs"""
 
 
 @pytest.mark.parametrize(

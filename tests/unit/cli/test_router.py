@@ -2,7 +2,7 @@
 
 from headgate.cli.router import RouterOptions
 
-FILE = '[router]\nmaster = "10.0.0.5:10004"\nshard = "identifier"\n'
+FILE = '[router]\nmaster = "10.0.0.5:10004"\n'
 
 
 def test_options_override_the_file(tmp_path):
@@ -10,7 +10,7 @@ def test_options_override_the_file(tmp_path):
     path.write_text(FILE)
     tree, name = RouterOptions(str(path), {"master": ("10.0.0.6:10004", "10.0.0.7:10004")}).read()
     assert name == str(path)
-    assert (tree.router.masters, tree.router.shard) == (("10.0.0.6:10004", "10.0.0.7:10004"), "identifier")
+    assert tree.router.masters == ("10.0.0.6:10004", "10.0.0.7:10004")
     tree, _ = RouterOptions(str(path)).read()
     assert tree.router.masters == ("10.0.0.5:10004",)
 
@@ -19,5 +19,4 @@ def test_wrong_values_name_the_flag(headgate):
     ran = headgate("router", "--master", "10.0.0.5:65535")
     assert (ran.code, ran.out) == (2, b"")
     assert "control uses the next port" in ran.err
-    assert headgate("router", "--shard", "client", "--master", "a:1").code == 2
     assert headgate("router").err.startswith("headgate: no master: add --master 10.0.0.5:10004")

@@ -48,7 +48,7 @@ INVALID = [
     ),
     ('[sidecar]\nnginx_lua = "a\\u0000b"', "sidecar.nginx_lua", "invalid path 'a\\x00b' of a unix socket"),
     ("[sidecar]\nrejection_status = 500", "sidecar.rejection_status", "503, 429"),
-    ('[router]\nshard = "client"', "router.shard", "domain, identifier"),
+    ('[gate]\nshard = "client"', "gate.shard", "domain, identifier"),
     ("gate = 3", "gate", "expected a table"),
     ("[[domain]]", "domain[0]", "the key 'name' is missing"),
     ('[domain]\nname = "a"', "domain", "got a table; write [[domain]] for each, in place of [domain]"),

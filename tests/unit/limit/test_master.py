@@ -284,56 +284,6 @@ def test_names_of_unknown_domains_are_kept():
     assert sorted(map(len, master.unknown_names)) == [9, 254]
 
 
-def replayed(master, identifier, received, *, timestamp=None, status=Status.ACCEPTED, now=100.0, domain="api"):
-    timestamp = received if timestamp is None else timestamp
-    return master.replay(domain, status, identifier, received=received, timestamp=timestamp, now=now)
-
-
-@pytest.mark.parametrize(("algorithm", "more"), [("log", 6), ("gcra", 6), ("smockron", 7)])
-def test_requests_of_the_past_leave_the_rest_of_the_budget(algorithm, more):
-    """Four of ten an hour were spent at a master that is replaced; `smockron` lets burst + 1 through."""
-    master = Master([Domain("api", (Rule.parse("10/h"),), algorithm)])
-    for received in (90.0, 91.0, 92.0, 93.0):
-        assert replayed(master, b"alice", received) < 100.0
-    admitted = 0
-    while master.account(accepted(b"alice", 100.0), 100.0) is None:
-        admitted += 1
-    assert admitted + 1 == more
-    assert master.totals["api"].accepted == more
-
-
-def test_a_hold_that_the_predecessor_had_published_is_published_again():
-    master = Master([log_domain("api", (Rule.parse("1/min burst 2"),))])
-    assert [replayed(master, b"alice", received) for received in (80.0, 90.0)] == [float("-inf"), 150.0]
-    assert replayed(master, b"alice", 80.0) == float("-inf")  # not later than the one published
-    assert list(master.holds("api", now=100.0)) == [DelayUntil("api", b"alice", 150.0)]
-
-
-def test_a_delayed_request_is_replayed_at_its_release():
-    master = Master([Domain("api", ONE)])
-    assert replayed(master, b"alice", 99.0, timestamp=101.5, status=Status.DELAYED) == 102.5
-
-
-def test_requests_without_effect_are_not_replayed():
-    domains = [
-        Domain("api", ONE, exempt=("bob",)),
-        Domain("off", ONE, mode="off"),
-        Domain("none"),
-        Domain("shadow", ONE, mode="shadow"),
-    ]
-    master = Master(domains)
-    replayed(master, b"bob", 99.5)
-    replayed(master, b"alice", 99.0)  # at the edge of the window
-    replayed(master, b"alice", 99.5, status=Status.REJECTED)
-    replayed(master, b"alice", 99.5, domain="off")
-    replayed(master, b"alice", 99.5, domain="none")
-    replayed(master, b"alice", 99.5, domain="unknown")
-    assert (len(master), master.unknown) == (0, 1)
-    assert replayed(master, b"alice", 99.5, domain="shadow") == float("-inf")
-    assert (len(master), master.shadowed) == (1, 1)
-    assert all(totals.accepted == 0 for totals in master.totals.values())
-
-
 FIVE = (Rule.parse("10/min burst 5"),)
 
 
@@ -376,27 +326,6 @@ def test_holds_of_a_domain_that_only_counts_are_not_protected():
     assert master.shadowed == 1
     flood(master, 200, 1_000.5)
     assert master._states["api"].histories.get(b"held") is None
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_hold_of_the_predecessor_is_restored(algorithm):
-    master = Master([Domain("api", (Rule.parse("1/min burst 3"),), algorithm)])
-    assert master.replay_hold("api", b"alice", 130.0, 100.0) == float("-inf")  # none of its requests is known
-    replayed(master, b"alice", 70.0)
-    assert master.replay_hold("api", b"alice", 100.0, 100.0) == float("-inf")
-    assert master.replay_hold("api", b"alice", 130.0, 100.0) == 130.0
-    assert master.replay_hold("api", b"alice", 120.0, 100.0) == float("-inf")
-    assert master.replay_hold("api", b"alice", 10_000.0, 101.0) == 161.0  # at most an interval
-    assert list(master.holds("api", now=101.0)) == [DelayUntil("api", b"alice", 161.0)]
-    assert master.replay_hold("unknown", b"alice", 130.0, 100.0) == float("-inf")
-
-
-@pytest.mark.parametrize("algorithm", ["gcra", "smockron"])
-def test_a_restored_hold_leaves_no_budget(algorithm):
-    master = Master([Domain("api", (Rule.parse("1/min burst 3"),), algorithm)])
-    replayed(master, b"alice", 70.0)
-    master.replay_hold("api", b"alice", 130.0, 100.0)
-    assert master.account(accepted(b"alice", 130.0), 130.0).release == 190.0
 
 
 def test_requests_that_are_reported_together():

@@ -13,7 +13,6 @@ from headgate.link.batch import (
     batch_topic,
     decode_batch,
     encode_batch,
-    record_frames,
     to_record,
 )
 from headgate.release import Status
@@ -120,15 +119,3 @@ def test_the_number_of_records_is_read_from_the_head(count):
 def test_a_payload_that_does_not_begin_as_a_batch_is_an_error(payload):
     with pytest.raises(WireError, match="expected an array of 1 to 256 records"):
         batch_size(payload)
-
-
-@pytest.mark.parametrize(
-    ("record", "frames"),
-    [
-        ((0, b"id", 5, 0, b"info"), [b"ACCEPTED", b"id", b"5", b"", b"info"]),
-        ((1, b"id", 5, 9, b""), [b"DELAYED", b"id", b"5", b"9", b""]),
-        ((2, b"", 5, 0, b""), [b"REJECTED", b"", b"5", b"", b""]),
-    ],
-)
-def test_a_record_stands_for_six_frames(record, frames):
-    assert record_frames(b"api\0", record) == [b"api\0", *frames]

@@ -11,10 +11,10 @@ import zmq
 from headgate.errors import LinkError
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import GatekeeperLink, MasterLink, connections
+from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.connections import BoundConnections, OutgoingConnections
 from headgate.link.curve import ClientKeys, ServerKeys, new_key_pair
-from headgate.link.gatekeeper_counters import GatekeeperCounters
-from headgate.link.master_counters import MasterCounters
+from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.link.sockets import bind_pair, connect_pair, open_socket
 from headgate.release import NEVER
 

@@ -97,20 +97,14 @@ def test_verdicts_that_wait_are_sent_in_one_batch(context):
 
 
 @pytest.mark.parametrize(
-    ("mode", "subscriptions", "kinds"),
-    [
-        ("frames", [b"", BATCH], {6}),
-        ("batch", [b"", BATCH], {2}),
-        ("batch", [b""], set()),
-        ("auto", [b"", batch_topic("api")], {2}),
-        ("auto", [b"web\0"], set()),
-    ],
+    ("subscriptions", "frames"),
+    [([b"", BATCH], 2), ([b""], 6), ([b"api\0"], 6), ([b"", b"", b"web\0", BATCH], 6)],
+    ids=["headgate", "original", "one domain", "both"],
 )
-def test_the_encoding_follows_the_mode_and_the_subscriptions(context, mode, subscriptions, kinds):
-    setup = Setup(context, *subscriptions, accounting=mode)
-    setup.run(account(setup, verdict()), settled=lambda: setup.counters.sent + setup.counters.unheard == 1)
-    assert {len(frames) for frames in setup.received()} == kinds
-    assert setup.counters.unheard == (not kinds)
+def test_the_encoding_follows_the_subscriptions(context, subscriptions, frames):
+    setup = Setup(context, *subscriptions)
+    setup.run(account(setup, verdict()), settled=lambda: setup.counters.sent == 1)
+    assert [len(message) for message in setup.received()] == [frames]
 
 
 def test_a_subscription_whose_event_a_send_consumed_is_received(context):
@@ -121,7 +115,7 @@ def test_a_subscription_whose_event_a_send_consumed_is_received(context):
         setup.accounting.poll(0)
         account(setup, verdict())()
         setup.link._flush_and_check()
-        assert setup.link._routes["api"].encoding == "batch"
+        assert next(iter(setup.link.connections)).reads_batches
 
     setup.run(subscribe_and_send)
 
@@ -148,6 +142,13 @@ def test_verdicts_for_a_master_that_does_not_read_are_dropped(context, subscript
     setup.run(*steps, settled=lambda: setup.counters.sent + setup.counters.dropped == 8_000)
     assert setup.counters.dropped > 4_000
     assert len(setup.received()) <= 200
+
+
+def test_a_domain_that_is_not_listed_is_counted(context):
+    """An application chooses it: one with a NUL cannot be sent."""
+    setup = Setup(context, b"", BATCH)
+    setup.run(account(setup, verdict(domain="a\0b"), verdict()), settled=lambda: setup.counters.sent == 1)
+    assert setup.counters.unheard == 1
 
 
 def test_identifiers_too_long_for_a_control_are_not_sent(context):
@@ -234,8 +235,8 @@ def test_a_closed_link_sends_nothing(context):
 
 
 def test_invalid_arguments_are_rejected():
-    with pytest.raises(ConfigurationError, match="invalid accounting 'some'"):
-        GatekeeperLink("127.0.0.1", ["api"], accounting="some")
+    with pytest.raises(ConfigurationError, match="invalid shard 'some'; expected one of domain, identifier"):
+        GatekeeperLink("127.0.0.1", ["api"], shard="some")
     with pytest.raises(ConfigurationError, match="invalid master address"):
         GatekeeperLink("http://127.0.0.1", ["api"])
     with pytest.raises(ConfigurationError, match="no master is listed"):

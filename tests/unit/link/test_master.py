@@ -10,9 +10,9 @@ from headgate.errors import LinkError
 from headgate.limit import DelayUntil, Domain, Master, Rule
 from headgate.limit.messages import topic
 from headgate.link import MasterLink
+from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.batch import BATCH
 from headgate.link.master import RESEND_EVERY, ControlPublisher
-from headgate.link.master_counters import MasterCounters
 from headgate.release import NEVER, Status
 
 MS = b"1700000000000"

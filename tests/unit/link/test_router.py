@@ -8,7 +8,6 @@ import zmq
 from headgate.errors import HeadgateError
 from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import RouterLink
-from headgate.link.announcement import announcement, resent_topic
 from headgate.link.batch import BATCH, batch_topic, encode_batch
 
 MASTERS = ["inproc://a", "inproc://b"]
@@ -119,7 +118,7 @@ def test_controls_of_all_masters_reach_the_subscribed_gatekeepers(setup):
     setup.until(lambda: setup.link.counters.subscriptions == 2)
     for master in setup.masters.values():
         master.control.send_multipart(HOLD)
-    setup.until(lambda: sum(one.traffic.controls for one in setup.link.masters.values()) == 2)
+    setup.until(lambda: sum(one.controls for one in setup.link.masters.values()) == 2)
     assert received(gatekeeper.control) == [HOLD, HOLD]
     assert received(other.control) == []
 
@@ -140,7 +139,7 @@ def test_malformed_controls_are_counted_and_not_published(setup, frames):
     setup.until(lambda: setup.link.counters.subscriptions)
     setup.masters[MASTERS[0]].control.send_multipart(frames)
     setup.masters[MASTERS[0]].control.send_multipart([*HOLD, b"more"])
-    setup.until(lambda: setup.link.masters[MASTERS[0]].traffic.controls)
+    setup.until(lambda: setup.link.masters[MASTERS[0]].controls)
     assert setup.link.counters.malformed == 1
     assert received(gatekeeper.control) == [HOLD]  # never a fifth frame
 
@@ -170,7 +169,7 @@ def test_the_end_of_a_subscription_has_no_effect_on_other_gatekeepers(setup):
         hostile.send(message)
     setup.until(lambda: setup.link.counters.subscriptions == 2)
     setup.masters[MASTERS[0]].control.send_multipart(HOLD)
-    setup.until(lambda: setup.link.masters[MASTERS[0]].traffic.controls)
+    setup.until(lambda: setup.link.masters[MASTERS[0]].controls)
     assert received(gatekeeper.control) == [HOLD]
 
 
@@ -196,7 +195,7 @@ def test_at_the_start_the_router_waits_for_all_masters(context):
     setup.context, setup.gatekeepers = context, []
     setup.masters = {MASTERS[0]: setup.new_master(MASTERS[0])}
     setup.link = RouterLink("inproc://router", MASTERS, context=context)
-    setup.link._subscribe_at = time.monotonic() + 1_000_000
+    setup.link._starting_until = time.monotonic() + 1_000_000
     gatekeeper = setup.new_gatekeeper()
     setup.until(lambda: setup.up() == MASTERS[:1])
     for _ in range(10):
@@ -212,59 +211,85 @@ def test_a_router_does_not_wait_long_for_a_master_that_is_lost(context):
     setup.context, setup.gatekeepers = context, []
     setup.masters = {MASTERS[0]: setup.new_master(MASTERS[0])}
     setup.link = RouterLink("inproc://router", MASTERS, context=context)
-    setup.link._subscribe_at = time.monotonic()
+    setup.link._starting_until = time.monotonic()
     gatekeeper = setup.new_gatekeeper()
     setup.until(lambda: received(gatekeeper.accounting))
     setup.link.close()
 
 
-def test_a_new_master_is_announced_and_receives_what_is_re_sent(setup):
+def test_batches_are_offered_if_all_masters_read_them(setup):
+    """Otherwise gatekeepers send the frames of the document, which the router passes on as they are."""
     gatekeeper = setup.connected()
-    announced = announcement("0123456789abcdef")
-    setup.masters[owner("api")].accounting.subscribe(announced)
-    setup.until(lambda: [b"\1" + announced] in received(gatekeeper.accounting))
-    gatekeeper.accounting.send_multipart([resent_topic(announced, "api"), RECORDS])
-    setup.until(lambda: setup.link.counters.resent)
-    assert received(setup.masters[owner("api")].accounting) == [[resent_topic(announced, "api"), RECORDS]]
-    setup.masters[owner("api")].accounting.unsubscribe(announced)
-    setup.until(lambda: [b"\0" + announced] in received(gatekeeper.accounting))
+    frames = [b"api", b"ACCEPTED", b"id", b"1700000000000", b"", b""]
+    setup.masters[owner("api")].accounting.unsubscribe(BATCH)
+    setup.until(lambda: [b"\0" + BATCH] in received(gatekeeper.accounting))
+    gatekeeper.accounting.send_multipart([batch_topic("api"), RECORDS])  # on its way
+    gatekeeper.accounting.send_multipart([*frames, b"more"])
+    setup.until(lambda: setup.link.counters.accounted == 2)
+    assert received(setup.masters[owner("api")].accounting) == [frames]
+    assert setup.link.counters.unheard == 1
 
 
-def test_a_new_master_is_announced_when_it_can_own_domains(setup, monkeypatch):
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b""],
+        [b"\0", b"ACCEPTED"],
+        [b"a\0b\0", b"ACCEPTED"],
+        [b"x" * 255, b"ACCEPTED"],
+        [BATCH + b"api\0"],
+        [BATCH + b"api\0", b"garbage"],
+        [BATCH + b"\0", RECORDS],
+    ],
+)
+def test_malformed_accounting_is_counted_and_not_passed_on(setup, frames):
     gatekeeper = setup.connected()
-    announced = announcement("0123456789abcdef")
-    connection = setup.link.masters[owner("api")].connection
-    with monkeypatch.context() as patch:
-        patch.setattr(connection.connections, "is_connected", lambda index: False)
-        setup.masters[owner("api")].accounting.subscribe(announced)
-        setup.until(lambda: announced in connection.subscriptions.announcements)
-        assert received(gatekeeper.accounting) == []
-    setup.link._on_connection_change()
-    setup.until(lambda: [b"\1" + announced] in received(gatekeeper.accounting))
+    gatekeeper.accounting.send_multipart(frames)
+    gatekeeper.accounting.send_multipart([batch_topic("api"), RECORDS])
+    setup.until(lambda: setup.link.counters.accounted)
+    assert setup.link.counters.malformed == 1
+    assert received(setup.masters[owner("api")].accounting) == [[batch_topic("api"), RECORDS]]
+
+
+def test_the_number_of_domains_that_are_remembered_is_bounded(setup):
+    gatekeeper = setup.connected()
+    for number in range(1_500):
+        gatekeeper.accounting.send_multipart([batch_topic(f"d{number}"), RECORDS])
+        setup.turn()
+    setup.until(lambda: setup.link.counters.accounted == 1_500)
+    assert len(list(setup.link.owners())) == 500
 
 
 def test_masters_are_replaced(setup):
     gatekeeper = setup.connected()
     kept = setup.link.masters["inproc://a"]
     setup.masters["inproc://c"] = setup.new_master("inproc://c")
-    setup.link.set_masters(["inproc://c", "inproc://a"], "identifier")
+    setup.link.set_masters(["inproc://c", "inproc://a"])
     assert setup.link.masters["inproc://a"] is kept
-    assert setup.link.shard == "identifier"
     setup.until(lambda: sorted(setup.up()) == ["inproc://a", "inproc://c"])
-    payload = encode_batch([(0, b"%d" % number, 1, 0, b"") for number in range(40)])
-    gatekeeper.accounting.send_multipart([batch_topic("api"), payload])
+    for number in range(40):
+        gatekeeper.accounting.send_multipart([batch_topic(f"d{number}"), RECORDS])
     setup.until(lambda: setup.link.counters.accounted == 40)
-    assert [len(received(setup.masters[address].accounting)) for address in ("inproc://a", "inproc://c")] == [1, 1]
-    assert received(setup.masters["inproc://b"].accounting) == []
+    counts = [len(received(setup.masters[address].accounting)) for address in [*MASTERS, "inproc://c"]]
+    assert (counts[1], sum(counts)) == (0, 40)
+    assert min(counts[0], counts[2]) > 5
 
 
-@pytest.mark.parametrize(
-    "masters", [[], ["inproc://a", "inproc://a"], ["inproc://a", "http://b"], ["inproc://c", "ipc:///" + "x" * 200]]
-)
+def test_a_reload_that_leaves_no_connected_master_ends_the_subscription(setup):
+    """Gatekeepers then use their other router, or count what is lost."""
+    gatekeeper = setup.connected()
+    setup.link.set_masters(["inproc://nowhere"])
+    ended = []
+    setup.until(lambda: ended.extend(received(gatekeeper.accounting)) or len(ended) == 2)
+    assert sorted(ended) == [[b"\0"], [b"\0" + BATCH]]
+    assert not setup.link.is_up
+
+
+@pytest.mark.parametrize("masters", [[], ["inproc://a", "inproc://a"], ["inproc://a", "http://b"]])
 def test_invalid_masters_change_nothing(setup, masters):
     before = setup.link.masters
     with pytest.raises(HeadgateError, match="master"):
-        setup.link.set_masters(masters, "domain")
+        setup.link.set_masters(masters)
     assert setup.link.masters is before
 
 
@@ -278,9 +303,9 @@ def test_a_full_queue_of_one_master_does_not_delay_another(context):
         if not number % 100:
             setup.link.turn()
     gatekeeper.accounting.send_multipart([batch_topic(other), RECORDS])
-    setup.until(lambda: setup.link.masters[MASTERS[1]].traffic.sent == 1)
-    traffic = setup.link.masters[MASTERS[0]].traffic
-    assert traffic.dropped > 0
-    assert traffic.sent + traffic.dropped == 15_000
+    setup.until(lambda: setup.link.masters[MASTERS[1]].sent == 1)
+    master = setup.link.masters[MASTERS[0]]
+    assert master.dropped > 0
+    assert master.sent + master.dropped == 15_000
     assert received(setup.masters[MASTERS[1]].accounting) == [[batch_topic(other), RECORDS]]
     setup.link.close()

@@ -36,10 +36,6 @@ def test_rejections_are_those_of_the_sections():
     }
 
 
-def test_windows_are_those_of_domains_with_rules():
-    assert gatekeeping.windows([Domain("a", RULES), Domain("b")]) == {"a": 2.0}
-
-
 def test_wait_for_masters_ends_when_all_are_connected(monkeypatch):
     async def main():
         link = GatekeeperLink("127.0.0.1:9", ["api"])

@@ -56,9 +56,8 @@ def test_reload_replaces_the_masters_and_keeps_the_connections_that_stay():
         after = link_of(lifecycle).masters
         assert list(after) == ["tcp://127.0.0.1:9", "tcp://127.0.0.1:13"]
         assert after["tcp://127.0.0.1:9"] is before["tcp://127.0.0.1:9"]
-        assert link_of(lifecycle).shard == "identifier"
 
-    texts = text("127.0.0.1:9", "127.0.0.1:11"), text("127.0.0.1:9", "127.0.0.1:13", more='shard = "identifier"')
+    texts = text("127.0.0.1:9", "127.0.0.1:11"), text("127.0.0.1:9", "127.0.0.1:13")
     assert run(reading(*texts), steps)[-1] == "headgate: headgate.toml read again"
 
 

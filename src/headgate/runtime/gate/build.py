@@ -42,7 +42,7 @@ _RESTART_KEYS = (
     "master",
     "curve_key",
     "curve_server",
-    "accounting",
+    "shard",
     "loop",
     "tls",
     "timeouts",

@@ -51,7 +51,6 @@ from headgate.runtime.gatekeeping import (
     longest_holds,
     report_short_holds,
     wait_for_masters,
-    windows,
 )
 from headgate.runtime.ipc import Configure, Shutdown, StateQuery
 from headgate.runtime.lifecycle import Backend, write_line
@@ -178,7 +177,7 @@ class GateProcess(Backend):
         gatekeeper.adopt(self.gatekeeper, domains_with_kept_holds(tree, self._composed, composed))
         if self._link is not None:
             names = [domain.name for domain in composed.domains]
-            self._link.set_domains(names, dict.fromkeys(names, 0.0) if self._bus else windows(composed.domains))
+            self._link.set_domains(names)
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
         self._report_arrivals()  # the new counts begin at 0
@@ -297,21 +296,18 @@ class GateProcess(Backend):
     def _new_link(self, tree: Configuration, composed: Composition) -> GatekeeperLink | None:
         names = [domain.name for domain in composed.domains]
         if self._bus:
-            # On one machine the master should know soon; the number of messages matters less. It lasts as long as the
-            # workers, so they remember nothing for another one.
-            return GatekeeperLink(self._bus, names, accounting="frames", windows=dict.fromkeys(names, 0.0))
+            # On one machine the master should know soon; the number of messages matters less.
+            return GatekeeperLink(self._bus, names, batch_delay=0.0)
         gate, keys = tree.gate, read_keys(tree)
         if gate.master == "embedded":
             return None
-        return GatekeeperLink(
-            gate.masters, names, accounting=gate.accounting, windows=windows(composed.domains), keys=keys, log=_log
-        )
+        return GatekeeperLink(gate.masters, names, shard=gate.shard, keys=keys, log=_log)
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         account = link.account if link is not None else None
         gatekeeper = build_gatekeeper(tree, composed.domains, account, self.store)
         if link is not None:
-            link.attach(gatekeeper, held=gatekeeper.held)
+            link.attach(gatekeeper)
         if gatekeeper.master is not None:
             self.store.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper

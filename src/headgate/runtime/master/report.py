@@ -17,7 +17,6 @@ _REPORT_INTERVAL: Final = 1.0
 def read_counts(link: MasterLink, store: Mapping[str, object], now: float) -> dict[str, object]:
     """Return what a line of `--json` shows: totals since the start, by domain and of the bus and of the store."""
     totals = link.master.totals
-    ages = link.ages.read(now)
     return {
         "time": round(now, 3),
         "accepted": sum(one.accepted for one in totals.values()),
@@ -27,7 +26,6 @@ def read_counts(link: MasterLink, store: Mapping[str, object], now: float) -> di
         "ahead": link.master.ahead,
         "late": link.master.late,
         "shortened": link.master.shortened,
-        "accounting_age": None if ages is None else {"min": round(ages.least, 3), "max": round(ages.greatest, 3)},
         "clock_steps": link.master.clock.steps,
         "identifiers": len(link.master),
         "domains": {name: msgspec.structs.asdict(one) for name, one in totals.items()},

@@ -11,8 +11,8 @@ from prometheus_client.core import Metric
 from headgate.config import Configuration, log_warnings
 from headgate.limit import Master
 from headgate.link import MasterLink
+from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.curve import ServerKeys, read_server_keys
-from headgate.link.master_counters import MasterCounters
 from headgate.observe import Counters, MasterState, MasterTotals, master_metrics, read_counters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
@@ -21,7 +21,6 @@ from headgate.runtime.master.quotas import Quotas
 from headgate.runtime.master.report import report
 from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots
 from headgate.runtime.master.state import read_state
-from headgate.runtime.master.watch import Watch
 from headgate.runtime.master_store import MasterStore
 
 MASTER_GROUPS: Final = (("master", MasterTotals), ("bus", MasterCounters), ("snapshots", SnapshotCounters))
@@ -31,6 +30,8 @@ ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 
 _LAST_TURNS: Final = 40
 """Turns of the link before it is closed: as many messages as a queue of ZeroMQ holds."""
+
+_CHECK_INTERVAL: Final = 1.0
 
 _RELOADED_KEYS: Final = frozenset({"curve_allow", "max_hold", "max_identifiers"})
 """Keys of [master] that a reload applies; a change of another one needs a restart."""
@@ -65,9 +66,6 @@ class MasterServer(Server):
             bus_address(settings),
             keys=_read_keys(self._tree),
             insecure=settings.insecure,
-            # Gatekeepers send to it again what its histories lack of their recent accounting.
-            identity="" if self._store.redis is not None else snapshots.identity,
-            accounted_until=snapshots.accounted_until,
             log=self._log,
         )
         self.closing.callback(link.close)
@@ -85,7 +83,7 @@ class MasterServer(Server):
             self.closing.push_async_callback(self._quotas.close)
             await self._quotas.start()
         snapshots.start(lambda: link.master)
-        self._tasks.append(loop.create_task(Watch(link, self.log).run()))
+        self._tasks.append(loop.create_task(self._report_unknown_names()))
         if self._as_json:
             self._tasks.append(loop.create_task(report(link, self._further_counts, lifecycle.fail)))
 
@@ -128,6 +126,20 @@ class MasterServer(Server):
 
     def _log(self, message: str) -> None:
         self.log(f"headgate: {message}")
+
+    async def _report_unknown_names(self) -> None:
+        """Log each unknown domain once; a reload may configure it."""
+        reported: set[str] = set()
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL)
+            names = self._link.master.unknown_names
+            for name in sorted(names - reported):
+                # As repr, because the name is untrusted: control characters must not reach a terminal.
+                self._log(
+                    f"warning: gatekeepers use the domain {name!r}, which is not configured; its requests are not "
+                    "limited"
+                )
+            reported = set(names)
 
     async def _state(self, *, whole: bool) -> MasterState:
         state = await read_state(self._link, started=self._started, whole=whole)

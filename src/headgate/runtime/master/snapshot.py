@@ -1,33 +1,37 @@
-"""When a master saves its histories to a file, and what it restores of that file at its start.
+"""Saves the histories of a master to a file, and restores them at its start (docs/reference/wire.md, Snapshots).
 
 A snapshot is made in steps: each copies a limited number of histories in the event loop, and a thread writes them.
 """
 
 import asyncio
+import fcntl
 import os
-import secrets
-import stat
 import sys
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
 from headgate.errors import ConfigurationError, reason_of
-from headgate.limit import Master
-from headgate.release import ASAP
-from headgate.runtime.master.snapshot_file import (
-    Header,
-    InvalidSnapshot,
-    SnapshotDomain,
-    SnapshotReader,
-    SnapshotWriter,
-)
+from headgate.limit import Domain, Master
 
-_TOLERANCE: Final = 2.0
-"""Seconds that a snapshot may be ahead of the clock without a message."""
+_LINE: Final = b"headgate snapshot 2 " + sys.byteorder.encode() + b"\n"
+"""The version, and the byte order of the doubles in histories."""
+_SIZE: Final = 4
+"""Bytes of the length before each value."""
+_MAX_VALUE: Final = 64 * 1024 * 1024
+"""Maximum bytes of a value; a larger length is an error in the file. A million timestamps take 9 MB."""
+
+_Key = tuple[bytes, str, tuple[str, ...]]
+"""The name, the algorithm and the rules of a domain: what gives its histories a meaning."""
+_part: Final = msgspec.msgpack.Decoder(tuple[_Key, list[bytes]])
+"""Decodes a value: a domain, and identifiers and histories alternately (`Master.export`)."""
+_end: Final = msgspec.msgpack.Decoder(tuple[float, float, float, int])
+"""Decodes the last value: when the snapshot was complete, `behind` and `latest` of the clock, and a checksum."""
 
 
 class SnapshotCounters(msgspec.Struct):
@@ -50,142 +54,110 @@ class Snapshots:
         """The counters since the start."""
         self.saved_at = 0.0
         """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
-        self.identity = secrets.token_hex(8)
-        """By which gatekeepers know the histories of this master: that of its predecessor if it has all of them."""
-        self.accounted_until = ASAP
-        """Requests received until then are part of the histories, although gatekeepers send them again."""
         self._path = snapshot_path(path) if path else None
         self._interval = interval
         self._log = log
-        self._master: Callable[[], Master] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
-        self._reported = False
-        self._is_continued = False
+        self._failure = ""
 
     async def restore(self, make: Callable[[], Master]) -> Master:
         """Return a master that `make` makes, with the histories of the file; without them if the file is invalid."""
-        return await asyncio.to_thread(self._restore, make, time.time())
+        if self._path is not None:
+            try:
+                return await asyncio.to_thread(self._fill, self._path, make(), time.time())
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError, msgspec.DecodeError) as error:
+                self._log(f"warning: snapshot {self._path} ignored: {reason_of(error)}")
+        return make()
 
     def start(self, master: Callable[[], Master]) -> None:
         """Save the histories of the master that `master` returns, from now on."""
         if self._path is not None:
-            self._master = master
-            self._saving = asyncio.get_running_loop().create_task(self._run())
+            self._saving = asyncio.get_running_loop().create_task(self._run(self._path, master))
 
     async def close(self) -> None:
         """Save the histories a last time, if they have been saved so far."""
         if self._saving is not None:
             self._stop.set()
             await self._saving
-            self._stop.clear()
-            await self._save(final=True)
 
-    async def _run(self) -> None:
-        if self._is_continued:
-            await self._save()  # so that the file is not taken for the last one of this process
+    async def _run(self, path: Path, master: Callable[[], Master]) -> None:
         while not self._stop.is_set():
             try:
-                async with asyncio.timeout(self._interval):
-                    await self._stop.wait()
+                await asyncio.wait_for(self._stop.wait(), self._interval)
             except TimeoutError:
-                await self._save()
+                await self._save(path, master(), is_last=False)
+        await self._save(path, master(), is_last=True)
 
-    async def _save(self, *, final: bool = False) -> None:
+    async def _save(self, path: Path, master: Master, *, is_last: bool) -> None:
         """Save a snapshot. The first of several errors is logged; the previous file stays."""
-        assert self._path is not None
-        assert self._master is not None
-        master, now = self._master(), time.time()
-        master.clock.read(now)
+        new, failure = path.with_name(f".{path.name}.new"), ""
         try:
-            complete = await self._write(self._path, master, now, final=final)
+            # Only its owner may read it: identifiers may be secrets.
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if await self._write(file, master, is_last=is_last):
+                    new.replace(path)
+                    self.counters.saved += 1
+                    self.saved_at = time.time()
         except OSError as error:
             self.counters.failed += 1
-            if not self._reported:
-                self._reported = True
-                self._log(f"warning: snapshot {self._path}: {_reason(error)}; the previous one stays")
-            return
-        if complete:
-            self.counters.saved += 1
-            self.saved_at = now
-            if self._reported:
-                self._reported = False
-                self._log(f"snapshot {self._path}: saved again")
+            failure = reason_of(error)
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+        if failure and not self._failure:
+            self._log(f"warning: snapshot {path}: {failure}; the previous one stays")
+        if self._failure and not failure:
+            self._log(f"snapshot {path}: saved again")
+        self._failure = failure
 
-    async def _write(self, path: Path, master: Master, now: float, *, final: bool) -> bool:
-        """Write the file; return False if that was given up, because the next snapshot is due or would differ."""
-        clock = master.clock
+    async def _write(self, file: BinaryIO, master: Master, *, is_last: bool) -> bool:
+        """Write the file; return False if it was given up, because the last one is due or the clock was set back."""
+        clock, checksum = master.clock, 0
+        clock.read(time.time())
         behind = clock.behind
-        domains = tuple(map(SnapshotDomain.of, master.domains.values()))
-        header = Header(now, behind, clock.latest, self.identity, final, sys.byteorder, domains)
-        writer = await asyncio.to_thread(SnapshotWriter, path, header)
-        try:
-            for index, name in enumerate(master.domains):
-                for histories in master.export(name):
-                    await asyncio.to_thread(writer.add, (index, histories))
-                    # After a step of the clock, the instants of one file would have two meanings.
-                    if self._stop.is_set() or clock.behind != behind:
-                        writer.discard()
-                        return False
-            await asyncio.to_thread(writer.commit)
-        except BaseException:
-            writer.discard()
-            raise
+        file.truncate(0)
+        file.write(_LINE)
+        for domain in master.domains.values():
+            for histories in master.export(domain.name):
+                content = msgspec.msgpack.encode((_key(domain), histories))
+                checksum = zlib.crc32(content, checksum)
+                await asyncio.to_thread(file.write, len(content).to_bytes(_SIZE) + content)
+                if clock.behind != behind or (self._stop.is_set() and not is_last):
+                    return False
+        content = msgspec.msgpack.encode((time.time(), behind, clock.latest, checksum))
+        file.write(len(content).to_bytes(_SIZE) + content)
+        file.flush()
+        await asyncio.to_thread(os.fsync, file.fileno())
         return True
 
-    def _restore(self, make: Callable[[], Master], now: float) -> Master:
-        if self._path is None:
-            return make()
-        try:
-            with self._path.open("rb") as file:
-                return self._fill(make(), SnapshotReader(file), now, written=os.fstat(file.fileno()).st_mtime)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            self._log(f"warning: snapshot {self._path} ignored: {_reason(error)}")
-        except InvalidSnapshot as error:
-            self._log(f"warning: snapshot {self._path} ignored: {error}")
-        return make()
+    def _fill(self, path: Path, master: Master, now: float) -> Master:
+        """Restore the histories of the file; raises `OSError`, `ValueError` or `DecodeError` for an invalid one.
 
-    def _fill(self, master: Master, reader: SnapshotReader, now: float, *, written: float) -> Master:
-        header = reader.header
-        age = now - header.saved
-        longest = max((domain.window for domain in master.domains.values()), default=0.0) + master.max_delay
-        if age > longest:
-            raise InvalidSnapshot(f"saved {age:.0f} s ago; no history has an effect for more than {longest:.0f} s")
-        if header.byteorder != sys.byteorder:
-            raise InvalidSnapshot(f"saved on a {header.byteorder}-endian machine; this one is {sys.byteorder}-endian")
-        # Instants continue from the latest one: if this machine's clock is behind that of the snapshot, nothing lasts
-        # longer than it would have then.
-        master.clock.resume(header.behind, header.latest)
-        names = [self._same_domain(master, domain) for domain in header.domains]
-        restored = 0
-        for index, histories in reader.parts():
-            name = names[index]
-            if name is not None:
-                try:
-                    restored += master.restore(name, histories, now)
-                except ValueError as error:
-                    raise InvalidSnapshot(str(error)) from None
-        if header.final:
-            self.identity, self._is_continued = header.identity, True
-        else:  # the predecessor was killed: gatekeepers do not know what it had received after the snapshot
-            self.accounted_until = max(header.saved, written)
-        self.saved_at = header.saved
-        ahead = f", {-age:.0f} s ahead of this machine's clock" if age < -_TOLERANCE else f" {max(0.0, age):.0f} s ago"
-        noun = "history" if restored == 1 else "histories"
-        self._log(f"snapshot {self._path}: {restored} {noun} restored, saved{ahead}")
+        Instants continue from the latest one: if this machine's clock is behind that of the snapshot, nothing lasts
+        longer than it would have then.
+        """
+        with path.open("rb") as file:
+            values = list(_values(file))
+        saved, behind, latest, checksum = _end.decode(b"".join(values[-1:]))
+        if checksum != zlib.crc32(b"".join(values[:-1])):
+            raise ValueError("wrong checksum")
+        age, windows = now - saved, [domain.window for domain in master.domains.values()]
+        if age > max(windows) + master.max_delay:
+            raise ValueError(f"saved {age:.0f} s ago; no history has an effect for that long")
+        master.clock.resume(behind, latest)
+        domains, restored = {_key(domain): name for name, domain in master.domains.items()}, 0
+        for key, histories in map(_part.decode, values[:-1]):
+            if key in domains:
+                restored += master.restore(domains[key], histories, now)
+            elif histories:
+                self._log(f"warning: snapshot {path}: domain {key[0]!r} left out: not configured with these rules")
+        self.saved_at = saved
+        self._log(f"snapshot {path}: {restored} histories restored, saved {max(0.0, age):.0f} s ago")
         return master
-
-    def _same_domain(self, master: Master, saved: SnapshotDomain) -> str | None:
-        """Return the name of a domain that was saved, None if `master` cannot use its histories."""
-        name = saved.name.decode("utf-8", "surrogateescape")
-        domain = master.domains.get(name)
-        if domain is not None and SnapshotDomain.of(domain) == saved:
-            return name
-        reason = "is not configured" if domain is None else "has other rules or another algorithm now"
-        self._log(f"warning: snapshot {self._path}: domain {name!r} left out: it {reason}")
-        return None
 
 
 def snapshot_path(text: str) -> Path:
@@ -193,13 +165,9 @@ def snapshot_path(text: str) -> Path:
 
     Raises `ConfigurationError` unless it is, or can become, a regular file: a pipe would block the master.
     """
-    path = Path(text)
-    if path.is_symlink():
-        path = Path(os.path.realpath(path))
     try:
-        is_file = stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
-        is_file = path.parent.is_dir()
+        path = Path(os.path.realpath(text))
+        is_file = path.is_file() or (path.parent.is_dir() and not path.exists())
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"master.snapshot: {text!r} cannot be used: {reason_of(error)}") from None
     if not is_file:
@@ -209,5 +177,13 @@ def snapshot_path(text: str) -> Path:
     return path
 
 
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno).lower() if error.errno else str(error)
+def _key(domain: Domain) -> _Key:
+    return domain.name.encode("utf-8", "surrogateescape"), domain.algorithm, tuple(map(str, domain.rules))
+
+
+def _values(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the values of a file from its start. Raises `OSError`, and `ValueError` for a file of another version."""
+    if file.readline(len(_LINE)) != _LINE:
+        raise ValueError("not a snapshot of this version of headgate and a machine with this byte order")
+    while head := file.read(_SIZE):
+        yield file.read(min(int.from_bytes(head), _MAX_VALUE))

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.limit import DelayUntil, Domain, Master
 from headgate.link import MasterLink
-from headgate.observe import AccountingAge, HeldIdentifier, MasterDomainState, MasterState, MasterTotals, read_counters
+from headgate.observe import HeldIdentifier, MasterDomainState, MasterState, MasterTotals, read_counters
 from headgate.observe.state import identifier_digest
 
 _MAX_HELD: Final = 10
@@ -23,12 +23,10 @@ async def read_state(link: MasterLink, *, started: float, whole: bool) -> Master
     if whole:
         now = time.time()
         domains = [await _with_holds(master, domain, now) for domain in domains]
-    ages = link.ages.read(time.time())
     return MasterState(
         domains=tuple(domains),
         started=round(started, 3),
         identifiers=len(master),
-        accounting_age=None if ages is None else AccountingAge(round(ages.least, 3), round(ages.greatest, 3)),
         counters=read_counters(("bus", link.counters), ("master", MasterTotals.of(master))),
     )
 

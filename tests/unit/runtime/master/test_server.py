@@ -166,11 +166,3 @@ def test_admin_url_is_in_the_line_before_ready():
     configured = text().replace("[master]\n", '[master]\nadmin = "127.0.0.1:0"\n')
     line, _ = run(reading(configured))
     assert re.search(r" admin http://127\.0\.0\.1:[1-9]\d*$", line)
-
-
-@pytest.mark.parametrize(("store", "announces"), [("memory", True), ("redis://127.0.0.1:1", False)])
-def test_only_a_master_without_a_history_announces_itself(store, announces):
-    async def steps(lifecycle):
-        assert bool(lifecycle._server._link._receiver._resent.announced) == announces
-
-    run(reading(text().replace("[master]", f'[master]\nstore = "{store}"')), steps)

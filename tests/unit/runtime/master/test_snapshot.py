@@ -1,7 +1,7 @@
 import asyncio
 import errno
+import fcntl
 import os
-import sys
 import time
 from array import array
 from itertools import repeat
@@ -10,10 +10,9 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Domain, Master, Rule
-from headgate.release import ASAP, Status
+from headgate.release import Status
 from headgate.runtime.master import snapshot as module
 from headgate.runtime.master.snapshot import Snapshots
-from headgate.runtime.master.snapshot_file import SnapshotWriter
 
 
 def new_master(rule="10/h", name="api", algorithm="log"):
@@ -76,7 +75,7 @@ def test_without_a_path_nothing_is_saved_and_nothing_restored(tmp_path, monkeypa
         return master, snapshots
 
     master, snapshots = asyncio.run(main())
-    assert (len(master), snapshots.counters.saved, len(snapshots.identity)) == (0, 0, 16)
+    assert (len(master), snapshots.counters.saved) == (0, 0)
     assert files(tmp_path) == []
 
 
@@ -93,27 +92,10 @@ def test_restart_gives_no_new_budget(setup):
     *free, held = account(master, 6)
     assert free == [None] * 5
     assert held.release > time.time()
-    assert messages == [f"snapshot {setup.path}: 1 history restored, saved 0 s ago"]
-    assert (snapshots.identity, snapshots.accounted_until) == (saved.identity, ASAP)
+    assert messages == [f"snapshot {setup.path}: 1 histories restored, saved 0 s ago"]
+    assert setup.path.stat().st_mode & 0o777 == 0o600
     assert (saved.counters.saved, saved.counters.failed) == (1, 0)
-    assert saved.saved_at == snapshots.saved_at
-
-
-def test_the_successor_of_a_killed_master_has_other_digits_and_the_time_of_the_snapshot(setup):
-    """It is sent everything again, and leaves out what the snapshot has."""
-
-    async def save():
-        snapshots = Snapshots(str(setup.path), 3_600.0, print)
-        snapshots.start(new_master)
-        await snapshots._save()
-        snapshots._saving.cancel()
-        return snapshots
-
-    before = time.time()
-    saved = asyncio.run(save())
-    _, snapshots, _ = setup.restore()
-    assert snapshots.identity != saved.identity
-    assert before - 1.0 <= snapshots.accounted_until <= time.time()
+    assert saved.saved_at == pytest.approx(snapshots.saved_at, abs=1.0)
 
 
 def test_expired_histories_are_left_out(setup):
@@ -133,20 +115,9 @@ def test_domain_with_other_rules_is_left_out(setup, make):
     first.account(Accounting("other", Status.ACCEPTED, b"a", now, now), now)
     setup.save(first)
     master, _, (warning, summary) = setup.restore(make)
-    assert warning == (
-        f"warning: snapshot {setup.path}: domain 'api' left out: it has other rules or another algorithm now"
-    )
-    assert summary.endswith("1 history restored, saved 0 s ago")
+    assert warning == (f"warning: snapshot {setup.path}: domain b'api' left out: not configured with these rules")
+    assert summary.endswith("1 histories restored, saved 0 s ago")
     assert [master.identifiers(name) for name in ("api", "other")] == [0, 1]
-
-
-def test_domain_that_is_not_configured_is_left_out(setup):
-    first = new_master(name="api")
-    account(first)
-    setup.save(first)
-    master, _, messages = setup.restore(lambda: new_master(name="renamed"))
-    assert messages[0] == f"warning: snapshot {setup.path}: domain 'api' left out: it is not configured"
-    assert len(master) == 0
 
 
 def test_snapshot_older_than_every_window_is_ignored(setup, monkeypatch):
@@ -161,17 +132,38 @@ def test_snapshot_older_than_every_window_is_ignored(setup, monkeypatch):
     assert snapshots.saved_at == 0.0
 
 
-def test_damaged_snapshot_is_ignored_as_a_whole(setup):
+def changed(content, at):
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content[: content.index(b"api")],
+        lambda content: b"",
+        lambda content: changed(content, content.index(b"api") + 20),
+        lambda content: content.replace(b"snapshot 2", b"snapshot 3"),
+        lambda content: content.replace(b"little", b"big"),
+        lambda content: content.replace(b"\0\0\0", b"\xff\xff\xff", 1),
+    ],
+)
+def test_damaged_snapshot_is_ignored_as_a_whole(setup, damage):
     first = new_master()
     account(first)
     setup.save(first)
-    content = setup.path.read_bytes()
-    setup.path.write_bytes(content[:-1])
-    master, snapshots, (warning,) = setup.restore()
-    assert warning == f"warning: snapshot {setup.path} ignored: the end is missing"
+    setup.path.write_bytes(damage(setup.path.read_bytes()))
+    master, _, (warning,) = setup.restore()
+    assert warning.startswith(f"warning: snapshot {setup.path} ignored: ")
     assert len(master) == 0
-    assert snapshots.identity.encode() not in content
     assert account(master, now=1_000.0) == [None]  # its clock is not that of the file
+
+
+def test_file_of_a_snapshot_that_another_process_writes_is_left_alone(setup):
+    with setup.path.with_name(".snapshot.new").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert setup.save(new_master()).counters.failed == 1
+    assert not setup.path.exists()
 
 
 INVALID = [[], [0.0] * 12, [float("nan"), 1.0], [float("-inf"), float("inf")], [float("-inf"), 1e300], [1.0, 1e16]]
@@ -187,31 +179,6 @@ def test_history_that_the_algorithm_cannot_have_makes_the_snapshot_invalid(setup
     assert len(master) == 0
 
 
-def test_list_without_the_last_history_makes_the_snapshot_invalid(setup, monkeypatch):
-    monkeypatch.setattr(Master, "export", lambda self, name: [[b"a", bytes(16), b"b"]])
-    setup.save(new_master())
-    monkeypatch.undo()
-    assert "ignored: " in setup.restore()[2][0]
-
-
-def test_snapshot_of_a_machine_with_another_byte_order_is_ignored(setup, monkeypatch):
-    other = {"little": "big", "big": "little"}[sys.byteorder]
-    monkeypatch.setattr(module.sys, "byteorder", other)
-    setup.save(new_master())
-    monkeypatch.undo()
-    (warning,) = setup.restore()[2]
-    assert warning.endswith(f"ignored: saved on a {other}-endian machine; this one is {sys.byteorder}-endian")
-
-
-def test_file_that_cannot_be_read_is_ignored(setup, monkeypatch):
-    def refuse(*_arguments, **_keywords):
-        raise PermissionError(errno.EACCES, "x")
-
-    monkeypatch.setattr(type(setup.path), "open", refuse)
-    _, _, (warning,) = setup.restore()
-    assert warning == f"warning: snapshot {setup.path} ignored: permission denied"
-
-
 class TestClocks:
     """The clock of the process that saved the snapshot was another one."""
 
@@ -223,7 +190,7 @@ class TestClocks:
         setup.save(first)
         monkeypatch.undo()
         master, _, (message,) = setup.restore(lambda: new_master("1/min burst 1"))
-        assert "saved, 86400 s ahead of this machine's clock" in message
+        assert message.endswith("saved 0 s ago")
         (hold,) = master.holds("api", now=time.time())
         assert 55.0 < hold.release - now < 65.0
         assert master.clock.steps == 1
@@ -252,26 +219,24 @@ class TestErrors:
 
         async def main():
             snapshots = setup.snapshots()
-            snapshots.start(lambda: master)
             for result in results:
                 fsync = os.fsync
 
                 def sync(descriptor, result=result, fsync=fsync):
                     if result is not None:
-                        raise OSError(result, "x")
+                        raise OSError(result, os.strerror(result))
                     fsync(descriptor)
 
                 monkeypatch.setattr(os, "fsync", sync)
-                await snapshots._save()
+                await snapshots._save(setup.path, master, is_last=False)
                 monkeypatch.undo()
-            snapshots._saving.cancel()
             return snapshots.counters
 
         return asyncio.run(main())
 
     def test_full_disk_is_logged_once_and_the_previous_file_stays(self, setup, monkeypatch):
         counters = self.run(setup, monkeypatch, [None, errno.ENOSPC, errno.ENOSPC])
-        assert setup.messages == [f"warning: snapshot {setup.path}: no space left on device; the previous one stays"]
+        assert setup.messages == [f"warning: snapshot {setup.path}: No space left on device; the previous one stays"]
         assert (counters.saved, counters.failed) == (1, 2)
         assert len(setup.restore()[0]) == 1
         assert files(setup.path.parent) == ["snapshot"]
@@ -279,26 +244,23 @@ class TestErrors:
     def test_recovery_is_logged(self, setup, monkeypatch):
         self.run(setup, monkeypatch, [errno.ENOSPC, None, None, errno.EIO])
         assert [message.rpartition(": ")[2] for message in setup.messages] == [
-            "no space left on device; the previous one stays", "saved again",
-            "input/output error; the previous one stays",
+            "No space left on device; the previous one stays", "saved again",
+            "Input/output error; the previous one stays",
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("path", ["missing/snapshot", ".", "pipe", "/dev/null", "link-to-pipe", "link-to-missing"])
+    @pytest.mark.parametrize(
+        "path", ["missing/snapshot", "file/snapshot", ".", "pipe", "/dev/null", "link-to-pipe", "link-to-missing"]
+    )
     def test_path_that_cannot_be_a_file_is_a_configuration_error(self, tmp_path, monkeypatch, path):
         monkeypatch.chdir(tmp_path)
         os.mkfifo("pipe")
+        (tmp_path / "file").touch()
         (tmp_path / "link-to-pipe").symlink_to("pipe")
         (tmp_path / "link-to-missing").symlink_to("missing/snapshot")
         with pytest.raises(ConfigurationError, match=rf"master\.snapshot: invalid file '{path}'; expected a regular"):
             Snapshots(path, 1.0, print)
-
-    @pytest.mark.parametrize("path", ["file/snapshot", "loop", "a\0b"])
-    def test_path_that_the_system_refuses_is_a_configuration_error(self, tmp_path, monkeypatch, path):
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "file").write_bytes(b"")
-        (tmp_path / "loop").symlink_to("loop")
         with pytest.raises(ConfigurationError, match=r"master\.snapshot: .* cannot be used: "):
-            Snapshots(path, 1.0, print)
+            Snapshots("a\0b", 1.0, print)
 
     def test_symbolic_link_stays_and_its_target_is_replaced(self, tmp_path):
         (tmp_path / "data").mkdir()
@@ -367,23 +329,16 @@ class TestSteps:
         assert files(setup.path.parent) == ["snapshot"]
 
     def test_step_of_the_clock_makes_the_snapshot_invalid(self, setup, monkeypatch):
-        master = new_master()
+        master, export = new_master(), Master.export
         account(master)
 
-        def step(*arguments, add=SnapshotWriter.add):
-            add(*arguments)
-            account(master, now=time.time() - 100.0)
+        def step(*arguments):
+            for exported in export(*arguments):
+                yield exported
+                account(master, now=time.time() - 100.0)
 
-        monkeypatch.setattr(SnapshotWriter, "add", step)
-
-        async def main():
-            snapshots = setup.snapshots()
-            snapshots.start(lambda: master)
-            await snapshots._save()
-            assert not setup.path.exists()
-            assert snapshots.counters.saved == 0
-            monkeypatch.undo()
-            await snapshots.close()
-            assert snapshots.counters.saved == 1
-
-        asyncio.run(main())
+        monkeypatch.setattr(Master, "export", step)
+        assert setup.save(master).counters.saved == 0
+        assert not setup.path.exists()
+        monkeypatch.undo()
+        assert setup.save(master).counters.saved == 1
