@@ -1,5 +1,5 @@
-"""Agents for a gate that computes its traffic advice, with shortened clocks: polite ones of this project, agents that
-fetch the advice and do not obey it, and clients of a prefetch proxy. Each has an address of its own on loopback.
+"""Agents for a gate that computes its traffic advice, with shortened clocks: polite ones of this project, and clients
+of a prefetch proxy. Each has an address of its own on loopback.
 """
 
 import asyncio
@@ -54,27 +54,19 @@ class Load:
 
 
 @asynccontextmanager
-async def agents(port: int, load: Load, *, count: int, rate: float, ignored: float = 0.0) -> AsyncIterator[None]:
-    """Run agents of this project that want to send `rate` requests per second each.
-
-    If `ignored` is not 0, they fetch the advice once in so many seconds, and do not obey it.
-    """
+async def agents(port: int, load: Load, *, count: int, rate: float) -> AsyncIterator[None]:
+    """Run agents of this project that want to send `rate` requests per second each."""
 
     async def run(number: int) -> None:
         throttle = Throttle(Policy(), hold_localhost=False)
-        courtesy = Courtesy(None if ignored else "LoadBot", throttle=throttle, min_freshness=1.0)
+        courtesy = Courtesy("LoadBot", throttle=throttle, min_freshness=1.0)
         address = f"127.0.1.{number + 1}"
         transport = AsyncTransport(courtesy, httpx2.AsyncHTTPTransport(verify=False, local_address=address))
         headers = {"User-Agent": "LoadBot/1.0"}
         await asyncio.sleep(number / count / rate)
         async with httpx2.AsyncClient(transport=transport, headers=headers) as client:
-            fetched, due = 0.0, time.monotonic()
+            due = time.monotonic()
             for request in itertools.count():
-                if ignored and time.monotonic() - fetched > ignored:
-                    fetched = time.monotonic()
-                    await client.get(
-                        f"http://127.0.0.1:{port}/.well-known/traffic-advice", headers={"User-Agent": "LoadBot"}
-                    )
                 load.attempt()
                 with suppress(NoContact):
                     await client.get(f"http://127.0.0.1:{port}/{number}/{request}")

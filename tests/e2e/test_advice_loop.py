@@ -9,10 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -28,8 +25,6 @@ ADVICE = """
 mode = "{mode}"
 capacity = "{capacity:g}/s"
 max_age = 2
-period = 0.4
-state = "advice.json"
 {more}
 """
 
@@ -64,31 +59,11 @@ def test_polite_agents_come_down_to_the_capacity(tmp_path, origin, workers):
         async with agents(gate.port, load, count=16, rate=10.0):
             await wait_until(gate, "*", brought_down(load))
             await asyncio.sleep(WINDOW)  # so that no request is counted twice
-            state = await wait_until(gate, "*", brought_down(load))
-            # None when the fractions in force have not changed enough lately.
-            assert state["compliance"] is None or state["compliance"] > 0.5
-            assert state["reason"] != "does not obey"
+            await wait_until(gate, "*", brought_down(load))
         assert 'headgate_advice_fraction{user_agent="*"}' in gate.admin("/metrics")
         assert "traffic advice: prefetch-proxy" in gate.said()
 
     with programs.gate(tmp_path, "--origin", origin.url, "--workers", workers) as gate:
-        asyncio.run(check(gate))
-
-
-def test_agents_that_do_not_obey_are_reported(tmp_path, origin):
-    written(tmp_path)
-    path = tmp_path / "headgate.toml"
-    path.write_text(path.read_text().replace("max_age = 2", "max_age = 4"))
-
-    async def check(gate: programs.Program) -> None:
-        load = Load()
-        async with agents(gate.port, load, count=16, rate=10.0, ignored=4.0):
-            state = await wait_until(gate, "*", lambda state: state["reason"] == "does not obey")
-            assert state["compliance"] < 0.5
-            assert load.part_sent > 0.8
-        assert "warning: traffic advice: *: this class does not obey" in gate.said()
-
-    with programs.gate(tmp_path, "--origin", origin.url) as gate:
         asyncio.run(check(gate))
 
 
@@ -107,7 +82,7 @@ def test_a_prefetch_proxy_comes_down_to_the_capacity(tmp_path, origin):
 
     def reached(state: dict[str, Any], load: Load) -> bool:
         fits = load.rate > 20.0 and load.rate * load.part_sent < 18.0
-        return bool(fits and 0.0 < state["fraction"] < 0.7 and state["agents"] == 1)
+        return bool(fits and 0.0 < state["fraction"] < 0.7)
 
     async def check(gate: programs.Program, proxy: programs.Program) -> None:
         load = Load()
@@ -130,39 +105,16 @@ def advice_of(gate: programs.Program) -> dict[str, float]:
     return {entry["user_agent"]: 0.0 if entry.get("disallow") else entry.get("fraction", 1.0) for entry in entries}
 
 
-def test_a_restart_in_overload_keeps_the_fraction(tmp_path, origin):
-    written(tmp_path)
-
-    async def overload(gate: programs.Program) -> None:
-        load = Load()
-        async with agents(gate.port, load, count=16, rate=10.0):
-            await wait_until(gate, "*", brought_down(load))
-
-    with programs.gate(tmp_path, "--origin", origin.url) as gate:
-        asyncio.run(overload(gate))
-        assert gate.end() == 0
-    saved = json.loads((tmp_path / "advice.json").read_text())
-    assert 0.0 < saved["fractions"]["*"] < 1.0  # it rises as soon as the agents have ended
-    assert len(saved["agents"]) >= 16
-    # A longer max-age: the restart itself takes a part of the shortened one.
-    (tmp_path / "headgate.toml").write_text(
-        (tmp_path / "headgate.toml").read_text().replace("max_age = 2", "max_age = 600").replace("0.4", "60")
-    )
-    with programs.gate(tmp_path, "--origin", origin.url) as gate:
-        assert advice_of(gate)["*"] == saved["fractions"]["*"]
-
-
-def test_an_override_is_published_by_a_reload(tmp_path, origin):
+def test_a_reload_changes_the_mode_in_each_worker(tmp_path, origin):
     written(tmp_path)
     with programs.gate(tmp_path, "--origin", origin.url, "--workers", 2) as gate:
         assert advice_of(gate) == {"prefetch-proxy": 1.0, "*": 1.0}
-        written(tmp_path, more="override = 0.125")
+        written(tmp_path, more='[[advice.entry]]\nuser_agent = "*"\nfraction = "auto"\n')
         gate.process.send_signal(signal.SIGHUP)
-        gate.until(lambda: advice_of(gate)["*"] == 0.125, "override")
-        gate.until(lambda: {each["reason"] for each in gate.state()["advice"]} == {"override"}, "reason")
+        gate.until(lambda: advice_of(gate) == {"*": 1.0}, "own entry")
         written(tmp_path, mode="monitor")
         gate.process.send_signal(signal.SIGHUP)
-        gate.until(lambda: advice_of(gate)["*"] == 1.0, "monitor")
+        gate.until(lambda: advice_of(gate) == {"prefetch-proxy": 1.0, "*": 1.0}, "monitor")
         (tmp_path / "headgate.toml").write_text('[[advice]]\nuser_agent = "*"\ndisallow = true\n')
         gate.process.send_signal(signal.SIGHUP)
         gate.wait_for("no rule")  # a static gate without a rule has nothing to do, and the old one stays in force
@@ -170,36 +122,9 @@ def test_an_override_is_published_by_a_reload(tmp_path, origin):
 
 
 def test_the_advice_of_an_origin_that_is_down_stays(tmp_path):
-    written(tmp_path, more="override = 0.5")
+    written(tmp_path)
     with programs.gate(tmp_path, "--origin", "http://127.0.0.1:9") as gate:
-        gate.until(lambda: gate.statuses(5) == [502] * 5 and "unreachable" in gate.said(), "frozen")
-        assert "headgate: traffic advice: the origin is unreachable, so the fractions stay" in gate.said()
-
-
-def test_a_failure_is_no_origin_that_is_down(tmp_path, origin):
-    """Also if no domain matches the requests, so that no gatekeeper counts them."""
-    written(tmp_path, more='[[domain]]\nname = "login"\npath_prefix = "/login"\n')
-    with programs.gate(tmp_path, "--origin", origin.url) as gate:
-        settled, answered = Event(), Event()
-
-        def ask() -> set[int]:
-            statuses = set()
-            while not settled.is_set():
-                statuses.update(gate.statuses(5))
-                answered.set()
-            return statuses
-
-        with ThreadPoolExecutor(4) as threads:
-            # From before the failure until it has been judged: in a period of less than five, it would be a fifth.
-            others = [threads.submit(ask) for _ in range(4)]
-            try:
-                assert answered.wait(10.0)
-                assert gate.get("/close").status == 502
-                time.sleep(1.2)  # three periods
-            finally:
-                settled.set()
-        assert {status for each in others for status in each.result()} == {200}
-        assert "unreachable" not in gate.said()
+        gate.until(lambda: gate.statuses(5) == [502] * 5 and "* 1 (frozen)" in gate.said(), "frozen")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +172,7 @@ asyncio.run(main())
 
 
 @pytest.mark.deep
-def test_a_capacity_is_learned_under_load_and_kept(tmp_path):
+def test_a_capacity_is_learned_under_load(tmp_path):
     written(tmp_path)
     path = tmp_path / "headgate.toml"
     limit = '[limit.concurrency]\nmax = "learned"\nqueue = 8\n'
@@ -257,9 +182,8 @@ def test_a_capacity_is_learned_under_load_and_kept(tmp_path):
         load = Load()
         # Fewer than about 50 clients that wait for responses would all be let in at the start.
         async with agents(gate.port, load, count=120, rate=2.0):
-            assert (await state_of(gate, "*"))["reason"] == "capacity unknown"
-            state = await wait_until(gate, "*", lambda state: 0.0 < state["fraction"] < 0.6)
-            assert state["agents"] > 0
+            assert (await state_of(gate, "*"))["reason"] in {"start", "frozen"}
+            await wait_until(gate, "*", lambda state: 0.0 < state["fraction"] < 0.6)
 
     with subprocess.Popen([sys.executable, "-c", SLOW_ORIGIN], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -270,5 +194,3 @@ def test_a_capacity_is_learned_under_load_and_kept(tmp_path):
                 assert gate.end() == 0
         finally:
             process.kill()
-    # Two requests at a time, each of 40 ms.
-    assert json.loads((tmp_path / "advice.json").read_text())["capacity"] == pytest.approx(50.0, rel=0.3)
