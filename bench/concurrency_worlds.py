@@ -114,7 +114,8 @@ def arrivals(world: World) -> list[Arrival]:
     """Return the requests of a world."""
     draw = random.Random(world.seed)
     cheap = 2.0 / (1.0 + world.cost_ratio)
-    found, now, share, mix_until = [], 0.0, 0.5, 0.0
+    found: list[Arrival] = []
+    now, share, mix_until = 0.0, 0.5, 0.0
     while True:
         load = world.loads[min(int(now / STEP), len(world.loads) - 1)]
         now += draw.expovariate(load * world.servers / world.service)

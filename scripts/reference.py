@@ -19,6 +19,7 @@ from prometheus_client.core import Metric
 from headgate.cli.program import program
 from headgate.config import Configuration
 from headgate.config.file import field_docs
+from headgate.limit.concurrency import ConcurrencyState
 from headgate.link.router import RouterCounters
 from headgate.observe import Counters, read_counters
 from headgate.observe import master_state as master
@@ -26,7 +27,6 @@ from headgate.observe import router_state as router
 from headgate.observe import sidecar_state as sidecar
 from headgate.observe import state as gate
 from headgate.observe.advice import AdviceState
-from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.master_state import MasterDomainState, MasterState, QuotaState
 from headgate.observe.router_state import RoutedMasterState, RouterState
 from headgate.observe.sidecar_state import SidecarMasterState, SidecarState
@@ -150,7 +150,7 @@ def metrics() -> str:
     groups: Groups = [*GATE_GROUPS, ("store", StoreCounters)]
     gate_state = GateState(
         (DomainState("default"),),
-        concurrency=ConcurrencyReport(1.0, 0, 0, "enforce", "", 0.0),
+        concurrency=ConcurrencyState(1.0, 0, 0, "enforce"),
         counters=_zeros(groups),
         advice=(AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0),),
     )

@@ -9,15 +9,9 @@ from lab.chance import Draw
 from lab.events.laws import NOTHING, Arriving, Decision, Outcome
 from lab.ranges import Section
 
-_OUTCOMES = {
-    Outcome.ANSWERED: concurrency.Outcome.ANSWERED,
-    Outcome.FAILED: concurrency.Outcome.ANSWERED,
-    Outcome.TIMED_OUT: concurrency.Outcome.TIMED_OUT,
-}
-
 
 class WaitingInLab(Waiting):
-    """A request of the lab that found no place."""
+    """A request of the lab that got no permit."""
 
     __slots__ = ("request",)
 
@@ -28,7 +22,7 @@ class WaitingInLab(Waiting):
                 f"loads.{request.flow}.priority: unknown priority {request.priority!r};"
                 f" expected one of {', '.join(PRIORITIES)}"
             )
-        super().__init__("", priority, request.flow.encode(), since)
+        super().__init__(priority, request.flow.encode(), since)
         self.request = request
 
 
@@ -49,19 +43,27 @@ class ConcurrencyLaw:
 
     def arrived(self, request: Arriving, *, now: float) -> Sequence[Decision]:
         """Start it, or let the limit decide what becomes of it."""
-        if request.stream or self._limit.start(now=now):
+        if request.stream or self._limit.start():
             return (Decision(request, starts=True),)
         waiting = self._waiting[request] = WaitingInLab(request, now)
         return self._carry_out(self._limit.queue(waiting, now=now))
 
-    def completed(self, request: Arriving, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:
-        """Give its place back, unless it is a stream, which has none."""
+    def completed(
+        self,
+        request: Arriving,
+        latency: float,
+        outcome: Outcome,  # noqa: ARG002 - of the protocol
+        *,
+        now: float,
+    ) -> Sequence[Decision]:
+        """Release its permit, unless it is a stream, which has none; a failure or a timeout has a latency, too."""
         if request.stream:
             return NOTHING
-        return self._carry_out(self._limit.end("", latency, _OUTCOMES[outcome], now=now))
+        self._limit.responded(latency)
+        return self._carry_out(self._limit.end(now=now))
 
     def left(self, request: Arriving, *, now: float) -> Sequence[Decision]:
-        """Give its place in the queue back."""
+        """Remove it from the queue."""
         return self._carry_out(self._limit.leave(self._waiting.pop(request), now=now))
 
     def awake(self, *, now: float) -> Sequence[Decision]:
@@ -74,7 +76,7 @@ class ConcurrencyLaw:
         return {
             "queued": float(state.queued),
             "limit": state.limit,
-            "baseline": state.baseline,
+            "latency": state.latency,
             "learned_capacity": state.capacity,
         }
 

@@ -1,6 +1,6 @@
 """Applications behind a concurrency limit of 3: `asgi`, and `wsgi` for a server of 8 threads.
 
-A request of /work takes a tenth of a second, of /hang until /release is requested. /state and /release take no place;
+A request of /work takes a tenth of a second, of /hang until /release is requested. /state and /release need no permit;
 /state tells how many requests the application works on, and how many at most so far, beside the state of the limit.
 """
 

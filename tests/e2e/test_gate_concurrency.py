@@ -39,9 +39,9 @@ def concurrency(gate: Program) -> Any:
     return gate.state()["concurrency"]
 
 
-def refusals(gate: Program) -> dict[str, int]:
-    """Return the number of refused requests by priority."""
-    return {priority: sum(reasons.values()) for priority, reasons in concurrency(gate)["refused"].items()}
+def rejections(gate: Program) -> dict[str, int]:
+    """Return the number of rejected requests by priority."""
+    return {priority: sum(reasons.values()) for priority, reasons in concurrency(gate)["rejected"].items()}
 
 
 def until(gate: Program, **expected: int) -> None:
@@ -82,10 +82,10 @@ def test_requests_start_wait_or_are_refused(tmp_path: Path, origin: Origin, pool
         until(gate, limit=2, in_flight=0, queued=0)
         found = concurrency(gate)
         assert found["mode"] == "enforce"
-        assert refusals(gate) == {"people": 1, "verified": 0, "automated": 0, "prefetch": 0}
+        assert rejections(gate) == {"people": 1, "verified": 0, "automated": 0, "prefetch": 0}
         metrics = gate.admin("/metrics")
         assert "headgate_concurrency_limit 2.0\n" in metrics
-        assert 'headgate_refused_requests_total{priority="people",reason="full"} 1.0\n' in metrics
+        assert 'headgate_concurrency_rejected_total{priority="people",reason="full"} 1.0\n' in metrics
 
 
 def test_a_gate_without_a_limit_shows_none(tmp_path: Path, origin: Origin) -> None:
@@ -94,7 +94,7 @@ def test_a_gate_without_a_limit_shows_none(tmp_path: Path, origin: Origin) -> No
         assert "headgate_concurrency" not in gate.admin("/metrics")
 
 
-def test_clients_that_leave_give_their_places_back(tmp_path: Path, origin: Origin, pool: ThreadPoolExecutor) -> None:
+def test_clients_that_leave_release_their_permits(tmp_path: Path, origin: Origin, pool: ThreadPoolExecutor) -> None:
     with limited(tmp_path, origin, "--max-in-flight", "1", "--queue", "1") as gate:
         connections = [socket.create_connection(("127.0.0.1", gate.port)) for _ in range(2)]
         connections[0].sendall(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -105,7 +105,7 @@ def test_clients_that_leave_give_their_places_back(tmp_path: Path, origin: Origi
         until(gate, in_flight=1, queued=0)
         waiting = asking(gate, pool)("/waiting")
         until(gate, in_flight=1, queued=1)
-        # Closed without a reset, it would keep its place until the origin answers: it may only have stopped sending.
+        # Closed without a reset, it would keep its permit until the origin answers: it may only have stopped sending.
         connections[0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connections[0].close()
         assert waiting.result().status == 200
@@ -167,7 +167,7 @@ def test_workers_have_parts_of_the_limit(tmp_path: Path, origin: Origin, pool: T
         assert found["queued"] <= 5
         origin.hold.set()
         statuses = sorted(one.result().status for one in slow)
-        assert statuses.count(503) == sum(refusals(gate).values()) >= 8
+        assert statuses.count(503) == sum(rejections(gate).values()) >= 8
         until(gate, in_flight=0, queued=0)
 
 
@@ -176,7 +176,7 @@ def test_a_limit_below_the_number_of_workers_is_an_error(tmp_path: Path) -> None
         tmp_path, "serve", "--origin", "http://127.0.0.1:1", "--max-in-flight", "1", "--workers", "2"
     )
     assert code == 2
-    assert "limit.concurrency.max: each of 2 workers needs a place, got 1" in said
+    assert "limit.concurrency.max: each of 2 workers needs a permit, got 1" in said
     assert programs.refused(tmp_path, "serve", "--max-in-flight", "many")[0] == 2
 
 
@@ -196,7 +196,7 @@ def test_people_are_refused_last(tmp_path: Path, origin: Origin, pool: ThreadPoo
             return [gate.get("/prefetch", Sec_Purpose="prefetch").status for _ in range(20) if not stop.is_set()]
 
         crowd = [pool.submit(prefetches) for _ in range(8)]
-        gate.until(lambda: refusals(gate)["prefetch"] >= 4, "refused prefetches")
+        gate.until(lambda: rejections(gate)["prefetch"] >= 4, "refused prefetches")
         person = asking(gate, pool)("/person")
         stop.set()
         gate.until(lambda: concurrency(gate)["queued"] >= 1 or person.done(), "person")
@@ -204,7 +204,7 @@ def test_people_are_refused_last(tmp_path: Path, origin: Origin, pool: ThreadPoo
         assert slow.result().status == 200
         assert person.result().status == 200
         assert {status for one in crowd for status in one.result()} <= {200, 503}
-        assert refusals(gate)["people"] == 0
+        assert rejections(gate)["people"] == 0
 
 
 def test_a_refusal_links_to_a_bundle_with_the_resource(

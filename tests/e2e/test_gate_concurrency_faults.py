@@ -1,4 +1,4 @@
-"""Places at the origin after faults: clients that leave, reset, half-close or stall, and an origin that fails.
+"""Permits after faults: clients that leave, reset, half-close or stall, and an origin that fails.
 
 The gate is a process, with asyncio and with uvloop. Clients and origin choose at random, from a seed, what they do; the
 requests in flight must be none afterwards, on a gate that was reloaded meanwhile and that still answers.
@@ -100,7 +100,7 @@ async def run_clients(gate: Program, port: int, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("limit", ["2", '"learned"'])
-def test_no_place_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
+def test_no_permit_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
     if importlib.util.find_spec(loop) is None:
         pytest.skip(f"{loop} is not installed")
     chance = random.Random(f"{loop} {limit}")
@@ -112,7 +112,7 @@ def test_no_place_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
             settings.write_text(
                 f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\nloop = "{loop}"\n'
                 "[gate.timeouts]\nresponse = 0.5\nidle = 0.5\nheader = 0.5\nresponse_body = 0.5\n"
-                f"[limit.concurrency]\nmax = {limit}\nqueue = 6\nfloor = 2\n"
+                f"[limit.concurrency]\nmax = {limit}\nqueue = 6\n"
             )
             with programs.gate(tmp_path, "--config", settings) as gate:
                 await run_clients(gate, gate.port, chance)

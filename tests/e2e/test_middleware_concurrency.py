@@ -57,7 +57,7 @@ def until(server: Server, **expected: int) -> None:
         time.sleep(0.02)
 
 
-def test_an_overload_is_bounded_and_loses_no_place(server):
+def test_an_overload_is_bounded_and_loses_no_permit(server):
     with ThreadPoolExecutor(CLIENTS) as threads:
         answers = list(threads.map(lambda _: get(server, "/work"), range(3 * CLIENTS)))
     statuses = Counter(status for status, _, _ in answers)
@@ -72,7 +72,7 @@ def test_an_overload_is_bounded_and_loses_no_place(server):
     assert found["worked"] == statuses[200]
 
 
-def test_the_state_is_served_while_all_places_are_taken(server):
+def test_the_state_is_served_while_all_permits_are_taken(server):
     with ThreadPoolExecutor(LIMIT) as threads:
         hanging = [threads.submit(get, server, "/hang") for _ in range(LIMIT)]
         until(server, in_flight=LIMIT, working=LIMIT)

@@ -1,24 +1,22 @@
-"""Laws of the concurrency limit: no place is lost, and each waiting request is decided on once."""
+"""Laws of the concurrency limit: no permit is lost, and each waiting request is decided on once."""
 
 import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Outcome, Waiting
+from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Waiting
 from headgate.limit.concurrency.retry_after import MAX_RETRY_AFTER
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["arrive", "arrive", "arrive", "end", "leave", "awake", "enter", "reconfigure"]),
+        st.sampled_from(["arrive", "arrive", "arrive", "end", "leave", "awake", "expire", "reconfigure"]),
         st.sampled_from([0.0, 0.001, 0.02, 0.3, 5.0]),
         st.integers(0, 1000),
     ),
     max_size=80,
 )
-SETTINGS = st.builds(
-    ConcurrencySettings, max=st.integers(1, 5), queue=st.integers(0, 12), queue_target=st.sampled_from([0.0, 0.01, 1.0])
-)
+SETTINGS = st.builds(ConcurrencySettings, max=st.integers(1, 5), queue=st.integers(0, 12))
 
 
 class Caller:
@@ -28,20 +26,20 @@ class Caller:
         self.limit = ConcurrencyLimit(settings, random.Random(seed).random)
         self.now = 100.0
         self.waiting = {}
-        self.entered = self.ended = self.refused = 0
+        self.entered = self.ended = self.rejected = 0
 
     def arrive(self, number):
-        if self.limit.start(now=self.now):
+        if self.limit.start():
             self.entered += 1
             return
-        request = Waiting("", PRIORITIES[number % 4], b"%d" % (number % 7), self.now)
+        request = Waiting(PRIORITIES[number % 4], b"%d" % (number % 7), self.now)
         self.waiting[request] = self.now
         self.carry_out(self.limit.queue(request, now=self.now))
 
     def end(self, number):
         if self.limit.in_flight:
             self.ended += 1
-            self.carry_out(self.limit.end("", 0.1, Outcome.ANSWERED, now=self.now))
+            self.carry_out(self.limit.end(now=self.now))
 
     def leave(self, number):
         if self.waiting:
@@ -53,10 +51,9 @@ class Caller:
     def awake(self, number):
         self.carry_out(self.limit.awake(now=self.now))
 
-    def enter(self, number):
-        if number % 10 == 0:
-            self.limit.enter(now=self.now)
-            self.entered += 1
+    def expire(self, number):
+        if self.waiting and number % 3 == 0:
+            self.carry_out(self.limit.expire(list(self.waiting)[number % len(self.waiting)], now=self.now))
 
     def reconfigure(self, number):
         if number % 5 == 0:
@@ -69,7 +66,7 @@ class Caller:
             if decision.starts:
                 self.entered += 1
             else:
-                self.refused += 1
+                self.rejected += 1
                 assert decision.retry_after == int(decision.retry_after)
                 assert 1 <= decision.retry_after <= MAX_RETRY_AFTER
 
@@ -80,12 +77,12 @@ class Caller:
         assert limit.state.waiting == {
             priority: sum(one.priority == priority for one in self.waiting) for priority in PRIORITIES
         }
-        assert sum(sum(reasons.values()) for reasons in limit.state.refused.values()) == self.refused
-        assert not self.waiting or limit.in_flight >= limit.limit, "a request waits, and a place is free"
+        assert sum(sum(reasons.values()) for reasons in limit.state.rejected.values()) == self.rejected
+        assert not self.waiting or limit.in_flight >= limit.limit, "a request waits, and a permit is free"
 
 
 @given(SETTINGS, STEPS, st.integers(0, 100))
-def test_places_and_decisions_are_neither_lost_nor_given_twice(settings, steps, seed):
+def test_permits_and_decisions_are_neither_lost_nor_given_twice(settings, steps, seed):
     caller = Caller(settings, seed)
     for action, pause, number in steps:
         caller.now += pause
@@ -109,39 +106,26 @@ def test_a_request_that_waits_is_decided_on_although_no_other_request_ends(setti
     assert not caller.waiting
 
 
-@given(SETTINGS, STEPS, st.integers(0, 100))
-def test_a_monitor_starts_everything_and_models_a_bounded_queue(settings, steps, seed):
-    caller = Caller(ConcurrencySettings(max=settings.max, queue=settings.queue, mode="monitor"), seed)
-    for action, pause, number in steps:
-        if action == "reconfigure":
-            continue
-        caller.now += pause
-        getattr(caller, action)(number)
-        assert not caller.waiting
-        assert caller.limit.in_flight == caller.entered - caller.ended
-        assert caller.limit.state.queued <= settings.queue
-
-
 @given(st.integers(1, 4), st.lists(st.integers(0, 3), min_size=1, max_size=40))
-def test_more_important_classes_start_first(places, ranks):
-    limit = ConcurrencyLimit(ConcurrencySettings(max=places, queue=1000), random.Random(0).random)
-    for _ in range(places):
-        limit.start(now=0.0)
+def test_more_important_classes_start_first(permits, ranks):
+    limit = ConcurrencyLimit(ConcurrencySettings(max=permits, queue=1000), random.Random(0).random)
+    for _ in range(permits):
+        limit.start()
     for number, rank in enumerate(ranks):
-        limit.queue(Waiting("", PRIORITIES[rank], b"%d" % number, 0.0), now=0.0)
-    started = [PRIORITIES.index(limit.end("", 0.1, Outcome.ANSWERED, now=0.0)[0].request.priority) for _ in ranks]
+        limit.queue(Waiting(PRIORITIES[rank], b"%d" % number, 0.0), now=0.0)
+    started = [PRIORITIES.index(limit.end(now=0.0)[0].request.priority) for _ in ranks]
     assert started == sorted(ranks)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 60))
 def test_flows_get_equal_parts_of_a_class(flows, starts):
     limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=1000), random.Random(0).random)
-    limit.start(now=0.0)
+    limit.start()
     for flow in flows:
-        limit.queue(Waiting("", "people", b"%d" % flow, 0.0), now=0.0)
+        limit.queue(Waiting("people", b"%d" % flow, 0.0), now=0.0)
     got = dict.fromkeys(flows, 0)
     for _ in range(min(starts, len(flows))):
-        (decision,) = limit.end("", 0.1, Outcome.ANSWERED, now=0.0)
+        (decision,) = limit.end(now=0.0)
         got[int(decision.request.flow)] += 1
     most = max(got.values())
     assert all(number >= min(most - 1, flows.count(flow)) for flow, number in got.items())

@@ -112,12 +112,8 @@ def _check_limit(tree: Configuration) -> None:
     limit, workers = tree.limit.concurrency, tree.gate.workers
     if limit.max != "learned" and 0 < limit.max < workers:
         raise ConfigurationError(
-            f"limit.concurrency.max: each of {workers} workers needs a place, got {limit.max}; set it to {workers} or "
+            f"limit.concurrency.max: each of {workers} workers needs a permit, got {limit.max}; set it to {workers} or "
             "more, or use fewer workers"
-        )
-    if limit.floor > limit.ceiling:
-        raise ConfigurationError(
-            f"limit.concurrency.floor: must be at most ceiling, {limit.ceiling}, got {limit.floor}"
         )
 
 

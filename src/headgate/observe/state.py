@@ -13,8 +13,9 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from headgate.limit import Gatekeeper, Master
+from headgate.limit.concurrency import ConcurrencyState
 from headgate.observe.advice import AdviceState, advice_metrics
-from headgate.observe.concurrency import ConcurrencyReport, concurrency_metrics, sum_reports
+from headgate.observe.concurrency import concurrency_metrics, sum_limits
 from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge, sum_counters
 
 _MOST_HELD = 10
@@ -65,7 +66,7 @@ class GateState(msgspec.Struct, frozen=True):
     """Processes that accept connections."""
     master: str = "embedded"
     """Where the rules are applied: "embedded", or the addresses of masters elsewhere, separated by commas."""
-    concurrency: ConcurrencyReport | None = None
+    concurrency: ConcurrencyState | None = None
     """The concurrency limit, if there is one."""
     counters: Counters = {}
     """Further totals, such as those of the link; see `headgate.observe.metrics`."""
@@ -140,7 +141,7 @@ def merge_states(states: Iterable[GateState]) -> GateState:
         connections=sum(state.connections for state in listed),
         workers=sum(state.workers for state in listed),
         master=listed[-1].master,
-        concurrency=sum_reports(state.concurrency for state in listed),
+        concurrency=sum_limits(state.concurrency for state in listed),
         counters=sum_counters(state.counters for state in listed),
         advice=next((state.advice for state in listed if state.advice), ()),
     )

@@ -154,12 +154,8 @@ def make_request_classes(
     adapter: RequestAdapter[R],
 ) -> RequestClasses[R]:
     """Return the functions that these arguments of a middleware mean; raises `ConfigurationError`."""
-    only = domain.only if isinstance(domain, Routes) else domain
     return RequestClasses(
-        make_domain_of(domain, adapter),
-        make_identifier_of(identify, adapter),
-        make_priority_of(priority, domain),
-        (only, "people") if isinstance(only, str) and priority is None else None,
+        make_domain_of(domain, adapter), make_identifier_of(identify, adapter), make_priority_of(priority, domain)
     )
 
 

@@ -38,7 +38,7 @@ _TRY_AGAIN_LATER = 1013
 
 
 class GatekeeperMiddleware:
-    """Passes a request to `app` when the gatekeeper allows it, and the concurrency limit has a place for it.
+    """Passes a request to `app` when the gatekeeper allows it, and the concurrency limit has a permit for it.
 
     Accepted requests go on at once, delayed ones at their release, rejected ones are answered here with 503 and
     `Retry-After`. `identify` is `"client-address"`, `"header:NAME"`, an `Identify`, or a callable from the scope to
@@ -49,8 +49,8 @@ class GatekeeperMiddleware:
     master. Raises `ConfigurationError` for a domain that it does not have.
 
     `concurrency` limits the requests that are in flight in `app`: a `ConcurrencyLimit`, or the settings of one. It
-    needs no gatekeeper. Others wait in its queue, or are refused like rejected ones. WebSockets and responses
-    that have become streams take no place. `priority` maps names of domains, or is a callable from the scope, to
+    needs no gatekeeper. Others wait in its queue, or are rejected. A request is in flight until the application has
+    returned; WebSockets are not counted. `priority` maps names of domains, or is a callable from the scope, to
     priorities: `"people"`, the default, `"verified"`, `"automated"` or `"prefetch"`; None exempts a request.
     """
 

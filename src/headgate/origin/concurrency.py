@@ -9,20 +9,14 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from headgate.errors import ConfigurationError
-from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Outcome, Priority
+from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Priority
 from headgate.origin.routes import Routes
-
-CLIENT_PATIENCE: Final = 0.5
-"""Seconds that a place is held, at least, while it may be a client that is slow: to send a request body, or to read.
-Clients that send a byte of a body hold as many places as they open connections in this time."""
-LOOK_INTERVAL: Final = 0.25
-"""Seconds between two looks at the places that wait for clients, and at what the log should say."""
 
 _PEOPLE: Final[Priority] = "people"
 
 R = TypeVar("R")
 PriorityOf = Callable[[R, str], Priority | None]
-"""From a request and the name of its domain to its priority; None if it takes no place."""
+"""From a request and the name of its domain to its priority; None if it is not limited."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +29,12 @@ class RequestClasses(Generic[R]):
     """Returns the identifier of its client, or None."""
     priority_of: PriorityOf[R] | None
     """Returns its priority; None if all requests are those of people."""
-    only: tuple[str, Priority] | None = None
-    """The domain and the priority of all requests; None if they differ."""
 
-    def of(self, request: R, limited: tuple[str, bytes] | None) -> tuple[str, Priority | None]:
-        """Return the domain and the priority of a request, whose domain and identifier may be known."""
-        domain = limited[0] if limited is not None else self.domain_of(request) or ""
-        return domain, _PEOPLE if self.priority_of is None else self.priority_of(request, domain)
+    def of(self, request: R, limited: tuple[str, bytes] | None) -> Priority | None:
+        """Return the priority of a request, whose domain and identifier may be known."""
+        if self.priority_of is None:
+            return _PEOPLE
+        return self.priority_of(request, limited[0] if limited is not None else self.domain_of(request) or "")
 
 
 def make_limit(concurrency: ConcurrencyLimit | ConcurrencySettings | None) -> ConcurrencyLimit | None:
@@ -56,13 +49,6 @@ def make_limit(concurrency: ConcurrencyLimit | ConcurrencySettings | None) -> Co
             f"got {concurrency!r:.80}"
         )
     return concurrency
-
-
-def outcome_of(error: BaseException) -> Outcome:
-    """Return how a request has ended whose application raised `error`."""
-    if isinstance(error, TimeoutError):
-        return Outcome.TIMED_OUT
-    return Outcome.ANSWERED if isinstance(error, Exception) else Outcome.UNKNOWN  # by the server, with 500
 
 
 def make_priority_of(

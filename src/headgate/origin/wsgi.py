@@ -35,7 +35,7 @@ __all__ = ["GatekeeperMiddleware"]
 
 
 class GatekeeperMiddleware:
-    """Passes a request to `app` when the gatekeeper allows it, and the concurrency limit has a place for it.
+    """Passes a request to `app` when the gatekeeper allows it, and the concurrency limit has a permit for it.
 
     The arguments are those of the ASGI middleware, with the environ in place of the scope; callables run outside the
     lock, in any worker thread. `lock` guards the gatekeeper: give the same one to every middleware that uses the same
@@ -44,7 +44,7 @@ class GatekeeperMiddleware:
     A delayed request occupies a worker thread for up to the gatekeeper's `max_delay`: choose `max_delayed` below the
     number of threads, so that some are left for accepted requests. With `concurrency`, the settings of a limit,
     `threads` is the number of threads of the server: at most so many requests are in flight or wait that one thread
-    is left for refusals.
+    is left for rejections.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GatekeeperMiddleware:
         """The requests in flight, with the `state` of their limit; None without a limit."""
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Serve one request; sleeps here while it is delayed, or waits for a place."""
+        """Serve one request; sleeps here while it is delayed, or waits for a permit."""
         limited = None if self._gatekeeper is None else self._classify(environ)
         if limited is not None and self._gatekeeper is not None:
             accounting = self._admit(self._gatekeeper, limited, time.time())

@@ -1,38 +1,25 @@
 """The concurrency limit in front of a WSGI application, one thread per request.
 
-A request is in flight until the content that the application has returned is closed, or its response has become a
-stream. Its place does not wait for its client: it is lent to others while the application waits for the body of the
-request. The limit does not lock, so each of its calls happens under a lock here; a waiting request blocks its thread.
+A request is in flight until the content that the application has returned is closed; a list or a file of the server is
+complete as soon as it is returned. The limit does not lock, so each of its calls happens under a lock here; a waiting
+request blocks its thread. A learned limit learns from requests without a body: others may take as long as their client.
 """
 
 import logging
-import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator
 from http import HTTPStatus
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.limit.concurrency import (
-    PRIORITIES,
-    ConcurrencyLimit,
-    ConcurrencySettings,
-    ConcurrencyState,
-    Decision,
-    Outcome,
-    Priority,
-    Waiting,
-)
-from headgate.limit.concurrency.long_refusals import DAY
-from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL, RequestClasses, outcome_of
-from headgate.origin.concurrency_watch import ConcurrencyWatch
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, ConcurrencyState
+from headgate.origin.concurrency import RequestClasses
+from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
+from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.refusal import Refusals
 from headgate.origin.response import Response
-from headgate.release import NEVER
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -41,11 +28,8 @@ _MIN_THREADS: Final = 2
 _WAKE_INTERVAL: Final = 0.1
 """Seconds between two looks of a waiting thread at whether the limit wants to be called."""
 _MIN_TIMEOUT: Final = 0.001
-_MORE_READS: Final = ("read1", "readinto", "readinto1")
-"""Methods that return the bytes that were read, or their number, and that some servers' streams have."""
 _WHOLE: Final = (list, tuple)
-_ANSWERED: Final = Outcome.ANSWERED  # a lookup in an Enum is slow
-_logger = logging.getLogger("headgate.origin")
+_logger: Final = logging.getLogger("headgate.origin")
 
 
 def fit_threads(settings: ConcurrencySettings, threads: int | None) -> ConcurrencySettings:
@@ -66,7 +50,7 @@ def fit_threads(settings: ConcurrencySettings, threads: int | None) -> Concurren
     if settings.max == "learned":
         queue = min(settings.queue, threads // 4)
         ceiling = min(settings.ceiling, threads - 1 - queue)
-        return msgspec.structs.replace(settings, queue=queue, ceiling=ceiling, floor=min(settings.floor, ceiling))
+        return msgspec.structs.replace(settings, queue=queue, ceiling=ceiling)
     if settings.max >= threads:
         raise ConfigurationError(
             f"max must be below the number of threads ({threads}), got {settings.max}: no request would be refused"
@@ -85,200 +69,100 @@ class WsgiConcurrency:
         status: int,
     ) -> None:
         self._app = app
-        self._limit = limit
         self._classes = classes
-        self._only = classes.only
         self._refusals = Refusals(status=status)
         self._lock = threading.Lock()
-        self._places: set[_Place] = set()  # those of the requests in flight
-        self._lines: list[str] = []
-        self._admitted = dict.fromkeys(PRIORITIES, 0)
-        self._watch = ConcurrencyWatch(self._lines.append, warn_after=DAY)
+        self._permits = Permits(limit)
+        self._watch = ConcurrencyWatch(_logger.warning)
         self._look_at = 0.0
 
     @property
     def state(self) -> ConcurrencyState:
         """What the limit is and does now."""
         with self._lock:
-            return self._limit.state
-
-    @property
-    def refused_for(self) -> Mapping[Priority, float]:
-        """For how many seconds most requests of each class have been refused."""
-        with self._lock:
-            return self._watch.refused_for(monotonic())
+            return self._permits.limit.state
 
     def serve(
         self, environ: "WSGIEnvironment", start_response: "StartResponse", limited: tuple[str, bytes] | None
     ) -> Iterable[bytes]:
         """Serve a request, whose domain and identifier may be known; waits here while it is in the queue."""
-        domain, priority = self._only or self._classes.of(environ, limited)
+        priority = self._classes.of(environ, limited)
         if priority is None:
             return self._app(environ, start_response)
-        now = monotonic()
-        place = _Place(self, start_response, domain, now)
-        if environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING"):
-            environ["wsgi.input"] = _RequestBody(place, environ)
-        if now >= self._look_at:
-            self._look(now)
         with self._lock:
-            self._admitted[priority] += 1
-            if starts := self._limit.start(now=now):
-                self._places.add(place)
-        if not starts:
+            permit = self._permits.take()
+        if permit is None:
             flow = limited[1] if limited is not None else self._classes.identifier_of(environ) or b""
-            decision = self._wait(_Request(domain, priority, flow, now))
-            if not decision.starts:
+            woken = threading.Lock()
+            request = QueuedRequest(priority, flow, self._permits.clock(), woken.release)
+            permit = self._wait(request, woken)
+            if permit is None:
                 accept = environ.get("HTTP_ACCEPT")
                 response = self._refusals(
-                    decision.retry_after, accept=None if accept is None else accept.encode("latin-1", "replace")
+                    request.retry_after, accept=None if accept is None else accept.encode("latin-1", "replace")
                 )
                 return send_response(response, environ, start_response)
-            place.started = monotonic()
-            with self._lock:
-                self._places.add(place)
+        self._look(permit.started)
+        exchange = _Exchange(permit, self._lock, start_response)
+        exchange.measured = environ.get("CONTENT_LENGTH") in (None, "", "0") and "HTTP_TRANSFER_ENCODING" not in environ
         try:
-            content = place.content = self._app(environ, place.start_response)
+            content = exchange.content = self._app(environ, exchange.start_response)
         except BaseException as error:
-            self.give_back(place, outcome_of(error))
+            exchange.release(answered=isinstance(error, Exception))  # by the server, with 500
             raise
         if type(content) in _WHOLE or _is_file(content, environ):
             # Nothing is left for the application to do, and the server knows what to do with content of these types.
-            self.give_back(place, _ANSWERED)
+            exchange.release(answered=True)
             return content
-        return place
+        return exchange
 
-    def _wait(self, request: "_Request") -> Decision:
-        """Wait for the decision on a request; each wait of its thread has a limit."""
+    def _wait(self, request: QueuedRequest, woken: threading.Lock) -> Permit | None:
+        """Wait for the decision on a request, which releases `woken`; each wait of its thread has a limit."""
+        woken.acquire()
         try:
-            self._call(lambda now: self._limit.queue(request, now=now))
-            while request.decision is None:
-                now = monotonic()
-                request.woken.acquire(timeout=max(_MIN_TIMEOUT, min(self._limit.wakeup - now, _WAKE_INTERVAL)))
-                if request.decision is None:
-                    self._call(lambda now: self._limit.awake(now=now) if now >= self._limit.wakeup else ())
+            with self._lock:
+                self._permits.queue(request)
+            while not request.is_decided:
+                timeout = min(self._permits.limit.wakeup - self._permits.clock(), _WAKE_INTERVAL)
+                if not woken.acquire(timeout=max(_MIN_TIMEOUT, timeout)):
+                    with self._lock:
+                        self._permits.wake()
         except BaseException:
-            self._leave(request)
+            with self._lock:
+                self._permits.leave(request)
             raise
-        return request.decision
-
-    def _leave(self, request: "_Request") -> None:
-        """Give back what a request has that will not reach the application."""
-        if request.decision is None:
-            self._call(lambda now: self._limit.leave(request, now=now))
-        elif request.decision.starts:
-            self._call(lambda now: self._limit.end(request.domain, 0.0, Outcome.UNKNOWN, now=now))
-
-    def give_back(self, place: "_Place", outcome: Outcome) -> None:
-        """Give back the place of a request, if that has not been done."""
-        with self._lock:
-            now = monotonic()
-            if place in self._places:
-                self._end(place, outcome, now)
-            place.is_lent = False
-
-    def _end(self, place: "_Place", outcome: Outcome, now: float) -> None:
-        self._places.remove(place)
-        latency = place.latency
-        if latency is None:
-            latency = now - place.started
-        else:
-            outcome = _ANSWERED
-        if decisions := self._limit.end(place.domain, latency, outcome, now=now):
-            self._carry_out(decisions)
-
-    def _lend(self, place: "_Place", now: float) -> None:
-        """Free the place of a request whose application waits for its body, for now."""
-        self._places.remove(place)
-        place.is_lent = True
-        self._carry_out(self._limit.end(place.domain, 0.0, Outcome.UNKNOWN, now=now))
-
-    def body_complete(self, place: "_Place") -> None:
-        """The body of a request is complete; if its place was lent, it is in flight again, whatever the limit is."""
-        with self._lock:
-            place.reads_since = NEVER
-            if place.is_lent:
-                place.is_lent = False
-                self._places.add(place)
-                self._limit.enter(now=monotonic())
-
-    def _call(self, action: Callable[[float], Iterable[Decision]]) -> None:
-        """Carry out the decisions of an action of the limit."""
-        with self._lock:
-            now = monotonic()
-            self._carry_out(action(now))
-        if now >= self._look_at:
-            self._look(now)
-
-    def _carry_out(self, decisions: Iterable[Decision]) -> None:
-        for decision in decisions:
-            request = decision.request
-            assert isinstance(request, _Request)
-            request.decision = decision
-            request.woken.release()
+        return request.permit
 
     def _look(self, now: float) -> None:
-        """Give back the places of streams, and write the log."""
-        with self._lock:
-            self._look_at = now + LOOK_INTERVAL
-            begun = [place for place in self._places if place.begun_at <= now - CLIENT_PATIENCE]
-            for place in begun:
-                if place.content is not None:
-                    self._end(place, _ANSWERED, now)
-            for place in [place for place in self._places if place.reads_since <= now - CLIENT_PATIENCE]:
-                self._lend(place, now)
-            self._watch.look(self._limit.state, self._admitted, now=now)
-            lines, self._lines[:] = self._lines.copy(), ()
-        for line in lines:  # writing may take long
-            _logger.warning(line)
+        if now >= self._look_at:
+            self._look_at = now + WATCH_INTERVAL
+            self._watch.look(self.state, now=now)
 
 
-class _Request(Waiting):
-    """A request that waits for the decision of the limit."""
+class _Exchange:
+    """A request in flight, and the content of its response."""
 
-    __slots__ = ("decision", "woken")
-
-    def __init__(self, domain: str, priority: Priority, flow: bytes, since: float) -> None:
-        super().__init__(domain, priority, flow, since)
-        self.decision: Decision | None = None
-        self.woken = threading.Lock()
-        """Held until the decision."""
-        self.woken.acquire()
-
-
-class _Place(msgspec.Struct, eq=False):
-    """The place of a request in flight, and the content of its response."""
-
-    owner: WsgiConcurrency
-    server_start_response: "StartResponse"
-    domain: str
-    started: float
-    """The instant at which the application was called, later by what it has waited for the request body."""
-    latency: float | None = None
-    """Seconds from its start to the head of its response; None before that."""
-    begun_at: float = NEVER
-    """The instant of the head of its response."""
-    content: Iterable[bytes] | None = None
-    """What the application has returned; None before that."""
-    reads_since: float = NEVER
-    """Since when the application has read the request body, if that is not complete."""
-    is_lent: bool = False
-    """Whether the rest of the request body is awaited, and another request may be in flight meanwhile."""
+    def __init__(self, permit: Permit, lock: threading.Lock, start_response: "StartResponse") -> None:
+        self._permit = permit
+        self._lock = lock
+        self._start_response = start_response
+        self.measured = True
+        """Whether the time to the response is that of the application alone."""
+        self.content: Iterable[bytes] = ()
 
     def start_response(self, status: str, fields: list[tuple[str, str]], *more: Any) -> Any:
         """Pass the head of the response to the server."""
-        if self.latency is None:
-            self.begun_at = now = monotonic()
-            self.latency = now - self.started
-            for name, value in fields:
-                if name.lower() == "content-type":
-                    if value.startswith("text/event-stream"):
-                        self.owner.give_back(self, _ANSWERED)
-                    break
-        return self.server_start_response(status, fields, *more)
+        if self.measured:
+            with self._lock:
+                self._permit.responded()
+        return self._start_response(status, fields, *more)
+
+    def release(self, *, answered: bool) -> None:
+        """End the exchange."""
+        with self._lock:
+            self._permit.release(measured=answered and self.measured)
 
     def __iter__(self) -> Iterator[bytes]:
-        assert self.content is not None
         return iter(self.content)
 
     def close(self) -> None:
@@ -288,76 +172,7 @@ class _Place(msgspec.Struct, eq=False):
             if close is not None:
                 close()
         finally:
-            self.owner.give_back(self, Outcome.UNKNOWN)
-
-
-class _RequestBody:
-    """The body of a request: tells its place how long the application waits for it, and when it is complete."""
-
-    def __init__(self, place: _Place, environ: "WSGIEnvironment") -> None:
-        self._place = place
-        self._stream = environ["wsgi.input"]
-        length = str(environ.get("CONTENT_LENGTH", ""))
-        self._left = int(length) if length.isdecimal() else math.inf  # bytes
-        self._is_complete = False
-
-    def read(self, *size: int | None) -> bytes:
-        """Read some bytes, or all."""
-        data: bytes = self._read(self._stream.read, *size)
-        if not size or size[0] is None or size[0] < 0:
-            self._complete()
-        return data
-
-    def readline(self, *size: int | None) -> bytes:
-        """Read a line, or some bytes of it."""
-        line: bytes = self._read(self._stream.readline, *size)
-        return line
-
-    def readlines(self, hint: int | None = -1) -> list[bytes]:
-        """Read all lines, or until they have as many bytes as `hint`."""
-        lines, size = [], 0
-        for line in self:
-            lines.append(line)
-            size += len(line)
-            if 0 < (hint or 0) <= size:
-                break
-        return lines
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        if line := self.readline():
-            return line
-        raise StopIteration
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what the stream of the server has beyond PEP 3333; Werkzeug uses `readinto` if there is one."""
-        found = getattr(self._stream, name)
-        return partial(self._read, found) if name in _MORE_READS else found
-
-    def _read(self, read: Callable[..., Any], *size: Any) -> Any:
-        place, now = self._place, monotonic()
-        if place.reads_since == NEVER and not self._is_complete:
-            place.reads_since = now
-        try:
-            data = read(*size)
-        except BaseException:
-            self._complete()  # the application may go on without the rest
-            raise
-        finally:
-            if place.latency is None:
-                place.started += monotonic() - now
-        number = data if isinstance(data, int) else len(data)
-        self._left -= number
-        if self._left <= 0 or (not number and size != (0,)):
-            self._complete()
-        return data
-
-    def _complete(self) -> None:
-        if not self._is_complete:
-            self._is_complete = True
-            self._place.owner.body_complete(self._place)
+            self.release(answered=False)
 
 
 def _is_file(content: object, environ: "WSGIEnvironment") -> bool:

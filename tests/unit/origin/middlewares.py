@@ -1,39 +1,27 @@
-"""What the tests of both middlewares share: a clock, a limit that remembers, and one way to call either of them."""
+"""What the tests of both middlewares share: a limit that remembers, and one way to call either of them."""
 
 import asyncio
 import io
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import pytest
-
 from headgate.limit import ConcurrencyLimit, ConcurrencySettings
-from headgate.limit.concurrency import Outcome
-from headgate.origin import asgi, asgi_concurrency, wsgi, wsgi_concurrency
+from headgate.origin import asgi, wsgi
+from headgate.origin.asgi_concurrency import _call_later
+from headgate.origin.permits import Permits
 
 
 class Stop(BaseException):
     """An end of the process, not an error of the application."""
 
 
-class Clock:
-    """The clock of the middlewares: advances only when a test says so, so that no request waits for too long."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr(asgi_concurrency, "monotonic", self)
-        monkeypatch.setattr(wsgi_concurrency, "monotonic", self)
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Limit(ConcurrencyLimit):
-    """Remembers what has ended and who waited, and how."""
+    """Remembers latencies and who waited; by default a learned limit of one permit, whose clock is `now`."""
 
-    def __init__(self, maximum: int = 1, **settings: Any) -> None:
-        super().__init__(ConcurrencySettings(max=maximum, **settings), lambda: 0.5)
-        self.ends: list[Any] = []
+    def __init__(self, maximum: Any = "learned", **settings: Any) -> None:
+        super().__init__(ConcurrencySettings(max=maximum, **({"ceiling": 1} | settings)), lambda: 0.5)
+        self.now = 1000.0
+        self.latencies: list[float] = []
         self.requests: list[Any] = []
 
     @property
@@ -41,13 +29,17 @@ class Limit(ConcurrencyLimit):
         """Requests in flight, and those that wait."""
         return self.in_flight, self.state.queued
 
-    def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> Any:
-        self.ends.append((domain, latency, outcome))
-        return super().end(domain, latency, outcome, now=now)
+    def responded(self, latency: float) -> None:
+        self.latencies.append(round(latency, 6))
 
     def queue(self, request: Any, *, now: float) -> Any:
         self.requests.append(request)
         return super().queue(request, now=now)
+
+
+def permits(limit: Limit, **more: Any) -> Permits:
+    """Return the permits of a limit, by its clock."""
+    return Permits(limit, clock=lambda: limit.now, **more)
 
 
 class Answer(NamedTuple):
@@ -65,24 +57,22 @@ Work = Callable[[Callable[..., None]], None]
 class Middleware:
     """One of the middlewares with a limit in front of an application that does `work`."""
 
-    def __init__(self, kind: str, work: Work, limit: ConcurrencyLimit | None = None, **options: Any) -> None:
+    def __init__(self, kind: str, work: Work, limit: Limit | None = None, **options: Any) -> None:
         self.work = work
         self.kind = kind
+        limit = limit or Limit()
+        self.middleware: Any
         if kind == "asgi":
-            self.middleware: Any = asgi.GatekeeperMiddleware(self._asgi, concurrency=limit or Limit(), **options)
+            self.middleware = asgi.GatekeeperMiddleware(self._asgi, concurrency=limit, **options)
+            self.middleware.concurrency._permits = permits(limit, call_later=_call_later)
         else:
             settings = ConcurrencySettings(max=1)
             self.middleware = wsgi.GatekeeperMiddleware(self._wsgi, concurrency=settings, threads=8, **options)
-            self.middleware.concurrency._limit = limit or Limit()
+            self.middleware.concurrency._permits = permits(limit)
 
     def get(self, path: str = "/", *, accept: str = "*/*") -> Answer:
         """Send a request."""
         return asyncio.run(self._get_asgi(path, accept)) if self.kind == "asgi" else self._get_wsgi(path, accept)
-
-    def look(self) -> None:
-        """Let the middleware look at slow clients, and write the log."""
-        concurrency = self.middleware.concurrency
-        concurrency._look(getattr(asgi_concurrency, "monotonic")())  # noqa: B009 - the clock of the test
 
     async def _asgi(self, _scope: Any, _receive: Any, send: Any) -> None:
         sends: list[Any] = []

@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import Callable, Coroutine
@@ -8,11 +7,9 @@ from typing import Any
 import pytest
 
 from headgate.limit import ConcurrencySettings, DelayUntil, Gatekeeper
-from headgate.limit.concurrency import Decision, Outcome
-from headgate.origin import asgi_concurrency
 from headgate.origin.asgi import GatekeeperMiddleware
-from headgate.origin.concurrency import CLIENT_PATIENCE, LOOK_INTERVAL
-from tests.unit.origin.middlewares import Clock, Limit
+from headgate.origin.asgi_concurrency import _call_later
+from tests.unit.origin.middlewares import Limit, permits
 
 DISCONNECT = {"type": "http.disconnect"}
 BODY = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.request", "body": b"b"}]
@@ -28,19 +25,16 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     return run
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    return Clock(monkeypatch)
-
-
-@pytest.fixture
-def looks_often(monkeypatch):
-    """The middleware looks at slow clients and at the log a thousand times a second."""
-    monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", 0.001)
+def limited(app: Any, limit: Limit, **options: Any) -> Any:
+    """A middleware with a limit by its own clock."""
+    middleware = GatekeeperMiddleware(app, concurrency=limit, **options)
+    assert middleware.concurrency is not None
+    middleware.concurrency._permits = permits(limit, call_later=_call_later)
+    return middleware
 
 
 class App:
-    """Answers when it is released; a request of the path /stream is answered by a stream at once."""
+    """Answers when it is released; /begun sends its head at once, and /body reads its body."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -52,17 +46,14 @@ class App:
         self.calls.append(scope["path"])
         self.running += 1
         try:
-            if scope["path"] == "/stream":
-                fields = [(b"x", b"y"), (b"content-type", b"text/event-stream; charset=utf-8")]
-                await send({"type": "http.response.start", "status": 200, "headers": fields})
-            elif scope["path"] == "/begun":
+            if scope["path"] == "/begun":
                 await send({"type": "http.response.start", "status": 200, "headers": []})
                 await receive()
             elif scope["path"] == "/body":
                 while not self.read or self.read[-1].get("more_body"):
                     self.read.append(await receive())
             await self.released.wait()
-            if scope["path"] not in ("/stream", "/begun"):
+            if scope["path"] != "/begun":
                 await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"x"})
         finally:
@@ -83,10 +74,6 @@ class Client:
     @property
     def status(self) -> int:
         return int(self.sent[0]["status"])
-
-    @property
-    def fields(self) -> dict[bytes, bytes]:
-        return dict(self.sent[0]["headers"])
 
     async def receive(self) -> Any:
         if self.messages:
@@ -131,7 +118,7 @@ async def test_settings_make_a_limit_and_the_middleware_has_its_state():
 @in_a_loop
 async def test_a_queued_request_starts_when_another_ends_and_has_its_whole_body():
     app, limit = App(), Limit()
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
+    middleware = limited(app, limit)
     first = Client(middleware)
     await settle()
     second = Client(middleware, "/body", *BODY)
@@ -145,11 +132,11 @@ async def test_a_queued_request_starts_when_another_ends_and_has_its_whole_body(
 
 
 @in_a_loop
-async def test_a_read_that_is_under_way_ends_with_its_request(clock):
+async def test_a_read_that_is_under_way_ends_with_its_request():
     """That of a request which has waited, of one that was refused, and of one that was cancelled while delayed."""
     app, limit, gatekeeper = App(), Limit(queue=1), Gatekeeper()
     gatekeeper.obey(DelayUntil("default", b"192.0.2.2", time.time() + 4.0))
-    middleware = GatekeeperMiddleware(app, concurrency=limit, gatekeeper=gatekeeper)
+    middleware = limited(app, limit, gatekeeper=gatekeeper)
     delayed = Client(middleware, client=("192.0.2.2", 1))
     clients = [Client(middleware) for _ in range(3)]
     for client in (*clients, delayed):
@@ -164,9 +151,9 @@ async def test_a_read_that_is_under_way_ends_with_its_request(clock):
 
 
 @in_a_loop
-async def test_a_waiting_client_that_leaves_gives_its_place_in_the_queue_back():
+async def test_a_waiting_client_that_leaves_gives_up_its_place_in_the_queue():
     app, limit = App(), Limit(queue=1)
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
+    middleware = limited(app, limit)
     first = Client(middleware)
     await settle()
     second = Client(middleware)
@@ -183,9 +170,9 @@ async def test_a_waiting_client_that_leaves_gives_its_place_in_the_queue_back():
 
 @pytest.mark.parametrize("in_queue", [True, False])
 @in_a_loop
-async def test_a_request_that_the_server_cancels_gives_its_place_back(in_queue):
+async def test_a_request_that_the_server_cancels_releases_its_permit(in_queue):
     app, limit = App(), Limit()
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
+    middleware = limited(app, limit)
     clients = [Client(middleware), Client(middleware)]
     await settle()
     clients[in_queue].task.cancel()
@@ -195,15 +182,13 @@ async def test_a_request_that_the_server_cancels_gives_its_place_back(in_queue):
     app.released.set()
     await settle()
     assert limit.counts == (0, 0)
-    assert len(limit.ends) == (1 if in_queue else 2)
-    if not in_queue:
-        assert limit.ends[0][2] is Outcome.UNKNOWN
+    assert len(limit.latencies) == 1
 
 
 @in_a_loop
-async def test_a_request_that_is_cancelled_when_it_was_to_start_gives_its_place_back():
+async def test_a_request_that_is_cancelled_when_it_was_to_start_releases_its_permit():
     app, limit = App(), Limit()
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
+    middleware = limited(app, limit)
     first = Client(middleware)
     await settle()
     second = Client(middleware)
@@ -216,21 +201,6 @@ async def test_a_request_that_is_cancelled_when_it_was_to_start_gives_its_place_
     assert app.calls == ["/"]
     assert first.task.done()
     assert limit.counts == (0, 0)
-    assert limit.ends[1][2] is Outcome.UNKNOWN
-
-
-@in_a_loop
-async def test_an_error_after_the_head_is_an_answer(clock):
-    limit = Limit()
-
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        raise TimeoutError
-
-    client = Client(GatekeeperMiddleware(app, concurrency=limit))
-    with pytest.raises(TimeoutError):
-        await client.task
-    assert limit.ends == [("", 0.0, Outcome.ANSWERED)]
 
 
 @in_a_loop
@@ -238,172 +208,60 @@ async def test_an_application_that_returns_without_a_response_says_nothing_of_th
     limit = Limit()
 
     async def app(scope, receive, send):
-        pass
-
-    await Client(GatekeeperMiddleware(app, concurrency=limit)).task
-    assert limit.ends == [("", 0.0, Outcome.UNKNOWN)]
-
-
-@in_a_loop
-async def test_waiting_in_the_queue_is_no_part_of_the_latency(clock):
-    app, limit = App(), Limit(queue_target=1000.0)
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
-    clients = [Client(middleware), Client(middleware)]
-    await settle()
-    clock.now += 0.5
-    app.released.set()
-    await asyncio.gather(*(client.task for client in clients))
-    assert [latency for _, latency, _ in limit.ends] == [0.5, 0.0]
-
-
-@in_a_loop
-async def test_a_response_that_takes_long_after_its_head_gives_its_place_back(clock, looks_often):
-    app, limit = App(), Limit(3)
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
-    clients = [Client(middleware, "/begun"), Client(middleware, "/")]
-    await settle()
-    clock.now += 0.75 * CLIENT_PATIENCE
-    clients.append(Client(middleware, "/begun"))
-    await asyncio.sleep(0.02)
-    assert limit.in_flight == 3
-    clock.now += 0.5 * CLIENT_PATIENCE
-    await until(lambda: limit.in_flight != 3)
-    assert limit.ends == [("", 0.0, Outcome.ANSWERED)]
-    assert app.running == 3
-    app.released.set()
-    await asyncio.gather(*(client.task for client in clients))
-    assert limit.in_flight == 0
-    assert len(limit.ends) == 3
-
-
-@in_a_loop
-async def test_a_slow_request_body_lends_its_place(clock, looks_often):
-    """And takes it back when it is complete, whatever the limit is; its latency is that of the application."""
-    app, limit = App(), Limit()
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
-    slow = Client(middleware, "/body", BODY[0])
-    await settle()
-    clock.now += 0.5 * CLIENT_PATIENCE
-    slow.complete.set_result(BODY[0])  # more of it: the patience does not begin anew
-    await asyncio.sleep(0.02)
-    assert limit.in_flight == 1
-    clock.now += 0.5 * CLIENT_PATIENCE
-    await until(lambda: limit.in_flight == 0)
-    fast = Client(middleware)
-    await settle()
-    assert app.calls == ["/body", "/"]
-    slow.complete.set_result(BODY[1])
-    await settle()
-    assert limit.in_flight == 2
-    clock.now += 0.25
-    app.released.set()
-    await asyncio.gather(slow.task, fast.task)
-    assert app.read == [BODY[0], *BODY]
-    assert limit.ends == [("", 0.0, Outcome.UNKNOWN), ("", 0.25, Outcome.ANSWERED), ("", 0.25, Outcome.ANSWERED)]
-    assert limit.in_flight == 0
-
-
-@pytest.mark.parametrize("ends", ["response", "cancel"])
-@in_a_loop
-async def test_a_lent_place_is_not_given_back_again(ends, clock, looks_often):
-    limit = Limit()
-
-    async def app(scope, receive, send):
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(receive(), 0.1)
-        await send({"type": "http.response.start", "status": 413, "headers": []})
-        clock.now += CLIENT_PATIENCE
-        await asyncio.sleep(0.01)
-
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
-    slow = Client(middleware, "/body")
-    slow.messages.clear()
-    await settle()
-    clock.now += CLIENT_PATIENCE
-    await until(lambda: limit.in_flight == 0)
-    if ends == "cancel":
-        slow.task.cancel()
-    await asyncio.wait((slow.task,))
-    assert limit.in_flight == 0
-    assert len(limit.ends) == 1
-
-
-@in_a_loop
-async def test_only_the_head_ends_the_latency(clock):
-    limit = Limit()
-
-    async def app(scope, receive, send):
         await send({"type": "http.response.debug", "info": {}})
-        clock.now += 0.5
-        await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    await Client(GatekeeperMiddleware(app, concurrency=limit)).task
-    assert limit.ends == [("", 0.5, Outcome.ANSWERED)]
+    await Client(limited(app, limit)).task
+    assert (limit.latencies, limit.in_flight) == ([], 0)
 
 
 @in_a_loop
-async def test_a_server_may_add_fields_to_a_refusal(clock):
+async def test_the_wait_in_the_queue_and_for_the_request_body_is_no_part_of_the_latency():
+    app, limit = App(), Limit()
+    middleware = limited(app, limit)
+    clients = [Client(middleware, "/body", BODY[0]), Client(middleware)]
+    await settle()
+    limit.now += 5.0
+    clients[0].complete.set_result(BODY[1])
+    await settle()
+    limit.now += 0.5
+    app.released.set()
+    await asyncio.gather(*(client.task for client in clients))
+    assert limit.latencies == [0.5, 0.0]
+
+
+@pytest.mark.parametrize("path", ["/begun", "/body"])
+@in_a_loop
+async def test_a_slow_exchange_holds_its_permit_until_the_application_has_returned(path):
+    app, limit = App(), Limit(1)
+    middleware = limited(app, limit)
+    slow = Client(middleware, path, BODY[0])
+    await settle()
+    other = Client(middleware)
+    await settle()
+    limit.now += 3600.0
+    assert limit.counts == (1, 1)
+    slow.complete.set_result(BODY[1])
+    app.released.set()
+    await asyncio.gather(slow.task, other.task)
+    assert limit.counts == (0, 0)
+
+
+@in_a_loop
+async def test_a_server_may_add_fields_to_a_rejection():
     limit = Limit(queue=0)
-    limit.start(now=clock.now)
-    middleware = GatekeeperMiddleware(App(), concurrency=limit)
+    limit.start()
+    middleware = limited(App(), limit)
     for _ in range(2):
         client = Client(middleware)
         await client.task
-        assert b"server" not in client.fields
+        assert b"server" not in dict(client.sent[0]["headers"])
         client.sent[0]["headers"].append((b"server", b"x"))
 
 
 @in_a_loop
-async def test_fields_that_can_be_read_only_once_reach_the_server():
-    async def app(scope, receive, send):
-        fields = (field for field in [(b"content-type", b"text/plain")])
-        await send({"type": "http.response.start", "status": 200, "headers": fields})
-
-    client = Client(GatekeeperMiddleware(app, concurrency=Limit()))
-    await client.task
-    assert client.fields == {b"content-type": b"text/plain"}
-
-
-@in_a_loop
-async def test_a_task_that_reads_the_body_after_the_end_takes_no_place(clock, looks_often):
-    limit, tasks = Limit(), []
-
-    async def app(scope, receive, send):
-        tasks.append(asyncio.ensure_future(receive()))
-        await until(lambda: limit.in_flight == 0)
-
-    client = Client(GatekeeperMiddleware(app, concurrency=limit), "/body")
-    client.messages.clear()
-    await settle()
-    clock.now += CLIENT_PATIENCE
-    await client.task
-    client.complete.set_result(BODY[1])
-    await tasks[0]
-    assert limit.in_flight == 0
-
-
-@in_a_loop
-async def test_an_application_that_waits_for_the_disconnect_holds_its_place(clock, looks_often):
-    limit = Limit()
-
-    async def app(scope, receive, send):
-        await receive()
-        await receive()
-
-    client = Client(GatekeeperMiddleware(app, concurrency=limit))
-    await settle()
-    clock.now += 2 * CLIENT_PATIENCE
-    await asyncio.sleep(0.02)
-    assert limit.in_flight == 1
-    client.gone.set()
-    await client.task
-    assert limit.in_flight == 0
-
-
-@in_a_loop
-async def test_a_websocket_takes_no_place():
+async def test_a_websocket_needs_no_permit():
     app, limit = App(), Limit()
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
+    middleware = limited(app, limit)
     sockets = [Client(middleware, type="websocket") for _ in range(5)]
     await settle()
     assert app.running == 5
@@ -413,10 +271,10 @@ async def test_a_websocket_takes_no_place():
 
 
 @in_a_loop
-async def test_a_delayed_request_waits_for_a_place_too():
+async def test_a_delayed_request_waits_for_a_permit_too():
     app, limit = App(), Limit()
     gatekeeper = Gatekeeper()
-    middleware = GatekeeperMiddleware(app, gatekeeper=gatekeeper, concurrency=limit)
+    middleware = limited(app, limit, gatekeeper=gatekeeper)
     first = Client(middleware)
     await settle()
     gatekeeper.obey(DelayUntil("default", b"192.0.2.1", time.time() + 0.05))
@@ -429,9 +287,9 @@ async def test_a_delayed_request_waits_for_a_place_too():
 
 
 @in_a_loop
-async def test_monitoring_refuses_nothing():
+async def test_monitoring_rejects_nothing():
     app, limit = App(), Limit(queue=0, mode="monitor")
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
+    middleware = limited(app, limit)
     clients = [Client(middleware) for _ in range(5)]
     await settle()
     assert app.running == 5
@@ -440,158 +298,35 @@ async def test_monitoring_refuses_nothing():
     assert limit.counts == (0, 0)
 
 
-@pytest.mark.parametrize("others_wait", [True, False])
-def test_requests_may_come_from_another_event_loop(clock, looks_often, others_wait):
-    """As in tests of an application, of which each has an event loop of its own: slow bodies lend their places."""
-    limit = Limit(2)
+@in_a_loop
+async def test_a_request_that_waits_too_long_under_overload_is_rejected_by_a_timer():
+    app, limit = App(), Limit(1)
+    limit._capacity = 1e5  # the spans of overload are those of requests of 10 microseconds
+    middleware = GatekeeperMiddleware(app, concurrency=limit)  # by the clock of the machine
+    first = Client(middleware)
+    await settle()
+    second = Client(middleware)
+    await second.task
+    assert second.status == 503
+    assert limit.state.rejected["people"]["waited"] == 1
+    first.task.cancel()
+
+
+def test_requests_may_come_from_another_event_loop():
+    """As in tests of an application, of which each has an event loop of its own."""
+    limit = Limit(1)
     app = None
     middleware = GatekeeperMiddleware(lambda *call: app(*call), concurrency=limit)
 
     async def main():
         nonlocal app
         app = App()
-        slow = [Client(middleware, "/body", BODY[0]) for _ in range(2 if others_wait else 1)]
+        clients = [Client(middleware), Client(middleware)]
         await settle()
-        if not others_wait:
-            clock.now += 1.0  # the timer of the former loop is overdue
-        slow.append(Client(middleware))
-        await settle()
-        assert limit.counts == (2, int(others_wait))
-        clock.now += 1.0
-        await until(lambda: limit.counts == (1, 0))  # that of the request without a body
-        for client in slow:
-            client.task.cancel()
-        await settle()
+        assert limit.counts == (1, 1)
+        app.released.set()
+        await asyncio.gather(*(client.task for client in clients))
         assert limit.counts == (0, 0)
 
     for _ in range(2):
         asyncio.run(main())
-
-
-@in_a_loop
-async def test_the_timer_stops_when_nothing_is_in_flight(clock, looks_often):
-    app = App()
-    app.released.set()
-    middleware = GatekeeperMiddleware(app, concurrency=Limit())
-    await Client(middleware).task
-    clock.now += LOOK_INTERVAL
-    await until(lambda: middleware.concurrency._timer is None)
-    await Client(middleware).task
-    assert middleware.concurrency._timer is not None
-
-
-@in_a_loop
-async def test_the_limit_is_awakened_when_it_wants_to_be(clock):
-    class Sleepy(Limit):
-        def __init__(self) -> None:
-            super().__init__()
-            self.awakened: list[float] = []
-
-        def queue(self, request, *, now):
-            decisions = super().queue(request, now=now)
-            self.wakeup = now + 0.01
-            return decisions
-
-        def awake(self, *, now):
-            self.awakened.append(now)
-            request = self.requests[-1]
-            super().leave(request, now=now)
-            self.wakeup = float("inf")
-            return (Decision(request, starts=False, retry_after=7.2),)
-
-    app, limit = App(), Sleepy()
-    middleware = GatekeeperMiddleware(app, concurrency=limit)
-    first = Client(middleware)
-    await settle()
-    timer = middleware.concurrency._timer
-    second = Client(middleware)
-    await settle()
-    assert timer.cancelled()
-    assert limit.awakened == []
-    clock.now += 0.01
-    await second.task
-    first.task.cancel()
-    assert limit.awakened == [1000.01]
-    assert second.fields[b"retry-after"] == b"8"
-
-
-@pytest.mark.parametrize(("look_interval", "seconds"), [(1000.0, 0.0), (0.001, 5.0)])
-@in_a_loop
-async def test_the_end_of_a_request_can_bring_the_wakeup_forward(clock, monkeypatch, look_interval, seconds):
-    """Which is due although nothing is in flight."""
-    monkeypatch.setattr(asgi_concurrency, "LOOK_INTERVAL", look_interval)
-    woken = asyncio.Event()
-
-    class Waking(Limit):
-        def end(self, domain, latency, outcome, *, now):
-            super().end(domain, latency, outcome, now=now)
-            self.wakeup = now + seconds
-            return ()
-
-        def awake(self, *, now):
-            self.wakeup = float("inf")
-            woken.set()
-            return ()
-
-    app = App()
-    app.released.set()
-    await Client(GatekeeperMiddleware(app, concurrency=Waking())).task
-    await asyncio.sleep(0.02)  # looks go on
-    clock.now += seconds
-    await woken.wait()
-
-
-@in_a_loop
-async def test_the_timer_goes_on_after_an_error_of_the_limit(clock, looks_often):
-    errors, lags = [], []
-
-    class Broken(Limit):
-        def lagged(self, seconds):
-            lags.append(seconds)
-            raise ValueError("broken")
-
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
-    client = Client(GatekeeperMiddleware(App(), concurrency=Broken()))
-    await settle()
-    clock.now += 1.0
-    await until(lambda: len(lags) > 1)
-    client.task.cancel()
-    assert str(errors[0]) == "broken"
-
-
-@in_a_loop
-async def test_the_log_says_when_refusals_begin_and_end(clock, looks_often, caplog):
-    """The end also if no request comes after them."""
-    app = App()
-    middleware = GatekeeperMiddleware(app, concurrency=Limit(queue=0))
-    first = Client(middleware)
-    await settle()
-    await Client(middleware).task
-    clock.now += 1.0
-    await until(lambda: len(caplog.records) == 1)
-    app.released.set()
-    await first.task
-    await asyncio.sleep(0.02)  # looks go on although nothing is in flight
-    clock.now += 10.0
-    await until(lambda: len(caplog.records) == 2)
-    figures = "(limit 1, {} in flight, 0 wait, 1 refused so far)"
-    assert [record.message for record in caplog.records] == [
-        f"concurrency limit: refuses requests {figures.format(1)}",
-        f"concurrency limit: refuses no more requests {figures.format(0)}",
-    ]
-
-
-@in_a_loop
-async def test_a_slow_event_loop_is_reported_to_the_limit(clock, looks_often):
-    lags = []
-
-    class Lagging(Limit):
-        def lagged(self, seconds):
-            lags.append(seconds)
-
-    client = Client(GatekeeperMiddleware(App(), concurrency=Lagging()))
-    await settle()
-    clock.now += 0.2
-    await until(lambda: lags != [])
-    client.task.cancel()
-    assert lags[0] == pytest.approx(0.199)

@@ -1,22 +1,19 @@
-"""Admits requests to an origin: a request starts at once, waits in the queue, or is refused."""
+"""Admits requests to an origin: a request starts at once, waits in the queue, or is rejected."""
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Final
 
-from headgate.limit.concurrency.learned import LearnedLimit
-from headgate.limit.concurrency.overload import OverloadDetector
-from headgate.limit.concurrency.queue import RANKS, PriorityQueue
-from headgate.limit.concurrency.request_duration import SAMPLE, RequestDuration
+from headgate.limit.concurrency.aimd import AimdLimit
+from headgate.limit.concurrency.overload import Overload, Patience
+from headgate.limit.concurrency.queue import PriorityQueue
 from headgate.limit.concurrency.retry_after import ReturnTimes
 from headgate.limit.concurrency.values import (
-    CONFIGURED,
     PRIORITIES,
+    RANKS,
     ConcurrencySettings,
     ConcurrencyState,
     Decision,
-    Outcome,
     Reason,
     Waiting,
 )
@@ -24,25 +21,22 @@ from headgate.release import NEVER
 
 _NOTHING: Final[Sequence[Decision]] = ()
 _FIRST_DURATION: Final = 0.1
-"""Seconds of a request, before any has ended. Chosen: what a page takes; the first sample replaces it."""
-_LEAST_RATE: Final = 0.05
-"""The share of the completions that a class is assumed to get, at least.
-
-Chosen: a class that gets nothing would be asked to wait for ever. It was not tried with other values.
-"""
+"""Seconds of a request, before completions have been measured."""
+_SAMPLE: Final = 100
+"""Completions over which the rate is averaged: with exponential times, it has an error of a tenth."""
+_SAMPLE_SECONDS: Final = 1.0
 
 
 class ConcurrencyLimit:
     """Decides which requests are in flight at an origin.
 
     `start` is called for each request; if it returns False, `queue` takes the request, and later calls decide on it.
-    `end` is called when a request that was in flight ends. Each call returns the decisions on waiting requests, in the
-    order in which they are to be carried out. `awake` is due at `wakeup`. `now` is in seconds of any clock that is
-    never set back, and `draw` returns random numbers from 0 to 1. Not for streams, such as WebSockets: their duration
-    says nothing of the load.
+    `responded` is called when its response begins, and `end` when its exchange is complete, whatever that is: until
+    then it is in flight. Each call returns the decisions on waiting requests, in the order in which they are to be
+    carried out. `awake` is due at `wakeup`. `now` is in seconds of any clock that is never set back, and `draw` returns
+    random numbers from 0 to 1.
 
-    In monitor mode every request starts, `queue` included, and the queue has the requests that would wait: they take
-    no place until they would start. What would be refused is counted, and takes a place until it ends.
+    In monitor mode every request starts; those that the queue would not take are counted as rejected.
     """
 
     def __init__(self, settings: ConcurrencySettings, draw: Callable[[], float]) -> None:
@@ -51,75 +45,71 @@ class ConcurrencyLimit:
         """The instant at which `awake` is to be called; `NEVER` if it need not be. Read after each call but `start`."""
         self.in_flight = 0
         """Requests that have started and not ended."""
-        self._learned = LearnedLimit(settings)
-        self._learns = settings.max == "learned"
-        self.limit = self._learned.limit if settings.max == "learned" else float(settings.max)
-        """The number of requests that may be in flight now."""
-        self._draw = draw
+        self._law = AimdLimit(settings.healthy_latency, settings.ceiling)
         self._queue = PriorityQueue()
-        self._duration = RequestDuration(_FIRST_DURATION)
-        self._overload = OverloadDetector()
+        self._overload = [Overload() for _ in PRIORITIES]
         self._returns = ReturnTimes(draw)
-        self._started = [0] * len(PRIORITIES)  # after they have waited
-        self._refused = [dict.fromkeys(Reason, 0) for _ in PRIORITIES]
-        self._sampled = list(self._started)  # the starts when the last sample ended
-        self._shares = [0.0] * len(PRIORITIES)  # starts per second in the last sample
-        self._ended = 0  # in this sample
-        self._area = 0.0  # the sums of the instants of ends, less those of starts, in this sample
-        self._forgets_at = 0.0
-        self._monitors = settings.mode == "monitor"
-        self._room = 0.0  # a request starts at once if fewer are in flight
-        self._rates: list[float] = []  # requests per second that each class gets
-        self._adapt()
+        self._rejected = [dict.fromkeys(Reason, 0) for _ in PRIORITIES]
+        self._capacity = 0.0
+        self._samples = self._wanted = False  # whether others want each permit that ends, and have since the last end
+        self._sampled_at = 0.0
+        self._ended = 0  # completions since then
+        self._set_limit()
 
     # For each request.
 
-    def start(self, *, now: float) -> bool:
+    def start(self) -> bool:
         """Return whether a request that arrives now may start; if so, it is in flight."""
-        if self.in_flight < self._room:
+        if self.in_flight < self._permits:
             self.in_flight += 1
-            self._area -= now
             return True
         return False
 
-    def end(self, domain: str, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:
-        """Take the end of a request of a domain, whose response took `latency` seconds to begin."""
-        if self._learns and self._learned.ended(domain, latency, outcome, self.in_flight, now=now):
-            self.limit = self._learned.limit
-            self._limit_changed()
+    def responded(self, latency: float) -> None:
+        """Take that the response to a request in flight has begun, or timed out, after `latency` seconds."""
+        if self._learns and self._law.responded(latency, self.in_flight):
+            self._set_limit()
+
+    def end(self, *, now: float) -> Sequence[Decision]:
+        """Take the end of a request that was in flight."""
         self.in_flight -= 1
-        self._area += now
-        self._ended += 1
-        if self._ended >= SAMPLE:
+        if self._samples:
             self._measure(now)
         return self._decide(now) if self._queue.length else _NOTHING
-
-    def enter(self, *, now: float) -> None:
-        """Count a request as in flight whatever the limit is: the origin has it already."""
-        self.in_flight += 1
-        self._area -= now
 
     # When requests wait.
 
     def queue(self, request: Waiting, *, now: float) -> Sequence[Decision]:
-        """Take a request that could not start: it waits, or it or another one is refused."""
+        """Take a request that could not start: it waits, or it or another one is rejected."""
+        if not self._samples:
+            self._samples, self._sampled_at, self._ended = True, now, 0
+        self._wanted = True
+        if self.settings.mode == "monitor":
+            self.in_flight += 1
+            if self.in_flight > self.limit + self.settings.queue:
+                self._rejected[RANKS[request.priority]][Reason.FULL] += 1
+            return (Decision(request, starts=True),)
         decisions: list[Decision] = []
-        if self._monitors:
-            self.enter(now=now)
-            decisions.append(Decision(request, starts=True))
-        victim, reason = self._victim(request)
-        if victim is not None:
-            if victim is not request:
-                self._queue.remove(victim)
-            self._refuse(victim, reason, now, decisions)
-        if victim is not request:
-            self._queue.add(request)
-            decisions.extend(self._decide(now))
-        return decisions or _NOTHING
+        if self._queue.length >= self.settings.queue:
+            victim = self._queue.victim(request)
+            self._queue.remove(victim)
+            self._reject(victim, Reason.FULL, now, decisions)
+            if victim is request:
+                return decisions
+        self._queue.add(request)
+        return [*decisions, *self._decide(now)]
 
     def leave(self, request: Waiting, *, now: float) -> Sequence[Decision]:
         """Remove a waiting request: its client has left."""
         return self._decide(now) if self._queue.remove(request) else _NOTHING
+
+    def expire(self, request: Waiting, *, now: float) -> Sequence[Decision]:
+        """Reject a waiting request: its caller waits no longer."""
+        decisions: list[Decision] = []
+        if self._queue.remove(request):
+            self._reject(request, Reason.TIMEOUT, now, decisions)
+            decisions.extend(self._decide(now))
+        return decisions
 
     def awake(self, *, now: float) -> Sequence[Decision]:
         """Do what was due at `wakeup`."""
@@ -129,160 +119,87 @@ class ConcurrencyLimit:
 
     def reconfigure(self, settings: ConcurrencySettings, *, now: float) -> Sequence[Decision]:
         """Put other settings in force; what was learned stays, and the requests that are in flight or wait."""
-        was_monitoring, self._monitors = self._monitors, settings.mode == "monitor"
         self.settings = settings
-        self._learned.reconfigure(settings)
-        self._learns = settings.max == "learned"
-        self.limit = self._learned.limit if settings.max == "learned" else float(settings.max)
-        self._adapt()
+        self._law.reconfigure(settings.healthy_latency, settings.ceiling)
+        self._set_limit()
         decisions: list[Decision] = []
-        if settings.mode != "enforce" or was_monitoring:
-            decisions = self._start_all(now, in_flight=was_monitoring)
+        while self._queue.length and settings.mode != "enforce":
+            self._start_next(decisions)
         while self._queue.length > settings.queue:
-            request = self._queue.lines[self._queue.lowest(0)].newest_of_longest
+            request = next(line for line in reversed(self._queue.lines) if line).newest_of_longest
             self._queue.remove(request)
-            self._refuse(request, Reason.FULL, now, decisions)
+            self._reject(request, Reason.FULL, now, decisions)
         return [*decisions, *self._decide(now)]
-
-    def lagged(self, seconds: float) -> None:
-        """Take a delay of the caller's event loop; one above 50 ms means that the gate itself is overloaded."""
-        self._learned.lagged(seconds)
 
     @property
     def state(self) -> ConcurrencyState:
         """What the limit is and does now."""
         return ConcurrencyState(
-            self.limit,
-            self.in_flight,
-            self._queue.length,
-            self.settings.mode,
-            self._learned.reason.value if self._learns else CONFIGURED,
-            self._learned.baseline,
-            dict(zip(PRIORITIES, map(len, self._queue.lines), strict=True)),
-            dict(zip(PRIORITIES, self._started, strict=True)),
-            {
-                priority: {reason.value: number for reason, number in refused.items()}
-                for priority, refused in zip(PRIORITIES, self._refused, strict=True)
+            limit=self.limit,
+            in_flight=self.in_flight,
+            queued=self._queue.length,
+            mode=self.settings.mode,
+            latency=self._law.latency if self._learns else 0.0,
+            overloaded=any(overload.is_on for overload in self._overload),
+            capacity=self._capacity,
+            waiting=dict(zip(PRIORITIES, map(len, self._queue.lines), strict=True)),
+            rejected={
+                priority: {reason.value: number for reason, number in rejected.items()}
+                for priority, rejected in zip(PRIORITIES, self._rejected, strict=True)
             },
-            any(self._overload.overloaded),
-            self._duration.smoothed,
-            self._learned.capacity.rate,
-            {reason.value: number for reason, number in self._learned.changes.items()},
         )
 
     # Decisions.
 
     def _decide(self, now: float) -> Sequence[Decision]:
-        """Start what there are places for, refuse what has waited for too long, and find the next wakeup."""
+        """Start what there are permits for, reject what has waited for too long, and find the next wakeup."""
         decisions: list[Decision] = []
-        queue = self._queue
-        if self._duration.is_due(self._ended, now=now):
-            self._measure(now)
-        while queue.length and self._taken() < self.limit:
-            self._start_next(now, decisions)
-        self._look(now)
-        if self._refuse_overdue(now, decisions):
-            self._look(now)
-        self._set_wakeup()
-        return _NOTHING if self._monitors else decisions or _NOTHING
-
-    def _look(self, now: float) -> None:
-        """Show the detector of overload which classes wait."""
-        ahead = 0
-        for rank, line in enumerate(self._queue.lines):
-            ahead += len(line)
-            self._overload.look(rank, ahead, now=now)
-
-    def _refuse_overdue(self, now: float, decisions: list[Decision]) -> bool:
-        """Refuse what has waited for too long in overloaded classes; returns whether there was such a request."""
-        queue, overload, found = self._queue, self._overload, False
-        for rank, line in enumerate(queue.lines):
-            while overload.overloaded[rank] and line and line.oldest.since + overload.target <= now:
-                queue.remove(request := line.oldest)
-                self._refuse(request, Reason.WAITED, now, decisions)
-                found = True
-        return found
-
-    def _set_wakeup(self) -> None:
-        overload, self.wakeup = self._overload, NEVER
-        for rank, line in enumerate(self._queue.lines):
-            if line and overload.overloaded[rank]:
-                self.wakeup = min(self.wakeup, line.oldest.since + overload.target)
-            self.wakeup = min(self.wakeup, overload.wakeup(rank))
-
-    def _start_next(self, now: float, decisions: list[Decision]) -> None:
-        rank = next(rank for rank, line in enumerate(self._queue.lines) if line)
-        request = self._queue.start(rank, newest=self._overload.overloaded[rank])
-        self._started[rank] += 1
-        if not self._monitors:
-            self.enter(now=now)
-            decisions.append(Decision(request, starts=True))
-
-    def _victim(self, request: Waiting) -> tuple[Waiting | None, Reason]:
-        """Return which request, if any, is to be refused because of a new one, and why.
-
-        If the queue is full, that is one of the least important class. Otherwise it is one of the class of the new
-        request, with a probability that grows linearly from 0 at half of the places to 1 at all of them; a class does
-        not count those below it. Of the class, the newest request of the flow with the most waiting ones gives way.
-        """
-        queue, size, rank = self._queue, self.settings.queue, RANKS[request.priority]
-        if queue.length >= size:
-            return queue.lines[queue.lowest(rank)].victim(request), Reason.FULL
-        if self._overload.overloaded[rank]:
-            size = min(size, self._overload.places)
-        excess = 2 * queue.ahead(rank) - size
-        if excess > 0 and self._draw() * size < excess:
-            return queue.lines[rank].victim(request), Reason.FILLING
-        return None, Reason.FILLING
-
-    def _refuse(self, request: Waiting, reason: Reason, now: float, decisions: list[Decision]) -> None:
-        """Refuse a request that is not in the queue any more."""
-        rank = RANKS[request.priority]
-        self._refused[rank][reason] += 1
-        if not self._monitors:
-            seconds = self._returns.retry_after(rank, self._queue.ahead(rank), self._rates[rank], now=now)
-            decisions.append(Decision(request, starts=False, retry_after=seconds))
-
-    def _start_all(self, now: float, *, in_flight: bool) -> list[Decision]:
-        """Empty the queue; `in_flight` requests have started already."""
-        decisions: list[Decision] = []
-        for line in self._queue.lines:
-            while line:
+        queue, self.wakeup = self._queue, NEVER
+        while queue.length and self.in_flight < self._permits:
+            self._start_next(decisions)
+        patience = Patience(self._rate, self.limit)
+        for rank, (line, overload) in enumerate(zip(queue.lines, self._overload, strict=True)):
+            overload.look(queue.ahead(rank), patience, now=now)
+            while overload.is_on and line and line.oldest.since + patience.target <= now:
                 request = line.oldest
-                self._queue.remove(request)
-                if not in_flight:
-                    self.enter(now=now)
-                    decisions.append(Decision(request, starts=True))
+                queue.remove(request)
+                self._reject(request, Reason.WAITED, now, decisions)
+            overload.look(queue.ahead(rank), patience, now=now)
+            due = line.oldest.since + patience.target if overload.is_on and line else NEVER
+            self.wakeup = min(self.wakeup, due, overload.wakeup(patience))
         return decisions
 
-    # Places, and what is measured of them.
+    def _start_next(self, decisions: list[Decision]) -> None:
+        self.in_flight += 1
+        decisions.append(Decision(self._queue.start(), starts=True))
 
-    def _taken(self) -> int:
-        """Return the number of requests that take a place."""
-        return self.in_flight - self._queue.length if self._monitors else self.in_flight
+    def _reject(self, request: Waiting, reason: Reason, now: float, decisions: list[Decision]) -> None:
+        """Reject a request that is not in the queue any more."""
+        rank = RANKS[request.priority]
+        self._rejected[rank][reason] += 1
+        seconds = self._returns.retry_after(rank, request.flow, self._queue.ahead(rank), self._rate, now=now)
+        decisions.append(Decision(request, starts=False, retry_after=seconds))
 
-    def _limit_changed(self) -> None:
-        """Work out what each request needs of the limit and the duration of a request."""
-        self._room = math.inf if self.settings.mode == "off" else self.limit
-        # A class gets what the classes above it leave.
-        completed, above = self.limit / self._duration.recent, [0.0, *accumulate(self._shares)]
-        self._rates = [max(completed - starts, _LEAST_RATE * completed) for starts in above]
+    # The limit, and what is measured under it.
+
+    @property
+    def _rate(self) -> float:
+        return self._capacity or self.limit / _FIRST_DURATION
+
+    def _set_limit(self) -> None:
+        settings = self.settings
+        self._learns = settings.max == "learned"
+        self.limit = self._law.limit if settings.max == "learned" else float(settings.max)
+        """The number of requests that may be in flight now."""
+        self._permits = math.inf if settings.mode == "off" else self.limit
 
     def _measure(self, now: float) -> None:
-        duration = self._duration
-        elapsed = now - duration.began
-        if elapsed <= 0.0:
-            return  # a coarse clock: the sample goes on until the clock has moved
-        duration.measure(self._area + self.in_flight * now, self._ended, now=now)
-        self._shares = [(after - before) / elapsed for before, after in zip(self._sampled, self._started, strict=True)]
-        self._sampled = list(self._started)
-        self._ended, self._area = 0, -self.in_flight * now
-        if now >= self._forgets_at:
-            for line in self._queue.lines:
-                line.forget()
-            self._forgets_at = now + self._overload.interval
-        self._adapt()
-
-    def _adapt(self) -> None:
-        self._overload.adapt(self._duration.smoothed, self.limit, self.settings.queue_target)
-        self._limit_changed()
+        """Count a completion; while others wait for each permit that ends, their rate is the capacity."""
+        self._samples = self._wanted or self._queue.length > 0
+        self._wanted = False
+        self._ended += 1
+        elapsed = now - self._sampled_at
+        if elapsed >= _SAMPLE_SECONDS and self._samples:
+            weight = self._ended / (self._ended + _SAMPLE) if self._capacity else 1.0
+            self._capacity += (self._ended / elapsed - self._capacity) * weight
+            self._sampled_at, self._ended = now, 0

@@ -13,7 +13,6 @@ from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.flow_control import FlowControl
 from headgate.origin.gateway.forwarding import forwarded_request_head
-from headgate.origin.gateway.places import Place
 from headgate.origin.gateway.request_admission import RequestAdmission
 from headgate.origin.gateway.responses import (
     FileResponse,
@@ -24,6 +23,7 @@ from headgate.origin.gateway.responses import (
 )
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEvent, ClientState
 from headgate.origin.gateway.tunnel import reset_on_close
+from headgate.origin.permits import Permit
 from headgate.origin.response import Response
 
 MAX_BUFFERED = 65536
@@ -108,9 +108,10 @@ class ClientConnection(asyncio.Protocol):
         """The client sends no more; returns whether to stay open for the responses under way."""
         self._eof = True
         # A half-closed connection cannot be told from that of a client that has left. It stays open where that costs no
-        # place: not in a queue, not with a request at an origin whose places are limited.
-        places = self._context.places
-        if places is not None and places.enforces and not isinstance(self.exchange, FileResponse):
+        # permit: not in a queue, not with a request at an origin with a concurrency limit.
+        permits = self._context.permits
+        is_limited = permits is not None and permits.limit.settings.mode == "enforce"
+        if is_limited and not isinstance(self.exchange, FileResponse):
             return False
         stays = self._transport.can_write_eof()  # TLS cannot stay half open; asyncio warns if it is asked to
         if self.state is ClientState.RESPONDING:
@@ -303,10 +304,10 @@ class ClientConnection(asyncio.Protocol):
 
     # What the admission calls: see `Requester`.
 
-    def forward(self, request: RequestHead, place: Place | None) -> None:
+    def forward(self, request: RequestHead, permit: Permit | None) -> None:
         """Forward a request."""
         context = self._context
-        exchange = self.exchange = ProxiedExchange(context, self, request, place)  # first: it gives the place back
+        exchange = self.exchange = ProxiedExchange(context, self, request, permit)  # first: it releases the permit
         self._move(ClientEvent.RESPONSE_STARTED)
         self.deadline = context.now + context.timeouts.response
         exchange.start(forwarded_request_head(request, self._admission.view.info, context.pool.authority))

@@ -6,12 +6,12 @@ from typing import Protocol
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.forwarding import ClientInfo
-from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import client_address
+from headgate.origin.permits import Permits
 
 
 class RegisteredConnection(Protocol):
@@ -126,7 +126,7 @@ class GatewayContext:
         timeouts: Timeouts,
         limits: RequestLimits,
         allow: bytes = ALLOW,
-        places: OriginPlaces | None = None,
+        permits: Permits | None = None,
     ) -> None:
         self.policy = policy
         """The policy for further requests; it may be replaced at any time."""
@@ -136,8 +136,8 @@ class GatewayContext:
         self.limits = limits
         self.allow = allow
         """The value of Allow in a response to a method that is never served."""
-        self.places = places
-        """The places at the origin for further requests, if they are limited; may be replaced at any time."""
+        self.permits = permits
+        """The permits for further requests, if there is a concurrency limit; may be replaced at any time."""
         self.draining = False
         """Whether the gateway stops: connections close after the response under way."""
         self.now = 0.0

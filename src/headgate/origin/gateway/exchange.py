@@ -6,45 +6,42 @@ while the other is slow.
 """
 
 import asyncio
-import re
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import BodyReader, ChunkedBody, LengthBody, RequestHead, ResponseHead, UnboundedBody
-from headgate.limit.concurrency import Outcome
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.forwarding import forwarded_response_lines
-from headgate.origin.gateway.places import Place
 from headgate.origin.gateway.responses import Downstream, date_line
 from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
+from headgate.origin.permits import Permit
 
 MAX_HELD_BODY = 65536
 """Bytes of a request's body that are kept until there is a connection to the origin."""
 MAX_TRAILERS_SIZE = 8192
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
-# With LF instead of ^ it takes a third of the time.
-_EVENT_STREAM = re.compile(rb"\ncontent-type:[ \t]*text/event-stream[; \t\r]", re.IGNORECASE)
-_ANSWERED = Outcome.ANSWERED  # a lookup in an Enum is slow
 
 
 class ProxiedExchange:
     """Forwards `request`, and relays the response to `client`.
 
-    `place` is the place of the request at the origin, which it gives back; None if places are not limited.
+    `permit` is released when the exchange ends, however it ends; None without a concurrency limit.
     """
 
     __slots__ = (
-        "_body", "_client", "_connecting", "_context", "_continued", "_head", "_held", "_keep", "_place",
+        "_body", "_client", "_connecting", "_context", "_continued", "_head", "_held", "_keep", "_permit",
         "_repeatable", "_request", "_upstream", "relays_whole", "state",
     )  # fmt: skip
 
-    def __init__(self, context: GatewayContext, client: Downstream, request: RequestHead, place: Place | None) -> None:
+    def __init__(
+        self, context: GatewayContext, client: Downstream, request: RequestHead, permit: Permit | None
+    ) -> None:
         self.state = ExchangeState.CONNECTING
         self._context = context
         self._client = client
         self._request = request
-        self._place = place
+        self._permit = permit
         self._head = b""
         self._upstream: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -73,8 +70,6 @@ class ProxiedExchange:
     def start(self, head: bytes) -> None:
         """Send `head`, at once or as soon as there is a connection."""
         self._head = head
-        if self._place is not None and self._body is not None:
-            self._place.body_expected()
         upstream = self._context.pool.take(repeatable=self._repeatable)
         if upstream is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
@@ -112,8 +107,8 @@ class ProxiedExchange:
         if body.done:
             if isinstance(body, ChunkedBody):
                 pieces.append(b"0\r\n\r\n")
-            if self._place is not None:
-                self._place.body_complete()
+            if self._permit is not None:
+                self._permit.body_received()
         self._continued = True
         self._client.renew_deadline()
         if self._upstream is not None:
@@ -124,8 +119,8 @@ class ProxiedExchange:
                 self.pause_request()
         return body.rest
 
-    def abandon(self, outcome: Outcome = Outcome.UNKNOWN) -> None:
-        """Drop the connection to the origin: the client has left, or its body is malformed."""
+    def abandon(self, *, timed_out: bool = False) -> None:
+        """Drop the connection to the origin: the client has left, its body is malformed, or the origin is too slow."""
         self._move(ExchangeEvent.END)
         if self._connecting is not None:
             self._connecting.cancel()
@@ -133,7 +128,7 @@ class ProxiedExchange:
         if self._upstream is not None:
             self._upstream.abort()
             self._upstream = None
-        self._give_place_back(outcome)
+        self._release_permit(measured=timed_out)
 
     def pause_response(self) -> None:
         """Stop reading the response: the client reads slowly."""
@@ -159,9 +154,9 @@ class ProxiedExchange:
     def _move(self, event: ExchangeEvent) -> None:
         self.state = EXCHANGE_TRANSITIONS[self.state][event]
 
-    def _give_place_back(self, outcome: Outcome) -> None:
-        if self._place is not None:
-            self._place.give_back(outcome)
+    def _release_permit(self, *, measured: bool = True) -> None:
+        if self._permit is not None:
+            self._permit.release(measured=measured)
 
     # What the connection to the origin calls: see `ResponseHandler`.
 
@@ -176,7 +171,7 @@ class ProxiedExchange:
     def relay_whole(self, message: bytes) -> None:
         """Pass on a whole response."""
         self._move(ExchangeEvent.END)
-        self._give_place_back(_ANSWERED)
+        self._release_permit()
         self._client.respond_with(message)
 
     def interim_head(self, head: ResponseHead) -> list[bytes]:
@@ -194,8 +189,8 @@ class ProxiedExchange:
         if self._keep:
             connection = b"" if request.minor else b"Connection: keep-alive\r\n"
         self._move(ExchangeEvent.RESPONSE_BEGUN)
-        if self._place is not None:
-            self._place.response_begun(is_stream=_EVENT_STREAM.search(b"\n" + head.lines) is not None)
+        if self._permit is not None:
+            self._permit.responded()
         date = b"" if head.has_date else date_line()  # 9110 6.6.1
         return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
 
@@ -231,7 +226,7 @@ class ProxiedExchange:
                 self._context.pool.give_back(upstream)
             else:
                 upstream.close()
-        self._give_place_back(_ANSWERED)
+        self._release_permit()
         self._client.complete(keep=self._keep, unread=self.takes_body)
 
     def lost(self, *, unanswered: bool) -> None:
@@ -248,7 +243,7 @@ class ProxiedExchange:
 
     def fail(self, status: int, reason: str) -> None:
         """Answer for an origin that cannot be reached (502) or is too slow (504)."""
-        self.abandon(Outcome.UNKNOWN if status == 502 else Outcome.TIMED_OUT)
+        self.abandon(timed_out=status != 502)
         self._context.counters.failed["unreachable" if status == 502 else "timeout"] += 1
         self._client.fail(self._request, ProtocolError(status, reason), unread=self.takes_body)
 
@@ -265,7 +260,7 @@ class ProxiedExchange:
             raise ProtocolError(502, "the origin switches to a protocol it was not asked for")
         self._move(ExchangeEvent.END)
         self._upstream = None
-        self._give_place_back(Outcome.UNKNOWN)
+        self._release_permit(measured=False)
         lines = forwarded_response_lines(head)
         self._client.become_tunnel(upstream, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
 

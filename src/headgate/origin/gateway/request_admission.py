@@ -1,4 +1,4 @@
-"""What happens to a request between its head and its exchange: a decision, a delay, and the wait for a place.
+"""What happens to a request between its head and its exchange: a decision, a delay, and the wait for a permit.
 
 The rules of its domain come first; the concurrency limit decides on what they accept, and on what they have delayed.
 """
@@ -10,9 +10,9 @@ from headgate.http.h1 import RequestHead
 from headgate.limit import Accounting
 from headgate.origin.delay import Delay
 from headgate.origin.gateway.context import GatewayContext
-from headgate.origin.gateway.places import Place, QueuedRequest
 from headgate.origin.gateway.policy import ClientView, decide, flow_of, refusal
 from headgate.origin.gateway.states import ClientEvent
+from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.response import Response
 from headgate.release import Status
 
@@ -20,7 +20,7 @@ from headgate.release import Status
 class Requester(Protocol):
     """The client's connection, as the admission of its requests uses it."""
 
-    def forward(self, request: RequestHead, place: Place | None) -> None:
+    def forward(self, request: RequestHead, permit: Permit | None) -> None:
         """Forward a request."""
 
     def answer(self, response: Response, request: RequestHead) -> None:
@@ -35,14 +35,11 @@ class Requester(Protocol):
     def read_on(self) -> None:
         """Handle the requests that were sent ahead, if the request that has waited is answered."""
 
-    def abort(self) -> None:
-        """Close at once."""
-
 
 class RequestAdmission:
     """Decides on the requests of one client's connection, one after another."""
 
-    __slots__ = ("_client", "_context", "_transport", "_waits", "view")
+    __slots__ = ("_client", "_context", "_permits", "_transport", "_waits", "view")
 
     def __init__(self, context: GatewayContext, client: Requester, transport: asyncio.Transport) -> None:
         self._context = context
@@ -51,6 +48,7 @@ class RequestAdmission:
         self.view = ClientView.of(context.policy, transport)
         """The connection under the policy of its last request."""
         self._waits: Delay | QueuedRequest | None = None
+        self._permits: Permits | None = None  # those that a queued request waits for
 
     def decide(self, request: RequestHead) -> None:
         """Have a request forwarded or answered, now or later."""
@@ -70,16 +68,16 @@ class RequestAdmission:
     def cancel(self) -> None:
         """End the wait, if there is one: the client has left."""
         waits, self._waits = self._waits, None
-        if waits is not None:
+        if isinstance(waits, Delay):
             waits.cancel()
+        elif waits is not None and self._permits is not None:
+            self._permits.leave(waits)
 
     def expire(self) -> bool:
-        """Refuse the request that waits for a place, if there is one; returns whether there is."""
-        waits = self._waits
-        if not isinstance(waits, QueuedRequest):
+        """Reject the request that waits for a permit, if there is one; returns whether there is."""
+        if not isinstance(self._waits, QueuedRequest) or self._permits is None:
             return False
-        waits.cancel()
-        self.refuse(waits.head, self._context.timeouts.response)
+        self._permits.expire(self._waits)
         return True
 
     def _delay(self, request: RequestHead, accounting: Accounting) -> None:
@@ -97,38 +95,33 @@ class RequestAdmission:
     # The concurrency limit.
 
     def _admit(self, request: RequestHead, domain: str) -> None:
-        """Forward a request if it gets a place, otherwise queue or refuse it."""
-        places = self._context.places
-        place = places.take(domain) if places is not None else None
-        if places is None or place is not None:
-            self._client.forward(request, place)
+        """Forward a request if it gets a permit, otherwise queue it."""
+        permits = self._context.permits
+        permit = permits.take() if permits is not None else None
+        if permits is None or permit is not None:
+            self._client.forward(request, permit)
             return
         priority = self.view.policy.priorities.get(domain, "people")
-        queued = QueuedRequest(places, self, request, (domain, priority, flow_of(request, self.view)))
-        decision = places.queue(queued)
-        if decision is None:
-            self._client.hold(ClientEvent.QUEUED)
-            self._waits = queued
-        elif decision.starts:
-            self._client.forward(request, places.started(queued))
+        flow = flow_of(request, self.view)
+        queued = QueuedRequest(priority, flow, permits.clock(), lambda: self._wake(request))
+        permits.queue(queued)
+        if queued.is_decided:
+            self._carry_out(request, queued)
         else:
-            self._client.answer(refusal(request, self.view, decision.retry_after, self._context.counters), request)
+            self._waits, self._permits = queued, permits
+            self._client.hold(ClientEvent.QUEUED)
 
-    # What the places call: see `QueueingClient`.
-
-    def start(self, request: RequestHead, place: Place) -> None:
-        """Forward a request that has waited."""
-        self._waits = None
+    def _wake(self, request: RequestHead) -> None:
+        """Go on with a request that has waited."""
+        queued, self._waits = self._waits, None
+        assert isinstance(queued, QueuedRequest)
         self._client.resume()
-        self._client.forward(request, place)
-
-    def refuse(self, request: RequestHead, retry_after: float) -> None:
-        """Answer a request that has waited."""
-        self._waits = None
-        self._client.resume()
-        self._client.answer(refusal(request, self.view, retry_after, self._context.counters), request)
+        self._carry_out(request, queued)
         self._client.read_on()
 
-    def abort(self) -> None:
-        """Close the connection at once."""
-        self._client.abort()
+    def _carry_out(self, request: RequestHead, queued: QueuedRequest) -> None:
+        """Forward or reject a request that was decided on."""
+        if queued.permit is not None:
+            self._client.forward(request, queued.permit)
+        else:
+            self._client.answer(refusal(request, self.view, queued.retry_after, self._context.counters), request)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import random
 import socket
 import ssl
 import time
@@ -13,14 +14,14 @@ from headgate.config.section import origin_address
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
-from headgate.limit.concurrency import ConcurrencySettings
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext, RegisteredConnection
-from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
+from headgate.origin.permits import Permits
 
 MAX_TICK = 0.25
 BACKLOG = 1024
@@ -54,11 +55,10 @@ class Gateway:
             timeouts=timeouts,
             limits=RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes),
             allow=allow,
-            places=OriginPlaces(concurrency) if concurrency is not None else None,
+            permits=_permits(concurrency) if concurrency is not None else None,
         )
         self._servers: list[asyncio.Server] = []
         self._ticking: asyncio.TimerHandle | None = None
-        self._tick_due = math.inf
         self._tick_seconds = min(MAX_TICK, *(value / 8 for value in _seconds(timeouts)))
 
     @property
@@ -76,20 +76,20 @@ class Gateway:
         self._context.policy = policy
 
     @property
-    def places(self) -> OriginPlaces | None:
-        """The places at the origin; None if they are not limited."""
-        return self._context.places
+    def permits(self) -> Permits | None:
+        """The permits of requests in flight; None without a concurrency limit."""
+        return self._context.permits
 
     def limit_concurrency(self, settings: ConcurrencySettings | None) -> None:
         """Put other settings of the concurrency limit in force; what was learned stays, and who waits."""
         context = self._context
-        if context.places is None:
-            context.places = OriginPlaces(settings) if settings is not None else None
+        if context.permits is None:
+            context.permits = _permits(settings) if settings is not None else None
         elif settings is not None:
-            context.places.reconfigure(settings)
+            context.permits.reconfigure(settings)
         else:
-            context.places.reconfigure(replace(context.places.limit.settings, mode="off"))
-            context.places = None
+            context.permits.reconfigure(replace(context.permits.limit.settings, mode="off"))
+            context.permits = None
 
     @property
     def pool(self) -> UpstreamPool:
@@ -168,8 +168,6 @@ class Gateway:
         self.pool.close()
         if self._ticking is not None:
             self._ticking.cancel()
-        if self.places is not None:
-            self.places.close()
         await asyncio.sleep(0)  # the event loop reports the closed connections
 
     def _tick(self) -> None:
@@ -180,17 +178,23 @@ class Gateway:
         now = self._context.now = time.monotonic()
         # First, so that no defect below ends the clock.
         self._ticking = loop.call_later(self._tick_seconds, self._tick)
-        late, self._tick_due = max(0.0, now - self._tick_due), now + self._tick_seconds
         self.pool.tick(now)
-        if self.places is not None:
-            self.places.tick(now, late)
         for connection in [one for one in self.connections if one.deadline <= now]:
             try:
-                connection.expire()
+                if connection.deadline <= now:  # the end of another one may have started its request
+                    connection.expire()
             except Exception as error:
                 connection.abort()
                 context = {"message": "a connection could not be expired", "exception": error}
                 loop.call_exception_handler(context)
+
+
+def _permits(settings: ConcurrencySettings) -> Permits:
+    loop = asyncio.get_running_loop
+    return Permits(
+        ConcurrencyLimit(settings, random.random),
+        call_later=lambda seconds, callback: loop().call_later(seconds, callback),
+    )
 
 
 def _seconds(timeouts: Timeouts) -> tuple[float, ...]:

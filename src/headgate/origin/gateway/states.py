@@ -15,7 +15,6 @@ gateway. A client's connection::
 A last response leads to LINGERING, and the connection's end from every state to CLOSED. The other parts::
 
     exchange                       CONNECTING ◄──► WAITING ──► RESPONDING ──► ENDED
-    place at the origin            HELD ◄──► LENT ──► RETURNED
     connection to the origin       IDLE ──► WAITING ──► RECEIVING ──► IDLE, or CLOSED at any time
 """
 
@@ -32,7 +31,7 @@ class ClientState(enum.Enum):
     WAITING = "requests that were sent ahead wait for the loop's next turn, or until the client reads"
     DECIDING = "a request head has been read; what becomes of it is decided before anything else happens"
     DELAYED = "the request waits for its release"
-    QUEUED = "the request waits for a place at the origin"
+    QUEUED = "the request waits for a permit"
     RESPONDING = "an exchange, or the response from a file, is under way"
     DISCARDING = "the request is answered; the rest of its body is read and discarded"
     LINGERING = "the last response is sent; what still arrives is discarded, so that the client gets to read it"
@@ -49,7 +48,7 @@ class ClientEvent(enum.Enum):
     RESUMED = "requests that were sent ahead may be read"
     REQUEST_READ = "a request head is complete"
     DELAYED = "the request must wait for its release"
-    QUEUED = "the request must wait for a place at the origin"
+    QUEUED = "the request must wait for a permit"
     RELEASED = "the wait of the request is over"
     RESPONSE_STARTED = "an exchange or a file response has begun"
     ANSWERED_EARLY = "the response is sent before the request's body was read"
@@ -130,33 +129,6 @@ EXCHANGE_TRANSITIONS: dict[ExchangeState, dict[ExchangeEvent, ExchangeState]] = 
     },
     ExchangeState.RESPONDING: {ExchangeEvent.END: ExchangeState.ENDED},
     ExchangeState.ENDED: {ExchangeEvent.END: ExchangeState.ENDED},
-}
-
-
-class PlaceState(enum.Enum):
-    """The state of a request's place at the origin."""
-
-    HELD = "the request counts as in flight"
-    LENT = "the rest of the request's body is awaited; meanwhile another request may use the place"
-    RETURNED = "the request does not count any more"
-
-    __hash__ = object.__hash__
-
-
-class PlaceEvent(enum.Enum):
-    """An event that changes the state."""
-
-    LEND = "the client is slow to send the body"
-    TAKE = "the body is complete"
-    GIVE_BACK = "the exchange has ended, or its response is a stream"
-
-    __hash__ = object.__hash__
-
-
-PLACE_TRANSITIONS: dict[PlaceState, dict[PlaceEvent, PlaceState]] = {
-    PlaceState.HELD: {PlaceEvent.LEND: PlaceState.LENT, PlaceEvent.GIVE_BACK: PlaceState.RETURNED},
-    PlaceState.LENT: {PlaceEvent.TAKE: PlaceState.HELD, PlaceEvent.GIVE_BACK: PlaceState.RETURNED},
-    PlaceState.RETURNED: {PlaceEvent.GIVE_BACK: PlaceState.RETURNED},
 }
 
 

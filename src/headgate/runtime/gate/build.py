@@ -145,7 +145,7 @@ def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySet
     if not section.is_on:
         if not tree.advice.learns:
             return None
-        # A limit that refuses nothing learns the capacity of the origin for the traffic advice.
+        # A limit that rejects nothing learns the capacity of the origin for the traffic advice.
         section = replace(section, max="learned", mode="monitor")
 
     def part(whole: int) -> int:
@@ -154,11 +154,8 @@ def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySet
     return ConcurrencySettings(
         max=section.max if section.max == "learned" else part(section.max),
         queue=part(section.queue),
-        queue_target=section.queue_target,
         mode=section.mode,
-        floor=max(1, part(section.floor)),
         ceiling=max(1, part(section.ceiling)),
-        freeze=section.freeze,
         healthy_latency=section.healthy_latency,
     )
 

@@ -7,7 +7,6 @@ import asyncio
 import gc
 import sys
 import time
-from collections import Counter
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,14 +14,12 @@ import msgspec
 
 from headgate.config import Address, Configuration
 from headgate.limit import Gatekeeper
-from headgate.limit.concurrency import Priority
+from headgate.limit.concurrency import ConcurrencyState
 from headgate.link import GatekeeperLink
 from headgate.observe import Counters, GateState, HeldIdentifier, MasterTotals, read_counters
-from headgate.observe.concurrency import ConcurrencyReport
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
-from headgate.origin.gateway.places import OriginPlaces
 from headgate.runtime.gate.advice import (
     AdvicePublication,
     AdviceReport,
@@ -109,7 +106,7 @@ class GateProcess(Backend):
                 bounds=tree.gate.bounds,
                 concurrency=concurrency_settings(tree, self._number),
             )
-            self._watch = self._new_watch()
+            self._watch = ConcurrencyWatch(_log)
         except BaseException:
             if self._link is not None:
                 self._link.close()
@@ -187,8 +184,6 @@ class GateProcess(Backend):
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_policy()
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
-        if tree.limit.concurrency.refused_warning != self._watch.warn_after:
-            self._watch = self._new_watch()
 
     async def state(self, *, whole: bool) -> GateState:
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
@@ -211,27 +206,17 @@ class GateProcess(Backend):
             advice=self._advice_loop.state() if self._advice_loop is not None else static_states(self.tree),
         )
 
-    def _concurrency(self) -> ConcurrencyReport | None:
-        places = self._gateway.places
-        refused_for = self._watch.refused_for(time.monotonic())
-        return ConcurrencyReport.of(places.state, refused_for) if places is not None else None
+    def _concurrency(self) -> ConcurrencyState | None:
+        permits = self._gateway.permits
+        return permits.limit.state if permits is not None else None
 
     async def _watch_concurrency(self) -> None:
-        """Log what becomes of the concurrency limit."""
+        """Log when the concurrency limit rejects requests."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            places = self._gateway.places
-            if places is not None:
-                self._watch.look(places.state, self._admitted(places), now=time.monotonic())
-
-    def _admitted(self, places: OriginPlaces) -> Counter[Priority]:
-        """Return how many requests of each class the rules have passed on to the concurrency limit."""
-        admitted: Counter[Priority] = Counter({"people": places.without_domain})
-        for section in self.tree.domain:
-            totals = self.gatekeeper.totals.get(section.name)
-            if totals is not None:
-                admitted[section.priority] += totals.accepted + totals.delayed
-        return admitted
+            state = self._concurrency()
+            if state is not None:
+                self._watch.look(state, now=time.monotonic())
 
     def _counters(self) -> Counters:
         counters = read_counters(("gateway", self._gateway.counters))
@@ -242,9 +227,6 @@ class GateProcess(Backend):
 
     def _build_policy(self) -> GatewayPolicy:
         return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice)
-
-    def _new_watch(self) -> ConcurrencyWatch:
-        return ConcurrencyWatch(_log, warn_after=self.tree.limit.concurrency.refused_warning)
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdvicePublication):
@@ -267,7 +249,8 @@ class GateProcess(Backend):
         rejected, failed = self._reported
         now_rejected = sum(totals.rejected for totals in self.gatekeeper.totals.values())
         self._reported = now_rejected, self._gateway.counters.failed["unreachable"]
-        capacity = self._gateway.places.state.capacity if self._gateway.places is not None else 0.0
+        concurrency = self._concurrency()
+        capacity = concurrency.capacity if concurrency is not None else 0.0
         report = AdviceReport(
             self._advice.arrivals.take(), max(0, now_rejected - rejected), self._reported[1] - failed, capacity
         )

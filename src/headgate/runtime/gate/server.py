@@ -21,6 +21,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
+from headgate.observe.concurrency import ended_limit
 from headgate.origin.gateway.policy import GatewayCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
@@ -236,7 +237,7 @@ class GateWorkers(Backend):
         """Keep the totals of a worker that has ended."""
         last = worker.last_state
         domains = tuple(replace(domain, held=()) for domain in last.domains)
-        concurrency = last.concurrency.totals if last.concurrency is not None else None
+        concurrency = ended_limit(last.concurrency) if last.concurrency is not None else None
         ended = replace(last, domains=domains, delayed_now=0, connections=0, workers=0, concurrency=concurrency)
         self._ended = merge_states([self._ended, ended])
 

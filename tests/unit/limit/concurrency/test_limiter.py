@@ -1,45 +1,36 @@
-"""The concurrency limit: which requests start, wait or are refused."""
+"""The concurrency limit: which requests start, wait or are rejected."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.limit.concurrency import (
-    ConcurrencyLimit,
-    ConcurrencySettings,
-    Decision,
-    Outcome,
-    Priority,
-    Waiting,
-)
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Decision, Priority, Waiting
 from headgate.limit.concurrency.values import Mode
 
 PEOPLE: Priority = "people"
 
 
 class Origin:
-    """A limit of one place that is taken, and what has been decided."""
+    """A limit of one permit that is taken, and what has been decided."""
 
-    def __init__(self, queue: int = 128, mode: Mode = "enforce", draw: float = 0.5, places: int = 1) -> None:
-        self.limit = ConcurrencyLimit(ConcurrencySettings(max=places, queue=queue, mode=mode), lambda: draw)
+    def __init__(self, queue: int = 128, mode: Mode = "enforce", permits: int = 1) -> None:
+        self.limit = ConcurrencyLimit(ConcurrencySettings(max=permits, queue=queue, mode=mode), lambda: 0.0)
         self.now = 100.0
-        self.names: dict[Waiting, str] = {}
-        self.started: list[str] = []
-        self.refused: list[str] = []
-        for _ in range(places):
-            assert self.limit.start(now=self.now)
+        self.requests: dict[str, Waiting] = {}
+        self.decisions: list[Decision] = []
+        for _ in range(permits):
+            assert self.limit.start()
 
     def arrive(self, name: str, priority: Priority = PEOPLE) -> None:
         """Queue a request; the first letter of its name is its flow."""
-        assert not self.limit.start(now=self.now)
-        request = Waiting("", priority, name[:1].encode(), self.now)
-        self.names[request] = name
+        assert not self.limit.start()
+        request = self.requests[name] = Waiting(priority, name[:1].encode(), self.now)
         self.note(self.limit.queue(request, now=self.now))
 
     def end(self) -> None:
-        """End a request, whose place another may take."""
-        self.note(self.limit.end("", 0.1, Outcome.ANSWERED, now=self.now))
+        """End a request, whose permit another may take."""
+        self.note(self.limit.end(now=self.now))
 
     def awake(self) -> None:
         """Go on to the next wakeup."""
@@ -52,8 +43,23 @@ class Origin:
 
     def note(self, decisions: Sequence[Decision]) -> None:
         """Note decisions."""
-        for decision in decisions:
-            (self.started if decision.starts else self.refused).append(self.names[decision.request])
+        self.decisions.extend(decisions)
+
+    def names(self, *, starts: bool) -> str:
+        """Return the names of the requests that have started or were rejected, in order."""
+        names = {request: name for name, request in self.requests.items()}
+        return " ".join(names[one.request] for one in self.decisions if one.starts is starts)
+
+
+def test_at_most_max_requests_are_in_flight_and_others_wait_until_one_ends() -> None:
+    origin = Origin(queue=1, permits=2)
+    origin.arrive("a")
+    assert origin.decisions == []
+    origin.arrive("b")
+    assert origin.names(starts=False) == "b"
+    assert origin.decisions[0].retry_after >= 1.0
+    origin.end()
+    assert (origin.names(starts=True), origin.limit.in_flight) == ("a", 2)
 
 
 def test_without_overload_requests_start_in_their_order_however_long_they_have_waited() -> None:
@@ -63,67 +69,64 @@ def test_without_overload_requests_start_in_their_order_however_long_they_have_w
     origin.now += 4.9
     for _ in range(3):
         origin.end()
-    assert origin.started == ["a", "b", "c"]
+    assert origin.names(starts=True) == "a b c"
 
 
-def test_under_overload_what_has_waited_too_long_is_refused() -> None:
+def test_under_overload_what_has_waited_too_long_is_rejected() -> None:
     origin = Origin()
     origin.arrive("a")
     origin.awake()  # the longest interval: it is overload
     assert origin.now == 130.0
-    assert origin.refused == ["a"]
+    assert origin.names(starts=False) == "a"
     origin.arrive("b")
     origin.awake()
-    assert (origin.now, origin.refused) == (pytest.approx(130.05), ["a", "b"])
+    assert (origin.now, origin.names(starts=False)) == (pytest.approx(130.05), "a b")
     assert origin.limit.state.overloaded
-    assert origin.limit.state.refused[PEOPLE] == {"filling": 0, "full": 0, "waited": 2}
+    assert origin.limit.state.rejected[PEOPLE] == {"full": 0, "waited": 2, "timeout": 0}
     origin.awake()
     assert origin.now == pytest.approx(130.15)  # the time of a request without a queue
     assert not origin.limit.state.overloaded
 
 
 def test_a_class_that_gets_nothing_is_overloaded_and_those_above_it_are_not() -> None:
-    origin = Origin(places=20)
+    origin = Origin(permits=20)
     origin.arrive("p", "prefetch")
-    for name in "abcdefgh":
-        origin.arrive(name)
-        origin.now += 1.0
+    for number in range(320):  # ten end per second
+        origin.arrive(f"a{number}")
+        origin.now += 0.1
         origin.end()
-        origin.note(origin.limit.awake(now=origin.now))
-    assert origin.started == list("abcdefgh")
-    assert origin.refused == ["p"]
+    assert len(origin.names(starts=True).split()) == 320
+    assert origin.names(starts=False) == "p"
 
 
-def test_refusals_begin_at_half_of_the_queue_and_become_more_likely() -> None:
-    refused = {}
-    for draw in (0.0, 0.49, 0.51, 0.999):
-        origin = Origin(queue=8, draw=draw)
-        for name in "abcdefgh":
-            origin.arrive(name)
-        refused[draw] = "".join(origin.refused)
-    # Probabilities of 1/4, 1/2 and 3/4 with five, six and seven in the queue.
-    assert refused == {0.0: "fgh", 0.49: "gh", 0.51: "h", 0.999: ""}
-
-
-def test_a_class_does_not_count_those_below_it() -> None:
-    origin = Origin(queue=4, draw=0.0)
-    for name in "abc":
-        origin.arrive(name, "prefetch")
-    origin.arrive("p")
-    assert origin.refused == []
-    origin.arrive("d", "prefetch")
-    assert origin.refused == ["d"]
-
-
-def test_a_full_queue_refuses_the_newest_request_of_the_longest_flow_of_the_lowest_class() -> None:
-    origin = Origin(queue=4, draw=0.999)
+def test_a_full_queue_rejects_the_newest_request_of_the_longest_flow_of_the_lowest_class() -> None:
+    origin = Origin(queue=4)
     for name in ("a1", "a2", "b1"):
         origin.arrive(name, "prefetch")
     origin.arrive("c1", "automated")
     origin.arrive("p1")
-    assert origin.refused == ["a2"]
+    assert origin.names(starts=False) == "a2"
     origin.arrive("d1", "prefetch")
-    assert origin.refused == ["a2", "d1"]
+    assert origin.names(starts=False) == "a2 d1"
+
+
+def test_a_request_whose_caller_waits_no_longer_is_rejected_and_counted() -> None:
+    origin = Origin()
+    origin.arrive("a")
+    origin.note(origin.limit.expire(origin.requests["a"], now=origin.now))
+    assert origin.names(starts=False) == "a"
+    assert origin.limit.state.rejected[PEOPLE]["timeout"] == 1
+    assert not origin.limit.expire(origin.requests["a"], now=origin.now)
+    assert not origin.limit.leave(origin.requests["a"], now=origin.now)
+
+
+def test_a_queue_whose_last_client_leaves_has_ended() -> None:
+    origin = Origin()
+    origin.arrive("a")
+    origin.now += 29.0
+    assert not origin.limit.leave(origin.requests["a"], now=origin.now)
+    origin.arrive("b")
+    assert origin.limit.wakeup == origin.now + 30.0
 
 
 @pytest.mark.parametrize("mode", ["monitor", "off"])
@@ -132,204 +135,101 @@ def test_all_that_wait_start_when_the_limit_is_no_longer_enforced(mode: Mode) ->
     for name in "abc":
         origin.arrive(name)
     origin.reconfigure(ConcurrencySettings(max=1, mode=mode))
-    assert sorted(origin.started) == ["a", "b", "c"]
-    assert origin.limit.in_flight == 4
-    assert origin.limit.state.queued == 0
+    assert origin.names(starts=True) == "a b c"
+    assert (origin.limit.in_flight, origin.limit.state.queued) == (4, 0)
 
 
 def test_a_limit_that_is_off_starts_everything() -> None:
     limit = ConcurrencyLimit(ConcurrencySettings(max=1, mode="off"), lambda: 0.5)
-    assert all(limit.start(now=0.0) for _ in range(50))
+    assert all(limit.start() for _ in range(50))
 
 
-def test_what_a_monitor_has_queued_does_not_start_again_when_the_limit_is_enforced() -> None:
-    origin = Origin(mode="monitor")
-    for name in "ab":
-        origin.arrive(name)
-    assert origin.started == ["a", "b"]
-    origin.reconfigure(ConcurrencySettings(max=1))
-    assert origin.started == ["a", "b"]
-    assert (origin.limit.in_flight, origin.limit.state.queued) == (3, 0)
-    for _ in range(3):
-        origin.end()
-    assert origin.limit.start(now=origin.now)
-    assert origin.started == ["a", "b"]
-
-
-def test_a_monitor_counts_what_would_have_waited_for_too_long() -> None:
-    origin = Origin(mode="monitor")
-    origin.arrive("a")
-    origin.awake()
-    assert origin.started == ["a"]
-    assert origin.refused == []
-    assert origin.limit.state.refused[PEOPLE]["waited"] == 1
-
-
-def test_a_shorter_queue_refuses_what_does_not_fit() -> None:
-    origin = Origin()
+def test_monitor_starts_everything_and_counts_what_would_be_rejected() -> None:
+    origin = Origin(queue=1, mode="monitor")
     for name in "abc":
         origin.arrive(name)
+    assert origin.names(starts=True) == "a b c"
+    assert (origin.limit.in_flight, origin.limit.state.queued) == (4, 0)
+    assert origin.limit.state.rejected[PEOPLE] == {"full": 2, "waited": 0, "timeout": 0}
+    origin.reconfigure(ConcurrencySettings(max=1))
+    for _ in range(4):
+        origin.end()
+    assert origin.limit.start()
+    assert len(origin.decisions) == 3
+
+
+def test_a_shorter_queue_rejects_what_does_not_fit() -> None:
+    origin = Origin()
+    for name in "abc":
+        origin.arrive(name, "prefetch" if name == "b" else PEOPLE)
     origin.reconfigure(ConcurrencySettings(max=1, queue=1))
-    assert origin.refused == ["c", "b"]
+    assert origin.names(starts=False).split()[0] == "b"
+    assert len(origin.names(starts=False).split()) == 2
     origin.reconfigure(ConcurrencySettings(max=2, queue=1))
-    assert origin.started == ["a"]
+    assert len(origin.names(starts=True)) == 1
 
 
-def test_refused_clients_return_at_the_rate_that_was_measured() -> None:
-    origin = Origin(queue=0, draw=0.0, places=20)
-    for _ in range(200):  # 20 in flight for 0.5 s each: 40 per second
+def test_rejected_clients_return_at_the_rate_at_which_requests_end_while_others_wait() -> None:
+    origin = Origin(queue=0, permits=20)
+    for number in range(400):  # 40 per second
+        origin.arrive(f"{number % 10}{number}")
         origin.now += 0.025
         origin.end()
-        assert origin.limit.start(now=origin.now)
-    assert origin.limit.state.duration == pytest.approx(0.5)
-    seconds = [
-        origin.limit.queue(Waiting("", PEOPLE, b"", origin.now), now=origin.now)[0].retry_after for _ in range(79)
-    ]
+        assert origin.limit.start()
+    assert origin.limit.state.capacity == pytest.approx(40.0, rel=0.01)
+    origin.limit._returns._served[0] = 0.0  # those that were rejected until now
+    origin.decisions.clear()
+    for number in range(79):
+        origin.arrive(chr(1000 + number))
+    seconds = [decision.retry_after for decision in origin.decisions]
     assert (seconds.count(1.0), seconds.count(2.0)) == (pytest.approx(40, abs=1), pytest.approx(39, abs=1))
 
 
-def overloaded(draw: float = 0.999) -> Origin:
-    """Return an origin of 20 places with an overloaded class, of which no request waits."""
-    origin = Origin(draw=draw, places=20)
-    origin.arrive("x")
-    origin.awake()
-    assert origin.refused == ["x"]
-    origin.refused.clear()
-    return origin
-
-
-def test_under_overload_the_newest_request_starts_first_at_once() -> None:
-    origin = overloaded()
-    for name in "abc":
-        origin.arrive(name)
-    for _ in range(3):
-        origin.end()
-    assert origin.started == ["c", "b", "a"]
-
-
-def test_under_overload_the_queue_has_as_many_places_as_start_within_twice_the_longest_wait() -> None:
-    origin = overloaded()
-    for number in range(40):
-        origin.arrive(chr(ord("A") + number))
-    assert origin.limit.state.queued == 20
-    assert origin.limit.state.refused[PEOPLE]["filling"] == 20
-
-
-def test_a_class_returns_at_the_rate_that_those_above_it_leave() -> None:
-    origin = Origin(draw=0.0, places=20)
-    for number in range(400):  # 40 end per second, and people get 30 of them
-        origin.now += 0.025
-        origin.arrive("r", "automated" if number % 4 == 3 else PEOPLE)
-        origin.end()
-    origin.reconfigure(ConcurrencySettings(max=20, queue=0))
-    requests = [Waiting("", "automated", b"", origin.now) for _ in range(50)]
-    seconds = [origin.limit.queue(request, now=origin.now)[0].retry_after for request in requests]
-    assert seconds[-1] == pytest.approx(5.0, abs=1.0)  # not 2
-
-
-def test_starts_long_ago_count_less() -> None:
-    origin = Origin(draw=0.999)
-    for flow in "ab":
-        for _ in range(1000):
-            origin.arrive(flow)
-            origin.now += 0.2
-            origin.end()
-    origin.started.clear()
-    for number in range(20):
-        origin.arrive(f"{'ba'[number % 2]}{number}")
-    for _ in range(10):
-        origin.end()
-    assert {name[0] for name in origin.started} == {"a"}
-
-
-def test_a_request_that_enters_counts_from_then() -> None:
-    origin = Origin(places=1)
+def test_a_rate_at_which_no_request_waits_is_not_the_capacity() -> None:
+    origin = Origin(permits=2)
     for _ in range(100):
         origin.now += 0.5
         origin.end()
-        origin.now += 30.0
-        origin.limit.enter(now=origin.now)
-    assert origin.limit.state.duration == pytest.approx(0.5)
+        assert origin.limit.start()
+    assert origin.limit.state.capacity == 0.0
+    for number in range(30):  # after a pause
+        origin.now += 100.0 if number == 0 else 0.1
+        origin.arrive(f"a{number}")
+        origin.end()
+    assert origin.limit.state.capacity == pytest.approx(10.0, rel=0.15)
 
 
-def test_a_herd_after_a_pause_does_not_return_as_one() -> None:
-    limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=0), lambda: 0.5)
-    for now in range(300):
-        assert limit.start(now=float(now))
-        limit.end("", 1.0, Outcome.ANSWERED, now=now + 1.0)
-    assert limit.start(now=400.0)
-    times = [limit.queue(waiting(), now=400.001)[0].retry_after for _ in range(100)]
-    assert times == [float(number) for number in range(2, 102)]
-
-
-def test_a_queue_whose_last_client_leaves_has_ended() -> None:
-    origin = Origin()
-    origin.arrive("a")
-    (request,) = origin.names
-    origin.now += 29.0
-    assert not origin.limit.leave(request, now=origin.now)
-    origin.arrive("b")
-    assert origin.limit.wakeup == origin.now + 30.0
-
-
-def waiting(flow: bytes = b"client", *, since: float = 0.0) -> Waiting:
-    return Waiting("api", "people", flow, since)
-
-
-def test_at_most_max_requests_are_in_flight_and_others_wait_until_one_ends() -> None:
-    limit = ConcurrencyLimit(ConcurrencySettings(max=2, queue=1), lambda: 0.5)
-    assert [limit.start(now=0.0) for _ in range(3)] == [True, True, False]
-    assert limit.queue(request := waiting(), now=0.0) == ()
-    (decision,) = limit.queue(other := waiting(), now=0.0)
-    assert (decision.request, decision.starts) == (other, False)
-    assert decision.retry_after > 0
-    (decision,) = limit.end("api", 0.1, Outcome.ANSWERED, now=0.1)
-    assert (decision.request, decision.starts) == (request, True)
-    assert limit.in_flight == 2
-
-
-def test_a_clock_may_stand_still_for_many_requests() -> None:
-    limit = ConcurrencyLimit(ConcurrencySettings(max=2), lambda: 0.5)
-    for now in (0.0, 5.0):
-        for _ in range(300):
-            assert limit.start(now=now)
-            assert limit.end("api", 0.0, Outcome.ANSWERED, now=now) == ()
-    assert limit.in_flight == 0
-
-
-def test_monitor_starts_everything_and_counts_what_would_wait_or_be_refused() -> None:
-    limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=1, mode="monitor"), lambda: 0.5)
-    assert limit.start(now=0.0)
-    for request in (waiting(b"first"), waiting(b"second"), waiting(b"third")):
-        assert not limit.start(now=0.0)
-        assert list(limit.queue(request, now=0.0)) == [Decision(request, starts=True)]
-    assert (limit.in_flight, limit.state.queued) == (4, 1)
-    assert limit.state.refused["people"] == {"filling": 0, "full": 2, "waited": 0}
-    for number in range(3):
-        assert limit.end("api", 0.1, Outcome.ANSWERED, now=0.1 + number) == ()
-    assert limit.state.started["people"] == 1
-    assert (limit.in_flight, limit.state.queued) == (1, 0)
+def test_a_learned_limit_follows_latencies_and_keeps_what_it_learned() -> None:
+    limit = ConcurrencyLimit(ConcurrencySettings(healthy_latency=0.2), lambda: 0.5)
+    assert limit.state.limit == 4.0
+    for _ in range(4):
+        assert limit.start()
+    assert not limit.start()
+    for _ in range(10):
+        limit.responded(0.1)
+    assert (limit.state.limit, limit.state.latency) == (8.0, pytest.approx(0.1))
+    assert limit.start()
+    limit.reconfigure(ConcurrencySettings(max=5), now=1.0)
+    assert (limit.state.limit, limit.state.latency) == (5.0, 0.0)
+    limit.responded(100.0)
+    limit.reconfigure(ConcurrencySettings(healthy_latency=0.2), now=1.0)
+    assert limit.state.limit == 8.0
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"max": 0}, "concurrency: max must be from 1 to 1000000, got 0"),
-        ({"floor": 5, "ceiling": 4}, "concurrency: floor must be at most ceiling (4), got 5"),
-        ({"queue_target": float("nan")}, "concurrency: queue_target must be a number of seconds, 0 or more, got nan"),
+        ({"queue": -1}, "concurrency: queue must be from 0 to 1000000, got -1"),
+        ({"ceiling": 1_000_001}, "concurrency: ceiling must be from 1 to 1000000, got 1000001"),
+        ({"healthy_latency": 0.0}, "concurrency: healthy_latency must be a number of seconds above 0, got 0.0"),
+        (
+            {"healthy_latency": float("nan")},
+            "concurrency: healthy_latency must be a number of seconds above 0, got nan",
+        ),
     ],
 )
 def test_invalid_settings_are_named(values: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        ConcurrencySettings(**values)
+        ConcurrencySettings(**values)  # type: ignore[arg-type]  # of several types
     assert str(caught.value) == message
-
-
-def test_a_request_that_the_origin_has_already_is_counted_above_the_limit() -> None:
-    limit = ConcurrencyLimit(ConcurrencySettings(max=1), lambda: 0.5)
-    assert limit.start(now=0.0)
-    limit.enter(now=0.0)
-    assert limit.in_flight == 2
-    limit.queue(waiting(), now=0.0)
-    assert not limit.end("api", 0.1, Outcome.ANSWERED, now=0.1)
-    assert len(limit.end("api", 0.1, Outcome.ANSWERED, now=0.1)) == 1

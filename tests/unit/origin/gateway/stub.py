@@ -12,8 +12,8 @@ from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import GatewayPolicy
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
-from headgate.origin.gateway.places import OriginPlaces
 from headgate.origin.gateway.upstream import UpstreamPool
+from headgate.origin.permits import Permits
 
 
 class StubTransport(asyncio.Transport):
@@ -68,7 +68,7 @@ class StubTransport(asyncio.Transport):
 
 
 class StubTimers:
-    """Takes the timers of places; `fire` calls the last one that was set."""
+    """Takes the timers of permits; `fire` calls the last one that was set."""
 
     def __init__(self) -> None:
         self.last: StubTimer | None = None
@@ -108,7 +108,7 @@ def make_policy(**settings: Any) -> GatewayPolicy:
 
 
 def make_context(
-    policy: GatewayPolicy | None = None, *, limit: int = 100, places: OriginPlaces | None = None
+    policy: GatewayPolicy | None = None, *, limit: int = 100, permits: Permits | None = None
 ) -> GatewayContext:
     """Make what the connections of one gateway share; its coarse clock starts at 1000."""
     context = GatewayContext(
@@ -117,7 +117,7 @@ def make_context(
         ConnectionRegistry(limit=limit, client_limit=0),
         timeouts=Timeouts(),
         limits=RequestLimits(),
-        places=places,
+        permits=permits,
     )
     context.now = context.pool.now = 1000.0
     return context

@@ -13,7 +13,7 @@ import pytest
 from headgate.bundle.files.open_file import OpenFile
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
-from headgate.limit.concurrency import ConcurrencySettings, Outcome
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.file_slice import FileSlice
 from headgate.origin.gateway.client_connection import (
     LINGER_TIMEOUT,
@@ -22,11 +22,11 @@ from headgate.origin.gateway.client_connection import (
     MAX_REQUESTS_PER_TURN,
     ClientConnection,
 )
-from headgate.origin.gateway.places import OriginPlaces, Place
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState
 from headgate.origin.gateway.upstream import UpstreamConnection
+from headgate.origin.permits import Permit, Permits
 from headgate.origin.response import Response, problem
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, counted, make_context, make_policy
 
@@ -84,9 +84,9 @@ class Harness:
         *,
         half_open: bool = True,
         limit: int = 100,
-        places: OriginPlaces | None = None,
+        permits: Permits | None = None,
     ) -> None:
-        self.context = make_context(policy, limit=limit, places=places)
+        self.context = make_context(policy, limit=limit, permits=permits)
         self.origin = StubTransport()
         self.upstream = UpstreamConnection(self.context.pool)
         self.upstream.connection_made(self.origin)
@@ -138,18 +138,23 @@ def delaying() -> Harness:
     return Harness(holding(2))
 
 
+def limited(**settings: Any) -> Permits:
+    limit = ConcurrencyLimit(ConcurrencySettings(**settings), lambda: 0.5)
+    return Permits(limit, call_later=StubTimers().call_later)
+
+
 def queueing(*, queue: int = 10, policy: GatewayPolicy | None = None) -> Harness:
-    """Return a harness whose origin has one place, which another request has."""
-    places = OriginPlaces(ConcurrencySettings(max=1, queue=queue), draw=lambda: 0.5, call_later=StubTimers().call_later)
-    harness = Harness(policy, places=places)
-    assert places.take("other") is not None
+    """Return a harness with one permit, which another request has."""
+    permits = limited(max=1, queue=queue)
+    harness = Harness(policy, permits=permits)
+    assert permits.take() is not None
     return harness
 
 
-def free_place(harness: Harness) -> Harness:
+def end_other(harness: Harness) -> Harness:
     """End the other request."""
-    assert harness.context.places is not None
-    Place(harness.context.places, "other", 0.0).give_back(Outcome.ANSWERED)
+    assert harness.context.permits is not None
+    Permit(harness.context.permits).release()
     return harness
 
 
@@ -175,7 +180,7 @@ DRIVERS: dict[tuple[ClientState, ClientEvent], Callable[[], Harness]] = {
     (_S.DECIDING, _E.QUEUED): lambda: queueing().receive(GET),
     (_S.DELAYED, _E.RELEASED): lambda: delaying().receive(GET).release(),
     (_S.DELAYED, _E.CLOSE): lambda: delaying().receive(GET).lose(),
-    (_S.QUEUED, _E.RELEASED): lambda: free_place(queueing().receive(GET)),
+    (_S.QUEUED, _E.RELEASED): lambda: end_other(queueing().receive(GET)),
     (_S.QUEUED, _E.CLOSE): lambda: queueing().receive(GET).lose(),
     (_S.RESPONDING, _E.DONE): lambda: Harness().receive(GET).respond(),
     (_S.RESPONDING, _E.LAST_RESPONSE): lambda: Harness().receive(CHUNKED, b"zz\r\n"),
@@ -344,14 +349,14 @@ def test_a_limited_number_of_requests_is_handled_per_turn() -> None:
 
 
 def in_flight(harness: Harness) -> int:
-    assert harness.context.places is not None
-    return harness.context.places.state.in_flight
+    assert harness.context.permits is not None
+    return harness.context.permits.limit.in_flight
 
 
-def test_a_queued_request_is_forwarded_when_a_place_is_free() -> None:
+def test_a_queued_request_is_forwarded_when_a_permit_is_free() -> None:
     harness = queueing().receive(POST + b"hello")
     assert harness.origin.written == b""
-    assert free_place(harness).origin.written.endswith(b"\r\n\r\nhello")
+    assert end_other(harness).origin.written.endswith(b"\r\n\r\nhello")
     assert harness.state is ClientState.RESPONDING
     assert in_flight(harness) == 1
     harness.respond()
@@ -363,15 +368,15 @@ def test_a_request_over_the_queue_is_refused_and_the_next_one_is_read() -> None:
     harness = queueing(queue=0).receive(GET, GET + GET)
     assert harness.client.written.count(b"HTTP/1.1 503 ") == 3
     assert harness.client.written.count(b'ratelimit: "concurrency";r=0;t=') == 3
-    assert harness.context.places is not None
-    assert harness.context.places.state.refused["people"]["full"] == 3
+    assert harness.context.permits is not None
+    assert harness.context.permits.limit.state.rejected["people"]["full"] == 3
     assert harness.state is ClientState.IDLE
-    assert free_place(harness).receive(GET).origin.written != b""
+    assert end_other(harness).receive(GET).origin.written != b""
 
 
 def test_a_client_that_leaves_while_queued_is_not_forwarded() -> None:
     harness = queueing().receive(GET).lose()
-    assert free_place(harness).origin.written == b""
+    assert end_other(harness).origin.written == b""
     assert in_flight(harness) == 0
 
 
@@ -387,16 +392,16 @@ def test_a_request_that_waits_too_long_is_refused_and_the_next_one_is_read() -> 
         assert harness.client.written.startswith(b"HTTP/1.1 503 ")
         await asyncio.sleep(0)
         assert harness.state is ClientState.READING_HEAD
-        assert free_place(harness).receive(GET[5:]).origin.written != b""
+        assert end_other(harness).receive(GET[5:]).origin.written != b""
 
     asyncio.run(check())
 
 
-def test_a_delayed_request_waits_for_a_place_after_its_release() -> None:
+def test_a_delayed_request_waits_for_a_permit_after_its_release() -> None:
     harness = queueing(policy=holding(2)).receive(GET)
     assert harness.state is ClientState.DELAYED
     assert harness.release().state is ClientState.QUEUED
-    assert free_place(harness).origin.written != b""
+    assert end_other(harness).origin.written != b""
 
 
 def test_a_delayed_request_that_is_refused_is_followed_by_the_next() -> None:
@@ -414,7 +419,7 @@ def test_a_queued_request_is_still_answered_in_a_drain() -> None:
     harness.context.draining = True
     harness.connection.drain()
     assert harness.state is ClientState.QUEUED
-    assert b"Connection: close" in free_place(harness).respond().client.written
+    assert b"Connection: close" in end_other(harness).respond().client.written
 
 
 def test_the_lifeboat_answers_instead_of_a_refusal() -> None:
@@ -580,13 +585,13 @@ def test_a_half_closed_connection_stays_open_for_responses_under_way(drive: Call
 def test_with_a_limit_a_half_closed_connection_is_that_of_a_client_that_left() -> None:
     harness = queueing()
     assert not harness.receive(GET).connection.eof_received()
-    free_place(harness)
+    end_other(harness)
     assert harness.state is ClientState.RESPONDING
     assert not harness.connection.eof_received()
 
 
 def test_a_limit_that_only_monitors_leaves_a_half_closed_connection_open() -> None:
-    harness = Harness(places=OriginPlaces(ConcurrencySettings(max=1, mode="monitor")))
+    harness = Harness(permits=limited(max=1, mode="monitor"))
     assert harness.receive(GET).connection.eof_received()
 
 

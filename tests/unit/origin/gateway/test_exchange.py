@@ -10,9 +10,9 @@ from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange
-from headgate.origin.gateway.places import Place
 from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
+from headgate.origin.permits import Permit
 from tests.unit.origin.gateway.stub import StubTransport, counted, make_context
 
 HEAD = b"forwarded head\r\n\r\n"
@@ -67,7 +67,7 @@ class Harness:
     """An exchange with its client; `origin` is the transport to the origin once there is a connection."""
 
     def __init__(
-        self, request: RequestHead, *, pooled: bool = True, reused: bool = True, place: Place | None = None
+        self, request: RequestHead, *, pooled: bool = True, reused: bool = True, permit: Permit | None = None
     ) -> None:
         self.context: GatewayContext = make_context()
         self.client = Client()
@@ -79,7 +79,7 @@ class Harness:
         self.context.pool.connect = self._connect  # type: ignore[method-assign] # no socket
         if pooled:
             self.context.pool.give_back(self.upstream)
-        self.exchange = ProxiedExchange(self.context, self.client, request, place)
+        self.exchange = ProxiedExchange(self.context, self.client, request, permit)
 
     async def _connect(self, seconds: float) -> UpstreamConnection:
         assert seconds == self.context.timeouts.connect

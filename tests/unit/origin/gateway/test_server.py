@@ -8,11 +8,10 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
-from headgate.limit.concurrency import ConcurrencySettings, Outcome
+from headgate.limit.concurrency import ConcurrencySettings
 from headgate.origin import Rejections, Routes, client_address
 from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.context import ConnectionRegistry
-from headgate.origin.gateway.places import OriginPlaces
 
 
 def make_gateway(origin: str = "http://192.0.2.200", **settings: Any) -> Gateway:
@@ -106,18 +105,28 @@ def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes_on() 
     asyncio.run(check())
 
 
-def test_a_late_tick_tells_the_limit_how_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_starts_in_a_tick_is_not_expired_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
-        lags: list[float] = []
-        monkeypatch.setattr(OriginPlaces, "tick", lambda _places, _now, lag: lags.append(lag))
-        gateway = make_gateway(concurrency=ConcurrencySettings(max=1))
+        gateway = make_gateway()
         await gateway.start(port=0)
-        assert lags == [0.0]
-        gateway._tick_due -= 100.0
+        expired = []
+
+        class Expiring:
+            """Expires, and moves the deadline of the other connection."""
+
+            def __init__(self) -> None:
+                self.deadline = 0.0
+
+            def expire(self) -> None:
+                expired.append(self)
+                for one in connections:
+                    one.deadline = math.inf
+
+        connections = {Expiring(), Expiring()}
+        monkeypatch.setattr(Gateway, "connections", property(lambda _gateway: connections))
         gateway._tick()
-        gateway._tick()
-        assert lags[1] > 99.0
-        assert lags[2] < lags[1]
+        assert len(expired) == 1
+        connections.clear()
         await gateway.drain(0)
 
     asyncio.run(check())
@@ -127,21 +136,17 @@ def test_a_limit_is_added_changed_and_removed_while_requests_are_in_flight() -> 
     gateway = make_gateway()
     gateway.limit_concurrency(None)
     gateway.limit_concurrency(ConcurrencySettings(max=1))
-    places = places_of(gateway)
-    place = places.take("api")
-    assert place is not None
+    permits = gateway.permits
+    assert permits is not None
+    permit = permits.take()
+    assert permit is not None
     gateway.limit_concurrency(ConcurrencySettings(max=2))
-    assert places_of(gateway) is places
-    assert (places.state.limit, places.state.in_flight) == (2.0, 1)
+    assert gateway.permits is permits
+    assert (permits.limit.limit, permits.limit.in_flight) == (2.0, 1)
     gateway.limit_concurrency(None)
-    removed = gateway.places
+    removed = gateway.permits
     gateway.limit_concurrency(ConcurrencySettings(max=3))
-    place.give_back(Outcome.ANSWERED)
-    assert places.state.in_flight == 0
+    permit.release()
+    assert permits.limit.in_flight == 0
     assert removed is None
-    assert places_of(gateway) is not places
-
-
-def places_of(gateway: Gateway) -> OriginPlaces:
-    assert gateway.places is not None
-    return gateway.places
+    assert gateway.permits is not permits

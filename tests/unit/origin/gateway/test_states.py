@@ -27,4 +27,4 @@ def test_a_table_has_every_state_and_every_event_and_leads_from_the_first_state_
 
 
 def test_there_is_a_table_for_each_part() -> None:
-    assert set(TABLES) == {f"{part}_TRANSITIONS" for part in ("CLIENT", "EXCHANGE", "PLACE", "UPSTREAM")}
+    assert set(TABLES) == {f"{part}_TRANSITIONS" for part in ("CLIENT", "EXCHANGE", "UPSTREAM")}

@@ -267,11 +267,10 @@ def test_invalid_replacement_is_logged(site):
 
 
 def test_workers_have_equal_parts_of_the_concurrency_limit():
-    tree = parse("[gate]\nworkers = 3\n[limit.concurrency]\nmax = 10\nqueue = 2\nfloor = 2\nceiling = 7")
+    tree = parse("[gate]\nworkers = 3\n[limit.concurrency]\nmax = 10\nqueue = 2\nceiling = 7")
     parts = [concurrency_settings(tree, number) for number in range(3)]
     assert [part.max for part in parts] == [4, 3, 3]
     assert [part.queue for part in parts] == [1, 1, 0]
-    assert [part.floor for part in parts] == [1, 1, 1]
     assert [part.ceiling for part in parts] == [3, 2, 2]
     learned = parse('[gate]\nworkers = 3\n[limit.concurrency]\nmax = "learned"')
     assert [concurrency_settings(learned, number).max for number in range(3)] == ["learned"] * 3
