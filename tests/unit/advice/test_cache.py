@@ -6,6 +6,7 @@ from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP, NEVER
+from tests.quotes import quotes
 
 IDENTITY = AgentIdentity(["ExampleBot", "*"])
 ORIGIN = "https://example.com"
@@ -168,6 +169,17 @@ class TestFreshness:
             with pytest.raises(ConfigurationError, match="min_freshness"):
                 AdviceCache(IDENTITY, min_freshness=seconds)
 
+    @quotes(
+        "traffic-advice 5",
+        "If present, the [HTTP-SEMANTICS] Retry-After response header could be used as a hint about when to "
+        "next retry.",
+    )
+    @quotes(
+        "traffic-advice 7",
+        'If the result is "unreachable", then the HTTP server was not able to service the request for traffic'
+        " advice. Since this could indicate that the server cannot accept additional requests at this time, "
+        "agents may stop traffic to the server for some interval.",
+    )
     def test_unreachable_origin_is_held_only_with_retry_after(self, cache):
         known = fetched(cache, response(None, ("Retry-After", "7"), status=503))
         assert known.release_time(0.0) == known.hold_until == NOW + 7
@@ -267,12 +279,22 @@ class TestPreviousAdvice:
             fetched(cache, response(DISALLOWED, ("Cache-Control", directive)))
             assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).previous is None, directive
 
+    @quotes(
+        "traffic-advice 7",
+        "If the result is null, then no advice was received. Agents should adopt their default behavior.",
+    )
     def test_null_is_not_previous_advice(self, cache):
         fetched(cache, response(b"[]"))
         assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).previous is None
 
 
 class TestOrigins:
+    @quotes(
+        "traffic-advice 5",
+        "To fetch traffic advice for origin origin, agent identity identity and algorithm whenComplete "
+        "accepting a traffic advice result: 1. Let url be the result of generating a traffic advice URL for "
+        "origin. If it results in failure, then return failure.",
+    )
     def test_origin_that_must_not_be_asked_has_null_forever(self, cache):
         for origin in ("http://example.com", "ftp://localhost", "null", "", "file:///", "https://\ud800"):
             known = cache.ask(origin, now=NOW)

@@ -6,12 +6,20 @@ from headgate.advice.decision import DRAW_PERIOD, Advice, sticky_draw
 from headgate.advice.fetching import AdviceRequest
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.release import ASAP
+from tests.quotes import quotes
 
 KEY = b"k" * 32
 NOW = 2_833_334 * DRAW_PERIOD
 HALF, DISALLOWED = AdviceEntry(fraction=0.5), AdviceEntry(disallowed=True)
 
 
+@quotes(
+    "traffic-advice 7",
+    "Agents may implement this as they see fit, but the following algorithm is suggested on establishment"
+    " of an HTTP connection on behalf of a client. 1. Choose a uniform random number r between 0 and 1. "
+    "2. If r is less than or equal to the result's fraction, then the traffic is permitted by the "
+    "fraction. 3. Otherwise, a connection is not established.",
+)
 def test_draw_up_to_the_fraction_is_permitted():
     for entry, draw, expected in (
         (AdviceEntry(), 0.0, True),

@@ -17,6 +17,7 @@ from headgate.advice.fetching import (
     traffic_advice_url,
 )
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
+from tests.quotes import quotes
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 HALF = b'[{"user_agent":"*","fraction":0.5}]'
@@ -46,6 +47,15 @@ ORIGINS = [
 ]
 
 
+@quotes(
+    "traffic-advice 5",
+    "To generate a traffic advice URL for origin origin, run the following steps: 1. If origin is not a "
+    "tuple origin, return failure.",
+    "2. If origin's scheme is not an HTTP(S) scheme, return failure.",
+    "3. If origin is not a potentially trustworthy origin, return failure.",
+    "4. Return a new URL as follows: scheme origin's scheme host origin's host port origin's port path « "
+    '".well-known", "traffic-advice" »',
+)
 def test_only_trustworthy_http_origins_have_a_traffic_advice_url():
     for origin, url in ORIGINS:
         assert traffic_advice_url(origin) == url, origin
@@ -53,6 +63,15 @@ def test_only_trustworthy_http_origins_have_a_traffic_advice_url():
         assert (request and request.url) == url, origin
 
 
+@quotes(
+    "traffic-advice 4",
+    "Each agent should have an brand name that specifically identifies it (such as PollyPrefetchProxy).",
+)
+@quotes(
+    "traffic-advice 5",
+    "2. Let request be a request as follows: method `GET` URL url",
+    'client null credentials mode "omit"',
+)
 def test_request_identifies_the_agent_and_nothing_else():
     request = advice_request("https://example.com", IDENTITY)
     assert request == AdviceRequest(
@@ -82,6 +101,20 @@ STATUSES = {
 }
 
 
+@quotes("traffic-advice 3", 'A traffic advice result is null, a traffic advice entry, or "unreachable".')
+@quotes(
+    "traffic-advice 5",
+    "4. Let processResponse be the following steps, given response response: 1. If response's type is "
+    '"error", then terminate fetchController, run whenComplete with "unreachable", and return.',
+    '2. If response\'s type is "opaqueredirect", then terminate fetchController, run whenComplete with '
+    "null, and return.",
+    "4. If response's status is 429 (Too Many Requests; see [RFC6585]) or 503 (Service Unavailable; see "
+    '[HTTP-SEMANTICS]), then terminate fetchController, run whenComplete with "unreachable", and return.',
+    "5. If response's status is not an ok status, then terminate fetchController, run whenComplete with "
+    "null and return.",
+    "6. If response's status is a null body status, then terminate fetchController, run whenComplete with"
+    " null and return.",
+)
 def test_result_by_status():
     for result, statuses in STATUSES.items():
         for status in statuses:
@@ -107,6 +140,12 @@ CONTENT_TYPES = [
 ]
 
 
+@quotes(
+    "traffic-advice 5",
+    "7. Let mimeType be the result of extracting a MIME type from response's header list.",
+    '8. If mimeType is failure or its essence is not "application/trafficadvice+json", then terminate '
+    "fetchController, run whenComplete with null and return.",
+)
 def test_body_of_another_media_type_is_not_read():
     for content_type, is_read in CONTENT_TYPES:
         fields = [("content-TYPE", value) for value in content_type]
@@ -138,6 +177,11 @@ REASONS = [
 ]
 
 
+@quotes(
+    "traffic-advice 5",
+    "5. Let processResponseEndOfBody be the following steps, given response response and null, failure or"
+    " byte sequence body: 1. If body is not a byte sequence, then run whenComplete with null and return.",
+)
 def test_every_result_has_a_short_reason():
     for response, reason in REASONS:
         interpretation = interpret_fully(response, IDENTITY)
@@ -156,6 +200,11 @@ def collect(*pieces, coding=None):
     return collector.whole()
 
 
+@quotes(
+    "traffic-advice 5",
+    "6. Fetch request with processResponse set to processResponse and processResponseEndOfBody set to "
+    "processResponseEndOfBody, and set fetchController to the result.",
+)
 def test_body_is_collected_from_pieces_of_any_size():
     for size in range(1, len(HALF) + 1):
         pieces = [HALF[start : start + size] for start in range(0, len(HALF), size)]

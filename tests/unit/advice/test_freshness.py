@@ -13,6 +13,7 @@ from headgate.advice.freshness import (
 )
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.release import ASAP
+from tests.quotes import quotes
 
 NOW = 784_111_777.0
 DATE, PAST, FUTURE = (f"Sun, 06 Nov 1994 {time} GMT" for time in ("08:49:37", "08:49:36", "09:49:37"))
@@ -44,6 +45,24 @@ LIFETIMES = [
 ]
 
 
+@quotes(
+    "traffic-advice 8.2",
+    "To mitigate this, well-behaved agents implement a maximum freshness lifetime when they fetch traffic advice.",
+)
+@quotes(
+    "traffic-advice 5",
+    "Notwithstanding the usual behavior of [HTTP-CACHING], agents (especially ones shared amongst "
+    "multiple users) should consider applying a minimum freshness lifetime (10 minutes is suggested) and "
+    "maximum freshness lifetime (48 hours is suggested) in order to balance the security considerations "
+    "discussed below.",
+    "If these suggested values are used, a default freshness lifetime (if none is specified) of 30 "
+    "minutes may be appropriate.",
+)
+@quotes(
+    "traffic-advice 8.3",
+    "To mitigate this, well-behaved agents implement, in addition to other anti-abuse measures, a minimum"
+    " freshness lifetime when they fetch traffic advice.",
+)
 def test_freshness_of_advice_is_the_lifetime_within_bounds():
     for fields, seconds in LIFETIMES:
         for result in (AdviceEntry(), None):

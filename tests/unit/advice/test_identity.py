@@ -10,6 +10,7 @@ from headgate.advice import (
     parse_advice,
 )
 from headgate.errors import ConfigurationError
+from tests.quotes import quotes
 
 
 def test_identity_is_the_tuple_of_its_names():
@@ -22,6 +23,12 @@ def test_identity_is_the_tuple_of_its_names():
     assert AgentIdentity.of("ExampleBot") == ("ExampleBot", "*")
 
 
+@quotes(
+    "traffic-advice 4",
+    "Its agent identity is all of the following that apply, in order: 1. The brand name 2. "
+    '"prefetch-proxy", if the agent is a proxy server which exclusively serves prefetch traffic (for '
+    'example, a private prefetch proxy) 3. "*"',
+)
 def test_text_is_a_brand_name():
     for brand in ("ExampleBot", "Prüfer", "Chrome Privacy Preserving Prefetch Proxy", "*"):
         assert AgentIdentity(brand) == (brand, "*")
@@ -47,6 +54,10 @@ INVALID = [
 ]  # fmt: skip
 
 
+@quotes(
+    "traffic-advice 3",
+    'An agent identity is a list of strings. It must contain at least two elements, and the last must be "*".',
+)
 def test_invalid_identity_is_refused():
     for names in INVALID:
         with pytest.raises(ConfigurationError, match="the agent identity"):

@@ -20,12 +20,28 @@ from headgate.advice.parser import (
     parse_json,
     result_to_json,
 )
+from tests.quotes import quotes
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "advice"
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 NOW = 1_700_000_000.0
 
 
+@quotes(
+    "traffic-advice 6",
+    "2. If parsed is not a list, then return null.",
+    "4. For each entry of parsed:",
+    "1. If entry is not a map, then continue.",
+    '2. If entry["user_agent"] does not exist or is not a string, then continue.',
+    '3. Let agentSelector be entry["user_agent"]. 4. If identity does not contain agentSelector, then continue.',
+    "5. If bestMatch is null or agentSelector appears at an earlier index in identity than "
+    'bestMatch["user_agent"] does, then set bestMatch to entry.',
+    "5. If bestMatch is null, then return null.",
+    '7. If bestMatch["disallow"] exists and is true, then set entry\'s disallowed flag to true.',
+    '8. If bestMatch["fraction"] exists and is a number, then: 1. Let fraction be bestMatch["fraction"].',
+    "2. If fraction is greater than or equal to 0 and less than or equal to 1, then set entry's fraction to fraction.",
+    "9. Return entry.",
+)
 def test_vectors_of_documents():
     for case in json.loads((VECTORS / "parse.json").read_text())["cases"]:
         body = b"".join(b64decode(part) * times for part, times in case["body"])
@@ -33,6 +49,11 @@ def test_vectors_of_documents():
         assert result_to_json(result) == case["expected"], case["name"]
 
 
+@quotes(
+    "traffic-advice 5",
+    "3. Let parseResult be the result of parsing traffic advice from string given identity.",
+    "4. Run whenComplete with parseResult.",
+)
 def test_vectors_of_responses():
     def insert_dates(value):
         return re.sub(r"@DATE([+-]\d+)@", lambda match: formatdate(NOW + int(match[1]), usegmt=True), value)
@@ -104,12 +125,14 @@ def test_document_of_many_entries_is_read():
     assert parse(text) == AdviceEntry(disallowed=True)
 
 
+@quotes("traffic-advice 5", "2. Let string be the result of UTF-8 decoding body.")
 def test_bytes_are_decoded_as_utf_8():
     assert parse_advice_bytes(b'\xef\xbb\xbf[{"user_agent":"*","x":"\xff\xed\xa0\x80"}]', IDENTITY) == AdviceEntry()
     assert parse_advice_bytes("[]".encode("utf-16"), IDENTITY) is None
     assert parse_advice_bytes(b"", IDENTITY) is None
 
 
+@quotes("traffic-advice 3", "A traffic advice entry is a struct with the following items:")
 def test_entry_wants_all_traffic_unless_a_member_reduces_it():
     assert AdviceEntry().wants_all
     assert not AdviceEntry(disallowed=True).wants_all
@@ -237,6 +260,12 @@ def is_refused(text):
     return False
 
 
+@quotes(
+    "traffic-advice 6",
+    "To parse traffic advice from a string string given agent identity identity: 1. Let parsed be the "
+    "result of parsing JSON into Infra values given string. If this throws an exception, then return "
+    "null.",
+)
 def test_json_that_javascript_refuses_is_refused():
     assert [text for text in INVALID_JSON if not is_refused(text)] == []
 

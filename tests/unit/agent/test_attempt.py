@@ -11,6 +11,7 @@ from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.agent import Courtesy, NoContact
 from headgate.agent.wait import FetchWait, Pause
 from headgate.throttle import Policy, Throttle
+from tests.quotes import quotes
 
 URL = "https://example.com/path?query"
 TARGET = "https://example.com/path"
@@ -86,6 +87,11 @@ def held(world, courtesy, url=URL, **options) -> NoContact:
     return caught.value
 
 
+@quotes(
+    "anti-ddos-throttling",
+    "Describes a throttling mechanism User-Agents can implement that limits the ability of websites and "
+    "browser extensions to perpetrate a DDoS (Distributed Denial of Service) attack.",
+)
 def test_a_target_is_held_after_three_failures(world):
     courtesy = world.courtesy()
     for _ in range(3):
@@ -97,6 +103,11 @@ def test_a_target_is_held_after_three_failures(world):
     world.go(courtesy, GOOD)
 
 
+@quotes(
+    "anti-ddos-throttling 4",
+    "It could therefore be used e.g. to optimize AJAX applications, where the client by default pings the"
+    " server very frequently, and the server then controls the actual rate of pings by using this header.",
+)
 def test_retry_after_is_obeyed_on_any_status(world):
     courtesy = world.courtesy()
     world.go(courtesy, (200, [(b"Retry-After", b"60")]))
@@ -357,6 +368,19 @@ def polite(world, **options) -> Courtesy:
     return world.courtesy(identity=["ExampleBot", "*"], **options)
 
 
+@quotes(
+    "traffic-advice 1",
+    'We propose a well-known "traffic advice" resource, analogous to robots.txt (for web crawlers), which'
+    " allows an HTTP server to request that implementing agents stop sending traffic to it for some time.",
+)
+@quotes(
+    "traffic-advice 7",
+    "When they would be able to respect advice to disallow traffic to an origin (for example, when "
+    "requested to proxy prefetch traffic to the origin), traffic advice respecting agents should fetch "
+    "traffic advice (respecting [HTTP-CACHING] semantics).",
+    "If the result's disallowed flag is true, then the HTTP server advises that traffic is discouraged at"
+    " this time. Agents should respect this by not establishing new connections or sending new requests.",
+)
 def test_advice_is_fetched_once_and_obeyed(world):
     courtesy = polite(world)
     world.advice = NONE
@@ -392,6 +416,11 @@ def test_advice_of_localhost_is_obeyed(world):
     assert world.asked == ["http://127.0.0.1:8080/.well-known/traffic-advice"]
 
 
+@quotes(
+    "traffic-advice 7",
+    "Otherwise, if the result's fraction is less than 1, then the HTTP server advises that it would like "
+    "to receive only a fraction of the possible traffic.",
+)
 def test_a_fraction_of_requests_is_sent(world):
     courtesy = polite(world)
     world.advice = HALF
@@ -409,6 +438,11 @@ def test_a_fraction_of_zero_refuses_every_request(world):
     held(world, polite(world))
 
 
+@quotes(
+    "traffic-advice 7",
+    "This process should not be repeated as part of automatic retry logic, since this would defeat the "
+    "server's ability to shed load in this manner.",
+)
 def test_a_retry_keeps_its_draw(world):
     # 7: "This process should not be repeated as part of automatic retry logic"
     world.advice = HALF

@@ -24,6 +24,7 @@ from headgate.advice.parser import UNREACHABLE
 from headgate.errors import FetchError
 from headgate.fetch import fetcher
 from headgate.fetch.fetcher import fetch_advice
+from tests.quotes import quotes
 from tests.unit.agent import scripted
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
@@ -205,6 +206,10 @@ def test_credentials_in_the_url_are_not_sent():
     assert heard == [b"GET /a HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % server.port]
 
 
+@quotes(
+    "traffic-advice 5",
+    'redirect mode "manual" This means that a redirect status will not lead to another origin being contacted.',
+)
 @pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"307 Temporary Redirect"])
 def test_redirects_are_not_followed(status):
     trap = Server(answer())

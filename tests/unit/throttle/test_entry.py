@@ -3,6 +3,7 @@ import pytest
 from headgate.release import ASAP, NEVER
 from headgate.throttle import Policy
 from headgate.throttle.entry import ThrottleEntry
+from tests.quotes import quotes
 
 POLICY = Policy(jitter_factor=0.5)
 
@@ -27,6 +28,12 @@ COUNTS = [
 ]  # fmt: skip
 
 
+@quotes("anti-ddos-throttling 5", "For each throttling target, a failure_count and a release_time is maintained.")
+@quotes(
+    "anti-ddos-throttling 5",
+    "failure_count is increased by one for each failure (as defined by the backoff policy) and decreased "
+    "by one (to no less than 0) for each success.",
+)
 def test_failure_raises_and_success_lowers_the_count():
     for events, failures in COUNTS:
         assert counted(*events).failures == failures, events

@@ -4,8 +4,27 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
+from tests.quotes import quotes
 
 
+@quotes(
+    "anti-ddos-throttling 5",
+    "There are two parts to exponential backoff - the backoff algorithm and the backoff policy. The "
+    "components of the backoff policy are as follows:",
+    "initial_backoff_ms: The initial length of the backoff period. Suggested value: 700 ms.",
+    "multiply_factor: The exponential factor that the backoff period is increased by on each successive "
+    "failure. Suggested value: 1.4.",
+    "jitter_factor: The jitter, or randomization, factor. A factor of 0.1 (10%) will cause the backoff "
+    "period to be chosen as a uniform random distribution between 90-100% of the calculated backoff "
+    "period. Suggested value: 0.1.",
+    "maximum_backoff_ms: The maximum length of the backoff period. Suggested value: 15 minutes.",
+    "Which status codes we consider indicators of a server being possibly under a DDoS attack, or at "
+    "least benefiting from a reduction in aggregate traffic. Status code 503 MUST be interpreted as an "
+    "indicator, and status codes 500 and 509 MAY be interpreted as an indicator, for the following "
+    "reasons:",
+    "503 is explicitly documented as a temporary state where the server is either overloaded or down for maintenance.",
+    "509 is the (non-standard) Bandwidth Limit Exceeded status code, which might indicate DDoS.",
+)
 def test_defaults_are_those_of_the_document():
     policy = Policy()
     assert (policy.num_errors_to_ignore, policy.initial_backoff, policy.multiply_factor) == (2, 0.7, 1.4)
@@ -31,11 +50,26 @@ DELAYS = [
 ]
 
 
+@quotes(
+    "anti-ddos-throttling 5",
+    "a) delay = initial_backoff_ms*multiply_factor^effective_failure_count",
+    "A special case makes delay == 0 for effective_failure_count.",
+)
+@pytest.mark.parametrize(("effective", "draw", "seconds"), DELAYS)
+def test_delays_of_the_document(effective, draw, seconds):
+    assert Policy().delay(effective, draw) == pytest.approx(seconds)
+
+
 @pytest.mark.parametrize(("effective", "seconds"), [(0, 0.0), (1, 0.7), (2, 0.98), (3, 1.372), (22, 819.948_4)])
 def test_delays_of_chromium_begin_with_the_initial_backoff(effective, seconds):
     assert Policy.chromium().delay(effective, 0.0) == pytest.approx(seconds)
 
 
+@quotes(
+    "anti-ddos-throttling 5",
+    "b) delay -= rand[0,1) * jitter_factor * delay",
+    "c) delay = min(delay, maximum_backoff_ms)",
+)
 def test_jitter_is_subtracted_before_the_maximum_applies():
     # b) before c): at 22 the period is 1147.9 s, of which no draw can take enough to be below 900.
     assert Policy().delay(22, 0.999_999) == 900.0

@@ -1,4 +1,5 @@
 from headgate.throttle.target import MAX_PATH, Target, parse_target, path_matches
+from tests.quotes import quotes
 
 P = Target("http://www.example.com", "/p")
 
@@ -18,6 +19,8 @@ SPELLINGS = [
 ]
 
 
+@quotes("anti-ddos-throttling 4", "It observes HTTP response codes on a per throttling target basis.")
+@quotes("anti-ddos-throttling 4", "A throttling target is demarcated as a URL minus its query parameters.")
 def test_spellings_of_one_target_are_equal():
     for url in SPELLINGS:
         assert parse_target(url) == P, url
@@ -37,6 +40,13 @@ DIFFERENT = [
 ]
 
 
+@quotes(
+    "anti-ddos-throttling 4",
+    "This could have been avoided by using the hostname and port number as the throttling target, rather "
+    "than the URL minus query parameters, but this would have made it hard to roll the mechanism out to "
+    "the entire web without opt-in, as there are many web servers that operate many different independent"
+    " sites or services off the same host name.",
+)
 def test_different_targets():
     for url, name in DIFFERENT:
         target = parse_target(url)
@@ -96,6 +106,11 @@ PATHS = [
 ]
 
 
+@quotes(
+    "anti-ddos-throttling 4",
+    'The header name is "DDoS-Bucket-With" and the value is the same format as the value of the path=foo '
+    "part of a Set-Cookie response header.",
+)
 def test_paths_match_by_the_rule_of_cookies():
     for prefix, path, matches in PATHS:
         assert path_matches(prefix, path) is matches, prefix

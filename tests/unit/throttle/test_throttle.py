@@ -5,6 +5,7 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP, NEVER
 from headgate.throttle import Explanation, Policy, Throttle
+from tests.quotes import quotes
 
 NOW = 1_763_683_200.0
 X = "http://www.example.com/x"
@@ -40,6 +41,22 @@ def waits(throttle, url=X, *, now=NOW):
 
 
 class TestBackoff:
+    @quotes(
+        "anti-ddos-throttling 4",
+        "Once a few HTTP response codes in a row for a given throttling target have indicated that the web "
+        "server is too busy (e.g. a 503 response), block off an exponentially increasing (with some "
+        'randomization) "no contact" period for this throttling target.',
+    )
+    @quotes(
+        "anti-ddos-throttling 5",
+        "num_errors_to_ignore: The number of successive failures to ignore before starting to backoff. The "
+        "suggested value is 2, to be conservative and avoid false positives caused by very short server "
+        "downtime or by the typical build/debug/restart server cycle of a web developer.",
+        "hen a response is received, and failure_count has been established by either incrementing it or "
+        "decrementing it if greater than zero, an effective failure count is calculated: "
+        "effective_failure_count = failure_count - num_errors_to_ignore",
+        "Otherwise, release_time is calculated in steps as follows:",
+    )
     @pytest.mark.parametrize(
         ("policy", "releases"),
         [(PLAIN, DRAFT), (Policy(jitter_factor=0, first_delay_is_initial=True, lower_case_path=True), CHROMIUM)],
@@ -52,6 +69,11 @@ class TestBackoff:
             found.append(round(waits(throttle, now=0.0) * 1_000))
         assert found == releases
 
+    @quotes(
+        "anti-ddos-throttling 1",
+        "The anti-DDoS mechanism is primarily to make the User-Agent throttle requests based on randomized "
+        "exponential backoff when a web server sends status codes that indicate overload.",
+    )
     def test_each_failure_uses_one_draw(self):
         draws = iter([0.9, 0.9, 0.5, 0.0])
         throttle = Throttle(draw=lambda: next(draws))
@@ -62,6 +84,16 @@ class TestBackoff:
         with pytest.raises(StopIteration):
             next(draws)
 
+    @quotes(
+        "anti-ddos-throttling 4",
+        'Disallow further requests made for the throttling target during the "no contact" period.',
+    )
+    @quotes(
+        "anti-ddos-throttling 5",
+        "release_time is the earliest absolute time when a request to the throttling target should be "
+        "allowed. In the default state when a throttling target does not have errors, this time is either "
+        "past or exactly present, but in an error state it is a future time.",
+    )
     def test_release_in_the_past_is_asap(self):
         throttle = throttled()
         fail(throttle, times=3, now=0.0)
@@ -84,6 +116,12 @@ class TestBackoff:
         assert failures(throttle) == 2
         assert waits(throttle, now=NOW + 0.5) == pytest.approx(0.48)
 
+    @quotes(
+        "anti-ddos-throttling 5",
+        "d) release_time = max(now + delay, release_time)",
+        "Additional logic ensures that release_time is never set to a time earlier than its previous value. "
+        "This is done to never override a release_time set using the Retry-After header.",
+    )
     def test_later_failure_never_shortens_the_hold(self):
         draws = iter([0.0, 0.0, 0.0, 0.999])
         throttle = Throttle(Policy(jitter_factor=1), draw=lambda: next(draws))
@@ -91,6 +129,23 @@ class TestBackoff:
         release = throttle.release_time(X, now=NOW)
         fail(throttle)
         assert throttle.release_time(X, now=NOW) == release
+
+    @quotes(
+        "anti-ddos-throttling 5",
+        "Status code 503 MUST be interpreted as an indicator, and status codes 500 and 509 MAY be interpreted"
+        " as an indicator",
+    )
+    @quotes(
+        "anti-ddos-throttling 5",
+        "500 is the generic error when no better message is suitable, and as such does not necessarily "
+        "indicate a temporary state, but other status codes cover most of the permanent error states so it.s "
+        "fairly reasonable to consider this a temporary error.",
+    )
+    def test_500_503_and_509_are_failures(self):
+        for status in range(200, 600):
+            throttle = throttled()
+            fail(throttle, status=status)
+            assert failures(throttle) == (status in {500, 503, 509})
 
     def test_policy_determines_which_statuses_are_failures(self):
         throttle = throttled(Policy(failure_statuses=frozenset({502}), num_errors_to_ignore=0))
@@ -194,6 +249,11 @@ class TestRetryAfter:
         found = throttle.explain(X, now=NOW)
         assert (found.backoff, found.retry_after, found.reason) == (pytest.approx(NOW + 0.98), NOW + 60, "retry-after")
 
+    @quotes(
+        "anti-ddos-throttling 4",
+        'The "Retry-After" response header gets slightly different semantics, in that it can now be used for '
+        "any status code, not just a 503 status code, e.g. on a 200 success response.",
+    )
     def test_retry_after_counts_with_any_status_and_never_shortens(self):
         throttle = throttled()
         for status in (200, 204, 301, 404, 429, 500, 502, 503, 504):
@@ -216,6 +276,13 @@ class TestRetryAfter:
 
 
 class TestOptOut:
+    @quotes(
+        "anti-ddos-throttling 4",
+        "An HTTP response header lets web servers opt out of the anti-DDoS mechanism. The name and value for "
+        'this header is "Exponential-Throttling: disable" and its effect is to opt out the host the request '
+        "was sent to.",
+        "The opt-out must last for the remainder of the browsing session, but multiple opt-outs must be idempotent.",
+    )
     def test_opt_out_covers_all_origins_of_a_host_at_once_and_permanently(self):
         throttle = throttled()
         for url in (X, "https://www.example.com/x", "http://www.example.com:8080/x", "http://example.com/x"):
@@ -257,6 +324,16 @@ class TestOptOut:
 
 
 class TestBuckets:
+    @quotes(
+        "anti-ddos-throttling 4",
+        "An HTTP response header is provided that lets the web server indicate how to bucket the current "
+        "throttling target in the anti-DDoS mechanism. By default, the mechanism observes HTTP response codes"
+        " on a per throttling target basis, i.e. by looking at the URL being requested, minus the query "
+        "parameters.",
+        "This header could be used by the web server to state that all URLs on the server starting with a "
+        "given path (the current response being a match for this path) should be observed and blocked "
+        "together as a single throttling target.",
+    )
     def test_declaring_response_counts_once_in_the_bucket(self):
         throttle = throttled()
         fail(throttle, "http://www.example.com/m/a", 4)
@@ -279,6 +356,11 @@ class TestBuckets:
         fail(throttle, "http://www.example.com/M/a", 3, headers={"DDoS-Bucket-With": "/M"})
         assert throttle.explain("http://www.example.com/m/B", now=NOW).target == "http://www.example.com/m*"
 
+    @quotes(
+        "anti-ddos-throttling 4",
+        "The header need only be set on responses that may be considered an indication of a DDoS attack, e.g."
+        " 500, 503 and 509 responses.",
+    )
     def test_bucket_is_kept_after_successes(self):
         throttle = throttled()
         fail(throttle, "http://www.example.com/m/a", 2, headers={"DDoS-Bucket-With": "/m"})
@@ -318,6 +400,13 @@ class TestBuckets:
 
 
 class TestExceptions:
+    @quotes(
+        "anti-ddos-throttling 4",
+        "Requests are not blocked if they occur in the first 3.5 seconds after an explicit user gesture, i.e."
+        " clicking with the mouse or typing on the keyboard and thereby causing input to a web page.",
+        "In a DDoS situation, this will tend to let some malicious requests through, but this should be worth"
+        " it to favor actual user actions.",
+    )
     def test_user_gesture_permits_everything_for_3_5_seconds(self):
         throttle = throttled()
         for url in (X, "http://other.example/"):
@@ -347,6 +436,7 @@ class TestExceptions:
         assert throttle.release_time(X, now=NOW, interactive=True) == ASAP
         assert waits(throttle) == 3600
 
+    @quotes("anti-ddos-throttling 4", "Requests to localhost are never blocked.")
     @pytest.mark.parametrize(
         "host",
         ["localhost", "LOCALHOST:8080", "a.localhost", "localhost.", "127.0.0.1", "127.9.9.9:1", "[::1]", "0x7f.1"],
