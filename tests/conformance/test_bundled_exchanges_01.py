@@ -30,6 +30,7 @@ from tests.malformed.parts import (
     uint,
 )
 from tests.malformed.parts import Bundle as Parts
+from tests.quotes import quotes
 
 GOOD = Parts()
 VARIANTS = b"Accept-Encoding;gzip;br, Accept-Language;en;fr;ja"
@@ -87,37 +88,52 @@ def whole(content):
 
 
 class TestSemantics:
+    @quotes(
+        "bundled-exchanges-01 2.2",
+        "a map ([INFRA]) of metadata containing at least keys named: [...] primaryUrl [...] requests [...] manifest",
+    )
     def test_load_metadata_returns_a_map(self):
-        """a map ([INFRA]) of metadata containing at least keys named: primaryUrl, requests, manifest"""
         metadata = parse_metadata(GOOD.written())
         assert metadata.primary_url == PRIMARY
         assert set(metadata.requests) == {PRIMARY, MANIFEST}
         assert metadata.manifest_url == MANIFEST
 
+    @quotes(
+        "bundled-exchanges-01 2.2",
+        "This operation only waits for a prefix of the stream that, if the bundle is encoded with the "
+        '"responses" section last, ends before the first response.',
+    )
     def test_metadata_waits_for_a_prefix_that_ends_before_the_first_response(self):
-        """This operation only waits for a prefix of the stream that, if the bundle is encoded with the "responses"
-        section last, ends before the first response."""
         content, ready = GOOD.written(), GOOD.at("responses")
         reader = StreamReader()
         assert reader.feed(content[: ready - 1]) == []
         assert [type(event) for event in reader.feed(content[ready - 1 : ready])] == [MetadataEvent]
 
+    @quotes(
+        "bundled-exchanges-01 2.1",
+        "If the stream ends before enough bytes are received, either due to a network error or because "
+        "the stream has a finite length, the read operation returns an error instead.",
+    )
     def test_a_read_that_ends_early_is_an_error(self):
-        """If the stream ends before enough bytes are received, either due to a network error or because the stream has
-        a finite length, the read operation returns an error instead."""
         for end in range(GOOD.at("responses")):
             assert isinstance(refusal(GOOD.written()[:end]), FormatError)
 
+    @quotes(
+        "bundled-exchanges-01 2.3",
+        "This operation can be completed without inspecting bytes other than those that make up the loaded response",
+    )
     def test_a_response_is_loaded_from_its_own_bytes(self):
-        """This operation can be completed without inspecting bytes other than those that make up the loaded response"""
         content = bytearray(GOOD.written())
         other = parse_metadata(content).requests[MANIFEST]
         content[other.offset : other.offset + other.length] = bytes(other.length)
         assert bytes(open_bundle(content).response(PRIMARY).payload) == b"hello"
 
+    @quotes(
+        "bundled-exchanges-01 2.3",
+        "For a URL with multiple variants, the client SHOULD use the algorithm in Section 4 of "
+        "[I-D.ietf-httpbis-variants] to select the best variant.",
+    )
     def test_a_variant_is_selected_by_the_variants_draft(self):
-        """For a URL with multiple variants, the client SHOULD use the algorithm in Section 4 of
-        [I-D.ietf-httpbis-variants] to select the best variant."""
         stored = [response(fields(), key.encode()) for key in ("gzip;en", "gzip;fr", "br;en", "br;fr")]
         places, start = [], 1
         for item in stored:
@@ -143,10 +159,13 @@ def served_headers(path):
 
 
 class TestServingConstraints:
+    @quotes(
+        "bundled-exchanges-01 3.2",
+        'When served over HTTP, a response containing an "application/ webbundle" payload MUST include at '
+        "least the following response header fields, to reduce content sniffing vulnerabilities (Section "
+        "5.2): o Content-Type: application/webbundle o X-Content-Type-Options: nosniff",
+    )
     def test_a_bundle_is_served_with_its_type_and_nosniff(self, tmp_path):
-        """When served over HTTP, a response containing an "application/ webbundle" payload MUST include at least the
-        following response header fields, to reduce content sniffing vulnerabilities (Section 5.2): o Content-Type:
-        application/webbundle o X-Content-Type-Options: nosniff"""
         (tmp_path / "site.wbn").write_bytes(GOOD.written())
         headers = served_headers(tmp_path / "site.wbn")
         assert headers[b"content-type"].startswith(b"application/webbundle")
@@ -154,9 +173,12 @@ class TestServingConstraints:
 
 
 class TestLoadMetadata:
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If reading 10 bytes from "stream" returns an error or doesn\'t return the bytes with hex encoding '
+        '"84 48 F0 9F 8C 90 F0 9F 93 A6"',
+    )
     def test_step_2_magic(self):
-        """If reading 10 bytes from "stream" returns an error or doesn't return the bytes with hex encoding "84 48 F0 9F
-        8C 90 F0 9F 93 A6" """
         for content in (
             b"",
             GOOD.written()[:9],
@@ -166,48 +188,71 @@ class TestLoadMetadata:
             assert format_error(content, "3.3 step 2").offset == 0
         assert open_bundle(draft01().written()).metadata.version == "draft-01"
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Let "version" be the result of reading 5 bytes from "stream". If this is an error, return a "format error".',
+    )
     def test_step_3_version_bytes(self):
-        """Let "version" be the result of reading 5 bytes from "stream". If this is an error, return a "format
-        error"."""
         for end in range(10, 15):
             assert format_error(GOOD.written()[:end], "3.3 step 3").offset == 10
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If this is an error or "urlType" is not 3 (a CBOR text string), return a "format error".',
+    )
     def test_step_4_url_head(self):
-        """If this is an error or "urlType" is not 3 (a CBOR text string), return a "format error"."""
         for url in (data(PRIMARY.encode()), b"\x7f", b"\x78\x05https", b"\x01"):
             assert format_error(Parts(url=url), "3.3 step 4").offset == 15
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Let "fallbackUrlBytes" be the result of reading "urlLength" bytes from "stream". If this is an '
+        'error, return a "format error".',
+    )
     def test_step_5_url_bytes(self):
-        """Let "fallbackUrlBytes" be the result of reading "urlLength" bytes from "stream". If this is an error, return
-        a "format error"."""
         format_error(GOOD.written()[:20], "3.3 step 5")
         format_error(Parts(url=b"\x7b" + b"\xff" * 8), "3.3 step 5")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If either the UTF-8 decoding or parsing fails, return a "format error".',
+    )
     def test_step_6_url(self):
-        """If either the UTF-8 decoding or parsing fails, return a "format error"."""
         for url in (b"https://\xff/", b"/relative", b"https://a b/", b""):
             format_error(Parts(url=text(url)), "3.3 step 6")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        "From this point forward, errors also include the fallback URL to help clients recover.",
+    )
     def test_step_6_note_later_errors_have_the_fallback_url(self):
-        """From this point forward, errors also include the fallback URL to help clients recover."""
         assert refusal(GOOD.having(manifest=b"\x01")).fallback_url == PRIMARY
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If "version" does not have the hex encoding "44 31 00 00 00" [...], return a "version error" '
+        'with "fallbackUrl".',
+    )
     def test_step_7_version(self):
-        """If "version" does not have the hex encoding "44 31 00 00 00" [...], return a "version error" with
-        "fallbackUrl"."""
         for version in (b"\x44b9\0\0", b"\x442\0\0\0", b"\x43b1\0\0", b"\x64b1\0\0"):
             error = refusal(Parts(version=version))
             assert isinstance(error, VersionError)
             assert (error.step, error.fallback_url) == ("3.3 step 7", PRIMARY)
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Let "sectionLengthsLength" be the result of getting the length of the CBOR bytestring header '
+        'from "stream" (Section 3.5.2). If this is an error, return a "format error" with "fallbackUrl".',
+    )
     def test_step_8_section_lengths_head(self):
-        """Let "sectionLengthsLength" be the result of getting the length of the CBOR bytestring header from "stream"
-        (Section 3.5.2). If this is an error, return a "format error" with "fallbackUrl"."""
         for found in (b"\x78\x20", b"\x58\x01", b"\x5f", b"\x84"):
             assert format_error(Parts(lengths_head=found), "3.3 step 8").offset == GOOD.at("lengths head")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If "sectionLengthsLength" is 8192 (8*1024) or greater, return a "format error" with "fallbackUrl".',
+    )
     def test_step_9_section_lengths_bound(self):
-        """If "sectionLengthsLength" is 8192 (8*1024) or greater, return a "format error" with "fallbackUrl"."""
         named = [("x" * 100 + str(number), b"\0") for number in range(76)]
         size = len(GOOD.arranged(*named, *GOOD.sections.items()).section_lengths())
         for total, taken in ((8191, True), (8192, False)):
@@ -218,14 +263,20 @@ class TestLoadMetadata:
             else:
                 format_error(padded, "3.3 step 9")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If "sectionLengthsBytes" is an error, return a "format error" with "fallbackUrl".',
+    )
     def test_step_10_section_lengths_bytes(self):
-        """If "sectionLengthsBytes" is an error, return a "format error" with "fallbackUrl"."""
         format_error(GOOD.written()[: GOOD.at("lengths") + 3], "3.3 step 10")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Let "sectionLengths" be the result of parsing one CBOR item (Section 3.5) from '
+        '"sectionLengthsBytes", matching the section-lengths rule in the CDDL ([CDDL]) above.',
+        'If "sectionLengths" is an error, return a "format error" with "fallbackUrl".',
+    )
     def test_step_11_section_lengths(self):
-        """Let "sectionLengths" be the result of parsing one CBOR item (Section 3.5) from "sectionLengthsBytes",
-        matching the section-lengths rule in the CDDL ([CDDL]) above. If "sectionLengths" is an error, return a "format
-        error" with "fallbackUrl"."""
         good = GOOD.section_lengths()
         for wrong in (
             b"",
@@ -237,84 +288,126 @@ class TestLoadMetadata:
         ):
             format_error(Parts(lengths=wrong), "3.3 step 11")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If "sectionsType" is not "4" (a CBOR array) or "numSections" is not half of the length of '
+        '"sectionLengths", return a "format error" with "fallbackUrl".',
+    )
     def test_steps_12_and_13_sections_head(self):
-        """If "sectionsType" is not "4" (a CBOR array) or "numSections" is not half of the length of "sectionLengths",
-        return a "format error" with "fallbackUrl"."""
         for found in (b"\x82", b"\x84", b"\xa3", b"\x43"):
             assert format_error(Parts(sections_head=found), "3.3 step 13").offset == GOOD.at("sections")
         for found in (b"\x98\x03", b"\x9f"):
             format_error(Parts(sections_head=found), "3.3 step 12")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Let "sectionsStart" be the current offset within "stream".',
+    )
     def test_steps_14_and_18_offsets_begin_behind_the_head(self):
-        """Let "sectionsStart" be the current offset within "stream"."""
         assert parse_metadata(GOOD.written()).sections[0].offset == GOOD.at("sections") + 1
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        "Implementations that don't implement any such sections are free to omit the relevant steps.",
+    )
     def test_step_19_1_no_section_is_superseded(self):
-        """Implementations that don't implement any such sections are free to omit the relevant steps."""
         assert open_bundle(GOOD.having(later=b"\x01").written()).metadata.manifest_url == MANIFEST
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If "sectionOffsets["name"]" exists, return a "format error" with "fallbackUrl". That is, '
+        "duplicate sections are forbidden.",
+    )
     def test_step_19_2_duplicate_sections(self):
-        """If "sectionOffsets["name"]" exists, return a "format error" with "fallbackUrl". That is, duplicate sections
-        are forbidden."""
         lengths = array(*[text("junk"), uint(1)] * 2, text("responses"), uint(1))
         format_error(Parts(lengths=lengths), "3.3 step 19.2")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Set "sectionOffsets["name"]" to ("currentOffset", "length").',
+        'Set "currentOffset" to "currentOffset + length".',
+    )
     def test_steps_19_3_and_19_4_each_section_begins_where_the_last_one_ends(self):
-        """Set "sectionOffsets["name"]" to ("currentOffset", "length"). Set "currentOffset" to "currentOffset +
-        length"."""
         for section in parse_metadata(GOOD.written()).sections:
             assert (section.offset, section.length) == (GOOD.at(section.name), len(GOOD.sections[section.name]))
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If the "responses" section is not last in "sectionLengths", return a "format error" with "fallbackUrl".',
+    )
     def test_step_20_responses_last(self):
-        """If the "responses" section is not last in "sectionLengths", return a "format error" with "fallbackUrl"."""
         format_error(GOOD.arranged(*GOOD.sections.items(), ("junk", b"\0")), "3.3 step 20")
         format_error(GOOD.arranged(("index", b"\xa0")), "3.3 step 20")
         format_error(GOOD.arranged(), "3.3 step 20")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Let "metadata" be a map ([INFRA]) initially containing the single key/value pair '
+        '""primaryUrl""/"fallbackUrl".',
+    )
     def test_step_21_primary_url(self):
-        """Let "metadata" be a map ([INFRA]) initially containing the single key/value pair
-        ""primaryUrl""/"fallbackUrl"."""
         assert (
             parse_metadata(Parts(url=text("https://test.example.com/Other")).written()).primary_url == PRIMARY + "Other"
         )
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If ""name"" isn\'t in "knownSections", continue to the next triple.',
+    )
     def test_step_22_1_unknown_sections(self):
-        """If ""name"" isn't in "knownSections", continue to the next triple."""
         parts = GOOD.arranged(("first", b"\xff"), *GOOD.sections.items())
         assert len(open_bundle(parts.written()).metadata.requests) == 2
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If ""name""\'s Metadata field (Section 6.2) is "No", continue to the next triple.',
+    )
     def test_step_22_2_the_responses_are_not_read(self):
-        """If ""name""'s Metadata field (Section 6.2) is "No", continue to the next triple."""
         assert parse_metadata(GOOD.written()[: GOOD.at("responses")]).requests
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Seek to offset "offset" in "stream". If this fails, return a "format error" with "fallbackUrl".',
+    )
     def test_step_22_4_seek(self):
-        """Seek to offset "offset" in "stream". If this fails, return a "format error" with "fallbackUrl"."""
         lengths = array(text("junk"), uint(2**64 - 1), text("index"), uint(1), text("responses"), uint(1))
         format_error(Parts(lengths=lengths), "3.3 step 22.4")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Let "sectionContents" be the result of reading "length" bytes from "stream". If '
+        '"sectionContents" is an error, return a "format error" with "fallbackUrl".',
+    )
     def test_step_22_5_read(self):
-        """Let "sectionContents" be the result of reading "length" bytes from "stream". If "sectionContents" is an
-        error, return a "format error" with "fallbackUrl"."""
         format_error(GOOD.written()[: GOOD.at("index") + 5], "3.3 step 22.5")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Follow ""name""\'s specification from "knownSections" to process the section [...] If this '
+        'returns an error, return a "format error" with "fallbackUrl".',
+    )
     def test_step_22_6_a_refused_section_refuses_the_bundle(self):
-        """Follow ""name""'s specification from "knownSections" to process the section [...] If this returns an error,
-        return a "format error" with "fallbackUrl"."""
         for name in ("index", "manifest", "critical", "signatures"):
             assert isinstance(refusal(GOOD.having(**{name: b"\xf6"})), FormatError)
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'If "metadata" doesn\'t have entries with keys "requests" and "manifest", return a "format error" '
+        'with "fallbackUrl".',
+    )
     def test_step_24_requests_and_manifest(self):
-        """If "metadata" doesn't have entries with keys "requests" and "manifest", return a "format error" with
-        "fallbackUrl"."""
         format_error(GOOD.having(index=None), "3.3 step 24")
         format_error(GOOD.having(manifest=None), "3.3 step 24")
         assert open_bundle(GOOD.having(manifest=None).written(), profile="compat").metadata.manifest_url is None
 
 
 class TestIndex:
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'Let "index" be the result of parsing "sectionContents" as a CBOR item matching the "index" rule '
+        'in the above CDDL (Section 3.5). If "index" is an error, return an error.',
+    )
     def test_step_1_the_cddl(self):
-        """Let "index" be the result of parsing "sectionContents" as a CBOR item matching the "index" rule in the above
-        CDDL (Section 3.5). If "index" is an error, return an error."""
         good = index({PRIMARY: entry(LOCATIONS[0])})
         for wrong in (
             b"\x80",
@@ -325,44 +418,66 @@ class TestIndex:
         ):
             format_error(GOOD.having(index=wrong), "3.3.1 step 1")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'If "offset" + "length" is larger than "sectionOffsets["responses"].length", return an error.',
+    )
     def test_step_3_1_the_bound_of_the_responses(self):
-        """If "offset" + "length" is larger than "sectionOffsets["responses"].length", return an error."""
         size = len(GOOD.sections["responses"])
         assert open_bundle(indexed({PRIMARY: entry((1, size - 1))}).written())
         for location in ((2, size - 1), (size + 1, 0), (2**64 - 1, 1)):
             format_error(indexed({PRIMARY: entry(location)}), "3.3.1 step 3.1")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'return a "ResponseMetadata" struct whose offset is "sectionOffsets["responses"].offset" + '
+        '"offset" and whose length is "length".',
+    )
     def test_step_3_2_relative_to_the_stream(self):
-        """return a "ResponseMetadata" struct whose offset is "sectionOffsets["responses"].offset" + "offset" and whose
-        length is "length"."""
         offset, length = LOCATIONS[1]
         assert parse_metadata(GOOD.written()).requests[MANIFEST] == Location(GOOD.at("responses") + offset, length)
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'If "parsedUrl" is a failure, its fragment is not null, or it includes credentials, return an error.',
+    )
     def test_step_4_2_urls(self):
-        """If "parsedUrl" is a failure, its fragment is not null, or it includes credentials, return an error."""
         for url in ("relative", "https://", PRIMARY + "#", PRIMARY + "#x", "https://u@a/", "https://:p@a/", ""):
             format_error(indexed({url: entry(LOCATIONS[0])}), "3.3.1 step 4.2")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'If the length of "responses" is not 3 (i.e. there is more than one "location-in-responses" in '
+        "responses), return an error.",
+    )
     def test_step_4_3_1_one_location_without_variants(self):
-        """If the length of "responses" is not 3 (i.e. there is more than one "location-in-responses" in responses),
-        return an error."""
         format_error(indexed({PRIMARY: entry(LOCATIONS[0], LOCATIONS[1])}), "3.3.1 step 4.3.1")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'assert that "requests"["parsedUrl"] does not exist, and set "requests"["parsedUrl"] to '
+        '"MakeRelativeToStream(location-in-responses)"',
+    )
     def test_step_4_3_2_each_url_once(self):
-        """assert that "requests"["parsedUrl"] does not exist, and set "requests"["parsedUrl"] to
-        "MakeRelativeToStream(location-in-responses)" """
         twice = {PRIMARY: entry(LOCATIONS[0]), PRIMARY.upper(): entry(LOCATIONS[0])}
         format_error(indexed(twice), "3.3.1 step 4.3.2")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'Let "variants" be the result of parsing the first element of "responses" as the value of the '
+        '"Variants" HTTP header field (Section 2 of [I-D.ietf-httpbis-variants]). If this fails, return '
+        "an error.",
+    )
     def test_step_4_4_1_a_variants_value(self):
-        """Let "variants" be the result of parsing the first element of "responses" as the value of the "Variants" HTTP
-        header field (Section 2 of [I-D.ietf-httpbis-variants]). If this fails, return an error."""
         for wrong in (b";", b"Accept;", b"Accept;a,", b"\xff", b'Accept;"'):
             format_error(negotiated(variants=wrong), "3.3.1 step 4.4.1")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'Let "variantKeys" be the Cartesian product of the lists of available-values for each '
+        "variant-axis in lexicographic (row-major) order.",
+    )
     def test_step_4_4_2_row_major_order(self):
-        """Let "variantKeys" be the Cartesian product of the lists of available-values for each variant-axis in
-        lexicographic (row-major) order."""
         found = open_bundle(negotiated().written()).metadata.requests[PRIMARY]
         assert isinstance(found, VariantSet)
         assert list(found.locations) == ["gzip;en", "gzip;fr", "gzip;ja", "br;en", "br;fr", "br;ja"]
@@ -370,14 +485,21 @@ class TestIndex:
         found = open_bundle(swapped.written()).metadata.requests[PRIMARY]
         assert list(found.locations) == ["en;gzip", "en;br", "fr;gzip", "fr;br", "ja;gzip", "ja;br"]
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'If the length of "responses" is not "2 * len(variantKeys) + 1", return an error.',
+    )
     def test_step_4_4_3_as_many_locations_as_keys(self):
-        """If the length of "responses" is not "2 * len(variantKeys) + 1", return an error."""
         for count in (1, 5, 7):
             format_error(negotiated(count), "3.3.1 step 4.4.3")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.1",
+        'Set "requests"["parsedUrl"] to a map from "variantKeys"["i"] to the result of calling '
+        '"MakeRelativeToStream" on the "location-in-responses" at "responses"["2*i+1"] and '
+        '"responses"["2*i+2"]',
+    )
     def test_step_4_4_4_each_key_has_its_location(self):
-        """Set "requests"["parsedUrl"] to a map from "variantKeys"["i"] to the result of calling "MakeRelativeToStream"
-        on the "location-in-responses" at "responses"["2*i+1"] and "responses"["2*i+2"]"""
         places = [(number, 1) for number in range(6)]
         found = open_bundle(indexed({PRIMARY: entry(*places, variants=VARIANTS)}).written()).metadata.requests[PRIMARY]
         start = parse_metadata(indexed({PRIMARY: entry(*places, variants=VARIANTS)}).written()).sections[-1].offset
@@ -387,27 +509,39 @@ class TestIndex:
 
 
 class TestManifest:
+    @quotes(
+        "bundled-exchanges-01 3.3.2",
+        "The URL MUST refer to the one or more response(s) contained in the bundle itself.",
+    )
     def test_the_writer_keeps_the_manifest_in_the_bundle(self):
-        """The URL MUST refer to the one or more response(s) contained in the bundle itself."""
         with (
             pytest.raises(HeadgateError, match="manifest"),
             BundleWriter(io.BytesIO(), primary_url=PRIMARY, manifest_url=MANIFEST) as writer,
         ):
             writer.add(PRIMARY, headers={"content-type": "text/html"}, payload=b"<p>")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.2",
+        'Let "urlString" be the result of parsing "sectionContents" as a CBOR item matching the above '
+        '"manifest" rule (Section 3.5. If "urlString" is an error, return that error.',
+    )
     def test_step_1_the_cddl(self):
-        """Let "urlString" be the result of parsing "sectionContents" as a CBOR item matching the above "manifest" rule
-        (Section 3.5. If "urlString" is an error, return that error."""
         for wrong in (data(MANIFEST.encode()), b"", text(MANIFEST) + b"\0", b"\x78\x01a", text(b"\xff")):
             format_error(GOOD.having(manifest=wrong), "3.3.2 step 1")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.2",
+        'If "url" is a failure, its fragment is not null, or it includes credentials, return an error.',
+    )
     def test_steps_2_and_3_the_url(self):
-        """If "url" is a failure, its fragment is not null, or it includes credentials, return an error."""
         for url in ("manifest", PRIMARY + "#", "https://u:p@test.example.com/"):
             format_error(GOOD.having(manifest=text(url)), "3.3.2 step 3")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.2",
+        'Set "metadata["manifest"]" to "url".',
+    )
     def test_step_4_metadata(self):
-        """Set "metadata["manifest"]" to "url"."""
         parts = GOOD.having(manifest=text("HTTPS://test.example.com/./manifest"))
         assert parse_metadata(parts.written()).manifest_url == MANIFEST
 
@@ -417,9 +551,12 @@ SUBSET = pairs((text("sig"), data(b"s")), (text("signed"), data(b"t")), (text("a
 
 
 class TestSignatures:
+    @quotes(
+        "bundled-exchanges-01 3.3.3",
+        'Let "signatures" be the result of parsing "sectionContents" as a CBOR item matching the '
+        '"signatures" rule in the above CDDL (Section 3.5).',
+    )
     def test_step_1_the_cddl(self):
-        """Let "signatures" be the result of parsing "sectionContents" as a CBOR item matching the "signatures" rule in
-        the above CDDL (Section 3.5)."""
         wrong = [
             b"\xa0",
             array(b"\x80"),
@@ -431,56 +568,80 @@ class TestSignatures:
         for section in wrong:
             format_error(GOOD.having(signatures=section), "3.3.3 step 1")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.3",
+        'Set "metadata["authorities"]" to the list of authorities in the first element of the "signatures" array.',
+        'Set "metadata["vouched-subsets"]" to the second element of the "signatures" array.',
+    )
     def test_steps_2_and_3_metadata(self):
-        """Set "metadata["authorities"]" to the list of authorities in the first element of the "signatures" array. Set
-        "metadata["vouched-subsets"]" to the second element of the "signatures" array."""
         metadata = parse_metadata(GOOD.having(signatures=array(array(CERTIFICATE), array(SUBSET))).written())
         assert metadata.authorities == (CERTIFICATE,)
         (subset,) = metadata.vouched_subsets
         assert (subset.authority, subset.sig, subset.signed) == (0, b"s", b"t")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.3",
+        "In particular, the algorithm below does not check that signatures are valid.",
+    )
     def test_parsing_verifies_no_signature(self):
-        """In particular, the algorithm below does not check that signatures are valid."""
         assert open_bundle(GOOD.having(signatures=array(b"\x80", array(SUBSET))).written()).metadata.vouched_subsets
 
 
 class TestCritical:
+    @quotes(
+        "bundled-exchanges-01 3.3.4",
+        'Let "critical" be the result of parsing "sectionContents" as a CBOR item matching the above '
+        '"critical" rule (Section 3.5). If "critical" is an error, return that error.',
+    )
     def test_step_1_the_cddl(self):
-        """Let "critical" be the result of parsing "sectionContents" as a CBOR item matching the above "critical" rule
-        (Section 3.5). If "critical" is an error, return that error."""
         for wrong in (text("index"), array(data(b"index")), array(text("index")) + b"\0", b"\x9f\xff"):
             format_error(GOOD.having(critical=wrong), "3.3.4 step 1")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.4",
+        'For each value "sectionName" in the "critical" list, if the client has not implemented sections '
+        'named "sectionName", return an error.',
+    )
     def test_step_2_unknown_names(self):
-        """For each value "sectionName" in the "critical" list, if the client has not implemented sections named
-        "sectionName", return an error."""
         known = ("index", "manifest", "signatures", "critical", "responses")
         assert open_bundle(GOOD.having(critical=array(*map(text, known))).written())
         for name in ("Index", "primary", "", "unknown"):
             format_error(GOOD.having(critical=array(text(name))), "3.3.4 step 2")
 
+    @quotes(
+        "bundled-exchanges-01 3.3.4",
+        "This section does not modify the returned metadata.",
+    )
     def test_it_changes_no_metadata(self):
-        """This section does not modify the returned metadata."""
         found = parse_metadata(GOOD.having(critical=array(text("index"))).written())
         plain = parse_metadata(GOOD.written())
         assert (found.primary_url, found.manifest_url, set(found.requests)) == (PRIMARY, MANIFEST, set(plain.requests))
 
 
 class TestFromEnd:
+    @quotes(
+        "bundled-exchanges-01 3.3.6",
+        'Let "byteStringHeader" be "bytes[bytes.length - 9]". If "byteStringHeader is not "0x48` (the '
+        "CBOR ([CBORbis]) initial byte for an 8-byte byte string), return an error.",
+    )
     def test_step_1_the_head(self):
-        """Let "byteStringHeader" be "bytes[bytes.length - 9]". If "byteStringHeader is not "0x48` (the CBOR ([CBORbis])
-        initial byte for an 8-byte byte string), return an error."""
         format_error(GOOD.written()[:-9] + b"\x49" + GOOD.written()[-8:], "3.3.6 step 1", from_end=True)
         format_error(GOOD.written()[:8], "3.3.6 step 1", from_end=True)
 
+    @quotes(
+        "bundled-exchanges-01 3.3.6",
+        'If "bundleLength > bytes.length", return an error.',
+    )
     def test_steps_2_and_3_the_length(self):
-        """If "bundleLength > bytes.length", return an error."""
         size = len(GOOD.written())
         format_error(Parts(trailer=trailer(size + 1)), "3.3.6 step 3", from_end=True)
         format_error(Parts(trailer=trailer(2**64 - 1)), "3.3.6 step 3", from_end=True)
 
+    @quotes(
+        "bundled-exchanges-01 3.3.6",
+        'Return the result of running Section 3.3 with "stream" as input.',
+    )
     def test_steps_4_and_5_the_stream(self):
-        """Return the result of running Section 3.3 with "stream" as input."""
         with open_bundle(b"\x7fELF" * 100 + GOOD.written(), from_end=True) as bundle:
             assert bundle.metadata == parse_metadata(GOOD.written())
             assert bytes(bundle.response(PRIMARY).payload) == b"hello"
@@ -488,29 +649,41 @@ class TestFromEnd:
 
 
 class TestLoadResponse:
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        "The headers can be loaded from the bundle's stream before waiting for the payload, and similarly "
+        "the payload can be streamed to downstream consumers.",
+    )
     def test_the_headers_come_before_the_payload(self):
-        """The headers can be loaded from the bundle's stream before waiting for the payload, and similarly the payload
-        can be streamed to downstream consumers."""
         large = GOOD.answering(response(payload=b"x" * 9_000)).written()
         reader = StreamReader()
         kinds = [type(event) for event in reader.feed(large[: large.index(b"xxx") + 1])]
         assert kinds[-2:] == [HeadEvent, PayloadEvent]
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'Read 1 byte from "stream". If this is an error or isn\'t "0x82", return an error.',
+    )
     def test_steps_1_and_2_the_first_byte(self):
-        """Read 1 byte from "stream". If this is an error or isn't "0x82", return an error."""
         response_error(b"\x83" + response()[1:], "3.4 step 2")
         bundle = open_bundle(GOOD.written()[: GOOD.at("responses")])
         with pytest.raises(ResponseError, match="ends before the response"):
             bundle.response(PRIMARY)
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'Let "headerLength" be the result of getting the length of a CBOR bytestring header from "stream" '
+        '(Section 3.5.2). If "headerLength" is an error, return that error.',
+    )
     def test_step_3_the_length_of_the_headers(self):
-        """Let "headerLength" be the result of getting the length of a CBOR bytestring header from "stream" (Section
-        3.5.2). If "headerLength" is an error, return that error."""
         for found in (b"\x78\x20", b"\x58\x05", b"\x5f", b"\xa0"):
             response_error(b"\x82" + found + b"x" * 40, "3.4 step 3")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'If "headerLength" is 524288 (512*1024) or greater, return an error.',
+    )
     def test_step_4_the_bound_of_the_headers(self):
-        """If "headerLength" is 524288 (512*1024) or greater, return an error."""
         for total in (524_287, 524_288):
             padding = total - len(fields({b"x": b"y" * 70_000})) + 70_000
             stored = response(fields({b"x": b"y" * padding}))
@@ -519,62 +692,93 @@ class TestLoadResponse:
             else:
                 response_error(stored, "3.4 step 4")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'Let "headerCbor" be the result of reading "headerLength" bytes from "stream" and parsing a CBOR '
+        'item from them matching the "headers" CDDL rule. If either the read or parse returns an error, '
+        "return that error.",
+    )
     def test_step_5_the_headers(self):
-        """Let "headerCbor" be the result of reading "headerLength" bytes from "stream" and parsing a CBOR item from
-        them matching the "headers" CDDL rule. If either the read or parse returns an error, return that error."""
         for wrong in (b"", b"\x80", fields() + b"\0", pairs((text("a"), data(b"b"))), b"\xbf\xff", fields()[:-1]):
             response_error(response(wrong), "3.4 step 5")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'Let ("headers", "pseudos") be the result of converting "headerCbor" to a header list and '
+        "pseudoheaders using the algorithm in Section 3.6. If this returns an error, return that error.",
+    )
     def test_step_6_the_header_list(self):
-        """Let ("headers", "pseudos") be the result of converting "headerCbor" to a header list and pseudoheaders using
-        the algorithm in Section 3.6. If this returns an error, return that error."""
         response_error(response(fields({b"X": b"y"})), "3.4 step 6")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        "If \"pseudos\" does not have a key named ':status' or its size isn't 1, return an error.",
+    )
     def test_step_7_status_alone(self):
-        """If "pseudos" does not have a key named ':status' or its size isn't 1, return an error."""
         response_error(response(fields({b":status": None})), "3.4 step 7")
         response_error(response(fields({b":path": b"/"})), "3.4 step 7")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        "If \"pseudos[':status']\" isn't exactly 3 ASCII decimal digits, return an error.",
+    )
     def test_step_8_three_digits(self):
-        """If "pseudos[':status']" isn't exactly 3 ASCII decimal digits, return an error."""
         for status in (b"", b"20", b"0200", b"2OO", b"\xd9\xa0\xd9", b"-20", b" 20"):
             response_error(response(fields({b":status": status})), "3.4 step 8")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'If "headers" does not contain a "Content-Type" header, return an error.',
+    )
     def test_step_9_content_type(self):
-        """If "headers" does not contain a "Content-Type" header, return an error."""
         response_error(response(fields({b"content-type": None})), "3.4 step 9")
         response_error(response(fields({b"content-type": None}), b""), "3.4 step 9")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        "The client MUST interpret the following payload as this specified media type instead of trying "
+        "to sniff a media type from the bytes of the payload, for example by appending an artificial "
+        '"X-Content-Type-Options: nosniff" header field ([FETCH]) to "headers".',
+    )
     def test_step_9_content_is_not_sniffed(self):
-        """The client MUST interpret the following payload as this specified media type instead of trying to sniff a
-        media type from the bytes of the payload, for example by appending an artificial "X-Content-Type-Options:
-        nosniff" header field ([FETCH]) to "headers"."""
         headers = open_bundle(GOOD.written()).response(PRIMARY).headers
         assert list(headers.items())[-1] == ("x-content-type-options", "nosniff")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'Let "payloadLength" be the result of getting the length of a CBOR bytestring header from '
+        '"stream" (Section 3.5.2). If "payloadLength" is an error, return that error.',
+    )
     def test_step_10_the_length_of_the_payload(self):
-        """Let "payloadLength" be the result of getting the length of a CBOR bytestring header from "stream" (Section
-        3.5.2). If "payloadLength" is an error, return that error."""
         for found in (text("hello"), b"\x58\x05hello", b"\x5fhello\xff", b"\xf6"):
             response_error(b"\x82" + data(fields()) + found, "3.4 step 10")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'If "stream.currentOffset + payloadLength != responseMetadata.offset + responseMetadata.length", '
+        "return an error.",
+    )
     def test_step_11_the_location_fits(self):
-        """If "stream.currentOffset + payloadLength != responseMetadata.offset + responseMetadata.length", return an
-        error."""
         for difference in (-30, -1, 1):
             response_error(response() + b"\0", "3.4 step 11", len(response()) + difference)
         response_error(b"\x82" + data(fields()) + b"\x5b" + b"\xff" * 8, "3.4 step 11")
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'Let "response" be a new response ([FETCH]) whose: [...] status is "pseudos[\':status\']", header '
+        'list is "headers", and body is "body".',
+    )
     def test_steps_12_to_14_the_response(self):
-        """Let "response" be a new response ([FETCH]) whose: [...] status is "pseudos[':status']", header list is
-        "headers", and body is "body"."""
         stored = response(fields({b":status": b"404"}, {b"etag": b'"1"'}), b"gone")
         found = open_bundle(GOOD.answering(stored).written()).response(PRIMARY)
         assert (found.status, bytes(found.payload)) == (404, b"gone")
         assert found.stored_headers == {"content-type": "text/plain", "etag": '"1"'}
 
+    @quotes(
+        "bundled-exchanges-01 3.4",
+        'starting at the current offset and ending after "payloadLength" bytes.',
+    )
     def test_step_12_a_body_that_is_cut(self):
-        """starting at the current offset and ending after "payloadLength" bytes."""
         bundle = open_bundle(GOOD.written()[:-10])
         with pytest.raises(ResponseError) as caught:
             bundle.response(MANIFEST)
@@ -582,37 +786,58 @@ class TestLoadResponse:
 
 
 class TestCborItems:
+    @quotes(
+        "bundled-exchanges-01 3.5.1",
+        'If "bytes" are not a well-formed CBOR item, return an error.',
+    )
     def test_3_5_1_step_1_well_formed(self):
-        """If "bytes" are not a well-formed CBOR item, return an error."""
         self.refused("3.5.1 step 1", b"", b"\x82\x01", b"\x1c", b"\x42a", b"\xff", b"\xf8\x10")
 
+    @quotes(
+        "bundled-exchanges-01 3.5.1",
+        'If "bytes" does not satisfy the core deterministic encoding requirements from Section 4.2.1 of '
+        "[CBORbis], return an error.",
+    )
     def test_3_5_1_step_2_deterministic(self):
-        """If "bytes" does not satisfy the core deterministic encoding requirements from Section 4.2.1 of [CBORbis],
-        return an error."""
         twice, unordered = b"\xa2\x01\x01\x01\x02", b"\xa2\x02\x01\x01\x02"
         self.refused("3.5.1 step 2", b"\x18\x05", b"\x9f\xff", b"\x5f\xff", twice, unordered, b"\xfa\x3f\x80\0\0")
 
+    @quotes(
+        "bundled-exchanges-01 3.5.1",
+        'If "bytes" includes extra bytes after the encoding of a CBOR item, return an error.',
+    )
     def test_3_5_1_step_3_extra_bytes(self):
-        """If "bytes" includes extra bytes after the encoding of a CBOR item, return an error."""
         self.refused("3.5.1 step 3", b"\x01\x01", b"\x80\xff")
 
+    @quotes(
+        "bundled-exchanges-01 3.5.1",
+        'If a CDDL rule was specified, but "item" does not match it, return an error.',
+    )
     def test_3_5_1_step_5_the_cddl(self):
-        """If a CDDL rule was specified, but "item" does not match it, return an error."""
         with pytest.raises(CborError) as caught:
             Items(b"\x41a").text()
         assert caught.value.step == "3.5.1 step 5"
 
+    @quotes(
+        "bundled-exchanges-01 3.5.2",
+        'If "type" is not "2", the item is not a bytestring. Return an error.',
+    )
     def test_3_5_2_step_2_a_bytestring(self):
-        """If "type" is not "2", the item is not a bytestring. Return an error."""
         assert "3.5.2 step 2" in response_error(b"\x82" + text("headers"), "3.4 step 3").step
 
+    @quotes(
+        "bundled-exchanges-01 3.5.3",
+        'Let "firstByte" be the result of reading 1 byte from the stream. If "firstByte" is an error, '
+        "return that error.",
+    )
     def test_3_5_3_step_1_a_first_byte(self):
-        """Let "firstByte" be the result of reading 1 byte from the stream. If "firstByte" is an error, return that
-        error."""
         assert "3.5.3 step 1" in format_error(GOOD.written()[: GOOD.at("lengths head")], "3.3 step 8").step
 
+    @quotes(
+        "bundled-exchanges-01 3.5.3",
+        '0..23, inclusive Return ("type", "firstByte & 0x1F").',
+    )
     def test_3_5_3_step_3_the_argument(self):
-        """0..23, inclusive Return ("type", "firstByte & 0x1F")."""
         assert [read_head(bytes([byte]))[:2] for byte in (0x00, 0x17, 0x57, 0x97)] == [
             (0, 0),
             (0, 23),
@@ -620,13 +845,17 @@ class TestCborItems:
             (4, 23),
         ]
 
+    @quotes(
+        "bundled-exchanges-01 3.5.3",
+        '24 Let "content" be the result of reading 1 byte from the stream. If "content" is an error or is '
+        'less than 24, return an error. 25 Let "content" be the result of reading 2 bytes from the '
+        'stream. If "content" is an error or its first byte is 0, return an error. 26 Let "content" be '
+        'the result of reading 4 bytes from the stream. If "content" is an error or its first two bytes '
+        'are 0, return an error. 27 Let "content" be the result of reading 8 bytes from the stream. If '
+        '"content" is an error or its first four bytes are 0, return an error.',
+    )
     @pytest.mark.parametrize("width", [1, 2, 4, 8])
     def test_3_5_3_step_3_the_shortest(self, width):
-        """24 Let "content" be the result of reading 1 byte from the stream. If "content" is an error or is less than
-        24, return an error. 25 Let "content" be the result of reading 2 bytes from the stream. If "content" is an error
-        or its first byte is 0, return an error. 26 Let "content" be the result of reading 4 bytes from the stream. If
-        "content" is an error or its first two bytes are 0, return an error. 27 Let "content" be the result of reading 8
-        bytes from the stream. If "content" is an error or its first four bytes are 0, return an error."""
         least = {1: 24, 2: 256, 4: 65_536, 8: 2**32}[width]
         assert read_head(head(2, least)) == (2, least, 1 + width)
         for wrong in (head(2, least)[:1] + (least - 1).to_bytes(width, "big"), head(2, least)[:-1]):
@@ -634,8 +863,11 @@ class TestCborItems:
                 read_head(wrong)
             assert caught.value.step == "3.5.3 step 3"
 
+    @quotes(
+        "bundled-exchanges-01 3.5.3",
+        "28..31, inclusive Return an error. Note: This intentionally does not support indefinite-length items.",
+    )
     def test_3_5_3_step_3_no_indefinite_lengths(self):
-        """28..31, inclusive Return an error. Note: This intentionally does not support indefinite-length items."""
         for low in range(28, 32):
             with pytest.raises(CborError):
                 read_head(bytes([0x40 | low]) + bytes(9))
@@ -648,31 +880,49 @@ class TestCborItems:
 
 
 class TestHeaders:
+    @quotes(
+        "bundled-exchanges-01 3.6",
+        'If "item" doesn\'t match the "headers" rule in the above CDDL, return an error.',
+    )
     def test_step_1_the_cddl(self):
-        """If "item" doesn't match the "headers" rule in the above CDDL, return an error."""
         response_error(response(pairs((data(b":status"), text("200")))), "3.4 step 5")
 
+    @quotes(
+        "bundled-exchanges-01 3.6",
+        'If "name" contains any upper-case or non-ASCII characters, return an error.',
+    )
     def test_step_4_1_lower_case_ascii(self):
-        """If "name" contains any upper-case or non-ASCII characters, return an error."""
         for name in (b"Etag", b"x-\xc3\xa9", b":Status", b"\xff"):
             response_error(response(fields({name: b"x"})), "3.6 step 4.1")
 
+    @quotes(
+        "bundled-exchanges-01 3.6",
+        "If \"name\" starts with a ':'",
+    )
     def test_step_4_2_pseudo_headers(self):
-        """If "name" starts with a ':'"""
         assert ":status" not in open_bundle(GOOD.written()).response(PRIMARY).headers
 
+    @quotes(
+        "bundled-exchanges-01 3.6",
+        'If "name" or "value" doesn\'t satisfy the requirements for a header in [FETCH], return an error.',
+    )
     def test_step_4_3_names_and_values(self):
-        """If "name" or "value" doesn't satisfy the requirements for a header in [FETCH], return an error."""
         for name, value in ((b"a b", b"x"), (b"", b"x"), (b"a", b" x"), (b"a", b"x\t"), (b"a", b"x\ny"), (b"a", b"\0")):
             response_error(response(fields({name: value})), "3.6 step 4.3")
 
+    @quotes(
+        "bundled-exchanges-01 3.6",
+        'Assert: "headers" does not contain ([FETCH]) "name", because CBOR maps cannot contain duplicate keys',
+    )
     def test_step_4_4_each_name_once(self):
-        """Assert: "headers" does not contain ([FETCH]) "name", because CBOR maps cannot contain duplicate keys"""
         twice = pairs((data(b":status"), data(b"200")), *[(data(b"set-cookie"), data(b"a=b"))] * 2)
         response_error(response(twice), "3.5.1 step 2")
 
+    @quotes(
+        "bundled-exchanges-01 3.6",
+        'Return ("headers", "pseudos").',
+    )
     def test_step_5_the_headers(self):
-        """Return ("headers", "pseudos")."""
         stored = response(fields({b"x-name": "é".encode("latin-1")}))
         assert open_bundle(GOOD.answering(stored).written()).response(PRIMARY).headers["x-name"] == "é"
 
@@ -685,30 +935,43 @@ class TestAuthors:
             writer.add(MANIFEST, headers={"content-type": "application/json"}, payload=b"{}")
         return target.getvalue()
 
+    @quotes(
+        "bundled-exchanges-01 4",
+        "Bundles SHOULD consist of a single CBOR item satisfying the core deterministic encoding "
+        'requirements (Section 3.5) and matching the "webbundle" CDDL rule in Section 3.1.',
+    )
     def test_the_writer_emits_one_deterministic_item_of_the_cddl(self):
-        """Bundles SHOULD consist of a single CBOR item satisfying the core deterministic encoding requirements (Section
-        3.5) and matching the "webbundle" CDDL rule in Section 3.1."""
         for version in ("b1", "b2"):
             items = Items(self.written(version=version))
             items.any()
             items.end()
 
+    @quotes(
+        "bundled-exchanges-01 3.1",
+        "length: bytes .size 8, ; Big-endian number of bytes in the bundle.",
+    )
     def test_the_last_item_is_the_length_of_the_bundle(self):
-        """length: bytes .size 8, ; Big-endian number of bytes in the bundle."""
         content = self.written()
         assert content[-9:] == b"\x48" + len(content).to_bytes(8, "big")
 
+    @quotes(
+        "bundled-exchanges-01 3.3",
+        'Implementations of drafts of this specification MUST NOT use the version "1" in this byte '
+        "string, and MUST instead define an implementation- specific string to identify which draft is "
+        "implemented.",
+    )
     def test_drafts_have_versions_of_their_own(self):
-        """Implementations of drafts of this specification MUST NOT use the version "1" in this byte string, and MUST
-        instead define an implementation- specific string to identify which draft is implemented."""
         assert self.written(version="b1")[10:15] == b"\x44b1\0\0"
         assert self.written(version="b2")[10:15] == b"\x44b2\0\0"
 
 
 class TestContentSniffing:
+    @quotes(
+        "bundled-exchanges-01 5.2",
+        'To encourage servers to include the "X-Content-Type-Options: nosniff" header field, clients '
+        "SHOULD reject bundles served without it.",
+    )
     def test_a_bundle_without_nosniff_is_rejected(self):
-        """To encourage servers to include the "X-Content-Type-Options: nosniff" header field, clients SHOULD reject
-        bundles served without it."""
         httpx2 = pytest.importorskip("httpx2")
 
         def serve(request):
@@ -724,8 +987,11 @@ class TestContentSniffing:
 
 
 class TestMediaType:
+    @quotes(
+        "bundled-exchanges-01 6.1",
+        "v: A string denoting the version of the file format.",
+    )
     def test_the_version_is_a_parameter(self, tmp_path):
-        """v: A string denoting the version of the file format."""
         served = []
         for number, parts in enumerate((GOOD, b2())):
             path = tmp_path / f"{number}.wbn"
@@ -733,7 +999,10 @@ class TestMediaType:
             served.append(served_headers(path)[b"content-type"])
         assert served == [b"application/webbundle;v=b1", b"application/webbundle;v=b2"]
 
+    @quotes(
+        "bundled-exchanges-01 6.2",
+        "Section Names MUST be encoded in UTF-8.",
+    )
     def test_section_names_are_utf_8(self):
-        """Section Names MUST be encoded in UTF-8."""
         lengths = array(text(b"\xff"), uint(1), text("responses"), uint(1))
         format_error(Parts(lengths=lengths), "3.3 step 11")

@@ -48,23 +48,6 @@ def get(path: bytes = b"/big", *lines: bytes, method: bytes = b"GET") -> bytes:
     return b"%b %b HTTP/1.1\r\nHost: a\r\n%b\r\n" % (method, path, b"".join(line + b"\r\n" for line in lines))
 
 
-def test_many_requests_on_one_connection(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=2**24) as agent:
-            pipelined = get() + get(method=b"HEAD") + get(b"/") + get(b"/big", b"Range: bytes=-70000") + get(b"/none")
-            await agent.send(pipelined)
-            assert (await agent.response()).body == BIG
-            assert (await agent.response(b"HEAD")).field(b"content-length") == b"%d" % len(BIG)
-            assert (await agent.response()).body == PAGE
-            part = await agent.response()
-            assert (part.status, part.body) == (206, BIG[-70_000:])
-            assert (await agent.response()).status == 404
-            assert (await agent.ask(get())).body == BIG
-            assert gateway.policy.gatekeeper.totals == {}
-
-    run(check())
-
-
 @pytest.mark.parametrize("sendfile", ["as it is", "refused", "missing", "dribbling"])
 def test_files_arrive_whole_with_and_without_sendfile(
     run: Callable, site: Path, sendfile: str, monkeypatch: pytest.MonkeyPatch
@@ -86,26 +69,6 @@ def test_files_arrive_whole_with_and_without_sendfile(
         async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
             for _ in range(2):
                 assert (await agent.ask(get())).body == BIG
-
-    run(check())
-
-
-def test_sendfile_sends_as_much_as_the_socket_accepts(
-    run: Callable, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[int] = []
-    real = os.sendfile
-
-    def counted(*given: int) -> int:
-        sent.append(real(*given))
-        return sent[-1]
-
-    monkeypatch.setattr(os, "sendfile", counted)
-
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=2**22) as agent:
-            assert (await agent.ask(get())).body == BIG
-            assert sum(sent) > len(BIG) // 4
 
     run(check())
 
@@ -171,30 +134,6 @@ def test_a_file_that_changes_during_a_download_ends_early(
     run(check())
 
 
-def test_a_client_that_closes_its_sending_side_receives_the_whole_file(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        for request in (get(), b"GET /big HTTP/1.0\r\n\r\n", get(b"/big", b"Connection: close")):
-            async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
-                await agent.send(request)
-                agent.writer.write_eof()
-                received = await agent.rest()
-                assert received.endswith(BIG)
-                await until(lambda: not gateway.connections)
-
-    run(check())
-
-
-def test_an_unread_request_body_closes_the_connection_after_the_file(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
-            reply = await agent.ask(get(b"/big", b"Content-Length: 3") + b"abc")
-            assert reply.body == BIG
-            assert reply.field(b"connection") == b"close"
-            assert await agent.rest() == b""
-
-    run(check())
-
-
 @pytest.mark.deep
 def test_a_drain_waits_for_downloads_and_not_for_idle_connections(run: Callable, huge: Path) -> None:
     async def check() -> None:
@@ -207,18 +146,5 @@ def test_a_drain_waits_for_downloads_and_not_for_idle_connections(run: Callable,
             agent.writer.transport.resume_reading()
             assert (await agent.response()).body == HUGE
             await asyncio.wait_for(draining, PATIENCE)
-
-    run(check())
-
-
-def test_a_client_that_disconnects_closes_the_file(run: Callable, huge: Path) -> None:
-    async def check() -> None:
-        async with storefront(huge) as gateway:
-            for _ in range(5):
-                async with agent_at(gateway, limit=1024) as agent:
-                    await agent.send(get())
-                    await until(lambda: is_under_way(gateway))
-                    agent.writer.transport.abort()
-                await until(lambda: not gateway.connections)
 
     run(check())

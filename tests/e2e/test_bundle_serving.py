@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -110,48 +109,6 @@ def test_unpack_serves_the_site_inside(tmp_path, site):
         assert smuggler.body == EXCHANGES[6]["payload"]
         assert smuggler.headers["Transfer-Encoding"] is None
         assert ask(base, f"/{name}").body == site.read_bytes()
-
-
-@pytest.mark.needs("curl")
-def test_curl_gets_ranges_and_resumes(tmp_path, site):
-    whole, part = site.read_bytes(), tmp_path / "part"
-    with serving(tmp_path, site) as (_, base, name):
-        url = f"{base}/{name}"
-        assert curl("-r", "100-199", url).stdout == whole[100:200]
-        assert curl("-r", "-50", url).stdout == whole[-50:]
-        assert curl("-r", f"{len(whole) - 1}-", url).stdout == whole[-1:]
-        assert curl("-o", "/dev/null", "-w", "%{http_code}", "-r", f"{len(whole)}-", url).stdout == b"416"
-        assert curl("-r", "0-1,5-6", url).stdout == whole
-        part.write_bytes(whole[:1_000_000])
-        assert curl("-C", "-", "-o", part, url).returncode == 0
-        assert part.read_bytes() == whole
-        twice = curl("-0", url, "--next", "--http1.1", url)
-        assert twice.stdout == whole * 2
-
-
-def test_address_in_use_is_one_line(tmp_path, site):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, stderr = programs.refused(tmp_path, "bundle", "serve", "--listen", address, site)
-    assert code == 2
-    assert f"{address} is taken" in stderr
-
-
-@pytest.mark.parametrize("signalled", [False, True])
-def test_replaced_bundle_is_served_and_an_invalid_one_is_logged(tmp_path, site, signalled):
-    with serving(tmp_path, site, "--unpack") as (running, base, _):
-        etag = ask(base, "/").headers["ETag"]
-        webbundles.write(tmp_path / "new.wbn", {"url": "/", "payload": b"new"}).rename(site)
-        if signalled:
-            running.process.send_signal(signal.SIGHUP)
-        running.until(lambda: ask(base, "/").body == b"new", "new page")
-        assert ask(base, "/").headers["ETag"] != etag
-        (tmp_path / "no.wbn").write_bytes(b"no bundle")
-        (tmp_path / "no.wbn").rename(site)
-        running.wait_for(r"^headgate: .*site\.wbn: .*; the bundle loaded before is still served$")
-        assert ask(base, "/").body == b"new"
 
 
 def test_a_download_continues_from_the_bundle_it_started_with(tmp_path, site):

@@ -1,6 +1,5 @@
 """Signatures by the commands, against the npm registry's `wbn-sign` and keys and certificates that openssl makes."""
 
-import base64
 import json
 import subprocess
 from pathlib import Path
@@ -93,14 +92,6 @@ def test_wbn_sign_accepts_our_signatures(wbn_sign, keys, tmp_path, bundle, names
 
 
 @pytest.mark.needs("node-wbn-sign")
-def test_ed25519_gives_the_bytes_that_wbn_sign_gives(wbn_sign, keys, tmp_path):
-    for bundle in BUNDLES:
-        source, ours = VECTORS / bundle, tmp_path / "ours.swbn"
-        headgate("sign", source, "--integrity-block", "--key", keys["ed"], "-o", ours, "--profile", "compat")
-        assert ours.read_bytes() == bytes.fromhex(wbn_sign("sign", bundle=source, keys=[keys["ed"]]))
-
-
-@pytest.mark.needs("node-wbn-sign")
 def test_signatures_of_wbn_sign_and_ours_combine(keys, tmp_path):
     theirs, both, left = tmp_path / "theirs.swbn", tmp_path / "both.swbn", tmp_path / "left.wbn"
     program = servers.NODE_MODULES / "wbn-sign" / "bin" / "wbn-sign.js"
@@ -188,15 +179,3 @@ def test_both_kinds_of_signature_can_be_combined(certified, keys, tmp_path):
     before = both.read_bytes()
     headgate("sign", both, *words, "-o", both, code=1)
     assert both.read_bytes() == before  # the integrity block would no longer hold
-
-
-@pytest.mark.needs("openssl", "node-wbn")
-def test_wbn_reads_signed_responses(certified, tmp_path):
-    signed = tmp_path / "signed.wbn"
-    headgate("sign", VECTORS / "small_b1.wbn", *vouching_flags(*certified), "-o", signed)
-    with NodeProcess("bundles.mjs", "wbn") as wbn:
-        answer = wbn("read", bundle=base64.b64encode(signed.read_bytes()).decode())
-    with open_bundle(signed, profile="compat") as bundle:
-        assert set(answer["responses"]) == set(bundle.metadata.requests)
-        for url, read in answer["responses"].items():
-            assert read["headers"] == bundle.response(url).stored_headers

@@ -128,16 +128,6 @@ def test_the_same_exchanges_give_the_same_bytes(wbn, version, first):
 
 
 @pytest.mark.parametrize("version", ["b1", "b2"])
-@pytest.mark.parametrize("count", [254, 255, 256, 1_000])
-def test_many_exchanges_give_the_same_bytes(wbn, version, count):
-    """The counts and offsets grow past one byte, and past two."""
-    site = Site(0, version)
-    site.exchanges = [(PAGE, 200, {"content-type": "text/html"}, b"x")]
-    site.exchanges += [(f"{PAGE}{number}", 200, {"Content-Type": "a/b"}, bytes(number)) for number in range(count)]
-    assert site.written() == wbn.write(version, site.steps())
-
-
-@pytest.mark.parametrize("version", ["b1", "b2"])
 def test_wbn_reads_our_bundles_identically(wbn, version):
     for seed in range(1_000, 1_040):
         site = Site(seed, version)
@@ -160,19 +150,6 @@ def test_an_unreachable_response_is_written_by_wbn_and_rejected_by_us(wbn):
     writer.add(PAGE, headers={"content-type": "a/b"}, payload=b"one")
     with pytest.raises(ConfigurationError, match="added before"):
         writer.add(PAGE, headers={"content-type": "a/b"}, payload=b"two")
-
-
-def test_wbn_reads_responses_beside_variants(wbn):
-    """wbn does not support variants; the other responses are not affected."""
-    target = io.BytesIO()
-    with BundleWriter(target, version="b1", primary_url=PAGE, manifest_url=PAGE) as writer:
-        for key in ("gzip", "br"):
-            headers = {"content-type": "text/html", "content-encoding": key}
-            writer.add(PAGE, headers=headers, payload=key.encode(), variants="Accept-Encoding;gzip;br", variant_key=key)
-        writer.add(f"{PAGE}style.css", headers={"content-type": "text/css"}, payload=b"p{}")
-    responses = wbn.read(target.getvalue())["responses"]
-    assert responses[PAGE] == "Variants are not supported"
-    assert responses[f"{PAGE}style.css"]["sha256"] == hashlib.sha256(b"p{}").hexdigest()
 
 
 @pytest.mark.parametrize(("version", "other"), [("b1", "b2"), ("b2", "b1")])

@@ -4,10 +4,8 @@
 pieces. It holds only what a parser waits for: one section before the responses, then one response's headers.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from enum import Enum, auto
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import groupby
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -60,82 +58,23 @@ class ErrorEvent(Struct, frozen=True):
 StreamEvent: TypeAlias = MetadataEvent | HeadEvent | PayloadEvent | EndEvent | ErrorEvent
 
 
-class StreamState(Enum):
-    """What a `StreamReader` does with the next bytes."""
-
-    METADATA = auto()
-    """Loads the integrity block, if there is one, and the metadata."""
-    BETWEEN = auto()
-    """Looks for the next response in the order of the file; needs no bytes."""
-    HEAD = auto()
-    """Waits for a response's headers."""
-    PAYLOAD = auto()
-    """Passes a payload on."""
-    DONE = auto()
-    """Ignores all bytes."""
-
-
-class StateOutcome(Enum):
-    """How a state ended."""
-
-    LOADED = auto()
-    REFUSED = auto()
-    """The bytes break a step of the document."""
-    FOUND = auto()
-    OVERLAPPING = auto()
-    """The response begins before the end of one that was read already."""
-    NONE_LEFT = auto()
-    COMPLETE = auto()
-    CUT = auto()
-    """The stream ended inside the payload."""
-
-
-TRANSITIONS: Final[Mapping[tuple[StreamState, StateOutcome], StreamState]] = MappingProxyType(
-    {
-        (StreamState.METADATA, StateOutcome.LOADED): StreamState.BETWEEN,
-        (StreamState.METADATA, StateOutcome.REFUSED): StreamState.DONE,
-        (StreamState.BETWEEN, StateOutcome.FOUND): StreamState.HEAD,
-        (StreamState.BETWEEN, StateOutcome.OVERLAPPING): StreamState.BETWEEN,
-        (StreamState.BETWEEN, StateOutcome.NONE_LEFT): StreamState.DONE,
-        (StreamState.HEAD, StateOutcome.LOADED): StreamState.PAYLOAD,
-        (StreamState.HEAD, StateOutcome.REFUSED): StreamState.BETWEEN,
-        (StreamState.PAYLOAD, StateOutcome.COMPLETE): StreamState.BETWEEN,
-        (StreamState.PAYLOAD, StateOutcome.CUT): StreamState.BETWEEN,
-    }
-)
-
-
 class StreamReader:
     """Reads a bundle from a stream: `feed` it the bytes as they arrive, take the events, and `close` it at the end."""
 
     def __init__(
         self, *, profile: Profile = "strict", base_url: str | None = None, max_metadata: int = MAX_METADATA_SIZE
     ) -> None:
-        self.state = StreamState.METADATA
         self._profile: Profile = profile
         self._max_metadata = max_metadata
         self._buffer = bytearray()
         self._position = 0
         """Where in the stream the buffer begins."""
         self._is_closed = False
-        self._events: list[StreamEvent] = []
         self._start = 0
         """Where in the stream the bundle begins."""
         self._loader = self._load(base_url)
         self._request = next(self._loader)
-        self._responses: Iterator[tuple[Location, Keys]] = iter(())
-        self._fallback_url: str | None = None
-        self._read_to = 0
-        """Where in the bundle the last response ends that was begun."""
-        self._location = Location(0, 0)
-        """Of the current response."""
-        self._keys: Keys = ()
-        self._min_head_size = 1
-        """Bytes of the response below which its headers cannot be complete."""
-        self._payload_start = 0
-        """Where in the stream the current payload begins."""
-        self._payload = Location(0, 0)
-        """Offset in the stream and length of the rest of the current payload."""
+        self._events = self._run()
 
     def feed(self, piece: Bytes) -> list[StreamEvent]:
         """Take the next bytes of the stream, and return the events that they complete.
@@ -144,125 +83,92 @@ class StreamReader:
         """
         if not isinstance(piece, (bytes, bytearray, memoryview)):
             raise ConfigurationError(f"a piece of a bundle must be bytes, got {piece!r:.80}")
-        if self.state is not StreamState.DONE:
-            self._buffer += piece
-        return self._advance()
+        self._buffer += piece
+        return self._take_events()
 
     def close(self) -> list[StreamEvent]:
         """End the stream: what is incomplete is refused. Raises as `feed` does."""
         self._is_closed = True
-        return self._advance()
+        return self._take_events()
 
-    def _advance(self) -> list[StreamEvent]:
-        """Run the states until one waits for bytes."""
-        while (outcome := self._run()) is not None:
-            self._end(outcome)
-        events, self._events = self._events, []
+    def _take_events(self) -> list[StreamEvent]:
+        """Return the events until the next one needs more bytes."""
+        events: list[StreamEvent] = []
+        for event in self._events:
+            if event is None:
+                return events
+            events.append(event)
+        self._buffer.clear()  # all was read, or refused
         return events
 
-    def _run(self) -> StateOutcome | None:
-        """Work in the current state; return None where it waits for bytes, or ignores them."""
-        match self.state:
-            case StreamState.METADATA:
-                return self._run_metadata()
-            case StreamState.BETWEEN:
-                return self._run_between()
-            case StreamState.HEAD:
-                return self._run_head()
-            case StreamState.PAYLOAD:
-                return self._run_payload()
-            case StreamState.DONE:
-                return None
-
-    def _end(self, outcome: StateOutcome) -> None:
-        self.state = TRANSITIONS[self.state, outcome]
-        if self.state is StreamState.DONE:
-            self._buffer.clear()
+    def _run(self) -> Iterator[StreamEvent | None]:
+        """Yield the events, and None to wait for bytes."""
+        while True:
+            offset, length = self._request
+            # What is too long to be held is treated as the end of the stream: the parser names the step.
+            is_too_long = length > self._max_metadata
+            while self._available(offset) < (1 if is_too_long else length) and not self._is_closed:
+                yield None
+            try:
+                self._request = self._loader.send(self._peek(offset, length))
+            except StopIteration as done:
+                metadata: Metadata = done.value
+                break
+            except BundleError as error:
+                if is_too_long:
+                    error.reason += f", or exceeds the limit of {self._max_metadata} bytes for a section"
+                raise
+        yield MetadataEvent(metadata)
+        read_to = metadata.sections[-1].offset
+        for location, keys in _in_file_order(metadata):
+            if location.offset < read_to:
+                fault = f"the response begins inside another, which ends at byte {self._start + read_to}"
+                yield ErrorEvent(keys, self._error(fault, "3.4 step 1", location.offset, metadata))
+            else:
+                read_to = location.offset + location.length
+                yield from self._response(location, keys, metadata)
 
     def _load(self, base_url: str | None) -> Parser[Metadata]:
         block = yield from integrity_block_parser()
         self._start = block.length if block else 0
         return (yield from shifted(metadata_parser(profile=self._profile, base_url=base_url), self._start))
 
-    def _run_metadata(self) -> StateOutcome | None:
-        while True:
-            offset, length = self._request
-            # What is too long to be held is treated as the end of the stream: the parser names the step.
-            is_too_long = length > self._max_metadata
-            if self._available(offset) < (1 if is_too_long else length) and not self._is_closed:
-                return None
-            try:
-                self._request = self._loader.send(self._peek(offset, length))
-            except StopIteration as done:
-                metadata: Metadata = done.value
-                self._events.append(MetadataEvent(metadata))
-                self._responses = _in_file_order(metadata)
-                self._fallback_url = metadata.primary_url
-                self._read_to = metadata.sections[-1].offset
-                return StateOutcome.LOADED
-            except BundleError as error:
-                if is_too_long:
-                    error.reason += f", or exceeds the limit of {self._max_metadata} bytes for a section"
-                self._end(StateOutcome.REFUSED)
-                raise
-
-    def _run_between(self) -> StateOutcome:
-        found = next(self._responses, None)
-        if found is None:
-            return StateOutcome.NONE_LEFT
-        location, keys = found
-        if location.offset < self._read_to:
-            fault = f"the response begins inside another, which ends at byte {self._start + self._read_to}"
-            self._refuse(keys, fault, "3.4 step 1", self._start + location.offset)
-            return StateOutcome.OVERLAPPING
-        self._location, self._keys = location, keys
-        self._read_to = location.offset + location.length
-        self._min_head_size = 1
-        return StateOutcome.FOUND
-
-    def _run_head(self) -> StateOutcome | None:
-        start, size = self._start + self._location.offset, FIRST_READ_SIZE
-        while (available := self._available(start)) >= self._min_head_size or self._is_closed:
-            source = self._peek(start, size)
+    def _response(self, location: Location, keys: Keys, metadata: Metadata) -> Iterator[StreamEvent | None]:
+        start = self._start + location.offset
+        found: ResponseHead | int = FIRST_READ_SIZE
+        min_size = 1  # bytes below which the headers cannot be complete
+        while isinstance(found, int):
+            while (available := self._available(start)) < min_size and not self._is_closed:
+                yield None
+            source = self._peek(start, found)
             # Fewer bytes than requested mean that there will be no more.
             requested = len(source) + 1 if self._is_closed else len(source)
             try:
-                found = decode_response_head(source, requested, self._location, self._profile, self._fallback_url)
+                found = decode_response_head(source, requested, location, self._profile, metadata.primary_url)
             except ResponseError as error:
                 error.offset += self._start
-                self._events.append(ErrorEvent(self._keys, error))
-                return StateOutcome.REFUSED
-            if not isinstance(found, int):
-                self._events.append(HeadEvent(self._keys, found))
-                self._payload_start = self._start + found.payload.offset
-                self._payload = Location(self._payload_start, found.payload.length)
-                return StateOutcome.LOADED
-            size = found
-            if len(source) == available:
+                yield ErrorEvent(keys, error)
+                return
+            if isinstance(found, int) and len(source) == available:
                 # The last bytes that are requested hold a head, which may be one byte long.
-                self._min_head_size = size - LONGEST_HEAD + 1
-                break
-        return None
+                min_size = found - LONGEST_HEAD + 1
+                yield None
+        yield HeadEvent(keys, found)
+        offset, left = self._start + found.payload.offset, found.payload.length
+        while left:
+            if chunk := self._peek(offset, left):
+                yield PayloadEvent(chunk)
+                offset, left = offset + len(chunk), left - len(chunk)
+            elif self._is_closed:
+                fault = f"the payload is cut, {left} bytes are missing"
+                yield ErrorEvent(keys, self._error(fault, "3.4 step 12", found.payload.offset, metadata))
+                return
+            else:
+                yield None
+        yield EndEvent()
 
-    def _run_payload(self) -> StateOutcome | None:
-        offset, left = self._payload.offset, self._payload.length
-        if chunk := self._peek(offset, left):
-            self._events.append(PayloadEvent(chunk))
-            offset, left = offset + len(chunk), left - len(chunk)
-            self._payload = Location(offset, left)
-            self._available(offset)
-        if not left:
-            self._events.append(EndEvent())
-            return StateOutcome.COMPLETE
-        if not self._is_closed:
-            return None
-        reason = f"the payload is cut, {left} bytes are missing"
-        self._refuse(self._keys, reason, "3.4 step 12", self._payload_start)
-        return StateOutcome.CUT
-
-    def _refuse(self, keys: Keys, reason: str, step: str, offset: int) -> None:
-        error = ResponseError(reason, step=step, offset=offset, fallback_url=self._fallback_url)
-        self._events.append(ErrorEvent(keys, error))
+    def _error(self, reason: str, step: str, offset: int, metadata: Metadata) -> ResponseError:
+        return ResponseError(reason, step=step, offset=self._start + offset, fallback_url=metadata.primary_url)
 
     def _available(self, offset: int) -> int:
         """Discard what precedes `offset`, and return how many bytes have arrived from there on."""

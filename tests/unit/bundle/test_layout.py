@@ -6,7 +6,6 @@ from headgate.bundle.format.cbor import encode
 from headgate.bundle.layout import (
     BundleSpec,
     IndexBuilder,
-    VariantEntry,
     build_spec,
     lay_out,
     normalize_primary_url,
@@ -38,17 +37,6 @@ def test_second_response_of_a_url_is_refused():
     ):
         with pytest.raises(ConfigurationError, match="added before"):
             again()
-
-
-def test_keys_are_in_row_major_order():
-    """3.3.1: "one "location-in-responses" pair for each [...] in lexicographic (row-major) order"."""
-    index = placed("br;ja", "br;fr", "br;en", "gzip;ja", "gzip;fr", "gzip;en").finish()
-    assert index == {URL: VariantEntry(VARIANTS.encode(), [5, 4, 3, 2, 1, 0])}
-
-
-def test_keys_may_share_a_response():
-    index = placed(["gzip;en", "br;en"], ("gzip;fr", "br; fr"), "gzip;ja", ["br;ja"]).finish()
-    assert index[URL].ordinals == [0, 1, 2, 0, 1, 3]
 
 
 def test_missing_keys_are_named():

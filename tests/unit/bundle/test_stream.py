@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 
 from headgate.bundle import FormatError, open_bundle, parse_metadata
 from headgate.bundle.stream import (
-    TRANSITIONS,
     EndEvent,
     ErrorEvent,
     HeadEvent,
     MetadataEvent,
     PayloadEvent,
-    StateOutcome,
     StreamReader,
-    StreamState,
     aread_stream,
     read_stream,
 )
@@ -54,79 +51,32 @@ def test_headers_contain_nosniff():
     assert head.headers == {**head.stored_headers, "x-content-type-options": "nosniff"}
 
 
-class Recorder(StreamReader):
-    """Records the transitions."""
-
-    def __init__(self):
-        self.seen = []
-        super().__init__()
-
-    def _end(self, outcome):
-        self.seen.append((self.state, outcome))
-        super()._end(outcome)
-
-
 OVERLAP = Parts().having(
     index=index({PRIMARY: entry((1, len(response()))), MANIFEST: entry((2, len(response()) - 1))}),
     responses=array(response()),
 )
-STREAMS = {
-    "whole": GOOD,
-    "not a bundle": b"<!doctype html>",
-    "malformed response": Parts().answering(b"\x83" + b"junk" * 5, None, response()).written(),
-    "overlapping responses": OVERLAP.written(),
-    "cut in a payload": GOOD[: Parts().at("trailer") - 1],
-}
-ROWS = {
-    (StreamState.METADATA, StateOutcome.LOADED): ("whole", [MetadataEvent]),
-    (StreamState.METADATA, StateOutcome.REFUSED): ("not a bundle", []),
-    (StreamState.BETWEEN, StateOutcome.FOUND): ("whole", []),
-    (StreamState.BETWEEN, StateOutcome.OVERLAPPING): ("overlapping responses", [ErrorEvent]),
-    (StreamState.BETWEEN, StateOutcome.NONE_LEFT): ("whole", []),
-    (StreamState.HEAD, StateOutcome.LOADED): ("whole", [HeadEvent]),
-    (StreamState.HEAD, StateOutcome.REFUSED): ("malformed response", [ErrorEvent]),
-    (StreamState.PAYLOAD, StateOutcome.COMPLETE): ("whole", [PayloadEvent, EndEvent]),
-    (StreamState.PAYLOAD, StateOutcome.CUT): ("cut in a payload", [PayloadEvent, ErrorEvent]),
-}
 
 
-class TestStates:
-    def test_every_transition_happens_in_a_stream(self):
-        assert ROWS.keys() == TRANSITIONS.keys()
-        for row, (name, kinds) in ROWS.items():
-            reader = Recorder()
-            events = []
-            try:
-                events += reader.feed(STREAMS[name])
-                events += reader.close()
-            except FormatError:
-                assert row == (StreamState.METADATA, StateOutcome.REFUSED)
-            assert row in reader.seen, name
-            assert {*kinds} <= {type(event) for event in events}, name
-            assert reader.state is StreamState.DONE, name
-
-    def test_transitions_of_a_whole_bundle(self):
-        reader = Recorder()
-        reader.feed(GOOD)
-        response_read = [
-            (StreamState.BETWEEN, StateOutcome.FOUND),
-            (StreamState.HEAD, StateOutcome.LOADED),
-            (StreamState.PAYLOAD, StateOutcome.COMPLETE),
-        ]
-        assert reader.seen == [
-            (StreamState.METADATA, StateOutcome.LOADED),
-            *response_read * 2,
-            (StreamState.BETWEEN, StateOutcome.NONE_LEFT),
-        ]
-
-    def test_waiting_states_keep_their_state(self):
-        ends = [Parts().at("responses") - 1, Parts().at("responses") + 3, GOOD.index(b"hello") + 2, len(GOOD)]
-        states = [StreamState.METADATA, StreamState.HEAD, StreamState.PAYLOAD, StreamState.DONE]
-        reader, begin = StreamReader(), 0
-        for end, state in zip(ends, states, strict=True):
-            reader.feed(GOOD[begin:end])
-            assert reader.state is state
-            begin = end
+@pytest.mark.parametrize(
+    ("content", "kinds"),
+    [
+        (GOOD, [MetadataEvent, HeadEvent, PayloadEvent, EndEvent, HeadEvent, PayloadEvent, EndEvent]),
+        (
+            Parts().answering(b"\x83" + b"junk" * 5, None, response()).written(),
+            [MetadataEvent, HeadEvent, PayloadEvent, EndEvent, ErrorEvent],
+        ),
+        (OVERLAP.written(), [MetadataEvent, HeadEvent, PayloadEvent, EndEvent, ErrorEvent]),
+        (
+            GOOD[: Parts().at("trailer") - 1],
+            [MetadataEvent, HeadEvent, PayloadEvent, EndEvent, HeadEvent, PayloadEvent, ErrorEvent],
+        ),
+    ],
+    ids=["whole", "malformed response", "overlapping responses", "cut in a payload"],
+)
+def test_events_come_in_the_order_of_the_file(content, kinds):
+    reader = StreamReader()
+    assert [type(event) for event in reader.feed(content) + reader.close()] == kinds
+    assert reader.feed(b"more") == reader.close() == []
 
 
 class TestMetadata:

@@ -66,14 +66,6 @@ def test_each_url_is_fetched_once_in_order(web):
     assert pages.requests == ["https://b.example/", "https://a.example/"]
 
 
-def test_identity_coding_is_requested(web):
-    seen = []
-    pages = web({})
-    pages.answer = lambda request: seen.append(dict(request.headers)) or pages.library.Response(200, content=b"x")
-    list(pages.collect("https://a.example/"))
-    assert seen[0]["accept-encoding"] == "identity"
-
-
 def test_redirects_are_collected_with_their_targets(web):
     pages = web({
         "https://a.example/": (301, {"Location": "/b"}, b""),
@@ -148,13 +140,6 @@ def test_client_is_renewed_after_a_failed_fetch(web, library, monkeypatch):
     assert renewed[0] < len(pages.requests) - 1
 
 
-def test_no_fetched_url_is_an_error(web):
-    pages = web({})
-    with pytest.raises(FetchError, match=r"none of the 2 URLs could be fetched; https://a\.example/: answered 404"):
-        list(pages.collect("https://a.example/", "https://b.example/"))
-    assert list(pages.collect()) == []
-
-
 @pytest.mark.parametrize(("message", "slept"), [("7", 7.0), ("soon", None)])
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_delays_the_next_attempt(web, status, message, slept):
@@ -188,15 +173,6 @@ def test_other_urls_of_a_busy_origin_are_not_requested(web):
         "left out https://a.example/1: answered 429",
         "left out https://a.example/2: not requested: its origin is busy and sent a Retry-After",
     ]
-
-
-def test_failed_url_does_not_stop_its_origin(web):
-    pages = web({
-        "https://a.example/1": [(503, {}, b"")] * 3,
-        "https://a.example/2": [(200, {**HTML, "Retry-After": "99"}, b"fine")],
-        "https://a.example/3": (200, HTML, b"fine too"),
-    })  # fmt: skip
-    assert len(list(pages.collect("https://a.example/1", "https://a.example/2", "https://a.example/3"))) == 2
 
 
 def test_held_request_is_left_out_with_the_reason(web):
@@ -279,13 +255,6 @@ def test_unrequested_coding_is_decoded(web, coding, content):
     assert found.headers == {"content-type": "text/html", "etag": 'W/"x"'}
 
 
-def test_unknown_coding_is_kept(web):
-    fields = {**HTML, "Content-Encoding": "gzip, magic"}
-    (found,) = web({"https://a.example/": (200, fields, b"coded")}).collect("https://a.example/")
-    assert found.payload == b"coded"
-    assert found.headers["content-encoding"] == "gzip, magic"
-
-
 def test_damaged_coding_is_left_out(web):
     fields = {**HTML, "Content-Encoding": "gzip"}
     pages = web({"https://a.example/": (200, fields, gzip.compress(b"x" * 5000)[:-9])})
@@ -307,18 +276,6 @@ def test_large_bodies_are_spooled_and_limited(web):
     assert b"".join(first.payload) == body
     assert second.payload == b"small"
     assert pages.messages == ["left out https://a.example/bomb: a body of more than 4194304 bytes"]
-
-
-def test_coded_body_that_decodes_to_nothing_is_limited(web):
-    """Of a stream without end that is all empty blocks, no decoded byte would ever be too much."""
-    blocks = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\0\0\xff\xff" * 10_000
-    pages = web({
-        "https://a.example/": (200, {**HTML, "Content-Encoding": "gzip"}, blocks),
-        "https://b.example/": (200, HTML, b"b"),
-    })  # fmt: skip
-    collected = pages.collect("https://a.example/", "https://b.example/", limits=Limits(max_body=40_000))
-    assert [exchange.url for exchange in collected] == ["https://b.example/"]
-    assert pages.messages == ["left out https://a.example/: a body of more than 40000 bytes"]
 
 
 def test_total_limit_is_an_error(web):

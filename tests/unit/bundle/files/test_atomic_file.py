@@ -3,7 +3,6 @@ import io
 import os
 import stat
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -113,11 +112,6 @@ def test_named_pipe_is_written_as_a_stream(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-def test_device_is_written_as_a_stream():
-    write("/dev/null")
-    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-
-
 def test_stream_is_flushed_and_stays_open(tmp_path):
     with (tmp_path / "out").open("wb") as stream:
         stream.write(b"before ")
@@ -183,17 +177,6 @@ def test_unwritable_target_is_reported(tmp_path, monkeypatch):
     with pytest.raises(HeadgateError, match=r"cannot write .*out: No space left on device"):
         write(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_errors_of_the_block_are_not_converted(tmp_path):
-    with pytest.raises(ConnectionResetError), open_output(tmp_path / "out", 1):
-        raise ConnectionResetError
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_removed_directory_is_reported(tmp_path):
-    with pytest.raises(HeadgateError, match=r"cannot write .*out: No such file or directory"):
-        write(tmp_path / "gone" / "out")
 
 
 def test_unusable_target_paths_are_refused(tmp_path):

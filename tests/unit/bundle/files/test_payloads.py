@@ -5,7 +5,6 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -120,17 +119,6 @@ def test_removed_file_is_reported(tmp_path):
         copied(waiting)
 
 
-def test_file_is_closed_when_reading_stops(tmp_path):
-    path = tmp_path / "payload"
-    path.write_bytes(bytes(3 * COPY_SIZE))
-    waiting, _ = kept(path)
-    before = set(Path("/proc/self/fd").iterdir())
-    reading = payload_chunks(waiting)
-    next(reading)
-    reading.close()
-    assert set(Path("/proc/self/fd").iterdir()) == before
-
-
 def test_directory_and_named_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
@@ -152,20 +140,11 @@ def test_chunks_are_spooled():
     assert len(spools) == 1
 
 
-def test_spooled_payload_is_not_copied():
-    piece = Spool().append([b"abc"])
-    assert kept(piece) == (piece, 3)
-
-
 @pytest.mark.parametrize(("promised", "fault"), [(2, "are more than the 2 bytes"), (4, "end 1 bytes short of the 4")])
 def test_wrong_length_is_reported(promised, fault):
     with pytest.raises(HeadgateError, match=fault):
         copied(SizedChunks([b"ab", b"c"], promised))
     assert copied(SizedChunks([b"ab", b"c"], 3)) == b"abc"
-
-
-def test_text_is_stored_as_utf_8():
-    assert kept("caf\xe9") == (b"caf\xc3\xa9", 5)
 
 
 def test_other_types_are_refused():

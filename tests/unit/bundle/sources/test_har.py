@@ -109,10 +109,6 @@ def test_fields_of_the_removed_coding_are_dropped(tmp_path: Path) -> None:
     }
 
 
-def test_etag_of_an_uncoded_response_stays_strong(tmp_path: Path) -> None:
-    assert alone(tmp_path, entry(headers={"etag": '"x"'}))[1]["etag"] == '"x"'
-
-
 @pytest.mark.parametrize(
     ("headers", "found"),
     [({}, "text/css; charset=utf-8"), ({"content-type": "image/png"}, "image/png")],
@@ -218,34 +214,6 @@ def test_unfit_entries_are_left_out(wrong: Any, reason: str, tmp_path: Path) -> 
     assert reasons(tmp_path, wrong) == [f"{wrong['request']['url']!r}: {reason}"]
 
 
-def test_left_out_entries_are_counted_by_reason(tmp_path: Path) -> None:
-    messages = reasons(tmp_path, *[entry(f"data:,{number}") for number in range(300)], entry(method="PUT"))
-    assert messages == ["300, such as 'data:,0': not http or https", f"'{URL}': not a GET request"]
-
-
-def test_complete_206_becomes_200(tmp_path: Path) -> None:
-    headers = {"content-type": "video/mp4", "content-range": "bytes 0-4/5"}
-    assert alone(tmp_path, entry(status=206, headers=headers)) == (200, {"content-type": "video/mp4"}, b"hello")
-
-
-def test_last_successful_response_is_kept(tmp_path: Path) -> None:
-    def body(text: str) -> dict[str, Any]:
-        return {"size": len(text), "mimeType": "text/html", "text": text}
-
-    found, messages = read(
-        save(
-            tmp_path / "a.har",
-            entry(f"{URL}#top", content=body("first")),
-            entry(content=body("second")),
-            entry(status=304),
-            entry(status=500, content=body("broken")),
-            entry(content={"size": 9}),
-        )
-    )
-    assert payload(found[URL]) == b"second"
-    assert len(messages) == 3
-
-
 def test_entries_are_ordered_by_time(tmp_path: Path) -> None:
     later = entry(f"{URL}later", at="2021-10-01T14:41:41.000+02:00")
     found, _ = read(save(tmp_path / "a.har", later, entry(at="2021-10-01T12:41:40Z")))
@@ -305,13 +273,6 @@ def test_common_deviations_from_har_are_accepted(tmp_path: Path) -> None:
     found, _ = read(path)
     assert payload(found[URL]) == b"hi"
     assert found[URL].headers == {"a": "", "content-type": "application/octet-stream"}
-
-
-def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
-    text = "a\ud800b \U0001f600 c\udc00 \\ud800 \\\\ud800 \ud800\ud800\udc00"
-    content = {"size": 1, "mimeType": "text/plain", "text": text}
-    _, _, body = alone(tmp_path, entry(content=content))
-    assert body.decode() == "a\ufffdb \U0001f600 c\ufffd \\ud800 \\\\ud800 \ufffd\U00010000"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from headgate.bundle.sources.selection import (
     SkipReport,
     as_complete_response,
     check_status,
-    essence,
     filter_headers,
-    ignore_message,
     normalize_http_url,
     with_content_type,
     with_utf8_charset,
@@ -93,12 +91,6 @@ def test_statuses_that_need_their_request_are_refused(status: int) -> None:
         check_status(status)
 
 
-def test_complete_206_becomes_200() -> None:
-    headers = {"content-range": "bytes 0-9/10", "content-type": "video/mp4"}
-    assert as_complete_response(206, headers, 10) == (200, {"content-type": "video/mp4"})
-    assert as_complete_response(200, headers, 3) == (200, headers)
-
-
 @pytest.mark.parametrize(
     ("value", "length"),
     [
@@ -137,11 +129,6 @@ def test_example_is_shortened_and_escaped() -> None:
     long, wild = messages_of(left_out)
     assert len(long) < 200
     assert wild.isprintable()
-
-
-def test_nothing_left_out_gives_no_message() -> None:
-    assert messages_of(SkipReport()) == []
-    ignore_message("ignored")
 
 
 def test_representation_headers_are_kept() -> None:
@@ -248,7 +235,3 @@ def test_changed_coding_weakens_the_etag_and_drops_digests() -> None:
 )
 def test_utf_8_charset_replaces_the_old_one(content_type: str, written: str) -> None:
     assert with_utf8_charset(content_type) == written
-
-
-def test_essence_is_the_type_without_parameters() -> None:
-    assert essence(" Text/HTML ; charset=x") == "text/html"

@@ -1,5 +1,4 @@
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -42,22 +41,6 @@ def test_directory_becomes_a_bundle(run, folder, out):
     assert run("check", out).code == 0
 
 
-def test_base_url_of_a_host_needs_no_slash(run, folder, out):
-    assert run("create", "--dir", folder, "--base-url", "https://example.com", "-o", out).code == 0
-    assert (BASE + "a/long.txt", None) in lines_of(run, out)
-    deeper = run("create", "--dir", folder, "--base-url", BASE + "p/q/", "-o", out)
-    assert deeper.code == 0
-    assert (BASE + "p/q/a/long.txt", None) in lines_of(run, out)
-
-
-def test_the_same_files_give_the_same_bytes(run, folder, out):
-    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out).code == 0
-    first = out.read_bytes()
-    os.utime(folder / "index.html", (1, 1))
-    piped = run("create", "--dir", folder, "--base-url", BASE, "-o", "-")
-    assert (piped.code, piped.out) == (0, first)
-
-
 MANIFESTS = [
     ("manifest.webmanifest", "b1", "manifest.webmanifest"),
     ("manifest.json", "b1", "manifest.json"),
@@ -78,15 +61,6 @@ def test_manifest_of_a_directory_is_found(run, folder, out, name, version, found
     assert (fields["version"], fields["manifest_url"]) == (version, found and BASE + found)
 
 
-def test_every_other_command_reads_the_bundle(run, folder, out, tmp_path):
-    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out).code == 0
-    for words in (["info", out], ["list", out], ["get", out, BASE], ["get", out, "/a/long.txt"], ["check", out],
-                  ["extract", out, "-o", tmp_path / "files"],
-                  ["convert", out, "--version", "b2", "-o", out]):  # fmt: skip
-        result = run(*words)
-        assert result.code == 0, result.err
-
-
 @pytest.mark.parametrize("version", ["b1", "draft-01"])
 def test_only_b2_is_written_without_a_manifest(run, folder, out, version):
     out.write_bytes(b"before")
@@ -99,13 +73,6 @@ def test_only_b2_is_written_without_a_manifest(run, folder, out, version):
     flags = ("--version", version, "--manifest-url", BASE + "a/long.txt")
     assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
     assert run("list", out).code == 0
-
-
-def test_primary_and_manifest_url_can_be_given(run, folder, out):
-    flags = ("--primary-url", BASE + "a/long.txt", "--manifest-url", BASE)
-    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
-    fields = run("info", out, "--json").json
-    assert (fields["primary_url"], fields["manifest_url"]) == (BASE + "a/long.txt", BASE)
 
 
 @pytest.mark.parametrize(("version", "primary"), [("b1", BASE), ("b2", None)])
@@ -133,14 +100,6 @@ def test_output_file_is_left_out(run, folder):
         assert result.code == 0
     assert "left out https://example.com/site.wbn: it is the output file" in result.err
     assert BASE + "site.wbn" not in {url for url, _ in lines_of(run, out)}
-
-
-def test_left_out_files_are_printed(run, folder, out):
-    (folder / "secret").symlink_to("/etc")
-    result = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
-    assert result.code == 0
-    assert "left out" in result.err
-    assert "secret" in result.err
 
 
 def test_har_becomes_a_bundle(run, tmp_path, out):

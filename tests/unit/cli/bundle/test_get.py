@@ -99,11 +99,6 @@ def test_first_variant_is_used_without_an_acceptable_one(run, make):
     assert "has no variant that the request accepts" in refused.err
 
 
-def test_repeated_header_options_are_joined(run, site):
-    flags = ("-H", "accept-language: de", "-H", "ACCEPT-LANGUAGE:fr")
-    assert run("get", site, BASE + "page", *flags) == (0, b"fr", "")
-
-
 def test_missing_url_is_reported_with_similar_ones(run, site):
     got = run("get", site, BASE + "a/logo.gif")
     assert (got.code, got.out) == (1, b"")
@@ -131,28 +126,12 @@ def test_wrong_use_is_exit_code_2(run, site, flags, words):
     assert got.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("file", ["nowhere.wbn", ".", "nowhere/a.wbn", ""])
-def test_unreadable_file_is_wrong_use(run, file):
-    got = run("get", file, BASE)
-    assert (got.code, got.out) == (2, b"")
-    assert got.err.startswith(f"headgate: {file}")
-    assert got.err.endswith("name a readable file\n")
-
-
 def test_bundle_may_be_stdin_or_the_end_of_a_file(run, site, tmp_path):
     assert run("get", "-", BASE, stdin=site.read_bytes()) == (0, b"home", "")
     appended = tmp_path / "installer"
     appended.write_bytes(b"#!/bin/sh\n" + site.read_bytes())
     assert run("get", appended, BASE).code == 1
     assert run("get", appended, BASE, "--from-end") == (0, b"home", "")
-
-
-def test_bundle_may_be_a_named_pipe(run, site, tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with subprocess.Popen(["sh", "-c", f"cat {site} > {pipe}"]) as writing:
-        assert run("get", pipe, BASE) == (0, b"home", "")
-        assert writing.wait() == 0
 
 
 def test_binary_payload_is_not_printed_on_a_terminal(site):

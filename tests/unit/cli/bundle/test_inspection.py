@@ -27,11 +27,6 @@ def test_info_json_has_the_documented_fields(run, make):
     assert site.read_bytes()[manifest["offset"] : manifest["offset"] + manifest["length"]] == parts.text(BASE)
 
 
-@pytest.mark.parametrize("version", ["b1", "b2", "draft-01"])
-def test_info_shows_the_version(run, make, version):
-    assert run("info", make({BASE: b""}, version=version), "--json").json["version"] == version
-
-
 def test_info_prints_labelled_lines(run, make):
     site = make({BASE: b"x" * 2_000})
     result = run("info", site)
@@ -145,27 +140,6 @@ def test_list_prints_each_digest_at_once(run, site, monkeypatch, flags):
     assert sizes == [{}, {"size": 0}]
 
 
-@pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_list_digest_refuses_overlapping_responses(run, tmp_path, flags):
-    path = tmp_path / "nested.wbn"
-    path.write_bytes(parts.nested(50).written())
-    assert (run("list", path, *flags).code, len(run("list", path, "--json").objects)) == (0, 50)
-    result = run("list", path, "--digest", *flags)
-    assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
-    assert "the responses overlap" in result.err
-
-
-def test_list_digests_are_those_of_the_payloads(run, site):
-    found = [line["payload_sha256"] for line in run("list", site, "--json", "--digest").objects]
-    assert found == [hashlib.sha256(payload).hexdigest() for payload in (b"<p>", b"shared", b"fr", b"shared", b"")]
-
-
-def test_list_offsets_count_from_the_bundle(run, site, tmp_path):
-    appended = tmp_path / "appended"
-    appended.write_bytes(b"before" * 100 + site.read_bytes())
-    assert run("list", appended, "--json", "--from-end").out == run("list", site, "--json").out
-
-
 def test_list_shows_responses_beside_a_malformed_one(run, site, tmp_path):
     content = site.read_bytes()
     at = content.index(b":status") + len(b":statusC")
@@ -213,12 +187,6 @@ def test_list_prints_a_table(run, site):
     assert digests[1].split()[0] == hashlib.sha256(b"<p>").hexdigest()
 
 
-def test_list_of_an_empty_bundle_is_empty(run, make):
-    empty = make({}, version="b2", primary_url=None)
-    assert run("list", empty, "--json") == (0, b"", "")
-    assert run("list", empty).err == "0 responses, 0 refused, 0 B of payloads\n"
-
-
 def test_list_escapes_control_characters(run, make):
     path = make({BASE: {"payload": b"x", "headers": {"content-type": "a/1[2J2b"}}})
     path.write_bytes(path.read_bytes().replace(b"1[2J2", b"\x1b[2J\x07"))
@@ -256,23 +224,6 @@ def test_check_reports_every_error(run, bad):
     assert set(report) == {"errors", "warnings"}
     assert all(set(one) == {"code", "message", "step", "offset"} for one in report["errors"] + report["warnings"])
     assert {"3.3 step 24", "3.4 step 7"} <= {one["step"] for one in report["errors"]}
-
-
-def test_check_of_a_valid_bundle_is_empty(run, make):
-    site = make({BASE: b"home"})
-    result = run("check", site, "--json")
-    assert (result.code, result.json, result.err) == (0, {"errors": [], "warnings": []}, "")
-    assert run("check", site) == (0, b"", f"{site}: 0 errors, 0 warnings\n")
-    assert run("check", "-", stdin=site.read_bytes()).code == 0
-
-
-def test_check_warnings_are_exit_code_0(run, tmp_path):
-    path = tmp_path / "literal.wbn"
-    path.write_bytes(parts.draft01().written())
-    result = run("check", path, "--json")
-    assert result.code == 0
-    assert result.json["errors"] == []
-    assert result.json["warnings"]
 
 
 def test_check_warns_about_what_the_profile_accepts(run, tmp_path):

@@ -1,14 +1,12 @@
 import asyncio
 import logging
 import os
-import threading
 from typing import Any
 
 import pytest
 
 from headgate.errors import FormatError
 from headgate.origin.bundle import BundleApp
-from headgate.origin.bundle.snapshot import BundleSnapshot
 from tests.webbundles import PAGE
 
 LONG = b"0123456789abcdef" * 50_000
@@ -80,14 +78,6 @@ def test_application_serves_the_bundle_or_its_site(long):
     assert serve(site, scope("/", method="POST")).fields[b"allow"] == b"GET, HEAD"
     head = serve(site, scope("/long", method="HEAD"))
     assert (head.body, head.fields[b"content-length"]) == (b"", b"%d" % len(LONG))
-
-
-def test_host_and_query_select_the_response(bundle):
-    path = bundle({"url": "/q?a=%20b", "payload": b"q"}, {"url": "https://other.example/", "payload": b"other"})
-    app = BundleApp(path, unpack=True)
-    assert serve(app, scope("/q", query_string=b"a=%20b")).body == b"q"
-    assert serve(app, scope("/q")).status == 404
-    assert serve(app, scope("/", (b"host", b"other.example"))).body == b"other"
 
 
 def test_long_content_is_sent_in_pieces_of_256_kib(long):
@@ -162,37 +152,6 @@ def test_replaced_bundle_is_loaded_and_an_invalid_one_is_logged(bundle, caplog):
         asyncio.run(app._bundle.renew(at_once=True))
         assert serve(app, scope()).status == 503  # overwritten, not replaced: what was served is no more
     assert "the bundle loaded before is still served" in caplog.text
-
-
-def test_requests_do_not_wait_for_a_reload(bundle, monkeypatch):
-    path = bundle({"url": "/", "payload": b"one"})
-    app = BundleApp(path, unpack=True)
-    bundle({"url": "/", "payload": b"two"}, name="two.wbn").rename(path)
-    started, release = threading.Event(), threading.Event()
-
-    def opened(path, profile):
-        started.set()
-        assert release.wait(30)
-        return BundleSnapshot(path, profile=profile)
-
-    monkeypatch.setattr("headgate.origin.bundle.snapshot._open", opened)
-
-    async def once() -> None:
-        for _ in range(3):
-            server = Server()
-            await app(scope(), server.receive, server.send)
-            assert server.body == b"one"
-        assert await asyncio.to_thread(started.wait, 30)
-        server = Server()
-        await app(scope(), server.receive, server.send)
-        assert server.body == b"one"
-        release.set()
-        await app._bundle.renew()
-        server = Server()
-        await app(scope(), server.receive, server.send)
-        assert server.body == b"two"
-
-    asyncio.run(once())
 
 
 def test_invalid_bundle_is_refused_at_once(tmp_path):

@@ -2,7 +2,6 @@ import asyncio
 import gzip
 import hashlib
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -11,10 +10,9 @@ import pytest
 from headgate.errors import FormatError, ResponseError, VersionError
 from headgate.http.date import parse_http_date
 from headgate.http.h1 import RequestLimits, parse_request_head
-from headgate.origin.bundle import BundleApp
 from headgate.origin.bundle import snapshot as snapshot_module
 from headgate.origin.bundle.representation import SMALL
-from headgate.origin.bundle.server import BundleServer, GateBundles, Lifeboat
+from headgate.origin.bundle.server import BundleServer
 from headgate.origin.bundle.snapshot import BundleSnapshot, MiContent, ReloadingBundle
 from tests import signers, webbundles
 from tests.webbundles import BIG, HTML, PAGE
@@ -176,13 +174,6 @@ def test_any_range_of_a_decoded_payload_is_correct(signed):
     assert inner.read(4000, 5000) == LONG[4015:5015]
 
 
-def test_ranges_count_decoded_bytes(signed):
-    path = signed()
-    part = ask(path, b"/big", (b"range", b"bytes=1000000-3000000"))
-    assert (part.status, dict(part.fields)[b"content-range"]) == (206, b"bytes 1000000-3000000/%d" % len(BIG))
-    assert body(part) == BIG[1_000_000:3_000_001]
-
-
 @pytest.mark.parametrize("url", ["/", "/long", "/big", "/gone"])
 def test_changed_signed_response_is_refused(signed, url):
     path = signed(changed=[url])
@@ -193,44 +184,6 @@ def test_changed_signed_response_is_refused(signed, url):
             assert refused.status == 502
             assert b"is not what its digest says at byte" in refused.body
     assert ask(path, b"/short").body == SHORT
-
-
-def test_lifeboat_serves_signed_responses_decoded(signed):
-    gate_bundles = GateBundles({}, [Lifeboat(ReloadingBundle(signed(changed=["/short", "/big"])))])
-    rescued = gate_bundles.rescue(request(b"/"))
-    assert (rescued.status, rescued.body) == (200, PAGE)
-    fields = dict(rescued.fields)
-    assert fields[b"etag"] == b'"home"'
-    assert b"content-encoding" not in fields
-    assert b"digest" not in fields
-    assert body(gate_bundles.rescue(request(b"/long"))) == LONG
-    assert gate_bundles.rescue(request(b"/short")) is None
-    assert gate_bundles.rescue(request(b"/big")) is None
-
-
-def test_asgi_application_sends_decoded_content_in_pieces(signed):
-    app = BundleApp(signed(), unpack=True)
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    async def receive():
-        return await asyncio.Event().wait()
-
-    extensions = {"http.response.zerocopysend": {}, "http.response.pathsend": {}}
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/big",
-        "headers": [],
-        "query_string": b"",
-        "extensions": extensions,
-    }
-    asyncio.run(app(scope, receive, send))
-    assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(BIG)
-    assert b"".join(message["body"] for message in sent[1:]) == BIG
-    assert len(sent) > 10
 
 
 def test_long_responses_are_verified_once_and_in_advance(signed, monkeypatch):
@@ -277,14 +230,6 @@ def test_error_offsets_count_from_the_file(signed, tmp_path):
     with pytest.raises(ResponseError) as caught:
         snapshot.content(location, snapshot.head(location))
     assert path.read_bytes()[caught.value.offset :].startswith(PAGE[:-1])
-
-
-def test_overwritten_file_is_not_served(signed):
-    path = signed()
-    site = front(path)
-    with path.open("ab") as file:
-        file.write(b"x")
-    assert site.answer(b"GET", b"a", b"/long", []).status == 503
 
 
 @pytest.fixture
@@ -348,16 +293,6 @@ def test_incomplete_file_is_not_loaded(bundle, messages):
     assert renewed(reloading) is first
     assert "ends before the bundle does" in messages[0]
     replace(path, whole)
-    assert renewed(reloading) is not first
-
-
-def test_incomplete_file_replaces_an_incomplete_one(bundle):
-    path = bundle({"url": "/", "payload": b"x" * 5000})
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1000])
-    reloading = ReloadingBundle(path)
-    first = reloading.snapshot
-    replace(path, whole[:-500])
     assert renewed(reloading) is not first
 
 
@@ -426,47 +361,6 @@ def test_cancelled_wait_does_not_cancel_the_load(replaced, opening):
     assert opening.begun == 1
 
 
-def test_cancelled_load_is_repeated(replaced, opening):
-    """The loop of the load ended; the next check may run in another."""
-
-    async def begin():
-        replaced.check(at_once=True)
-        await opening.begins()
-        opening.release.set()
-
-    first = replaced.snapshot
-    asyncio.run(begin())
-    if replaced.snapshot is first:  # else the thread was quicker than the end of the loop
-        assert renewed(replaced) is not first
-
-
-def test_end_of_the_loop_does_not_wait_for_a_load(replaced, opening):
-    """Hashing a large file takes long, and a server that stops does not need it."""
-
-    async def begin():
-        replaced.check(at_once=True)
-        await opening.begins()
-
-    ending = threading.Thread(target=asyncio.run, args=[begin()], daemon=True)
-    ending.start()
-    ending.join(10)
-    assert not ending.is_alive()
-    assert [thread.daemon for thread in opening.threads] == [True]  # nor does the end of the process
-
-
-def test_load_of_a_closed_loop_is_repeated(replaced, opening):
-    async def begin():
-        replaced.check(at_once=True)
-        await opening.begins()
-
-    first = replaced.snapshot
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(begin())
-    loop.close()  # unlike asyncio.run, this cancels nothing: the task of the load never ends
-    opening.release.set()
-    assert renewed(replaced) is not first
-
-
 def test_check_does_not_wait_and_loads_once(replaced, opening):
     async def look():
         first = replaced.snapshot
@@ -511,18 +405,6 @@ def test_file_replaced_after_the_check_is_loaded_once(replaced, bundle, monkeypa
         third = renewed(replaced)
     assert replaced.is_current
     assert renewed(replaced) is third
-
-
-def test_relative_path_survives_a_change_of_directory(bundle, tmp_path, monkeypatch):
-    path = bundle()
-    monkeypatch.chdir(tmp_path)
-    reloading = ReloadingBundle(path.name)
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    first = reloading.snapshot
-    shutil.copy(path, tmp_path / "copy")
-    (tmp_path / "copy").rename(path)
-    assert renewed(reloading) is not first
 
 
 def test_missing_file_is_refused(tmp_path):
