@@ -4,10 +4,9 @@ import asyncio
 import socket
 import sys
 
-from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelTimeouts
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.services import TunnelTimeouts
 from headgate.proxy.sockets import server_context
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.proxy.connect import TunnelTimeouts
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.services import TunnelTimeouts
 from tests.e2e.tunnels import (
     Encryption,
     StubDecision,

@@ -15,9 +15,8 @@ from typing import Final, Literal
 
 from headgate.errors import ProtocolError
 from headgate.http.h1.request import RequestBuffer, RequestHead, RequestLimits, parse_request_head
-from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, Services
 from headgate.proxy.poller import READ, WRITE
-from headgate.proxy.services import Services
 from headgate.proxy.sockets import WOULD_BLOCK, record_overhead, reset, shutdown_write
 
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -40,36 +39,6 @@ class Http1State(enum.Enum):
     LINGERING = enum.auto()
     HANDED_OVER = enum.auto()
     CLOSED = enum.auto()
-
-
-class Http1Event(enum.Enum):
-    """What changes the state."""
-
-    CONNECT = "a CONNECT request is to be decided on"
-    RESPONSE = "a response is to be sent"
-    LAST_RESPONSE = "a response is to be sent after which the connection closes"
-    SENT = "the response is sent"
-    ACCEPTED = "a tunnel is established"
-    LOST = "the client's socket is closed or broken, or the time is over"
-
-
-_S, _E = Http1State, Http1Event
-TRANSITIONS: Final = {
-    (_S.READING, _E.CONNECT): _S.DECIDING,
-    (_S.READING, _E.RESPONSE): _S.RESPONDING,
-    (_S.READING, _E.LAST_RESPONSE): _S.CLOSING,
-    (_S.READING, _E.LOST): _S.CLOSED,
-    (_S.DECIDING, _E.RESPONSE): _S.RESPONDING,
-    (_S.DECIDING, _E.LAST_RESPONSE): _S.CLOSING,
-    (_S.DECIDING, _E.ACCEPTED): _S.HANDED_OVER,
-    (_S.DECIDING, _E.LOST): _S.CLOSED,
-    (_S.RESPONDING, _E.SENT): _S.READING,
-    (_S.RESPONDING, _E.LOST): _S.CLOSED,
-    (_S.CLOSING, _E.SENT): _S.LINGERING,
-    (_S.CLOSING, _E.LOST): _S.CLOSED,
-    (_S.LINGERING, _E.LOST): _S.CLOSED,
-}
-"""The state after an event. An event that is not listed for a state does nothing."""
 
 
 class Http1Connection:
@@ -114,8 +83,9 @@ class Http1Connection:
 
     def abort(self, *, with_reset: bool = False) -> None:
         """Close at once, and cancel a pending decision."""
-        if not self._transition(Http1Event.LOST):
+        if not self._is_open:
             return
+        self.state = Http1State.CLOSED
         self._loop_state.poller.drop(self._socket.fileno())
         if with_reset:
             reset(self._socket)
@@ -212,7 +182,7 @@ class Http1Connection:
     # Decisions and responses.
 
     def _start_decision(self, head: RequestHead) -> None:
-        self._transition(Http1Event.CONNECT)
+        self.state = Http1State.DECIDING
         self._keep_alive = head.keep_alive
         self.deadline = math.inf  # a decision has timeouts of its own
         connect = ConnectRequest(
@@ -256,7 +226,7 @@ class Http1Connection:
             self.abort()
             return
         self._wait_for(READ)
-        self._transition(Http1Event.ACCEPTED)
+        self.state = Http1State.HANDED_OVER
         self._services.connection_closed(self)
         self._services.start_tunnel(self._socket, accepted, self._buffer.take())
 
@@ -266,7 +236,7 @@ class Http1Connection:
         self._respond(response_head(refused, is_last=is_last), is_last=is_last)
 
     def _respond(self, message: bytes | memoryview, *, is_last: bool) -> None:
-        self._transition(Http1Event.LAST_RESPONSE if is_last else Http1Event.RESPONSE)
+        self.state = Http1State.CLOSING if is_last else Http1State.RESPONDING
         self.deadline = self._loop_state.now + self._services.timeouts.idle
         self._send(message)
 
@@ -282,11 +252,14 @@ class Http1Connection:
         self._unsent = message[sent:]
         if self._unsent:
             self._wait_for(WRITE if self._client_ended or self._is_full else READ | WRITE)
-        elif self._transition(Http1Event.SENT) and self.state is Http1State.LINGERING:
+        elif self.state is Http1State.RESPONDING:
+            self.state = Http1State.READING
+        elif self.state is Http1State.CLOSING:
             self._linger()
 
     def _linger(self) -> None:
         """Send the end, but read on for a while: input that is not read would cause a reset (9112 9.6)."""
+        self.state = Http1State.LINGERING
         self._buffer.take()
         if self._client_ended:
             self.abort()
@@ -304,14 +277,6 @@ class Http1Connection:
     @property
     def _is_full(self) -> bool:
         return len(self._buffer) >= _MAX_BUFFER_SIZE
-
-    def _transition(self, event: Http1Event) -> bool:
-        """Change the state; returns whether the event means anything in the present one."""
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            return False
-        self.state = state
-        return True
 
     def _wait_for(self, events: int) -> None:
         if events != self._events:

@@ -48,7 +48,7 @@ from hyperframe.frame import GoAwayFrame
 
 from headgate.errors import HeadgateError
 from headgate.http.fields import LOWER_CASE_TOKEN
-from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, CloseReason, ConnectRequest, RefusedConnect
+from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, CloseReason, ConnectRequest, RefusedConnect, Services
 from headgate.proxy.http2_limits import (
     FRAME_HEADER,
     INITIAL_WINDOW,
@@ -59,7 +59,6 @@ from headgate.proxy.http2_limits import (
     ReceiveWindow,
 )
 from headgate.proxy.poller import COPY_SIZE, MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE, LoopState
-from headgate.proxy.services import Services
 from headgate.proxy.sockets import WOULD_BLOCK, limit_unsent, record_overhead, reset, shutdown_write
 
 MAX_STREAMS: Final = 256
@@ -126,8 +125,6 @@ class Request(NamedTuple):
     method: str
     authority: str
     """As received, visible ASCII; may be empty unless the method is CONNECT."""
-    path: str
-    """With its query; empty for CONNECT."""
     fields: list[tuple[str, str]]
     """Without pseudo-header fields, values as latin-1, in order."""
 
@@ -149,10 +146,10 @@ def parse_request(lines: Sequence[tuple[bytes, bytes]]) -> Request:
             raise MalformedRequest(f"{name.decode()} is not allowed in HTTP/2")
         else:
             fields.append((name.decode(), value.decode("latin-1")))
-    method, authority, path = (pseudo.get(name, b"").decode() for name in (b":method", b":authority", b":path"))
+    method, authority = (pseudo.get(name, b"").decode() for name in (b":method", b":authority"))
     _check_pseudo(method, pseudo.keys())
     _check_framing(method, fields)
-    return Request(method, authority, path, fields)
+    return Request(method, authority, fields)
 
 
 def _check_pseudo(method: str, names: AbstractSet[bytes]) -> None:
@@ -206,7 +203,7 @@ class TunnelStream:
         """Whether the client has ended its direction."""
         self.closed = False
         self.deadline = math.inf
-        """When to call `expire`, on the coarse clock; a decision has timeouts of its own."""
+        """When it is idle for too long, on the coarse clock; a decision has timeouts of its own."""
         self.received = self.sent = 0
         self.window = ReceiveWindow(MAX_STREAM_WINDOW)
         self._unsent = bytearray()  # received and not written to the target yet
@@ -285,10 +282,6 @@ class TunnelStream:
         if self._events & READ:
             self._read_target()
 
-    def expire(self) -> None:
-        """Close: nothing passed for too long."""
-        self.close("idle")
-
     def close(self, reason: CloseReason, code: ErrorCodes | None = None) -> None:
         """Close the target and the stream, and report it, once. `code` replaces the code that belongs to `reason`."""
         if self.closed:
@@ -363,7 +356,7 @@ class TunnelStream:
 
     def _count_held(self, change: int) -> None:
         self._state.buffered += change
-        self._connection.count_held(change)
+        self._connection.held += change
 
     # Both directions.
 
@@ -386,9 +379,9 @@ class Http2Connection:
     """One connection. `surplus` marks one above the limit of connections, whose requests are refused."""
 
     __slots__ = (
-        "_blocked", "_events", "_guard", "_h2", "_held", "_idle_until", "_incomplete", "_incomplete_until",
-        "_loop_state", "_may_have_unsent", "_overhead", "_peer", "_probe_answered", "_read_needs_write", "_read_size",
-        "_services", "_socket", "_streams", "_surplus", "_touched", "_unsent", "_window", "deadline", "state",
+        "_blocked", "_events", "_guard", "_h2", "_idle_until", "_incomplete", "_incomplete_until",
+        "_loop_state", "_may_have_unsent", "_peer", "_probe_answered", "_read_needs_write", "_read_size",
+        "_services", "_socket", "_streams", "_surplus", "_touched", "_unsent", "_window", "deadline", "held", "state",
     )  # fmt: skip
 
     def __init__(self, services: Services, sock: socket.socket, peer: tuple[str, int], *, surplus: bool) -> None:
@@ -396,7 +389,6 @@ class Http2Connection:
         self._loop_state = services.loop_state
         self._socket = sock
         self._peer = peer
-        self._overhead = record_overhead(sock)
         self._surplus = surplus
         self._h2 = H2Connection(_CONFIGURATION)
         self._h2.MAX_CLOSED_STREAMS = MAX_STREAMS
@@ -410,7 +402,8 @@ class Http2Connection:
         self._streams: dict[int, TunnelStream] = {}
         self._touched: set[TunnelStream] = set()  # DATA arrived for them in this turn
         self._blocked: dict[TunnelStream, None] = {}  # they have more to send than there is room for, in order
-        self._held = 0  # bytes from the client that are buffered, in all tunnels together
+        self.held = 0
+        """Bytes from the client that are buffered, in all tunnels together."""
         self._read_size = TLS_RECORD_SIZE
         self._events = READ
         self._probe_answered = False  # all requests from before the shutdown was read have arrived
@@ -465,7 +458,7 @@ class Http2Connection:
             self._lost()
             return
         for stream in [one for one in self._streams.values() if one.deadline <= now]:
-            stream.expire()
+            stream.close("idle")
         if self._incomplete_until <= now:
             self.close(ErrorCodes.ENHANCE_YOUR_CALM, "a frame or head was not completed in time")
         elif not self._streams and self._idle_until <= now:
@@ -547,10 +540,6 @@ class Http2Connection:
             if increment:
                 with contextlib.suppress(ProtocolError):
                     self._h2.increment_flow_control_window(increment, stream.stream_id)
-
-    def count_held(self, change: int) -> None:
-        """Count bytes from the client that are buffered."""
-        self._held += change
 
     def stream_closed(self, stream: TunnelStream, code: ErrorCodes) -> None:
         """Forget a stream that is closed."""
@@ -701,7 +690,7 @@ class Http2Connection:
             fields=request.fields,
             peer=self._peer,
             protocol="h2",
-            head_bytes=self._guard.head_sizes.get(stream_id, 0) + self._overhead,
+            head_bytes=self._guard.head_sizes.get(stream_id, 0) + record_overhead(self._socket),
             draining=self._services.draining,
         )
         stream = self._streams[stream_id] = TunnelStream(self, stream_id, state=self._loop_state)
@@ -761,8 +750,8 @@ class Http2Connection:
         """Let the client send more, by what was forwarded, or is buffered where that slows no other tunnel."""
         state, before = self._loop_state, self._window.limit
         is_tight = state.buffered > MAX_BUFFERED // 2
-        held = max(0, self._held - (0 if is_tight else _HELD_ASIDE))
-        growth = 0 if is_tight or self._held else min(MAX_CONNECTION_WINDOW, _MAX_WINDOW_GROWTH - state.window_growth)
+        held = max(0, self.held - (0 if is_tight else _HELD_ASIDE))
+        growth = 0 if is_tight or self.held else min(MAX_CONNECTION_WINDOW, _MAX_WINDOW_GROWTH - state.window_growth)
         increment = self._window.update(held, growth=growth)
         state.window_growth += self._window.limit - before
         if increment:

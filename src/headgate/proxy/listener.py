@@ -10,9 +10,9 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from headgate.proxy.connect import Services
 from headgate.proxy.poller import READ, WRITE, Poller
 from headgate.proxy.refusal import EXHAUSTED
-from headgate.proxy.services import Services
 from headgate.proxy.sockets import reset, set_inherited_options
 
 _MAX_ACCEPTS: Final = 64

@@ -98,24 +98,6 @@ class LogWriter:
                     break  # the reader is gone
 
 
-class _Refused(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="event", tag="refused"):
-    client: str = ""
-    time: float
-    origin: str | None
-    reason: str
-    status: int
-    why: str = ""
-
-
-class _Tunnels(msgspec.Struct, kw_only=True, tag_field="event", tag="tunnels"):
-    time: float
-    accepted: int
-    open: int
-    received: int
-    sent: int
-    seconds: float
-
-
 class DecisionLog:
     """Logs refusals, with the client's address if `clients`; see `admission.decide`."""
 
@@ -126,14 +108,17 @@ class DecisionLog:
 
     def refused(self, request: ConnectRequest, origin: str | None, refusal: Refusal) -> None:
         """Log a refused request; it has no origin if its target is malformed."""
-        line = _Refused(
-            time=_rounded(self._clock()),
-            origin=origin,
-            reason=refusal.reason,
-            status=refusal.rule.status,
-            why=refusal.detail[:_MAX_DETAIL_SIZE],
-            client=request.peer[0] if self._clients else "",
-        )
+        line = {
+            "event": "refused",
+            "time": _rounded(self._clock()),
+            "origin": origin,
+            "reason": refusal.reason,
+            "status": refusal.rule.status,
+        }
+        if refusal.detail:
+            line["why"] = refusal.detail[:_MAX_DETAIL_SIZE]
+        if self._clients:
+            line["client"] = request.peer[0]
         self._lines.write(msgspec.json.encode(line))
 
 
@@ -153,14 +138,15 @@ class TrafficSummary:
         if not accepted and not received and not sent:
             return None
         self._last = Counts(dict(counts.connects), counts.received, counts.sent)
-        line = _Tunnels(
-            time=_rounded(now),
-            accepted=accepted,
-            open=counts.tunnels,
-            received=received,
-            sent=sent,
-            seconds=_rounded(max(0.0, now - last_time)),  # the clock may have been set back
-        )
+        line = {
+            "event": "tunnels",
+            "time": _rounded(now),
+            "accepted": accepted,
+            "open": counts.tunnels,
+            "received": received,
+            "sent": sent,
+            "seconds": _rounded(max(0.0, now - last_time)),  # the clock may have been set back
+        }
         return msgspec.json.encode(line)
 
 

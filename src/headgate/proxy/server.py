@@ -14,13 +14,12 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.proxy.admission.limits import client_of
-from headgate.proxy.connect import AcceptedConnect, Decide, RefuseEarly
+from headgate.proxy.connect import AcceptedConnect, Connection, Decide, RefuseEarly, TunnelTimeouts
 from headgate.proxy.dial import Connector
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.http2 import Http2Connection
 from headgate.proxy.listener import Handshake, Listener
 from headgate.proxy.poller import READ, LoopState, new_poller
-from headgate.proxy.services import Connection, TunnelTimeouts
 from headgate.proxy.sockets import listening_sockets
 from headgate.proxy.tunnel import Tunnels
 

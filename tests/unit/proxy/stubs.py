@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from headgate.proxy.connect import Decide, RefusedConnect
+from headgate.proxy.connect import Decide, RefusedConnect, TunnelTimeouts
 from headgate.proxy.poller import LoopState
-from headgate.proxy.services import TunnelTimeouts
 
 
 class StubSocket:

@@ -7,9 +7,7 @@ import pytest
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http1 import (
-    TRANSITIONS,
     Http1Connection,
-    Http1Event,
     Http1State,
     response_head,
 )
@@ -37,7 +35,7 @@ EXPECTED = {
     ("CLOSING", "LOST"): "CLOSED",
     ("LINGERING", "LOST"): "CLOSED",
 }
-"""Every row of the table, by state and event."""
+"""The state after each event in each state."""
 
 
 class World:
@@ -91,40 +89,40 @@ async def bring_to(world: World, state: Http1State) -> None:
     assert world.connection.state is state
 
 
-async def cause(world: World, event: Http1Event) -> None:
+async def cause(world: World, event: str) -> None:
     """Cause an event."""
     connection = world.connection
     is_deciding = connection.state is Http1State.DECIDING
     match event:
-        case Http1Event.CONNECT:
+        case "CONNECT":
             world.receive(CONNECT)
-        case Http1Event.RESPONSE:
+        case "RESPONSE":
             world.socket.capacity = 10
             if is_deciding:
                 await world.decided(REFUSED)
             else:
                 world.receive(GET)
-        case Http1Event.LAST_RESPONSE:
+        case "LAST_RESPONSE":
             world.socket.capacity = 10
             if is_deciding:
                 connection._keep_alive = False
                 await world.decided(REFUSED)
             else:
                 world.receive(GET_AND_CLOSE)
-        case Http1Event.SENT:
+        case "SENT":
             world.socket.capacity = 1 << 20
             connection.ready(WRITE)
-        case Http1Event.ACCEPTED:
+        case "ACCEPTED":
             await world.decided(accepted())
-        case Http1Event.LOST:
+        case "LOST":
             connection.expire()
     await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("row", EXPECTED, ids="-".join)
 @async_test
-async def test_each_row_of_the_table(row: tuple[str, str]) -> None:
-    state, event, expected = Http1State[row[0]], Http1Event[row[1]], Http1State[EXPECTED[row]]
+async def test_each_event_changes_the_state(row: tuple[str, str]) -> None:
+    state, event, expected = Http1State[row[0]], row[1], Http1State[EXPECTED[row]]
     world = World()
     await bring_to(world, state)
     await cause(world, event)
@@ -132,12 +130,8 @@ async def test_each_row_of_the_table(row: tuple[str, str]) -> None:
     is_over = expected in {Http1State.CLOSED, Http1State.HANDED_OVER}
     assert (world.services.closed == [world.connection]) == is_over
     assert world.socket.closed == (expected is Http1State.CLOSED)
-    assert bool(world.services.tunnels) == (event is Http1Event.ACCEPTED)
+    assert bool(world.services.tunnels) == (event == "ACCEPTED")
     world.connection.abort()
-
-
-def test_the_table_has_no_other_rows() -> None:
-    assert {(state.name, event.name) for state, event in TRANSITIONS} == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("state", [Http1State.HANDED_OVER, Http1State.CLOSED])

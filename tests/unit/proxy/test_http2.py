@@ -11,9 +11,8 @@ import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 
 from headgate.proxy import http2 as module
-from headgate.proxy.connect import RefusedConnect
+from headgate.proxy.connect import RefusedConnect, TunnelTimeouts
 from headgate.proxy.poller import READ, WRITE
-from headgate.proxy.services import TunnelTimeouts
 from tests.e2e.http2_client import PREFACE, WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.connected import Connected, connected

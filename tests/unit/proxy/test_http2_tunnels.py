@@ -73,7 +73,7 @@ async def tunnelled(
 async def fill(pair: Connected, tunnel: Tunnel) -> bytes:
     """Send until something waits; returns what was sent."""
     sent = b""
-    while not pair.connection._held:
+    while not pair.connection.held:
         piece = os.urandom(min(tunnel.window, 20_000))
         sent += piece
         await pair.client.send_data(tunnel, piece)
@@ -97,10 +97,10 @@ async def test_buffered_data_is_forwarded_in_order() -> None:
         more = os.urandom(5000)
         await pair.client.send_data(tunnel, more, end=True)
         await pair.client.ping()
-        assert pair.connection._held == pair.server.loop_state.buffered > 5000
+        assert pair.connection.held == pair.server.loop_state.buffered > 5000
         assert await decision.read(len(sent) + 5000) == sent + more
         assert await decision.read_end()
-        assert (pair.connection._held, pair.server.loop_state.buffered) == (0, 0)
+        assert (pair.connection.held, pair.server.loop_state.buffered) == (0, 0)
 
 
 @async_test
@@ -108,7 +108,7 @@ async def test_unforwarded_bytes_do_not_count() -> None:
     decision = DecisionWithTarget(narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):
         sent = await fill(pair, tunnel)
-        waiting = pair.connection._held
+        waiting = pair.connection.held
         pair.client.reset(tunnel)
         await pair.client.ping()
         assert await decision.read(len(sent) - waiting) == sent[: len(sent) - waiting]
@@ -253,13 +253,13 @@ async def test_a_slow_target_keeps_its_tunnel() -> None:
     decision = DecisionWithTarget(idle=10, narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):
         await fill(pair, tunnel)
-        while pair.connection._held < 40_000:
+        while pair.connection.held < 40_000:
             await pair.client.send_data(tunnel, bytes(5000))
             await pair.client.ping()
         for _ in range(3):
             pair.advance(9)
-            before = pair.connection._held
-            while pair.connection._held == before:
+            before = pair.connection.held
+            while pair.connection.held == before:
                 await decision.read(1000)
                 await asyncio.sleep(0.001)
         assert decision.closed == []
@@ -277,5 +277,5 @@ async def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
             await pair.client.ping()
             if not tunnel.window:
                 await decision.read(5000)
-        assert 0 < pair.connection._held <= INITIAL_WINDOW
+        assert 0 < pair.connection.held <= INITIAL_WINDOW
         assert pair.connection._streams[tunnel.number].window.limit == INITIAL_WINDOW

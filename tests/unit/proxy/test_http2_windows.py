@@ -47,7 +47,7 @@ async def test_late_data_is_returned_to_the_connection_window() -> None:
             pair.client.window -= 10_000
             await pair.client.ping()
         assert pair.client.window > 0
-        assert pair.connection._held == 0
+        assert pair.connection.held == 0
 
 
 @async_test

@@ -8,9 +8,8 @@ import pytest
 
 from headgate.proxy import server as module
 from headgate.proxy.admission.limits import client_of
-from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelTimeouts
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.services import TunnelTimeouts
 from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import until
 
