@@ -14,7 +14,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import NamedTuple, TypeVar
 
-from headgate.errors import HeadgateError, SimulationError
+from headgate.errors import HeadgateError
 from lab import published
 from lab.ranges import METRIC, Finding, judge
 from lab.results import NO_SERIES, Result, Run, mean_metrics, mean_series
@@ -22,6 +22,10 @@ from lab.scenario import WORLDS, Scenario
 
 Task = TypeVar("Task")
 Value = TypeVar("Value")
+
+
+class SimulationError(HeadgateError):
+    """A run failed; the message names the law, the seed and the reason."""
 
 
 class _Done(NamedTuple):

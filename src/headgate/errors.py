@@ -14,8 +14,6 @@
     │   │   └── ResponseError    one response does; the others remain valid
     │   └── VersionError         a bundle of an unknown version
     ├── FetchError               an HTTP response is missing, or not acceptable
-    ├── DemoError                a process of the demonstration could not start, or has ended before its time
-    ├── SimulationError          a run of a simulated scenario failed
     ├── NoContact                a request was held and not sent (in a client, also an error of that library)
     └── NotInBundle              the bundle has no response for a URL (also a KeyError)
 
@@ -30,7 +28,6 @@ from typing import Any, ClassVar
 __all__ = [
     "BundleError",
     "ConfigurationError",
-    "DemoError",
     "FetchError",
     "FormatError",
     "HeadgateError",
@@ -41,7 +38,6 @@ __all__ = [
     "ProtocolError",
     "ResponseError",
     "RuleError",
-    "SimulationError",
     "VersionError",
     "WireError",
 ]
@@ -148,14 +144,6 @@ class FetchError(HeadgateError):
 
     retry_after: str = ""
     """The Retry-After of the response that caused the error; empty without a response or the field."""
-
-
-class DemoError(HeadgateError):
-    """A process of the demonstration could not start, or has ended before its time."""
-
-
-class SimulationError(HeadgateError):
-    """A run of a simulated scenario failed; the message names the policy, the seed and the reason."""
 
 
 class NotInBundle(HeadgateError, KeyError):

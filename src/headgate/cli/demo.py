@@ -1,42 +1,41 @@
-"""`headgate demo`: the whole system on this machine in two minutes, overloaded with and without headgate."""
+"""`headgate demo`: an overload with and without headgate, on this machine in two minutes."""
 
 import io
-import os
-import select
 import shutil
 import sys
+import textwrap
+from contextlib import redirect_stderr
 from typing import Final
 
 import click
 
-from headgate.cli.demo_picture import HEIGHT, WIDTH, Picture, announcement, frame_line, opening, result_line
-from headgate.cli.output import print_json
+from headgate.cli.output import print_json, style
 from headgate.cli.params import Parsed, number
-from headgate.runtime.demo.measure import PhaseResult
-from headgate.runtime.demo.plan import MAX_SECONDS, MIN_SECONDS, Phase, Plan
-from headgate.runtime.demo.show import Frame, View, run_show
+from headgate.runtime.demo import CAPACITY, MAX_SECONDS, MIN_SECONDS, PHASES, Frame, Phase, PhaseResult, show
 
+_WIDTH: Final = 80
+_CLEAR: Final = "\r\x1b[K"
+_BAR: Final = 20
+_FULL: Final = 10.0
+"""Requests relative to the capacity that fill a bar."""
 _LINES: Final = 20
 """Lines of frames over the whole demonstration, if the output is not a terminal."""
+_GOOD, _POOR = 0.99, 0.9
 _SECONDS: Final = Parsed("seconds", number("seconds", MIN_SECONDS, MAX_SECONDS))
 
 
 @click.command()
 @click.option(
-    "--seconds",
-    type=_SECONDS,
-    default=Plan().seconds,
-    show_default=True,
-    metavar="S",
-    help="How long all phases take together; starting takes a few seconds more.",
+    "--seconds", type=_SECONDS, default=120.0, show_default=True, metavar="S", help="How long all phases take together."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures of the phases as one JSON object, at the end.")
 def demo(*, seconds: float, as_json: bool) -> None:
     """Show what headgate does under overload, in two minutes.
 
-    It starts an origin of fixed capacity, a gate, two prefetch proxies, and people, agents and crawlers as processes
-    that listen on loopback only, and shows five phases: calm, overload without headgate, overload with it, an outage,
-    recovery. All of it ends with the command. For a gate to try by hand, see: headgate serve --demo.
+    An origin of fixed capacity, a gate, people and polite agents run on loopback, in five phases: calm, overload
+    without headgate, overload with it, an outage, recovery. Agents keep traffic advice for a fifteenth of the time, 8
+    seconds of two minutes; agents elsewhere keep it for ten minutes at least, so a site sees the effect that much
+    later. For a gate to try by hand, see: headgate serve --demo.
 
     \b
     headgate demo
@@ -46,108 +45,71 @@ def demo(*, seconds: float, as_json: bool) -> None:
     requests of people that was answered in time; people_p99_ms, the 99th percentile of how long they waited, the
     deadline of a second included; and fraction, what the published traffic advice admits, null without a gate.
     """
-    plan = Plan(seconds)
-    results = run_show(plan, _Output().view(plan, as_json=as_json))
+    from headgate.runtime.lifecycle import run_event_loop
+
+    results: list[PhaseResult] = []
+    view = (lambda _event: None) if as_json else _Lines(seconds)
+
+    async def main() -> int:
+        results.extend(await show(seconds, view))
+        return 0
+
+    with redirect_stderr(io.StringIO()):  # what the gate logs would be lines in the picture
+        run_event_loop(main)
     if as_json:
         import msgspec
 
         print_json({"phases": msgspec.to_builtins(results)})
 
 
-class _Output:
-    """Standard output, written without ever waiting for its reader: what it has no room for is left out."""
+class _Lines:
+    """Shows the demonstration as lines; on a terminal, the frames of a phase are one line that changes."""
 
-    def __init__(self) -> None:
-        self._poll: select.poll | None = None
-        try:
-            descriptor = sys.stdout.fileno()
-        except (OSError, io.UnsupportedOperation):
-            pass  # not a file, such as in a test
-        else:
-            self._poll = select.poll()
-            self._poll.register(descriptor, select.POLLOUT)
-        self.draws = sys.stdout.isatty() and _fits_terminal()
-        """Whether a picture can be drawn on it."""
-
-    def check(self) -> bool:
-        """Return whether there is room for some lines. Raises `BrokenPipeError` if its reader is gone."""
-        if self._poll is None:
-            return True
-        events = sum(event for _, event in self._poll.poll(0))
-        if events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
-            raise BrokenPipeError
-        return bool(events & select.POLLOUT)
-
-    def write(self, text: str) -> bool:
-        """Write a text and a line end, if there is room; return whether there was."""
-        if not self.check():
-            return False
-        click.echo(text)
-        sys.stdout.flush()
-        return True
-
-    def _check_only(self, _event: object) -> None:
-        self.check()
-
-    def view(self, plan: Plan, *, as_json: bool) -> View:
-        """Return what shows the demonstration here."""
-        if as_json:
-            return self._check_only
-        return _Terminal(self, plan) if self.draws else _Log(self, plan)
-
-
-def _fits_terminal() -> bool:
-    """Return whether the terminal can move its cursor, and is large enough to draw the picture again in place."""
-    columns, lines = shutil.get_terminal_size()
-    return os.environ.get("TERM") != "dumb" and columns >= WIDTH and lines > HEIGHT
-
-
-class _Log:
-    """Shows lines, for a file or a pipe."""
-
-    def __init__(self, output: _Output, plan: Plan) -> None:
-        self._output = output
-        self._plan = plan
-        self._pause = plan.seconds / _LINES
+    def __init__(self, seconds: float) -> None:
+        self._is_terminal = sys.stdout.isatty() and shutil.get_terminal_size().columns > _WIDTH
+        self._pause = seconds / _LINES
         self._next = 0.0
-        output.write(opening(plan))
-
-    def __call__(self, event: Phase | Frame | PhaseResult) -> None:
-        """Show an event; of the frames, only some."""
-        if isinstance(event, Phase):
-            self._next = self._pause
-            self._output.write(f"\n{announcement(event)}")
-        elif isinstance(event, PhaseResult):
-            self._output.write(result_line(event))
-        elif event.elapsed >= self._next:
-            self._next = event.elapsed + self._pause
-            self._output.write(frame_line(event, self._plan))
-        else:
-            self._output.check()
-
-
-class _Terminal:
-    """Draws a picture, and draws it again in place; the stories and figures of the phases stay above it."""
-
-    def __init__(self, output: _Output, plan: Plan) -> None:
-        self._output = output
-        self._plan = plan
-        self._picture = Picture(plan)
-        self._height = 0
-        self._done = 0.0
-        output.write(opening(plan))
+        text = (
+            f"An origin that serves {CAPACITY:g} requests a second, people and polite agents, all on this machine: "
+            f"{len(PHASES)} phases, {seconds:g} seconds. Advice is fresh for {seconds / 15:.0f} s instead of ten "
+            "minutes."
+        )
+        click.echo(textwrap.fill(text, _WIDTH))
 
     def __call__(self, event: Phase | Frame | PhaseResult) -> None:
         """Show an event."""
-        erasure = f"\x1b[{self._height}A\x1b[J" if self._height else ""
-        lines = self._lines(event)
-        if self._output.write(erasure + "\n".join(lines)):
-            self._height = len(lines) if isinstance(event, Frame) else 0
-
-    def _lines(self, event: Phase | Frame | PhaseResult) -> list[str]:
         if isinstance(event, Phase):
-            return ["", announcement(event)]
-        if isinstance(event, Frame):
-            return self._picture.draw(event, progress=(self._done + event.elapsed) / self._plan.seconds)
-        self._done += self._plan.seconds * next(one.part for one in self._plan.phases if one.name == event.name)
-        return [result_line(event)]
+            self._next = self._pause
+            click.echo(f"\n{style(event.title, bold=True)}\n{textwrap.fill(event.story, _WIDTH)}")
+        elif isinstance(event, PhaseResult):
+            click.echo(f"{_CLEAR if self._is_terminal else ''}{result_line(event)}")
+        elif self._is_terminal:
+            click.echo(f"{_CLEAR}{frame_line(event)}", nl=False)
+        elif event.elapsed >= self._next:
+            self._next = event.elapsed + self._pause
+            click.echo(frame_line(event))
+
+
+def frame_line(frame: Frame) -> str:
+    """Return a frame as one line, with a bar of what is wanted, and in it of what is served."""
+    wanted, served = (min(_BAR, round(_BAR * rate / CAPACITY / _FULL)) for rate in (frame.offered, frame.served))
+    advice = "" if frame.fraction is None else f"; advice {_percent(frame.fraction)}"
+    return (
+        f"{frame.elapsed:4.0f} s {'█' * served + '░' * (wanted - served):{_BAR}} sent {frame.sent:4.0f}, "
+        f"served {frame.served:3.0f} of {frame.offered:4.0f}/s; people {_percent(frame.people_served)}{advice}"
+    )
+
+
+def result_line(result: PhaseResult) -> str:
+    """Return the figures of a phase as one line."""
+    advice = "no advice" if result.fraction is None else f"advice {_percent(result.fraction)}"
+    people = f"people {_percent(result.people_served)}, p99 {result.people_p99_ms:.0f} ms"
+    color = "green" if result.people_served >= _GOOD else "red" if result.people_served < _POOR else "yellow"
+    return (
+        f"  wanted {result.offered:.0f}/s; served {result.goodput:.0f} of {result.capacity:.0f}/s; "
+        f"{style(people, fg=color)}; {advice}"
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %" if part >= 0.1 or part == 0.0 else f"{100 * part:.1f} %"

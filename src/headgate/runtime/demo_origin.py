@@ -1,14 +1,20 @@
-"""The demonstration: a sample origin that shows what reached it, rules that are easy to exceed, and commands to try."""
+"""The sample origin of `headgate serve --demo` and `headgate demo`; for the first also rules and commands."""
 
+import asyncio
+import heapq
 import json
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from headgate.advice import PATH
 from headgate.config import Address, Configuration, DomainSection, Gate
 from headgate.runtime.asgi_server import AsgiServer
 
+_ANY: Final = Address("127.0.0.1", 0)
+_MAX_WAIT: Final = 30.0
 _PAGE = """\
 <!doctype html>
 <meta charset="utf-8">
@@ -48,33 +54,57 @@ The first is delayed, the second is rejected from the sixth request on, the thir
 
 
 class DemoOrigin:
-    """Answers every request with what it was: as JSON, or as a page for browsers."""
+    """Answers every request with what it was: as JSON, or as a page for browsers.
 
-    def __init__(self) -> None:
+    With `workers`, so many requests are served at once, each for `service_time` seconds, in the order of arrival. Those
+    whose clients have given up are served all the same. One that would wait for half a minute fails.
+    """
+
+    def __init__(self, *, workers: int = 0, service_time: float = 0.0) -> None:
         self._server = AsgiServer()
+        self._free_at = [0.0] * workers
+        """When each worker is free, a heap."""
+        self._service_time = service_time
 
-    async def start(self) -> str:
-        """Listen on a free loopback port; returns the URL."""
-        await self._server.bind("127.0.0.1", 0)
-        await self._server.start(_echo)
+    async def start(self, address: Address = _ANY) -> str:
+        """Listen, by default on a free port of loopback; returns the URL."""
+        await self._server.bind(*address)
+        await self._server.start(self._answer)
         return f"http://{Address(*self._server.addresses[0])}"
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and close all connections."""
         await self._server.close()
 
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        if scope["path"] == PATH:
+            await Response(status_code=404)(scope, receive, send)
+            return
+        if self._free_at and not await self._serve():
+            await Response(status_code=503)(scope, receive, send)
+            return
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+        await _echo(request, size)(scope, receive, send)
 
-async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
-    request = Request(scope, receive)
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-    path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+    async def _serve(self) -> bool:
+        """Wait until a worker has finished the request; return False at once if its wait is too long."""
+        now = asyncio.get_running_loop().time()
+        begin = max(now, self._free_at[0])
+        if begin - now > _MAX_WAIT:
+            return False
+        heapq.heapreplace(self._free_at, begin + self._service_time)
+        await asyncio.sleep(begin + self._service_time - now)
+        return True
+
+
+def _echo(request: Request, size: int) -> Response:
+    path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
     target = f"{path}?{query}" if query else path
     echo = {"method": request.method, "target": target, "fields": dict(request.headers), "body_bytes": size}
     text = json.dumps(echo, indent=2, ensure_ascii=False)
     if "text/html" in request.headers.get("accept", ""):
-        response: Response = HTMLResponse(_PAGE.format(echo=text.replace("&", "&amp;").replace("<", "&lt;")))
-    else:
-        response = Response(f"{text}\n", media_type="application/json")
-    await response(scope, receive, send)
+        return HTMLResponse(_PAGE.format(echo=text.replace("&", "&amp;").replace("<", "&lt;")))
+    return Response(f"{text}\n", media_type="application/json")

@@ -1,0 +1,164 @@
+"""The parts of the demonstration: its figures, its origin and its clients."""
+
+import asyncio
+
+import pytest
+
+from headgate.agent import NoContact
+from headgate.config import Address, check
+from headgate.errors import FetchError
+from headgate.runtime.demo import PHASES, Agent, Client, Tally, counts, frame, gate_configuration, phase_result
+from headgate.runtime.demo_origin import DemoOrigin
+
+HERE = Address("127.0.0.1", 1)
+
+
+def tally(offered, sent, *waits, lost=0):
+    made = Tally()
+    made.offered, made.sent = offered, sent
+    for wait in waits:
+        made.ended(wait, served=True)
+    for _ in range(lost):
+        made.ended(0.2, served=False)
+    return made
+
+
+def test_the_phases_fill_the_time_and_the_overload_is_ten_times_the_capacity():
+    assert sum(phase.part for phase in PHASES) == pytest.approx(1.0)
+    assert [phase.people + phase.agents for phase in PHASES] == [0.5, 10.0, 10.0, 10.0, 0.5]
+
+
+def test_the_figures_of_a_phase_are_rates_and_lost_requests_count_as_the_deadline():
+    people = tally(100, 90, *([0.1] * 50), *([0.3] * 48), lost=2)
+    found = phase_result(PHASES[0], 2.0, {"people": people, "agents": tally(40, 20, 0.2)}, 0.5)
+    assert (found.offered, found.goodput, found.people_served, found.fraction) == (70.0, 49.5, 0.98, 0.5)
+    assert found.people_p99_ms == 1000
+    one = phase_result(PHASES[0], 1.0, {"people": tally(100, 100, *([0.1] * 99), lost=1), "agents": tally(0, 0)}, None)
+    assert one.people_p99_ms == 100
+    none = phase_result(PHASES[0], 1.0, {"people": tally(0, 0), "agents": tally(0, 0)}, None)
+    assert (none.people_served, none.people_p99_ms) == (1.0, 0)
+
+
+def test_a_frame_has_what_happened_since_the_last_one():
+    before = counts({"people": tally(10, 10, 0.1, lost=1), "agents": tally(5, 4, 0.1)})
+    after = counts({"people": tally(14, 14, 0.1, 0.1, lost=4), "agents": tally(25, 8, 0.1, 0.2)})
+    found = frame(PHASES[1], 9.0, (3.0, 5.0), (before, after), None)
+    assert found == (PHASES[1], 5.0, 9.0, 12.0, 4.0, 1.0, 0.25, None)
+    assert frame(PHASES[1], 9.0, (3.0, 5.0), (after, after), 0.5).people_served == 1.0
+
+
+@pytest.mark.parametrize("seconds", [10.0, 120.0, 3600.0])
+def test_the_configuration_of_the_gate_is_valid(seconds):
+    tree = gate_configuration(seconds, HERE)
+    check(tree)
+    assert tree.advice.max_age == max(1, round(seconds / 15))
+
+
+CLIENTS = []
+
+
+def client(number, address):
+    """Give a person whose connections are closed at the end of `with_origin`."""
+    CLIENTS.append(Client("people", number, address))
+    return CLIENTS[-1]
+
+
+def with_origin(scenario, **options):
+    """Run a scenario with an origin and its address."""
+
+    async def main():
+        origin = DemoOrigin(**options)
+        try:
+            url = await origin.start()
+            async with asyncio.timeout(20):
+                return await scenario(origin, Address.parse(url.removeprefix("http://")))
+        finally:
+            while CLIENTS:
+                CLIENTS.pop().close()
+            await origin.close()
+
+    return asyncio.run(main())
+
+
+def test_workers_serve_requests_in_their_order_also_those_of_clients_that_have_left():
+    async def scenario(_origin, address):
+        clock = asyncio.get_running_loop().time
+        clients = [client(number, address) for number in range(4)]
+        began = clock()
+        left = asyncio.create_task(clients[0].get("/"))
+        await asyncio.sleep(0.05)
+        left.cancel()
+        await asyncio.gather(*(one.get("/") for one in clients[1:]))
+        return clock() - began
+
+    # Two workers, four requests of 0.2 s: the one whose client has left takes a worker as long.
+    assert with_origin(scenario, workers=2, service_time=0.2) >= 0.4
+
+
+def test_a_request_that_would_wait_too_long_fails_at_once():
+    async def scenario(_origin, address):
+        first = asyncio.create_task(client(0, address).get("/"))
+        await asyncio.sleep(0.1)
+        status, _, _ = await client(1, address).get("/")
+        first.cancel()
+        return status
+
+    assert with_origin(scenario, workers=1, service_time=31.0) == 503
+
+
+def test_a_client_keeps_its_connection_and_drops_one_that_was_given_up():
+    async def scenario(_origin, address):
+        person = client(0, address)
+        assert await person.visit(tally(0, 0))
+        kept = person._idle[0]
+        await person.get("/again")
+        assert person._idle == [kept]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await person.get("/slow")
+        assert person._idle == []
+        assert (await person.get("/"))[0] == 200
+
+    with_origin(scenario, workers=1, service_time=0.1)
+
+
+def test_a_lost_connection_is_a_failed_request():
+    async def scenario(origin, address):
+        person = client(0, address)
+        waiting = asyncio.create_task(person.get("/"))
+        await asyncio.sleep(0.1)
+        await origin.close()
+        with pytest.raises((FetchError, OSError)):
+            await waiting
+        with pytest.raises(OSError):  # noqa: PT011  # refused or reset
+            await person.get("/")
+
+    with_origin(scenario, workers=1, service_time=5.0)
+
+
+def test_an_agent_fetches_advice_before_its_first_request_and_obeys_retry_after():
+    asked, writers = [], []
+
+    async def answer(reader, writer):
+        writers.append(writer)
+        while head := await reader.readline():
+            asked.append(head.split()[1])
+            await reader.readuntil(b"\r\n\r\n")
+            status = "404 Not Found" if b"advice" in head else "503 Service Unavailable\r\nRetry-After: 60"
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+
+    async def main():
+        count = tally(0, 0)
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            agent = Agent("agents", 0, Address(*server.sockets[0].getsockname()), min_freshness=1.0)
+            assert not await agent.visit(count)
+            with pytest.raises(NoContact):
+                await agent.visit(count)
+            agent.close()
+            for writer in writers:
+                writer.transport.abort()
+            await asyncio.sleep(0.05)
+        return count.sent
+
+    assert asyncio.run(main()) == 1
+    assert asked == [b"/.well-known/traffic-advice", b"/news"]
