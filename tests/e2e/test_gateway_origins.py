@@ -97,7 +97,7 @@ def test_a_truncated_response_is_never_completed(name: str, run: Callable) -> No
                 await agent.send(GET)
                 with pytest.raises((h11.RemoteProtocolError, ConnectionError)):
                     await agent.response()
-            assert gateway.counts["truncated"] == 1
+            assert gateway.counters.failed["truncated"] == 1
 
     run(check())
 
@@ -147,6 +147,6 @@ def test_a_reset_is_not_the_end_of_a_body(run: Callable) -> None:
             await agent.reader.readuntil(b"hello\r\n")
             go_on.set()
             assert await agent.rest() == b""
-            assert gateway.counts["truncated"] == 1
+            assert gateway.counters.failed["truncated"] == 1
 
     run(check())

@@ -106,22 +106,6 @@ def test_header_identifies_else_the_address(gate):
     assert held_seconds(gate).keys() >= {digest(b"a"), digest(b"b"), "127.0.0.1"}
 
 
-def test_show_identifiers_clear_shows_header_values(tmp_path, origin):
-    file = tmp_path / "gate.toml"
-    file.write_text(f'''[gate]
-origin = "{origin.url}"
-identify = "header:X-Key"
-show_identifiers = "clear"
-[[domain]]
-name = "default"
-rules = ["1/min burst 1"]
-''')
-    with programs.gate(tmp_path, "--config", file) as gate:
-        assert gate.get(X_Key="a").status == 200
-        (held,) = gate.state()["domains"][0]["held"]
-        assert held["identifier"] == "a"
-
-
 def test_forwarding_fields_of_the_file_are_used(tmp_path, origin):
     (tmp_path / "headgate.toml").write_text(
         f'[gate]\norigin = "{origin.url}"\nlisten = "127.0.0.1:0"\nadmin = ""\ntrusted_proxies = ["127.0.0.1"]\n'

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.exchange import ProxiedExchange
-from headgate.origin.gateway.states import ClientState, UpstreamState
-from headgate.origin.gateway.upstream import UpstreamConnection
+from headgate.origin.gateway.states import ClientState
+from headgate.origin.gateway.upstream import UpstreamConnection, UpstreamState
 from headgate.origin.permits import Permits
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, make_context
 

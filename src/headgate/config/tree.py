@@ -98,8 +98,6 @@ class Gate(ConfigSection, frozen=True):
     identify: Annotated[str, Format("METHOD")] = "client-address"
     """How a request is attributed to a client: client-address or header:NAME. If the header is missing or repeated, the
     address is used. Use a header only if something in front of the gate has authenticated it."""
-    show_identifiers: Literal["digest", "clear"] = "digest"
-    """How /api/state shows identifiers from a header: as sha256: with 16 digits of the digest, or in clear."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and CIDRs of your own proxies. Forwarding fields from other addresses are replaced."""
     forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("Forwarded", "X-Forwarded-For")

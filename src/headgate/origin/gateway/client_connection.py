@@ -16,7 +16,6 @@ from headgate.origin.gateway.forwarding import forwarded_request_head
 from headgate.origin.gateway.request_admission import RequestAdmission
 from headgate.origin.gateway.responses import (
     FileResponse,
-    Upstream,
     connection_limit_response,
     gateway_problem,
     serialize,
@@ -211,12 +210,12 @@ class ClientConnection(asyncio.Protocol):
         """Read the request's body again."""
         self._flow.set_upstream_slow(False)
 
-    def become_tunnel(self, upstream: Upstream, greeting: bytes) -> None:
+    def become_tunnel(self, origin: asyncio.Transport, greeting: bytes) -> None:
         """Join both connections to a tunnel, and pass on the bytes that both sides have sent already."""
         self.exchange = None
         self._move(ClientEvent.CLOSE)
         self._flow.release()
-        tunnel = self._context.registry.open_tunnel(self, self._transport, upstream.release_transport())
+        tunnel = self._context.registry.open_tunnel(self, self._transport, origin)
         tunnel.client_end.transport.write(greeting)
         if early := self._buffer.take():
             tunnel.origin_end.transport.write(early)

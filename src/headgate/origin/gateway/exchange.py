@@ -6,13 +6,13 @@ while the other is slow.
 """
 
 import asyncio
+import enum
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import BodyReader, ChunkedBody, LengthBody, RequestHead, ResponseHead, UnboundedBody
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.forwarding import forwarded_response_lines
 from headgate.origin.gateway.responses import Downstream, date_line
-from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.permits import Permit
 
@@ -21,6 +21,19 @@ MAX_HELD_BODY = 65536
 MAX_TRAILERS_SIZE = 8192
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
+
+
+class ExchangeState(enum.Enum):
+    """The state of an exchange; ENDED from every other one."""
+
+    CONNECTING = enum.auto()
+    """The connection to the origin is still to be made."""
+    WAITING = enum.auto()
+    """The request's head was sent. CONNECTING again if the connection closes unused."""
+    RESPONDING = enum.auto()
+    """The final response has begun."""
+    ENDED = enum.auto()
+    """The response is complete, has failed, or is not wanted any more."""
 
 
 class ProxiedExchange:
@@ -121,7 +134,7 @@ class ProxiedExchange:
 
     def abandon(self, *, timed_out: bool = False) -> None:
         """Drop the connection to the origin: the client has left, its body is malformed, or the origin is too slow."""
-        self._move(ExchangeEvent.END)
+        self.state = ExchangeState.ENDED
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -151,9 +164,6 @@ class ProxiedExchange:
         else:
             self.fail(504, "the origin does not answer in time")
 
-    def _move(self, event: ExchangeEvent) -> None:
-        self.state = EXCHANGE_TRANSITIONS[self.state][event]
-
     def _release_permit(self, *, measured: bool = True) -> None:
         if self._permit is not None:
             self._permit.release(measured=measured)
@@ -170,7 +180,7 @@ class ProxiedExchange:
 
     def relay_whole(self, message: bytes) -> None:
         """Pass on a whole response."""
-        self._move(ExchangeEvent.END)
+        self.state = ExchangeState.ENDED
         self._release_permit()
         self._client.respond_with(message)
 
@@ -188,7 +198,7 @@ class ProxiedExchange:
         connection = b"Connection: close\r\n"
         if self._keep:
             connection = b"" if request.minor else b"Connection: keep-alive\r\n"
-        self._move(ExchangeEvent.RESPONSE_BEGUN)
+        self.state = ExchangeState.RESPONDING
         if self._permit is not None:
             self._permit.responded()
         date = b"" if head.has_date else date_line()  # 9110 6.6.1
@@ -216,7 +226,7 @@ class ProxiedExchange:
 
     def end(self, *, reusable: bool) -> None:
         """Complete the exchange; `reusable` is whether the origin keeps the connection."""
-        self._move(ExchangeEvent.END)
+        self.state = ExchangeState.ENDED
         upstream, self._upstream = self._upstream, None
         if upstream is not None and upstream.is_open:
             upstream.resume()
@@ -235,7 +245,7 @@ class ProxiedExchange:
         # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
         # new, so a request is repeated once only.
         if unanswered and upstream is not None and upstream.reused and self._repeatable:
-            self._move(ExchangeEvent.LOST)
+            self.state = ExchangeState.CONNECTING
             self._context.counters.retried += 1
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
@@ -258,11 +268,12 @@ class ProxiedExchange:
         upstream = self._upstream
         if upstream is None or not (head.websocket and self._request.websocket):
             raise ProtocolError(502, "the origin switches to a protocol it was not asked for")
-        self._move(ExchangeEvent.END)
+        self.state = ExchangeState.ENDED
         self._upstream = None
         self._release_permit(measured=False)
         lines = forwarded_response_lines(head)
-        self._client.become_tunnel(upstream, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
+        origin = upstream.release_transport()
+        self._client.become_tunnel(origin, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
 
     async def _connect(self) -> None:
         context = self._context
@@ -285,6 +296,6 @@ class ProxiedExchange:
             self._client.renew_deadline()
 
     def _begin(self, upstream: UpstreamConnection) -> None:
-        self._move(ExchangeEvent.CONNECTED)
+        self.state = ExchangeState.WAITING
         self._upstream = upstream
         upstream.begin(self, self._head)

@@ -107,15 +107,8 @@ class Downstream(Protocol):
     def resume_request(self) -> None:
         """Read the request's body again."""
 
-    def become_tunnel(self, upstream: "Upstream", greeting: bytes) -> None:
+    def become_tunnel(self, origin: asyncio.Transport, greeting: bytes) -> None:
         """Join both connections to a tunnel; `greeting` is sent to the client first."""
-
-
-class Upstream(Protocol):
-    """The connection to the origin, as a tunnel takes it over."""
-
-    def release_transport(self) -> asyncio.Transport:
-        """Give the connection away; returns its transport."""
 
 
 class FileResponse:

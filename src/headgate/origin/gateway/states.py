@@ -1,7 +1,6 @@
-"""The states of a gateway and its parts: an Enum and a table of transitions for each.
+"""The states of a client's connection, and the table of their transitions.
 
-Each part changes its state by `TRANSITIONS[state][event]`; an event that is not in the table is a defect of the
-gateway. A client's connection::
+An event that is not in the table is a defect of the gateway::
 
     WAITING ◄──► IDLE ──► READING_HEAD
                  ▲  │          │
@@ -12,10 +11,7 @@ gateway. A client's connection::
                  ├── DISCARDING ◄───────┘           │
                  └──────────────────────────────────┘
 
-A last response leads to LINGERING, and the connection's end from every state to CLOSED. The other parts::
-
-    exchange                       CONNECTING ◄──► WAITING ──► RESPONDING ──► ENDED
-    connection to the origin       IDLE ──► WAITING ──► RECEIVING ──► IDLE, or CLOSED at any time
+A last response leads to LINGERING, and the connection's end from every state to CLOSED.
 """
 
 import enum
@@ -95,76 +91,4 @@ CLIENT_TRANSITIONS: dict[ClientState, dict[ClientEvent, ClientState]] = {
     ClientState.DISCARDING: {ClientEvent.DONE: ClientState.IDLE, ClientEvent.CLOSE: ClientState.CLOSED},
     ClientState.LINGERING: {ClientEvent.CLOSE: ClientState.CLOSED},
     ClientState.CLOSED: {ClientEvent.CLOSE: ClientState.CLOSED},
-}
-
-
-class ExchangeState(enum.Enum):
-    """The state of an exchange."""
-
-    CONNECTING = "the connection to the origin is still to be made"
-    WAITING = "the request's head was sent; the final response has not begun"
-    RESPONDING = "the final response has begun"
-    ENDED = "the response is complete, could not be had, or is not wanted any more"
-
-    __hash__ = object.__hash__
-
-
-class ExchangeEvent(enum.Enum):
-    """An event that changes the state."""
-
-    CONNECTED = "there is a connection to the origin"
-    LOST = "the connection closed unused; there will be another one"
-    RESPONSE_BEGUN = "the head of the final response has arrived"
-    END = "there is nothing more to do"
-
-    __hash__ = object.__hash__
-
-
-EXCHANGE_TRANSITIONS: dict[ExchangeState, dict[ExchangeEvent, ExchangeState]] = {
-    ExchangeState.CONNECTING: {ExchangeEvent.CONNECTED: ExchangeState.WAITING, ExchangeEvent.END: ExchangeState.ENDED},
-    ExchangeState.WAITING: {
-        ExchangeEvent.LOST: ExchangeState.CONNECTING,
-        ExchangeEvent.RESPONSE_BEGUN: ExchangeState.RESPONDING,
-        ExchangeEvent.END: ExchangeState.ENDED,
-    },
-    ExchangeState.RESPONDING: {ExchangeEvent.END: ExchangeState.ENDED},
-    ExchangeState.ENDED: {ExchangeEvent.END: ExchangeState.ENDED},
-}
-
-
-class UpstreamState(enum.Enum):
-    """The state of a connection to the origin."""
-
-    IDLE = "no request is under way: it is new, or in the pool"
-    WAITING = "a request was sent, and its final response has not begun"
-    RECEIVING = "the final response has begun"
-    CLOSED = "it is closed, closes, or belongs to a tunnel"
-
-    __hash__ = object.__hash__
-
-
-class UpstreamEvent(enum.Enum):
-    """An event that changes the state."""
-
-    REQUEST_SENT = "the head of a request is sent"
-    RESPONSE_BEGUN = "the head of the final response has arrived"
-    RESPONSE_ENDED = "all of the response has arrived"
-    CLOSE = "the connection ends, or is given away"
-
-    __hash__ = object.__hash__
-
-
-UPSTREAM_TRANSITIONS: dict[UpstreamState, dict[UpstreamEvent, UpstreamState]] = {
-    UpstreamState.IDLE: {UpstreamEvent.REQUEST_SENT: UpstreamState.WAITING, UpstreamEvent.CLOSE: UpstreamState.CLOSED},
-    # A usual response that arrives whole is handled in one step.
-    UpstreamState.WAITING: {
-        UpstreamEvent.RESPONSE_BEGUN: UpstreamState.RECEIVING,
-        UpstreamEvent.RESPONSE_ENDED: UpstreamState.IDLE,
-        UpstreamEvent.CLOSE: UpstreamState.CLOSED,
-    },
-    UpstreamState.RECEIVING: {
-        UpstreamEvent.RESPONSE_ENDED: UpstreamState.IDLE,
-        UpstreamEvent.CLOSE: UpstreamState.CLOSED,
-    },
-    UpstreamState.CLOSED: {UpstreamEvent.CLOSE: UpstreamState.CLOSED},
 }

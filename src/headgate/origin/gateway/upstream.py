@@ -5,6 +5,7 @@ of the gateway's coarse clock (`UpstreamPool.now`, set by the gateway's tick).
 """
 
 import asyncio
+import enum
 from typing import Protocol, cast
 
 from headgate.errors import ProtocolError
@@ -18,13 +19,25 @@ from headgate.http.h1 import (
     parse_usual_response_head,
 )
 from headgate.origin.gateway.forwarding import forwarded_trailers
-from headgate.origin.gateway.states import UPSTREAM_TRANSITIONS, UpstreamEvent, UpstreamState
 
 MAX_IDLE_CONNECTIONS = 512
 IDLE_TIMEOUT = 4.0
 """Seconds; common origins close idle connections after 5 and more."""
 MAX_UNREPEATABLE_IDLE = 1.0
 """Maximum idle seconds of a connection for a request that must not be sent twice."""
+
+
+class UpstreamState(enum.Enum):
+    """The state of a connection to the origin; CLOSED from every other one."""
+
+    IDLE = enum.auto()
+    """No request is under way: it is new, or in the pool."""
+    WAITING = enum.auto()
+    """A request was sent, and its final response has not begun."""
+    RECEIVING = enum.auto()
+    """The final response has begun; IDLE at its end."""
+    CLOSED = enum.auto()
+    """It is closed, closes, or belongs to a tunnel."""
 
 
 class ResponseHandler(Protocol):
@@ -208,7 +221,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def begin(self, exchange: ResponseHandler, head: bytes) -> None:
         """Send the head of a request; `exchange` gets the response."""
-        self._move(UpstreamEvent.REQUEST_SENT)
+        self.state = UpstreamState.WAITING
         self._exchange = exchange
         self._transport.write(head)
 
@@ -247,11 +260,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     # States.
 
-    def _move(self, event: UpstreamEvent) -> None:
-        self.state = UPSTREAM_TRANSITIONS[self.state][event]
-
     def _end(self) -> None:
-        self._move(UpstreamEvent.CLOSE)
+        self.state = UpstreamState.CLOSED
         self._leave_pool()
         self._exchange = cast("ResponseHandler", None)
 
@@ -303,7 +313,7 @@ class UpstreamConnection(asyncio.Protocol):
             return end
         beginning, self._body = exchange.final_head(head)
         self._keep_alive = head.keep_alive
-        self._move(UpstreamEvent.RESPONSE_BEGUN)
+        self.state = UpstreamState.RECEIVING
         pieces.append(beginning)
         return end
 
@@ -317,6 +327,6 @@ class UpstreamConnection(asyncio.Protocol):
         exchange.end(reusable=self._keep_alive and not body.rest)
 
     def _end_response(self) -> None:
-        self._move(UpstreamEvent.RESPONSE_ENDED)
+        self.state = UpstreamState.IDLE
         self._exchange = cast("ResponseHandler", None)
         self.reused = True

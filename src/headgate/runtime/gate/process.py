@@ -189,9 +189,7 @@ class GateProcess(Backend):
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
         held: dict[str, tuple[HeldIdentifier, ...]] = {}
         if whole:
-            gate = self.tree.gate
-            is_secret = gate.identify.startswith("header:") and gate.show_identifiers == "digest"
-            shown = identifier_digest if is_secret else identifier_text
+            shown = identifier_digest if self.tree.gate.identify.startswith("header:") else identifier_text
             for domain in self._composed.domains:
                 held[domain.name] = await longest_holds(self.gatekeeper, domain.name, shown)
         return GateState(

@@ -24,7 +24,3 @@ def test_a_table_has_every_state_and_every_event_and_leads_from_the_first_state_
         more = {target for state in more for target in table[state].values()} - reached
         reached |= more
     assert reached == set(all_states)
-
-
-def test_there_is_a_table_for_each_part() -> None:
-    assert set(TABLES) == {f"{part}_TRANSITIONS" for part in ("CLIENT", "EXCHANGE", "UPSTREAM")}
