@@ -42,7 +42,7 @@ class DelaySlots:
     """The slots of delayed requests, counted by release time; all times are of one clock.
 
     A slot is free at the release time of its request, without a call by the shell, or earlier if the client disconnects
-    (docs/decisions/0004-delay-slots-are-released-by-time.md).
+    (docs/decisions/limits-and-clocks.md).
     """
 
     __slots__ = ("_counts", "_releases", "taken")
