@@ -102,33 +102,30 @@ class Headers(Mapping[str, str]):
         return f"Headers({self._values!r})"
 
 
-class ResponseHead(Struct, frozen=True):
+class _StoredHeaders(Struct, frozen=True):
+    """The beginning of a response."""
+
+    status: int
+    stored_headers: dict[str, str]
+    """The headers in the bundle: names in lower case, values as Latin-1."""
+
+    @property
+    def headers(self) -> Headers:
+        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
+        return Headers({**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]})
+
+
+class ResponseHead(_StoredHeaders, frozen=True):
     """A response up to its payload (3.4 steps 1 to 11)."""
 
-    status: int
-    stored_headers: dict[str, str]
-    """The headers in the bundle: names in lower case, values as Latin-1."""
     payload: Location
 
-    @property
-    def headers(self) -> Headers:
-        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
-        return Headers({**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]})
 
-
-class Response(Struct, frozen=True):
+class Response(_StoredHeaders, frozen=True):
     """A response from a bundle (3.4)."""
 
-    status: int
-    stored_headers: dict[str, str]
-    """The headers in the bundle: names in lower case, values as Latin-1."""
     payload: memoryview
     """As stored, and not copied where the bundle is in memory or mapped; it stays valid when the bundle is closed."""
-
-    @property
-    def headers(self) -> Headers:
-        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
-        return Headers({**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]})
 
     @property
     def body(self) -> bytes:

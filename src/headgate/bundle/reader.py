@@ -4,7 +4,7 @@ Bytes are read when they are needed, so one response of a large bundle costs tha
 arriving are read by `headgate.bundle.stream`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 from headgate.bundle.format.cbor import StepError
 from headgate.bundle.format.incremental import ByteSource, Parser, drive
 from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_block_parser
+from headgate.bundle.format.merkle_integrity import DecodedResponse, decode_response
 from headgate.bundle.format.metadata import metadata_parser, trailer_parser
 from headgate.bundle.format.response import FIRST_READ_SIZE, decode_head, response_error
 from headgate.bundle.model import (
@@ -183,6 +184,13 @@ class Bundle:
             refusal.offset += self._start
             raise refusal from None
         return Response(status, headers, payload)
+
+    def decode(
+        self, location: Location, response: Response, *, used: Callable[[memoryview], None] | None = None
+    ) -> DecodedResponse:
+        """Decode the response at a location, verified if it was signed; raises `ResponseError`."""
+        end = self._start + location.offset + location.length
+        return decode_response(response, end, fallback_url=self.metadata.primary_url, used=used)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Run a parser on the bundle; offsets in its errors are those of the file."""

@@ -24,7 +24,6 @@ from headgate.agent.httpx_library import Request, library_of
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.byte_source import Source
 from headgate.bundle.files.open_file import OpenFile
-from headgate.bundle.format.merkle_integrity import DecodedResponse, decode_response
 from headgate.bundle.model import Profile, served_headers, unservable
 from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
@@ -260,7 +259,7 @@ class TransportCore:
             location = select_location(self.bundle.metadata, request.url, request.headers)
         except NotInBundle:
             return None
-        stored: DecodedResponse = decode_response(self.bundle, location, self.bundle.load(location))
+        stored = self.bundle.decode(location, self.bundle.load(location))
         if fault := unservable(stored.status):
             self._tell(f"{request.url}: the response in the bundle cannot be used: {fault}")
             return None

@@ -12,12 +12,12 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
 from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest, drive, reads_from
-from headgate.bundle.model import NOSNIFF, Location, Metadata, Response
+from headgate.bundle.model import NOSNIFF, Location, Response
 from headgate.errors import ResponseError
 
 MI_CODING: Final = "mi-sha256-03"
@@ -208,36 +208,17 @@ class DecodedResponse(Struct, frozen=True):
             yield self.payload[offset : offset + length]
 
 
-class OpenedBundle(Protocol):
-    """A bundle in a file, in memory or on a server."""
-
-    @property
-    def start(self) -> int:
-        """Bytes before the bundle."""
-        ...
-
-    @property
-    def metadata(self) -> Metadata:
-        """Its metadata."""
-        ...
-
-
-def has_mi_coding(headers: Mapping[str, str]) -> bool:
-    """Return whether a response is coded as `mi-sha256-03`."""
-    return without_mi_coding(headers.get("content-encoding", "")) is not None
-
-
 def decode_response(
-    bundle: OpenedBundle, location: Location, response: Response, *, used: Callable[[memoryview], None] | None = None
+    response: Response, end: int, *, fallback_url: str | None = None, used: Callable[[memoryview], None] | None = None
 ) -> DecodedResponse:
-    """Decode the response at a location of a bundle; `used` is called after each piece that was read.
+    """Decode a response that ends at byte `end` of its file; `used` is called after each piece that was read.
 
     Raises `ResponseError`.
     """
     source = response.payload
     # 3.4 step 11: nothing follows the payload in its response.
-    payload = Location(bundle.start + location.offset + location.length - len(source), len(source))
-    parser = mi_decoding_parser(response.stored_headers, payload, fallback_url=bundle.metadata.primary_url)
+    payload = Location(end - len(source), len(source))
+    parser = mi_decoding_parser(response.stored_headers, payload, fallback_url=fallback_url)
     try:
         need = next(parser)
         while True:

@@ -5,7 +5,8 @@ hosts. Without roots a signature is untrusted, unless the caller accepts any cer
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -70,6 +71,9 @@ class _Verifier:
         self._now = now
         self._trust = trust
         self._valid: set[tuple[Location, ResourceIntegrity]] = set()
+        self._overlap = _overlap(bundle)
+        # Once for all subsets: untrusted input controls how many there are.
+        self._readable = [] if not trust else list(_readable(bundle.metadata.authorities))
 
     def verify(self, vouched: VouchedSubset) -> Signature:
         urls: tuple[str, ...] = ()
@@ -80,7 +84,8 @@ class _Verifier:
             urls = tuple(subset.subset_hashes)
             self._check_times(subset, signer)
             _check_validity_url(subset, signer)
-            self._check_extent()
+            if self._overlap:
+                raise _InvalidError(Reason.RESPONSES_NESTED, self._overlap)
             for url, entry in subset.subset_hashes.items():
                 self._check_url(url, entry, signer)
             self._check_trust(subset, signer)  # last: an untrusted signature is valid otherwise
@@ -130,28 +135,12 @@ class _Verifier:
             raise _InvalidError(Reason.UNTRUSTED, "no trusted roots were given")
         store = verification.Store([root.certificate for root in self._trust])
         policy = verification.PolicyBuilder().store(store).time(datetime.fromtimestamp(self._now, UTC))
-        others = [certificate for certificate in self._readable() if certificate.der != signer.certificate.der]
-        intermediates = [certificate.certificate for certificate in others]
+        intermediates = [one.certificate for one in self._readable if one.der != signer.certificate.der]
         for host in {certificate_host(parse_url(url) or "") for url in subset.subset_hashes}:
             try:
                 policy.build_server_verifier(_subject(host)).verify(signer.certificate.certificate, intermediates)
             except (verification.VerificationError, ValueError) as error:
                 raise _InvalidError(Reason.UNTRUSTED, f"for {host[:80]}: {error}") from None
-
-    def _check_extent(self) -> None:
-        try:
-            reject_overlapping_responses(self._bundle)
-        except HeadgateError as error:
-            raise _InvalidError(Reason.RESPONSES_NESTED, str(error)) from None
-
-    def _readable(self) -> list[AugmentedCertificate]:
-        found = []
-        for item in self._bundle.metadata.authorities:
-            try:
-                found.append(read_augmented(cbor.Items(item)))
-            except cbor.CborError:
-                continue
-        return found
 
     def _check_url(self, text: str, entry: SubsetEntry, signer: _Signer) -> None:
         url = parse_url(text)
@@ -198,6 +187,21 @@ class _Verifier:
         except merkle_integrity.MerkleIntegrityError as error:
             raise _InvalidError(Reason.WRONG_DIGEST, f"{url}: {error}") from None
         self._valid.add((location, integrity))
+
+
+def _overlap(bundle: Bundle) -> str:
+    """Return how the responses overlap; empty if they do not."""
+    try:
+        reject_overlapping_responses(bundle)
+    except HeadgateError as error:
+        return str(error)
+    return ""
+
+
+def _readable(authorities: Iterable[bytes]) -> Iterator[AugmentedCertificate]:
+    for item in authorities:
+        with suppress(cbor.CborError):
+            yield read_augmented(cbor.Items(item))
 
 
 def _p256_key(certificate: AugmentedCertificate) -> EllipticCurvePublicKey:

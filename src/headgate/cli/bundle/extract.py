@@ -108,12 +108,11 @@ class _Extraction:
     def _extract(self, found: "StoredExchange") -> dict[str, Any]:
         """Write a payload; return what the entries of its URLs have in common."""
         from headgate.bundle.files.byte_source import release_pages
-        from headgate.bundle.format.merkle_integrity import decode_response
 
         try:
             if isinstance(found.response, ResponseError):
                 raise found.response
-            response = decode_response(self._bundle, found.location, found.response, used=release_pages)
+            response = self._bundle.decode(found.location, found.response, used=release_pages)
         except ResponseError as error:
             return error_fields(error)
         return {"status": response.status, "headers": response.decoded.headers, "file": self._write(found, response)}

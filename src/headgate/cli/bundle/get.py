@@ -54,7 +54,6 @@ def get(
     headgate bundle get https://example.com/site.wbn /logo.png -o logo.png
     """
     from headgate.bundle.files.byte_source import release_pages
-    from headgate.bundle.format.merkle_integrity import decode_response
 
     output_target(out or "-")
     with source.opened() as bundle:
@@ -63,7 +62,7 @@ def get(
             location = _locate(bundle, target, fields, variant_key)
         except NotInBundle as error:
             raise HeadgateError(f"{source.name}: {printable(str(error))}{_similar_urls(target, bundle)}") from None
-        found = decode_response(bundle, location, bundle.load(location), used=release_pages)
+        found = bundle.decode(location, bundle.load(location), used=release_pages)
         if not out:
             _check_terminal(found, url)
         if with_head:

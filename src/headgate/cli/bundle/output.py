@@ -144,22 +144,20 @@ def iterate_responses(bundle: "Bundle") -> "Iterator[StoredExchange]":
     A response that several keys share is loaded once. Raises `HeadgateError` where responses overlap so much that
     reading all their headers would take time out of proportion to the bundle.
     """
-    from headgate.bundle import StoredExchange
     from headgate.bundle.files.byte_source import release_pages
 
     left = bundle.size + _EXTRA_HEADERS_SIZE
     last: Location | None = None
-    response: Response | ResponseError
-    for number, (url, key, location) in enumerate(bundle.locations(), 1):
-        if location != last:
-            last, response = location, _load(bundle, location)
-            left -= _headers_size(location, response)
+    for number, found in enumerate(bundle.exchanges(), 1):
+        if found.location != last:
+            last = found.location
+            left -= _headers_size(found.location, found.response)
             if left < 0:
                 raise HeadgateError(
                     "the responses overlap: reading the headers of all of them would take too long, so the others are "
                     "left out; use get for single ones"
                 )
-        yield StoredExchange(url, key, location, response)
+        yield found
         if not number % _RESPONSES_IN_MEMORY:
             release_pages(bundle.raw)
 
@@ -171,10 +169,3 @@ def _headers_size(location: "Location", response: "Response | ResponseError") ->
     if isinstance(response, ResponseError):
         return min(location.length, MAX_HEADERS_SIZE)
     return location.length - len(response.payload)
-
-
-def _load(bundle: "Bundle", location: "Location") -> "Response | ResponseError":
-    try:
-        return bundle.load(location)
-    except ResponseError as error:
-        return error

@@ -5,7 +5,6 @@ Bundle headers are untrusted: fields for framing, for one hop and for one user a
 
 import ipaddress
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -40,9 +39,6 @@ _ACCEPTS = {b"accept": "accept", b"accept-encoding": "accept-encoding", b"accept
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _PORT = re.compile(rb":[0-9]*\Z")
 _WITHOUT_CONTENT = frozenset({204, 205})
-_MAX_CACHED = 1_024
-_MAX_CACHED_SIZE = 8_192
-"""Maximum bytes of the fields of a cached response."""
 
 
 class Unservable(HeadgateError):
@@ -103,7 +99,6 @@ class Site:
         self._requests = _placed(snapshot.metadata)
         self._origins, self._primary = _origins(snapshot.metadata.primary_url, self._requests)
         self._hosts = frozenset(ANY_HOST if host == ANY_HOST else _name(host.encode()) for host in hosts)
-        self._cache: OrderedDict[tuple[str, str | None], Representation] = OrderedDict()
 
     def representation(
         self, host: bytes, target: bytes, fields: Iterable[tuple[bytes, bytes]]
@@ -117,16 +112,7 @@ class Site:
         if url is None or found is None:
             return None
         key = _choose(found, fields) if isinstance(found, VariantSet) else None
-        cached = self._cache.get((url, key))
-        if cached is not None:
-            self._cache.move_to_end((url, key))
-            return cached
-        made = self._make(url, found, key)
-        if sum(len(value) for _, value in made.fields) <= _MAX_CACHED_SIZE:
-            self._cache[url, key] = made
-            if len(self._cache) > _MAX_CACHED:
-                self._cache.popitem(last=False)
-        return made
+        return self._make(url, found, key)
 
     def contains(self, host: bytes, target: bytes) -> bool:
         """Return whether the bundle has a response to requests for `target`, a path and query."""

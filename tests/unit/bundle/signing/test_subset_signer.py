@@ -11,7 +11,6 @@ import pytest
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format import cbor
-from headgate.bundle.format.merkle_integrity import decode_response
 from headgate.bundle.model import Location
 from headgate.bundle.reader import Bundle, locate
 from headgate.bundle.signing import sign_bundle, verify_bundle
@@ -49,7 +48,7 @@ def read(content: bytes) -> Bundle:
 
 def content_of(bundle: Bundle, url: str, variant_key: str | None = None) -> bytes:
     location = locate(bundle.metadata, url, variant_key)
-    found = decode_response(bundle, location, bundle.load(location))
+    found = bundle.decode(location, bundle.load(location))
     return b"".join(found.pieces(0, found.length))
 
 
@@ -125,7 +124,7 @@ def test_content_length_is_that_of_the_stored_payload(payload: bytes) -> None:
     response = bundle.response(URL)
     assert response.stored_headers["content-length"] == str(len(response.payload))
     assert verify_bundle(bundle, now=signers.NOW, any_certificate=True).valid
-    shown = decode_response(bundle, locate(bundle.metadata, URL), response)
+    shown = bundle.decode(locate(bundle.metadata, URL), response)
     assert shown.decoded.headers == headers
 
 

@@ -213,22 +213,6 @@ def test_nosniff_is_always_sent(snapshot):
     assert [value for name, value in fields if name == b"x-content-type-options"] == [b"nosniff"]
 
 
-def test_cache_of_responses_is_bounded(snapshot, monkeypatch):
-    monkeypatch.setattr("headgate.origin.bundle.site._MAX_CACHED", 2)
-    long = {"url": "/long", "headers": HTML | {"x": "y" * 10_000}, "payload": b"long"}
-    site = Site(
-        snapshot(*({"url": f"/{number}", "payload": b"%d" % number} for number in range(5)), long), site_headers
-    )
-    for _ in range(2):
-        for number in range(5):
-            assert payload(site, b"/%d" % number) == b"%d" % number
-        assert payload(site, b"/long") == b"long"
-    assert list(site._cache) == [(f"{SITE}/3", None), (f"{SITE}/4", None)]
-    payload(site, b"/3")
-    payload(site, b"/0")
-    assert list(site._cache) == [(f"{SITE}/3", None), (f"{SITE}/0", None)]
-
-
 @pytest.mark.parametrize(
     ("urls", "served"),
     [
