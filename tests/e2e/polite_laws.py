@@ -75,10 +75,6 @@ class Laws:
         """Make a client."""
         raise NotImplementedError
 
-    def body_that_is_gone(self) -> object:
-        """Make a body that can be sent once."""
-        return iter([b"once"])
-
     def refused(self, client: Client, origin: Origin, url: str, **options: Any) -> NoContact:
         """Ask for what is held, and see that nothing of it reaches the origin."""
         before = origin.connections, len(origin.asked)
@@ -105,14 +101,6 @@ class Laws:
             )
             assert client.ask(f"{origin.url}/other")[0] == 200
 
-    @pytest.mark.parametrize("status", [200, 301])
-    def test_retry_after_is_obeyed_on_any_status(self, origin: Origin, status: int) -> None:
-        origin.say("/", Answer(status, {"Retry-After": "60"}))
-        with self.client(frozen()) as client:
-            assert client.ask(f"{origin.url}/", follow=False)[0] == status
-            held = self.refused(client, origin, f"{origin.url}/")
-            assert (held.release_time, held.reason) == (NOW + 60, "retry-after")
-
     def test_a_connection_cut_without_a_response_changes_no_count(self, origin: Origin) -> None:
         origin.say("/", 503, 503, Answer(None))
         polite = frozen()
@@ -126,17 +114,6 @@ class Laws:
             assert len(errors) == 2
             assert not any(isinstance(error, NoContact) for error in errors)
             assert polite.explain(f"{origin.url}/").failures == 2
-
-    def test_a_failed_connection_changes_no_count(self, origin: Origin) -> None:
-        with running() as gone:
-            url = f"{gone.url}/"
-        polite = frozen()
-        with self.client(polite) as client:
-            for _ in range(4):
-                with pytest.raises(self.error) as caught:
-                    client.ask(url)
-                assert not isinstance(caught.value, NoContact)
-            assert polite.explain(url).failures == 0
 
     def test_nothing_of_a_body_is_read_ahead(self, origin: Origin) -> None:
         may_go_on = threading.Event()
@@ -154,14 +131,6 @@ class Laws:
             may_go_on.set()
 
     # -- waiting
-
-    def test_a_held_request_waits_within_max_delay(self, origin: Origin) -> None:
-        origin.say("/", 503, 200)
-        with self.client(courtesy(SOON, max_delay=60)) as client:
-            assert client.ask(f"{origin.url}/")[0] == 503
-            assert client.ask(f"{origin.url}/")[0] == 200
-        first, second = origin.got("/")
-        assert second.at - first.at >= 0.05
 
     # -- redirects
 
@@ -190,18 +159,6 @@ class Laws:
             assert len(origin.got()) == 3
             assert self.refused(client, origin, f"{origin.url}/from").reason == "advice_fraction"
 
-    def test_a_redirect_to_another_origin_has_a_new_draw(self, origin: Origin) -> None:
-        with running() as other:
-            origin.advise('[{"user_agent":"*","fraction":0.5}]')
-            other.advise('[{"user_agent":"*","fraction":0.5}]')
-            origin.say("/from", Answer(302, {"Location": f"{other.url}/to"}))
-            draws = iter([0.9, 0.1])
-            polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
-            with self.client(polite) as client, pytest.raises(self.held) as caught:
-                client.ask(f"{origin.url}/from")
-            assert caught.value.target == other.url
-            assert [asked.path for asked in other.asked] == [ADVICE]
-
     # -- retries
 
     def test_a_request_is_retried_as_often_as_configured(self, origin: Origin) -> None:
@@ -212,28 +169,6 @@ class Laws:
             assert len(connections) == (1 if self.reuses_connections else 3)
             origin.say("/", 503, 503, 503, 200)
             assert client.ask(f"{origin.url}/")[0] == 503
-
-    @pytest.mark.parametrize("method", ["HEAD", "PUT", "POST"])
-    def test_only_repeatable_requests_are_retried(self, origin: Origin, method: str) -> None:
-        origin.say("/", 503, 200)
-        body = None if method == "HEAD" else b"all of it"
-        with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
-            status = client.ask(f"{origin.url}/", method, body)[0]
-        assert status == (503 if method == "POST" else 200)
-        assert {(asked.method, asked.body) for asked in origin.asked} == {(method, body or b"")}
-
-    def test_a_consumed_body_is_not_sent_again(self, origin: Origin) -> None:
-        origin.say("/", 503, 200)
-        with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
-            assert client.ask(f"{origin.url}/", "PUT", self.body_that_is_gone())[0] == 503
-        assert [asked.body for asked in origin.asked] == [b"once"]
-
-    def test_a_retry_waits_for_its_retry_after_or_is_not_made(self, origin: Origin) -> None:
-        origin.say("/", Answer(503, {"Retry-After": "1"}), Answer(429, {"Retry-After": "61"}), 200)
-        with self.client(courtesy(max_delay=60, retry=5)) as client:
-            assert client.ask(f"{origin.url}/")[0] == 429
-        first, second = origin.got("/")
-        assert second.at - first.at >= 1
 
     def test_a_retry_does_not_read_a_long_body_to_its_end(self, origin: Origin) -> None:
         written: list[int] = []
@@ -270,39 +205,7 @@ class Laws:
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
             assert client.ask(f"{origin.url}/") == (200, b"hello")
 
-    def test_retries_keep_the_draw(self, origin: Origin) -> None:
-        origin.advise('[{"user_agent":"*","fraction":0.5}]')
-        origin.say("/", 503, 503, 200)
-        draws = iter([0.9, 0.1])
-        polite = courtesy(SOON, max_delay=60, retry=2, identity=["ExampleBot", "*"], draw=lambda: next(draws))
-        with self.client(polite) as client:
-            assert client.ask(f"{origin.url}/")[0] == 200
-
     # -- a user
-
-    def test_an_interactive_request_passes(self, origin: Origin) -> None:
-        origin.say("/", 503)
-        polite = frozen()
-        with self.client(polite) as client:
-            for _ in range(3):
-                client.ask(f"{origin.url}/")
-            self.refused(client, origin, f"{origin.url}/")
-            assert client.ask(f"{origin.url}/", interactive=True)[0] == 503
-            self.refused(client, origin, f"{origin.url}/")
-            with polite.interactive():
-                assert client.ask(f"{origin.url}/")[0] == 503
-            self.refused(client, origin, f"{origin.url}/")
-            polite.user_gesture()
-            assert client.ask(f"{origin.url}/")[0] == 503
-
-    def test_a_redirected_interactive_request_is_interactive(self, origin: Origin) -> None:
-        origin.say("/to", 503)
-        origin.say("/from", Answer(302, {"Location": "/to"}))
-        with self.client(frozen()) as client:
-            for _ in range(3):
-                client.ask(f"{origin.url}/to")
-            assert client.ask(f"{origin.url}/from", interactive=True)[0] == 503
-            self.refused(client, origin, f"{origin.url}/to")
 
     # -- advice
 

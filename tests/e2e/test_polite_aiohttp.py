@@ -68,12 +68,6 @@ class TestLaws(polite_laws.Laws):
             finally:
                 runner.run(session.close())
 
-    def body_that_is_gone(self):
-        async def once():
-            yield b"once"
-
-        return once()
-
 
 @asynccontextmanager
 async def session_with(courtesy: Courtesy, **options):

@@ -138,12 +138,6 @@ class TestHttpx2InAsyncio(Laws):
         ):
             yield AsyncClient(portal, client)
 
-    def body_that_is_gone(self):
-        async def once():
-            yield b"once"
-
-        return once()
-
 
 class TestHttpx2InTrio(TestHttpx2InAsyncio):
     loop = "trio"
