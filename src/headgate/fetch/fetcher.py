@@ -9,10 +9,8 @@ import os
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -27,6 +25,7 @@ from headgate.advice.fetching import (
 )
 from headgate.errors import FetchError, ProtocolError
 from headgate.fetch.local_errors import is_local
+from headgate.fetch.pace import call_in_thread
 from headgate.http.fields import Pairs
 from headgate.http.h1.body import BodyReader, ChunkedBody, LengthBody, UnboundedBody
 from headgate.http.h1.response import ResponseHead, parse_response_head
@@ -72,45 +71,28 @@ def fetch_advice(
     `wanted`. `tls` replaces this machine's certificate authorities, and is not changed. Raises `FetchError` for a local
     failure.
     """
-    received: Future[AdviceResponse] = Future()
 
-    def run() -> None:
-        try:
-            with asyncio.Runner(loop_factory=_FetchLoop) as runner:
-                received.set_result(runner.run(fetch(request, tls=tls, wanted=wanted, seconds=timeout)))
-        except BaseException as error:
-            received.set_exception(error)
+    def run() -> AdviceResponse:
+        with asyncio.Runner(loop_factory=_FetchLoop) as runner:
+            return runner.run(exchange(partial(_connect, request.url, tls), request, wanted=wanted, seconds=timeout))
 
-    # A daemon, so that a name server that does not answer does not keep the program running.
-    threading.Thread(target=run, name="headgate-advice", daemon=True).start()
     try:
-        return received.result(timeout + _MARGIN)
+        return call_in_thread(run, timeout + _MARGIN)
     except TimeoutError:
         return NETWORK_ERROR._replace(failure=too_late(timeout))
 
 
-async def fetch(
-    request: AdviceRequest,
-    *,
-    tls: ssl.SSLContext | None = None,
-    wanted: Callable[[int, Pairs], bool] = needs_body,
-    seconds: float = ADVICE_TIMEOUT,
-) -> AdviceResponse:
-    """Do the same in the running event loop, with its name resolution."""
-
-    async def connect() -> Streams:
-        url = urlsplit(request.url)
-        is_secure = url.scheme == "https"
-        host = url.hostname or ""
-        return await asyncio.open_connection(
-            host,
-            url.port or (443 if is_secure else 80),
-            ssl=(tls or default_context()) if is_secure else None,
-            server_hostname=host.removesuffix(".") if is_secure else None,
-            happy_eyeballs_delay=CONNECT_DELAY,
-        )
-
-    return await exchange(connect, request, wanted=wanted, seconds=seconds)
+async def _connect(address: str, tls: ssl.SSLContext | None) -> Streams:
+    url = urlsplit(address)
+    is_secure = url.scheme == "https"
+    host = url.hostname or ""
+    return await asyncio.open_connection(
+        host,
+        url.port or (443 if is_secure else 80),
+        ssl=(tls or default_context()) if is_secure else None,
+        server_hostname=host.removesuffix(".") if is_secure else None,
+        happy_eyeballs_delay=CONNECT_DELAY,
+    )
 
 
 async def exchange(

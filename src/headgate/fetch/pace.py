@@ -1,15 +1,14 @@
 """Limits on time for responses that are read to their end, whatever their length.
 
 A client's timeout limits one read of a socket, so a server that sends a byte now and then never exceeds it. `Pace`
-limits how slowly a body may arrive; `CallThread` makes the calls of blocking clients, so that the caller waits for a
-limited time.
+limits how slowly a body may arrive; `call_in_thread` limits how long the caller of a blocking client waits.
 """
 
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from contextvars import copy_context
-from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from headgate import __version__
@@ -18,50 +17,32 @@ from headgate.errors import FetchError
 _Result = TypeVar("_Result")
 
 
-class CallThread:
-    """A thread that makes one call after another; it ends after `close`."""
+def call_in_thread(function: Callable[[], _Result], timeout: float) -> _Result:
+    """Return what `function` returns, or raise what it raises; `TimeoutError` after so many seconds.
 
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        # A daemon, so that a call whose caller has given up does not keep the process running.
-        threading.Thread(target=self._make_calls, name="headgate-fetch", daemon=True).start()
-
-    def call(self, function: Callable[[], _Result], timeout: float) -> _Result:
-        """Return what `function` returns, or raise what it raises; `TimeoutError` after so many seconds.
-
-        It runs in a copy of the caller's context. After a `TimeoutError` there can be no further calls.
-        """
-        self._calls.put(_in_context(function))
-        try:
-            result, error = self._results.get(timeout=timeout)
-        except Empty:
-            raise TimeoutError from None
-        if error is not None:
-            raise error
-        returned: _Result = result
-        return returned
-
-    def close(self) -> None:
-        """End the thread after its current call; a result that comes too late is closed."""
-        self._calls.put(None)
-
-    def _make_calls(self) -> None:
-        while (function := self._calls.get()) is not None:
-            try:
-                self._results.put((function(), None))
-            except BaseException as error:
-                self._results.put((None, error))
-            del function
-        while not self._results.empty():
-            result, _ = self._results.get()
-            if hasattr(result, "close"):
-                result.close()
-
-
-def _in_context(function: Callable[[], _Result]) -> Callable[[], _Result]:
+    It runs in a daemon thread, so that a call whose caller has given up does not keep the process running, and in a
+    copy of the caller's context. A result that comes too late is closed.
+    """
+    outcome: Future[_Result] = Future()
     context = copy_context()
-    return lambda: context.run(function)
+
+    def run() -> None:
+        try:
+            outcome.set_result(context.run(function))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="headgate-fetch", daemon=True).start()
+    try:
+        return outcome.result(timeout)
+    except TimeoutError:
+        outcome.add_done_callback(_close)
+        raise
+
+
+def _close(outcome: Future[Any]) -> None:
+    if outcome.exception() is None and hasattr(outcome.result(), "close"):
+        outcome.result().close()
 
 
 FETCH_TIMEOUT: Final = 30.0
@@ -84,11 +65,11 @@ class Pace:
         self._waited = 0.0
         self._received = 0
 
-    def timed(self, chunks: Iterator[bytes], thread: CallThread) -> bytes | None:
+    def timed(self, chunks: Iterator[bytes]) -> bytes | None:
         """Return the next chunk, or None at the end; raises `FetchError` if the body arrives too slowly."""
         began = self._clock()
         try:
-            chunk = thread.call(lambda: next(chunks, None), self._longest)
+            chunk = call_in_thread(lambda: next(chunks, None), self._longest)
         except TimeoutError:
             raise self._too_slow() from None
         return self._take(began, chunk)

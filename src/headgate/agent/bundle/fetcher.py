@@ -11,7 +11,7 @@ from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.bundle.download import MAX_BYTES, UNCODED, Download, Fields
 from headgate.agent.httpx_library import Client, Response, default_library, fetch_through, library_of
 from headgate.errors import FetchError, NoContact, reason_of
-from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, CallThread, Pace
+from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, Pace, call_in_thread
 
 _PURPOSE = "fetching over HTTP"
 
@@ -19,14 +19,13 @@ _PURPOSE = "fetching over HTTP"
 class Reply:
     """The head of a response, and its body as it arrives."""
 
-    def __init__(self, response: Response, pace: Pace, thread: CallThread) -> None:
+    def __init__(self, response: Response, pace: Pace) -> None:
         self.url = str(response.url)
         """Where it came from, after redirects."""
         self.status = response.status_code
         self.fields: Fields = response.headers
         self._response: Any = response
         self._pace = pace
-        self._thread = thread
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the fields as received, values as Latin-1."""
@@ -38,7 +37,7 @@ class Reply:
             # Transports without a network may return bodies that were read already.
             is_read = self._response.is_stream_consumed
             arriving = self._response.iter_bytes() if is_read else self._response.iter_raw()
-            while (chunk := self._pace.timed(arriving, self._thread)) is not None:
+            while (chunk := self._pace.timed(arriving)) is not None:
                 yield chunk
 
 
@@ -62,19 +61,18 @@ class Fetcher:
     def get(self, url: str, fields: Mapping[str, str], *, follow: bool = True) -> Iterator[Reply]:
         """Send a GET and open its response; the connection is released when the block ends."""
         pace = Pace(url, self._timeout)
-        with closing(CallThread()) as thread:
-            with as_fetch_error(url, self._library):
-                request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
-                send = partial(self._client.send, request, stream=True, follow_redirects=follow)
-                # A head that comes byte by byte never exceeds the time for one byte.
-                response = thread.call(send, 2 * self._timeout)
-            try:
-                refuse_downgrade(url, response)
-                yield Reply(response, pace, thread)
-            finally:
-                response.close()
-                if self._own:
-                    self._client.cookies.clear()  # cookies of one URL are not for the next
+        with as_fetch_error(url, self._library):
+            request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
+            send = partial(self._client.send, request, stream=True, follow_redirects=follow)
+            # A head that comes byte by byte never exceeds the time for one byte.
+            response = call_in_thread(send, 2 * self._timeout)
+        try:
+            refuse_downgrade(url, response)
+            yield Reply(response, pace)
+        finally:
+            response.close()
+            if self._own:
+                self._client.cookies.clear()  # cookies of one URL are not for the next
 
     def get_advice(self, request: AdviceRequest) -> AdviceResponse:
         """Fetch traffic advice through the client; raises what is a failure of this machine."""

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -28,7 +28,7 @@ from headgate.bundle.model import Profile, served_headers, unservable
 from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
 from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError, reason_of
-from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, CallThread
+from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, call_in_thread
 from headgate.http.conditional import ConditionalResponse, Validators, apply_preconditions
 from headgate.http.date import parse_http_date
 from headgate.http.date import retry_after as parse_retry_after
@@ -326,9 +326,9 @@ class BundleTransport(TransportCore, BaseTransport):
                 self.finish(download, response)
 
         # In a thread: a client's own timeout is for one read, however many there are.
-        with closing(CallThread()) as thread, self.failures_told():
+        with self.failures_told():
             try:
-                thread.call(fetch, self.timeout)
+                call_in_thread(fetch, self.timeout)
             finally:
                 given_up.set()
 
