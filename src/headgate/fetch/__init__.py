@@ -4,5 +4,3 @@
 asyncio's streams. `pace` limits the time for a response. `local_errors` tells failures of this machine from failures of
 an origin.
 """
-
-__all__: list[str] = []

@@ -191,8 +191,6 @@ def _described(error: Exception) -> str:
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0 and not isinstance(error, ssl.SSLError):
         return os.strerror(number)
-    if isinstance(error, OSError) and str(error).startswith("Multiple exceptions: "):
-        return "the connections to all of its addresses failed"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

@@ -6,7 +6,7 @@ limits how slowly a body may arrive; `call_in_thread` limits how long the caller
 
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, Final, TypeVar
@@ -68,30 +68,12 @@ class Pace:
     def timed(self, chunks: Iterator[bytes]) -> bytes | None:
         """Return the next chunk, or None at the end; raises `FetchError` if the body arrives too slowly."""
         began = self._clock()
+        allowed = self._patience + self._received / MIN_RATE
         try:
-            chunk = call_in_thread(lambda: next(chunks, None), self._longest)
+            # The head before the first chunk may also arrive byte by byte.
+            chunk = call_in_thread(lambda: next(chunks, None), self._patience + allowed - self._waited)
         except TimeoutError:
             raise self._too_slow() from None
-        return self._take(began, chunk)
-
-    async def atimed(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        """Return the next chunk, or None at the end; raises `FetchError` if the body arrives too slowly."""
-        import anyio
-
-        began = self._clock()
-        try:
-            with anyio.fail_after(self._longest):
-                chunk = await anext(chunks, None)
-        except TimeoutError:
-            raise self._too_slow() from None
-        return self._take(began, chunk)
-
-    @property
-    def _longest(self) -> float:
-        """Seconds to wait for one chunk; the head before the first one may also arrive byte by byte."""
-        return 2 * self._patience + self._received / MIN_RATE - self._waited
-
-    def _take(self, began: float, chunk: bytes | None) -> bytes | None:
         self._waited += self._clock() - began
         self._received += len(chunk or b"")
         if self._waited > self._patience + self._received / MIN_RATE:
