@@ -4,14 +4,10 @@ The host exists only behind the proxy, and its certificate is of an authority th
 """
 
 import asyncio
-import errno
-import socket
 import ssl
 import time
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from http.cookiejar import Cookie, CookieJar
 from pathlib import Path
 from typing import NamedTuple
@@ -216,18 +212,6 @@ def test_a_request_for_advice_has_no_data_of_the_user(world, send):
     assert names.keys() - {"host", "accept", "accept-encoding", "user-agent", "connection"} == set()
 
 
-def test_permitted_requests_are_sent_through_the_same_proxy(world, send):
-    world.origin.advise('[{"user_agent":"*"}]')
-    assert send(Courtesy("ExampleBot"), world) == 200
-    assert [asked.path for asked in world.origin.asked] == [ADVICE, "/"]
-
-
-def test_redirects_of_advice_are_not_followed(world, send):
-    world.origin.say(ADVICE, Answer(302, {"Location": "/elsewhere"}))
-    assert send(Courtesy("ExampleBot"), world) == 200
-    assert [asked.path for asked in world.origin.asked] == [ADVICE, "/"]
-
-
 @pytest.mark.parametrize("status", [403, 407])
 def test_a_refusal_by_the_client_s_proxy_is_a_local_failure(world, send, status):
     """The fetch is made again, and what the origin disallows is not sent."""
@@ -246,61 +230,17 @@ def test_a_proxy_that_cannot_reach_the_origin_makes_it_unreachable(world, send):
     assert [asked.path for asked in world.origin.asked] == ["/"]
 
 
-def by_threads(urls: list[str], courtesy: Courtesy) -> list[object]:
-    """Send a request to each URL, all at once, with one client; give the status or the error of each."""
-    with httpx2.Client(transport=Transport(courtesy), timeout=0.5) as session:
-
-        def ask(url: str) -> object:
-            try:
-                return session.get(url).status_code
-            except (NoContact, httpx2.HTTPError) as error:
-                return error
-
-        with ThreadPoolExecutor(len(urls)) as pool:
-            return list(pool.map(ask, urls))
+def by_httpx_plainly(url: str, courtesy: Courtesy) -> int:
+    with httpx2.Client(transport=Transport(courtesy), timeout=30) as session:
+        return session.get(url).status_code
 
 
-def by_tasks(urls: list[str], courtesy: Courtesy) -> list[object]:
-    """Do the same in one event loop."""
+def by_aiohttp_plainly(url: str, courtesy: Courtesy) -> int:
+    async def ask() -> int:
+        async with aiohttp.ClientSession(middlewares=[Middleware(courtesy)]) as session, session.get(url) as response:
+            return response.status
 
-    async def ask(session: aiohttp.ClientSession, url: str) -> object:
-        try:
-            async with session.get(url) as response:
-                return response.status
-        except (NoContact, aiohttp.ClientError, TimeoutError) as error:
-            return error
-
-    async def ask_all() -> list[object]:
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=0.5)
-        async with aiohttp.ClientSession(middlewares=[Middleware(courtesy)], timeout=timeout) as session:
-            return list(await asyncio.gather(*(ask(session, url) for url in urls)))
-
-    return asyncio.run(ask_all())
-
-
-@pytest.fixture
-def holes() -> Iterator[list[str]]:
-    """Run 32 origins that accept connections and never answer; they are gone as soon as their advice is overdue."""
-    with ExitStack() as closing:
-        sockets = [closing.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(32)]
-        yield [f"http://127.0.0.1:{each.getsockname()[1]}/" for each in sockets]
-
-
-@pytest.mark.parametrize("ask_all", [by_threads, by_tasks])
-@pytest.mark.parametrize("at_once", [128, 3])
-def test_advice_is_obeyed_although_other_origins_do_not_answer(holes, ask_all, at_once, monkeypatch):
-    """However many fetches hang: an origin that disallows traffic is not sent a request, though others are in line."""
-    monkeypatch.setattr(advice_client, "MAX_FETCHES", at_once)
-    for module in TIMED:
-        monkeypatch.setattr(module, "ADVICE_TIMEOUT", 1.0)
-    with running() as origin:
-        origin.advise(DISALLOWED)
-        outcomes = ask_all([*holes, f"{origin.url}/"], Courtesy("ExampleBot", max_delay=2.5))
-        assert isinstance(outcomes[-1], NoContact)
-        # With few fetches at once its turn may not have come in time, and then it fails all the same.
-        reasons = {"advice_disallowed"} if at_once == 128 else {"advice_disallowed", "advice_pending"}
-        assert outcomes[-1].reason in reasons
-        assert origin.got("/") == []
+    return asyncio.run(ask())
 
 
 def by_requests_plainly(url: str, courtesy: Courtesy) -> int:
@@ -315,36 +255,11 @@ def by_urllib_plainly(url: str, courtesy: Courtesy) -> int:
 
 
 PLAINLY = {
-    "httpx2": lambda url, courtesy: by_threads([url], courtesy)[0],
-    "aiohttp": lambda url, courtesy: by_tasks([url], courtesy)[0],
+    "httpx2": by_httpx_plainly,
+    "aiohttp": by_aiohttp_plainly,
     "requests": by_requests_plainly,
     "urllib": by_urllib_plainly,
 }
-
-
-@pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
-def test_a_lack_of_descriptors_does_not_make_the_origin_unreachable(ask, monkeypatch):
-    """The fetch is made again when there are some, and what the origin disallows is not sent."""
-    monkeypatch.setattr(advice_client, "RETRY_PAUSE", 0.01)
-    missing = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
-    making = socket.socket.__init__
-
-    def lacking(self, *arguments, **options):
-        if missing and options.get("fileno") is None and len(arguments) < 4:
-            raise missing.pop()
-        making(self, *arguments, **options)
-
-    with running() as origin:
-        origin.advise(DISALLOWED)
-        monkeypatch.setattr(socket.socket, "__init__", lacking)
-        try:
-            held = ask(f"{origin.url}/", Courtesy("ExampleBot", max_delay=30))
-        except NoContact as error:
-            held = error
-        assert isinstance(held, NoContact)
-        assert held.reason == "advice_disallowed"
-        assert missing == []
-        assert [asked.path for asked in origin.asked] == [ADVICE]
 
 
 DRIPS = 100

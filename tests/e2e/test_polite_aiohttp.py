@@ -2,8 +2,6 @@
 
 import asyncio
 import contextvars
-import io
-import threading
 from contextlib import asynccontextmanager, contextmanager
 
 import aiohttp
@@ -15,7 +13,7 @@ from headgate.agent.aiohttp import Held, Middleware
 from tests import servers
 from tests.e2e import polite_laws
 from tests.e2e.polite_laws import SOON, courtesy, frozen, tls_origin
-from tests.e2e.polite_origin import ADVICE, Answer
+from tests.e2e.polite_origin import Answer
 
 origin = polite_laws.origin
 short_pauses = polite_laws.short_pauses
@@ -89,45 +87,6 @@ def test_a_request_may_have_a_middleware_of_its_own(origin, run):
     run(asking())
 
 
-async def two_pieces():
-    yield b"on"
-    yield b"ce"
-
-
-def form(*names):
-    form = aiohttp.FormData()
-    for name in names:
-        form.add_field(name, b"once", filename=name)
-    return form
-
-
-@pytest.mark.parametrize(
-    ("body", "times"),
-    [
-        (lambda: "text", 2),
-        (lambda: b"bytes", 2),
-        (lambda: {"a": "form"}, 2),
-        (lambda: io.BytesIO(b"once"), 1),
-        (two_pieces, 1),
-        (lambda: form("file"), 1),
-    ],
-)
-def test_repeatable_bodies_are_sent_again(origin, run, body, times):
-    origin.say("/", 503, 200)
-
-    async def asking():
-        async with (
-            session_with(courtesy(SOON, max_delay=60, retry=1)) as session,
-            session.put(f"{origin.url}/", data=body()) as response,
-        ):
-            assert response.status == (200 if times == 2 else 503)
-
-    run(asking())
-    assert len(origin.asked) == times
-    assert len({asked.body for asked in origin.asked}) == 1
-    assert origin.asked[0].body
-
-
 def test_expect_100_continue_is_sent_once(origin, run):
     origin.say("/", 503, 200)
 
@@ -140,24 +99,6 @@ def test_expect_100_continue_is_sent_once(origin, run):
 
     run(asking())
     assert len(origin.asked) == 1
-
-
-def test_a_request_repeated_on_another_connection_keeps_its_draw(origin, run):
-    origin.advise('[{"user_agent":"*","fraction":0.5}]')
-    origin.say("/", 200, Answer(None), 200)
-    draws = iter([0.9, 0.8, 0.1])
-
-    async def asking():
-        polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
-        async with session_with(polite) as session:
-            for _ in range(2):
-                async with session.get(f"{origin.url}/") as response:
-                    assert await response.read() == b"hello"
-            with pytest.raises(Held):
-                await session.get(f"{origin.url}/")
-
-    run(asking())
-    assert len(origin.got("/")) == 3
 
 
 def test_the_total_timeout_includes_the_wait(origin, run):
@@ -177,64 +118,6 @@ def test_the_total_timeout_includes_the_wait(origin, run):
     assert len(origin.asked) == 1
 
 
-def test_a_cancelled_request_affects_neither_others_nor_connections(origin, run):
-    asked, may_answer = threading.Event(), threading.Event()
-
-    def slowly():
-        asked.set()
-        assert may_answer.wait(10)
-        yield b"[]"
-
-    origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, slowly()))
-    origin.say("/held", Answer(200, {"Retry-After": "3000"}))
-
-    async def asking():
-        async with session_with(courtesy(max_delay=3600, identity=["ExampleBot", "*"])) as session:
-            one, other = (asyncio.create_task(fetched(session, f"{origin.url}/held")) for _ in range(2))
-            await asyncio.to_thread(asked.wait, 10)
-            one.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await one
-            may_answer.set()
-            assert await other == 200
-            held = asyncio.create_task(fetched(session, f"{origin.url}/held"))
-            await asyncio.sleep(0.02)
-            held.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await held
-            assert await fetched(session, f"{origin.url}/free") == 200
-
-    try:
-        run(asking())
-    finally:
-        may_answer.set()
-    assert len(origin.got(ADVICE)) == 1
-    assert [asked.path for asked in origin.got()] == ["/held", "/free"]
-
-
-def test_cancelling_while_a_rejected_body_is_read_closes_the_connection(origin, run):
-    may_go_on = threading.Event()
-
-    def pieces():
-        yield b"first"
-        assert may_go_on.wait(10)
-
-    origin.say("/", Answer(503, {}, pieces()), 200)
-
-    async def asking():
-        async with session_with(courtesy(SOON, max_delay=60, retry=1)) as session:
-            with pytest.raises(TimeoutError):
-                await session.get(f"{origin.url}/", timeout=aiohttp.ClientTimeout(total=0.1))
-            assert not session.connector._acquired
-            may_go_on.set()
-            assert await fetched(session, f"{origin.url}/") == 200
-
-    try:
-        run(asking())
-    finally:
-        may_go_on.set()
-
-
 def test_a_refused_web_socket_is_held(origin, run):
     origin.say("/", Answer(503, {"Retry-After": "60"}))
 
@@ -247,20 +130,6 @@ def test_a_refused_web_socket_is_held(origin, run):
 
     run(asking())
     assert len(origin.asked) == 1
-
-
-def test_an_error_for_a_status_comes_after_its_count(origin, run):
-    origin.say("/", 503)
-
-    async def asking():
-        async with session_with(frozen(), raise_for_status=True) as session:
-            for _ in range(3):
-                with pytest.raises(aiohttp.ClientResponseError):
-                    await session.get(f"{origin.url}/")
-            with pytest.raises(Held):
-                await session.get(f"{origin.url}/")
-
-    run(asking())
 
 
 async def fetched(session: aiohttp.ClientSession, url: str, **options) -> int:

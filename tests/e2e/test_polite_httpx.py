@@ -5,7 +5,6 @@ An asynchronous client runs in an event loop of its own thread, asyncio's or tri
 
 import contextvars
 import threading
-import time
 from contextlib import contextmanager
 
 import anyio
@@ -16,7 +15,7 @@ import httpx2
 import pytest
 import trustme
 
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import NoContact
 from headgate.agent.httpx import AsyncTransport, Transport, _held_in
 from tests import servers
 from tests.e2e import polite_laws
@@ -151,16 +150,6 @@ class TestHttpxInTrio(TestHttpx2InTrio):
     library = httpx
 
 
-def test_a_body_is_sent_as_it_is_made(origin, library):
-    def pieces():
-        yield b"first"
-        yield b"second"
-
-    with library.Client(transport=Transport(courtesy(retry=2))) as client:
-        client.put(f"{origin.url}/", content=pieces())
-    assert [asked.body for asked in origin.asked] == [b"firstsecond"]
-
-
 def test_a_wait_counts_for_no_timeout_and_uses_no_connection(origin, library, run):
     origin.say("/held", Answer(503, {"Retry-After": "1"}), 200)
 
@@ -222,55 +211,6 @@ def test_a_cancelled_request_affects_neither_others_nor_connections(origin, libr
         may_answer.set()
     assert len(origin.got(ADVICE)) == 1
     assert [asked.path for asked in origin.got()] == ["/held", "/free"]
-
-
-def test_threads_and_event_loops_share_one_fetch_of_advice(origin):
-    """A hundred first requests: of fifty threads and fifty tasks, in two libraries and in two event loops."""
-    begun = threading.Barrier(100)
-
-    def slowly():
-        time.sleep(0.1)  # so that all who ask have asked
-        yield b'[{"user_agent":"*","disallow":true}]'
-
-    fields = {"Content-Type": "application/trafficadvice+json", "Cache-Control": "max-age=3000"}
-    origin.say(ADVICE, Answer(200, fields, slowly()))
-    polite = Courtesy(identity=["ExampleBot", "*"])
-    held: list[NoContact] = []
-
-    def ask(library):
-        with library.Client(transport=Transport(polite)) as client:
-            begun.wait(10)
-            with pytest.raises(library.TransportError) as caught:
-                client.get(f"{origin.url}/")
-            held.append(caught.value)
-
-    async def ask_in_tasks(library):
-        async def ask():
-            await anyio.to_thread.run_sync(begun.wait, 10, limiter=anyio.CapacityLimiter(1))
-            with pytest.raises(library.TransportError) as caught:
-                await client.get(f"{origin.url}/")
-            held.append(caught.value)
-
-        async with (
-            library.AsyncClient(transport=AsyncTransport(polite)) as client,
-            anyio.create_task_group() as tasks,
-        ):
-            for _ in range(25):
-                tasks.start_soon(ask)
-
-    threads = [threading.Thread(target=ask, args=(LIBRARIES[number % 2],)) for number in range(50)]
-    for library, loop in zip(LIBRARIES, LOOPS, strict=True):
-        threads.append(threading.Thread(target=anyio.run, args=(ask_in_tasks, library), kwargs={"backend": loop}))
-    start = time.time()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [asked.path for asked in origin.asked] == [ADVICE]
-    assert {(each.reason, each.target) for each in held} == {("advice_disallowed", origin.url)}
-    (expiry,) = {each.release_time for each in held}
-    assert start + 3000 <= expiry <= time.time() + 3000
-    assert len(held) == 100
 
 
 @pytest.mark.needs("tinyproxy")

@@ -142,21 +142,6 @@ def test_any_response_has_a_result_a_reason_and_a_bounded_freshness(
     assert (1 if result is UNREACHABLE else MIN_FRESHNESS) <= seconds <= MAX_FRESHNESS
 
 
-@given(fields, st.randoms())
-def test_order_of_fields_with_different_names_does_not_matter(
-    given_fields: list[tuple[str, str]], chance: object
-) -> None:
-    named: dict[str, list[tuple[str, str]]] = {}
-    for name, value in given_fields:
-        named.setdefault(name.lower(), []).append((name, value))
-    order = list(named)
-    chance.shuffle(order)
-    shuffled = [pair for name in order for pair in named[name]]
-    for result in (None, UNREACHABLE):
-        one, other = (AdviceResponse(200, pairs, None) for pairs in (given_fields, shuffled))
-        assert fresh_for(one, result, now=NOW) == fresh_for(other, result, now=NOW)
-
-
 @given(fractions, fractions, draws, draws, st.booleans())
 def test_greater_fraction_and_smaller_draw_permit_more(
     less: float, more: float, low: float, high: float, disallowed: bool

@@ -271,11 +271,6 @@ def test_a_consumed_body_is_not_sent_again(world):
     assert world.go(world.courtesy(retry=2), BAD, GOOD, repeatable=False) == BAD
 
 
-def test_the_number_of_retries_is_limited(world):
-    assert world.go(world.courtesy(retry=2, max_delay=10), BAD, BAD, BAD, GOOD) == BAD
-    assert world.sent == 3
-
-
 def test_a_retry_is_sent_at_the_release_time(world):
     # Each wait counts for itself: two of them are longer than one may be.
     courtesy = world.courtesy(retry=5, max_delay=3, throttle=world.throttle(num_errors_to_ignore=0))
@@ -294,12 +289,6 @@ def test_a_retry_may_wait_as_long_as_the_first_attempt(world):
     world.now += attempt.wait().seconds
     world.go(courtesy, (200, {"Retry-After": "5"}), interactive=True)
     assert attempt.wait().seconds == 5
-
-
-def test_a_retry_held_beyond_max_delay_is_not_made(world):
-    courtesy = world.courtesy(retry=5, max_delay=1)
-    answer = 503, {"Retry-After": "2"}
-    assert world.go(courtesy, answer, GOOD) == answer
 
 
 def test_a_retry_to_localhost_waits_for_its_retry_after(world):

@@ -108,12 +108,6 @@ def test_the_body_of_an_error_is_printed(run, site):
     assert run(site.url + "/no") == (1, b"not here\n", f"headgate: {site.url}/no: 404 Not Found\n")
 
 
-def test_there_is_no_retry_by_default(run, site):
-    site.answer("/", (503, {"Retry-After": "0"}, b""), (200, {}, b""))
-    assert run(site.url).code == 1
-    assert site.paths == ["/"]
-
-
 def test_a_retry_waits_for_retry_after(run, site):
     site.answer("/", (503, {"Retry-After": "1"}, b"busy"), (200, {}, b"well"))
     ran = run(site.url, "--retry", 1, "--max-delay", 5, "--explain", "--json")
@@ -126,20 +120,6 @@ def test_a_retry_waits_for_retry_after(run, site):
     assert lines[0] == f"GET {site.url}/: 503, Retry-After: 1"
     assert lines[1].startswith("waited 1.")
     assert lines[2] == f"GET {site.url}/: 200"
-
-
-@pytest.mark.parametrize("status", [503, 429])
-def test_a_retry_without_retry_after_waits_for_a_pause(run, site, status):
-    site.answer("/", (status, {}, b"busy"), (200, {}, b"well"))
-    ran = run(site.url, "--retry", 1, "--json")
-    first, second = ran.json["attempts"]
-    assert second["sent"] - first["sent"] >= (0.5 if status == 503 else 1.0)
-
-
-def test_a_retry_with_a_pause_longer_than_max_delay_is_not_sent(run, site):
-    site.answer("/", (503, {}, b"busy"), (200, {}, b"well"))
-    assert run(site.url, "--retry", 3, "--max-delay", 0.4).out == b"busy"
-    assert site.paths == ["/"]
 
 
 def test_the_start_of_the_program_is_not_reported_as_a_wait(run, site, monkeypatch):

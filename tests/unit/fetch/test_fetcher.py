@@ -374,13 +374,6 @@ def test_an_untrusted_certificate_is_a_network_error(authority):
     assert fetched(Server(answer()), host="127.0.0.1", tls=serving, trust=trusting).status == 0
 
 
-def test_responses_do_not_affect_later_requests():
-    server = Server(answer(fields=TYPE + b"Set-Cookie: a=b\r\nRefresh: 0\r\n"))
-    for _ in range(2):
-        fetched(server)
-    assert b"Cookie" not in b"".join(server.heard)
-
-
 def test_only_http_1_1_is_offered(authority, monkeypatch):
     serving, trusting = contexts(authority, "localhost")
     serving.set_alpn_protocols(["h2", "http/1.1"])
@@ -422,30 +415,6 @@ def test_a_body_over_tls_may_end_without_close_notify(authority):
     serving, trusting = contexts(authority, "localhost")
     server = Server(b"HTTP/1.1 200 OK\r\n" + TYPE + b"\r\n" + HALF, resets=False)
     assert fetched(server, host="localhost", tls=serving, trust=trusting).body == HALF
-
-
-def test_a_stalled_handshake_is_a_network_error(authority):
-    with scripted.serving(lambda connection, server: server.over.wait(scripted.PATIENCE)) as server:
-        request = advice_request(f"https://localhost:{server.port}", IDENTITY)
-        assert fetch_advice(request, tls=contexts(authority, "localhost")[1], timeout=SOON) == NETWORK_ERROR._replace(
-            failure="not within 0.3 s"
-        )
-
-
-def test_empty_records_do_not_extend_the_timeout(authority, tmp_path):
-    tls = contexts(authority, "localhost")
-
-    def keep_sending(connection, server):
-        sent = scripted.tickets(connection, tls[0], 100_000, tmp_path / "keys")
-        while not server.over.is_set():
-            connection.sendall(sent[:0x10000])
-            sent = sent[0x10000:]
-
-    with scripted.serving(keep_sending) as server:
-        request = advice_request(f"https://localhost:{server.port}", IDENTITY)
-        response = fetch_advice(request, tls=tls[1], timeout=SOON)
-        server.over.set()
-    assert response.status == 0
 
 
 def test_a_hanging_name_server_is_a_network_error(monkeypatch):
