@@ -6,9 +6,7 @@ requests to pass" (smockron.txt, Fault-Tolerance). docs/reliability.md has the f
 
 import pytest
 
-from tests.e2e import fault_namespace
 from tests.e2e.fault_cases import FAULTS, Times, check, run_fault
-from tests.e2e.fault_figures import unlimited
 from tests.e2e.fault_load import LoadPlan
 
 PLAN = LoadPlan()
@@ -44,16 +42,3 @@ def cases(times, names, *marks):
 )
 def test_no_request_fails_and_limits_return(tmp_path, times, name):
     check(run_fault(FAULTS[name], tmp_path, times, PLAN), PLAN)
-
-
-@pytest.mark.deep
-@pytest.mark.skipif(not fault_namespace.is_permitted(), reason="this user may not create network namespaces")
-@pytest.mark.needs("nginx")
-def test_limits_return_soon_after_a_network_that_dropped_every_packet(tmp_path):
-    """TCP would send again when the partition has lasted twice as long, at most 30 s later."""
-    outcome = fault_namespace.run_dropped(tmp_path, Times(during=14.0), PLAN)
-    check(outcome, PLAN)
-    # Counted in probes, of which there are ten in a second: heartbeats end the connection, and the next one is made
-    # within 2 s of connecting and 2 s of pause. TCP alone takes 12 s.
-    missed = [sent for sent in unlimited(outcome.samples) if sent > outcome.ended]
-    assert len(missed) < 6 * PLAN.probe_rate

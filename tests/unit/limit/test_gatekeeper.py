@@ -14,6 +14,7 @@ from headgate.limit import DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.gatekeeper import DelaySlots, spacing
 from headgate.limit.messages import Accounting, Totals
 from headgate.release import ASAP, NEVER, Status
+from tests.quotes import quotes
 
 
 def hold(identifier, release, domain="api"):
@@ -30,6 +31,18 @@ def test_request_without_a_hold_is_accepted_and_accounted():
     assert accounting.wait == 0.0
 
 
+@quotes(
+    "smockron Definitions",
+    "it can delay or reject requests to ensure that a client does not send too many requests to the resource",
+)
+@quotes(
+    "smockron Protocol",
+    "A gatekeeper must keep a memory of control messages received from the master. If a control message exists "
+    "for the current domain and identifier with a timestamp after the current timestamp, then the gatekeeper must"
+    " delay or reject the request.",
+    "The decision as to whether to delay or reject can be made based on the length of the delay (requests that "
+    "would be delayed for an unreasonably long time should be rejected instead)",
+)
 @pytest.mark.parametrize(
     ("release", "status"),
     [(100.0, Status.ACCEPTED), (100.5, Status.DELAYED), (105.0, Status.DELAYED), (105.5, Status.REJECTED)],
@@ -279,6 +292,11 @@ def test_holds_in_force_are_listed_in_batches_and_at_wall_clock_time():
     assert list(gatekeeper.holds("none", now=100.0)) == []
 
 
+@quotes(
+    "smockron Protocol",
+    "or based on resource considerations (delayed requests consume resources, and a gatekeeper may choose to "
+    "reject further requests if these resources are exhausted).",
+)
 def test_slots_with_one_release_are_freed_one_by_one():
     slots = DelaySlots()
     for release in (5.0, 5.0, 5.0, 6.0):

@@ -7,6 +7,7 @@ import pytest
 from headgate.limit.history import ALGORITHMS, PUBLISHED, Gcra, Log, OfflineGate, Smockron, Verdicts, new_history
 from headgate.limit.rule import Rule
 from headgate.release import ASAP
+from tests.quotes import quotes
 
 
 def rules(*texts):
@@ -26,6 +27,10 @@ def test_log_accepts_messages_in_any_order():
     assert list(history[1:]) == [10.5, 11.0, 12.0]
 
 
+@quotes(
+    "smockron Logic",
+    "this ensures that the policy can be enforced with a history of no more than `burst` timestamps.",
+)
 def test_log_with_a_burst_of_one_keeps_the_latest():
     algorithm, history = Log(rules("1/s burst 1")), new_history()
     assert algorithm.record(history, 10.0, 10.0) == 11.0

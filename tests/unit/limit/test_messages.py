@@ -15,6 +15,7 @@ from headgate.limit.messages import (
     topic,
 )
 from headgate.release import NEVER, Status
+from tests.quotes import quotes
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "limit" / "wire.json").read_text())
 
@@ -31,6 +32,12 @@ def accounting_of(meaning):
     return Accounting(meaning["domain"], status, identifier, received, release, loginfo)
 
 
+@quotes(
+    "smockron Low-Level Proto",
+    "As milliseconds since 1970, formatted as ASCII decimal. The time when the request was received at the gatekeeper.",
+    "For DELAYED messages, the time at which the request was forwarded to the resource. For ACCEPTED and REJECTED"
+    " messages, this frame is zero-length.",
+)
 def test_accounting_vectors_in_both_directions():
     for case in VECTORS["accounting"]:
         frames, meaning = frames_of(case), case["is"]
@@ -44,6 +51,11 @@ def test_accounting_vectors_in_both_directions():
         assert decode_accounting(written) == decode_accounting(frames), case["name"]
 
 
+@quotes(
+    "smockron Low-Level Proto",
+    "Instructs gatekeepers that requests from clients identified by `identifier` should not be allowed before a "
+    "given time.",
+)
 def test_control_vectors_in_both_directions():
     for case in VECTORS["control"]:
         frames, meaning = frames_of(case), case["is"]
@@ -100,6 +112,10 @@ def test_decimal_timestamps_are_read(frame, seconds):
     assert from_milliseconds(frame) == seconds
 
 
+@quotes(
+    "smockron Low-Level Proto",
+    "Domains should not contain nulls in their names.",
+)
 def test_domain_with_nul_is_refused():
     with pytest.raises(WireError, match="NUL"):
         topic("a\0b")

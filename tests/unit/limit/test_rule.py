@@ -6,6 +6,7 @@ import pytest
 
 from headgate.errors import HeadgateError, RuleError
 from headgate.limit.rule import Rule
+from tests.quotes import quotes
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "limit" / "rules.json").read_text())
 
@@ -88,6 +89,11 @@ def test_rule_is_written_as_it_is_read(text):
     assert str(Rule.parse(text)) == text
 
 
+@quotes(
+    "smockron Definitions",
+    "Rule: a formula involving a rate (requests per time period) and a burst (a number of requests which can be "
+    "made before the rate takes effect).",
+)
 def test_rate_is_exact():
     fast, faster = Rule.parse("1500/s"), Rule.parse("2001/s")
     assert float(fast.exact_interval) == pytest.approx(1 / 1500, rel=1e-12)

@@ -10,6 +10,7 @@ from headgate.limit import Accounting, Gatekeeper
 from headgate.link import GatekeeperLink
 from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch
 from headgate.release import Status
+from tests.quotes import quotes
 
 NOW = 1_700_000_000.0
 HOLD = [b"api\0", b"DELAY_UNTIL", b"id", b"1700000060000"]
@@ -67,6 +68,14 @@ def account(setup, *verdicts):
     return step
 
 
+@quotes(
+    "smockron Protocol",
+    "Gatekeepers and masters communicate using a pair of ZeroMQ PUB/SUB sockets.",
+)
+@quotes(
+    "smockron Low-Level Proto",
+    "The domain should be encoded with a trailing null",
+)
 def test_an_original_master_receives_the_frames_of_the_document(context):
     setup = Setup(context, b"")
     delayed = verdict(status=Status.DELAYED, loginfo=b"x" * 10_000)
@@ -120,6 +129,10 @@ def test_a_subscription_whose_event_a_send_consumed_is_received(context):
     setup.run(subscribe_and_send)
 
 
+@quotes(
+    "smockron Fault-Tolerance",
+    "If the master crashes, accounting messages from the gatekeepers will be dropped",
+)
 def test_without_a_master_verdicts_are_dropped_and_counted(context):
     link = GatekeeperLink("tcp://127.0.0.1:9", ["api"])
     setup = Setup(context)
@@ -261,6 +274,10 @@ def test_verdicts_that_wait_are_sent_before_the_domains_change(context):
     assert setup.counters.unheard == 1
 
 
+@quotes(
+    "smockron Low-Level Proto",
+    "Gatekeeper subscribes to all domains for which it will receive traffic",
+)
 def test_controls_are_obeyed_for_the_present_domains_only(context):
     setup, gatekeeper = Setup(context, b""), Gatekeeper()
     setup.link.attach(gatekeeper)

@@ -14,6 +14,7 @@ from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.batch import BATCH
 from headgate.link.master import RESEND_EVERY, ControlPublisher
 from headgate.release import NEVER, Status
+from tests.quotes import quotes
 
 MS = b"1700000000000"
 NOW = 1_700_000_000.0
@@ -44,6 +45,10 @@ def message(identifier):
     return [b"api\0", b"ACCEPTED", identifier, MS, b"", b""]
 
 
+@quotes(
+    "smockron Low-Level Proto",
+    'Master subscribes to "" (all messages)',
+)
 def test_it_subscribes_to_everything_and_to_batches(context, link):
     sender, _ = peers(context, link)
     assert {sender.recv(), sender.recv()} == {b"\1", b"\1" + BATCH}

@@ -9,6 +9,7 @@ from headgate.errors import HeadgateError
 from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import RouterLink
 from headgate.link.batch import BATCH, batch_topic, encode_batch
+from tests.quotes import quotes
 
 MASTERS = ["inproc://a", "inproc://b"]
 RECORDS = encode_batch([(0, b"id", 1_700_000_000_000, 0, b"")])
@@ -100,6 +101,11 @@ def owner(domain, masters=MASTERS):
     return Sharding(MASTERS).owner(sharding_item(domain), masters)
 
 
+@quotes(
+    "smockron Protocol",
+    "A ZeroMQ router may be employed to shard accounting messages to multiple masters, provided that all messages"
+    " for the same domain go to the same master.",
+)
 def test_accounting_goes_to_the_owner_of_its_domain(setup):
     gatekeeper = setup.connected()
     domains = [f"domain-{number}" for number in range(20)]

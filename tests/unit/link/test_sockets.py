@@ -8,6 +8,7 @@ from headgate.errors import ConfigurationError, LinkError
 from headgate.link import sockets
 from headgate.link.curve import ServerKeys, new_key_pair
 from headgate.link.sockets import bind_pair, connect_pair, endpoints, file_descriptor, has_message, open_socket
+from tests.quotes import quotes
 
 
 @pytest.fixture
@@ -99,6 +100,11 @@ def test_an_address_that_cannot_be_bound_is_one_sentence(pair_of, address):
     assert address.partition(":0")[0].removeprefix("tcp://") in str(raised.value)
 
 
+@quotes(
+    "smockron Low-Level Proto",
+    "tcp:10004 SUB",
+    "tcp:10005 PUB",
+)
 @pytest.mark.parametrize(
     ("address", "accounting", "control"),
     [

@@ -8,6 +8,7 @@ from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Rule
 from headgate.origin import Rejections
 from headgate.origin.asgi import GatekeeperMiddleware, _info
 from headgate.release import NEVER, Status
+from tests.quotes import quotes
 
 PEER = b"192.0.2.1"
 DISCONNECT = {"type": "http.disconnect"}
@@ -134,6 +135,11 @@ def test_an_unlimited_request_is_not_counted():
     assert gatekeeper.totals == {}
 
 
+@quotes(
+    "smockron Protocol",
+    'a request is "delayed" by keeping the client connection open, but delaying the presentation of the request to the '
+    "resource until a later time.",
+)
 def test_a_delayed_request_arrives_with_its_whole_body_in_order():
     app, gatekeeper, server = App(), held_for(0.1), Server(*BODY)
     serve(app, gatekeeper, server)
@@ -217,6 +223,12 @@ def test_an_error_of_the_server_while_delayed_is_raised_and_frees_the_slot():
     assert gatekeeper.delayed == 0
 
 
+@quotes(
+    "smockron Protocol",
+    'A request is "rejected" by sending the client a 503 "Service Unavailable" response (optionally with a Retry-After '
+    "header indicating a later time at which a request would be acceptable), and preventing the request from reaching "
+    "the resource.",
+)
 def test_a_rejected_request_is_answered_here():
     app, server = App(), Server(*BODY)
     gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
