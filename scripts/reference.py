@@ -157,16 +157,18 @@ def metrics() -> str:
     master_groups: Groups = [*MASTER_GROUPS, ("store", StoreCounters), ("quota", QuotaCounters)]
     quotas = QuotaState("127.0.0.1:10006")
     master_state = MasterState((MasterDomainState("default"),), quotas=quotas, counters=_zeros(master_groups))
+    seen: set[str] = set()
     parts = [
         "# Metrics\n",
         _NOTE,
         "Served at `/metrics` of the admin address, in the OpenMetrics or Prometheus format.\n",
+        "A metric that several servers have stands under the first one: sidecars and masters have some of a gate's.\n",
     ]
-    parts += ["## headgate serve\n", _metric_table(gate.gate_metrics(gate_state, groups))]
-    parts += ["## headgate master\n", _metric_table(master.master_metrics(master_state, master_groups))]
+    parts += ["## headgate serve\n", _metric_table(seen, gate.gate_metrics(gate_state, groups))]
+    parts += ["## headgate master\n", _metric_table(seen, master.master_metrics(master_state, master_groups))]
     router_groups: Groups = [("router", RouterCounters)]
     router_state = RouterState((RoutedMasterState("tcp://10.0.0.5:10004"),), counters=_zeros(router_groups))
-    parts += ["## headgate router\n", _metric_table(router.router_metrics(router_state, router_groups))]
+    parts += ["## headgate router\n", _metric_table(seen, router.router_metrics(router_state, router_groups))]
     sidecar_groups: Groups = [*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters)]
     sidecar_state = SidecarState(
         "nginx-lua",
@@ -174,8 +176,8 @@ def metrics() -> str:
         masters=(SidecarMasterState("10.0.0.5:10004"),),
         counters=_zeros(sidecar_groups),
     )
-    parts += ["## headgate sidecar\n", _metric_table(sidecar.sidecar_metrics(sidecar_state, sidecar_groups))]
-    parts += ["## headgate proxy\n", _metric_table(proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
+    parts += ["## headgate sidecar\n", _metric_table(seen, sidecar.sidecar_metrics(sidecar_state, sidecar_groups))]
+    parts += ["## headgate proxy\n", _metric_table(seen, proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
     return "\n".join(parts)
 
 
@@ -183,9 +185,12 @@ def _zeros(groups: Groups) -> Counters:
     return read_counters(*((group, kind()) for group, kind in groups))
 
 
-def _metric_table(families: Iterator[Metric]) -> str:
+def _metric_table(seen: set[str], families: Iterator[Metric]) -> str:
     rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for family in families:
+        if family.name in seen:
+            continue
+        seen.add(family.name)
         name = f"{family.name}_total" if family.type == "counter" else family.name
         values: dict[str, list[str]] = {}
         for sample in family.samples:

@@ -60,7 +60,7 @@ def test_polite_agents_come_down_to_the_capacity(tmp_path, origin, workers):
             await wait_until(gate, "*", brought_down(load))
             await asyncio.sleep(WINDOW)  # so that no request is counted twice
             await wait_until(gate, "*", brought_down(load))
-        assert 'headgate_advice_fraction{user_agent="*"}' in gate.admin("/metrics")
+        assert 'headgate_advice_fraction{kind="published",user_agent="*"}' in gate.admin("/metrics")
         assert "traffic advice: prefetch-proxy" in gate.said()
 
     with programs.gate(tmp_path, "--origin", origin.url, "--workers", workers) as gate:

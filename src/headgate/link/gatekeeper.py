@@ -49,12 +49,8 @@ class GatekeeperCounters(msgspec.Struct):
     """Verdicts sent to a master."""
     batches: int = 0
     """Batches sent."""
-    unheard: int = 0
-    """Verdicts dropped because no master is subscribed."""
-    dropped: int = 0
-    """Verdicts dropped because a queue is full: the master is slow, or the link was not started."""
-    too_long: int = 0
-    """Verdicts dropped because the identifier is too long for a control message."""
+    dropped: dict[str, int] = msgspec.field(default_factory=lambda: {"no_master": 0, "queue_full": 0, "too_long": 0})
+    """Verdicts dropped: no master was connected, a queue was full, or the identifier has over 255 bytes."""
     controls: int = 0
     """Controls obeyed."""
     malformed: int = 0
@@ -177,7 +173,7 @@ class GatekeeperLink:
         """Queue a verdict for the master. Never waits, never raises. The response is a control, received later."""
         waiting = self._waiting
         if len(waiting) >= self._max_queue:
-            self.counters.dropped += 1
+            self.counters.dropped["queue_full"] += 1
             return
         waiting.append(accounting)
         if self._asleep:
@@ -284,9 +280,9 @@ class GatekeeperLink:
             domain_topic = topics.get(accounting.domain)
             master = None if domain_topic is None else self._owner(accounting, domain_topic)
             if master is None or domain_topic is None:
-                counters.unheard += 1
+                counters.dropped["no_master"] += 1
             elif len(accounting.identifier) > MAX_CONTROL_FRAME:
-                counters.too_long += 1
+                counters.dropped["too_long"] += 1
             elif master.reads_batches:
                 batches.setdefault((master, domain_topic), []).append(to_record(accounting))
             else:
@@ -314,7 +310,7 @@ class GatekeeperLink:
     def _send(self, master: MasterConnection, frames: list[bytes], records: int) -> bool:
         """Send a message, or count its records as dropped; return whether it was sent."""
         if not master.send(frames):
-            self.counters.dropped += records
+            self.counters.dropped["queue_full"] += records
             return False
         self.counters.sent += records
         return True

@@ -4,18 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
-from headgate.observe.metrics import gauge
-
-_METRICS: Final = {
-    "published": ("headgate_advice_fraction", "Published fraction of a class of agents; 0 if it is disallowed."),
-    "fraction": ("headgate_advice_computed_fraction", "Computed fraction of a class; not published in mode monitor."),
-    "demand": ("headgate_advice_demand", "Requests per second of a class that would arrive without advice."),
-    "arrivals": ("headgate_advice_arrivals", "Requests per second of a class that arrive."),
-    "in_force": ("headgate_advice_fraction_in_force", "Fraction that the agents of a class obey on average."),
-}
-"""Name and description of the metric of each value."""
+_FRACTIONS: Final = ("published", "fraction", "in_force")
+_RATES: Final = ("demand", "arrivals")
 
 
 class AdviceState(msgspec.Struct, frozen=True):
@@ -39,7 +31,15 @@ class AdviceState(msgspec.Struct, frozen=True):
 
 def advice_metrics(classes: Sequence[AdviceState]) -> Iterator[Metric]:
     """Make the metrics of all classes. Their names come from the configuration, so they may be labels."""
-    for name, (metric, text) in _METRICS.items():
-        values = {each.user_agent: value for each in classes if (value := getattr(each, name)) is not None}
-        if values:
-            yield gauge(metric, text, values, "user_agent")
+    text = "Fraction of a class of agents, 0 if it is disallowed: published, computed, and in force on average."
+    fractions = GaugeMetricFamily("headgate_advice_fraction", text, labels=["user_agent", "kind"])
+    text = "Requests per second of a class: those that would arrive without advice, and those that arrive."
+    rates = GaugeMetricFamily("headgate_advice_requests_per_second", text, labels=["user_agent", "kind"])
+    for family, kinds in ((fractions, _FRACTIONS), (rates, _RATES)):
+        for each in classes:
+            for kind in kinds:
+                if (value := getattr(each, kind)) is not None:
+                    name = each.user_agent.encode("utf-8", "replace").decode()
+                    family.add_metric([name, "computed" if kind == "fraction" else kind], value)
+        if family.samples:
+            yield family

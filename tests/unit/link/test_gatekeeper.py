@@ -137,14 +137,14 @@ def test_without_a_master_verdicts_are_dropped_and_counted(context):
     link = GatekeeperLink("tcp://127.0.0.1:9", ["api"])
     setup = Setup(context)
     setup.link, setup.counters = link, link.counters
-    setup.run(account(setup, *[verdict()] * 500), settled=lambda: link.counters.unheard == 500)
+    setup.run(account(setup, *[verdict()] * 500), settled=lambda: link.counters.dropped["no_master"] == 500)
     assert not link.has_master
 
 
 def test_the_queue_of_a_link_that_is_not_started_is_bounded(context):
     setup = Setup(context, b"", max_queue=100)
     account(setup, *[verdict()] * 1_000)()
-    assert (len(setup.link._waiting), setup.counters.dropped) == (100, 900)
+    assert (len(setup.link._waiting), setup.counters.dropped["queue_full"]) == (100, 900)
     setup.run(settled=lambda: setup.counters.sent == 100)
 
 
@@ -152,8 +152,8 @@ def test_the_queue_of_a_link_that_is_not_started_is_bounded(context):
 def test_verdicts_for_a_master_that_does_not_read_are_dropped(context, subscriptions):
     setup = Setup(context, *subscriptions, hwm=10, max_queue=50)
     steps = [account(setup, *[verdict(domain=("api", "web")[n % 2]) for n in range(40)])] * 200
-    setup.run(*steps, settled=lambda: setup.counters.sent + setup.counters.dropped == 8_000)
-    assert setup.counters.dropped > 4_000
+    setup.run(*steps, settled=lambda: setup.counters.sent + setup.counters.dropped["queue_full"] == 8_000)
+    assert setup.counters.dropped["queue_full"] > 4_000
     assert len(setup.received()) <= 200
 
 
@@ -161,13 +161,13 @@ def test_a_domain_that_is_not_listed_is_counted(context):
     """An application chooses it: one with a NUL cannot be sent."""
     setup = Setup(context, b"", BATCH)
     setup.run(account(setup, verdict(domain="a\0b"), verdict()), settled=lambda: setup.counters.sent == 1)
-    assert setup.counters.unheard == 1
+    assert setup.counters.dropped["no_master"] == 1
 
 
 def test_identifiers_too_long_for_a_control_are_not_sent(context):
     setup = Setup(context, b"")
     setup.run(account(setup, verdict(b"x" * 256), verdict(b"x" * 255)), settled=lambda: setup.counters.sent == 1)
-    assert setup.counters.too_long == 1
+    assert setup.counters.dropped["too_long"] == 1
 
 
 def test_controls_are_obeyed(context):
@@ -228,7 +228,7 @@ def test_a_link_in_a_thread_serves_many_threads(context):
     for thread in threads:
         thread.join()
     deadline = time.monotonic() + 10
-    while setup.counters.sent + setup.counters.unheard < 4_000 and time.monotonic() < deadline:
+    while setup.counters.sent + setup.counters.dropped["no_master"] < 4_000 and time.monotonic() < deadline:
         time.sleep(0.001)
     setup.control.recv()
     setup.control.send_multipart(HOLD)
@@ -268,10 +268,13 @@ def test_verdicts_that_wait_are_sent_before_the_domains_change(context):
 
     last = account(setup, verdict(domain="new"), verdict(domain="web"))
     setup.run(
-        account(setup, verdict()), change, last, settled=lambda: setup.counters.sent + setup.counters.unheard == 6
+        account(setup, verdict()),
+        change,
+        last,
+        settled=lambda: setup.counters.sent + setup.counters.dropped["no_master"] == 6,
     )
     assert [message[0] for message in setup.received()] == [b"api\0", b"web\0", b"web\0", b"web\0", b"new\0"]
-    assert setup.counters.unheard == 1
+    assert setup.counters.dropped["no_master"] == 1
 
 
 @quotes(
