@@ -207,6 +207,37 @@ def redis_cluster(folder: Path, *, replicas: int = 0) -> Iterator[list[Server]]:
         yield nodes
 
 
+@contextmanager
+def redis_sentinel(folder: Path) -> Iterator[tuple[Server, list[Server]]]:
+    """Run a Sentinel that knows two servers as `main`, the second of which follows the first; yield it and them."""
+    from redis import Redis
+
+    with ExitStack() as stack:
+        servers = []
+        for number in range(2):
+            (folder / str(number)).mkdir()
+            options = ["--replicaof", "127.0.0.1", str(servers[0].port)] if servers else []
+            servers.append(
+                stack.enter_context(redis(folder / str(number), *options, "--repl-diskless-sync-delay", "0"))
+            )
+        replica = stack.enter_context(Redis(port=servers[1].port, decode_responses=True))
+        _wait_until_all([replica], "'master_link_status': 'up'", "INFO", "replication")
+        port, file = free_port(), folder / "sentinel.conf"
+        lines = [
+            f"port {port}",
+            "bind 127.0.0.1",
+            f"dir {folder}",
+            f"sentinel monitor main 127.0.0.1 {servers[0].port} 1",
+        ]
+        lines += ["sentinel down-after-milliseconds main 500", "sentinel failover-timeout main 2000"]
+        file.write_text("\n".join(lines) + "\n")
+        command = [find_program("redis-server") or "redis-server", file, "--sentinel"]
+        sentinel = stack.enter_context(started(command, port, folder))
+        client = stack.enter_context(Redis(port=port, decode_responses=True))
+        _wait_until_all([client], "slave", "SENTINEL", "REPLICAS", "main")
+        yield sentinel, servers
+
+
 def _wait_until_all(clients: "Sequence[Redis]", text: str, *command: str) -> None:
     """Wait until the reply of each server to a command contains a text."""
     _until(lambda: all(text in str(_ask(client, *command)) for client in clients))

@@ -96,7 +96,7 @@ def test_reports_survive_encoding(identifiers, seconds, allowed, denied):
 
 @given(
     rule=st.sampled_from(["500/s burst 50", "10/s burst 20", "1/s burst 5", "6/min burst 3", "10/h burst 4"]),
-    algorithm=st.sampled_from(["log", "gcra", "smockron"]),
+    algorithm=st.sampled_from(["log", "gcra"]),
     steps=st.lists(
         st.tuples(
             st.integers(0, 3),
@@ -153,7 +153,7 @@ RULES = st.lists(
 
 @given(
     texts=RULES,
-    name=st.sampled_from(["log", "gcra", "smockron"]),
+    name=st.sampled_from(["log", "gcra"]),
     gaps=st.lists(st.sampled_from([0.0, 0.001, 0.05, 0.1, 1.0, 7.0, 60.0]), max_size=60),
 )
 def test_what_is_available_is_what_can_still_be_recorded(texts, name, gaps):
@@ -177,7 +177,7 @@ def test_what_is_available_is_what_can_still_be_recorded(texts, name, gaps):
 
 @given(
     texts=RULES,
-    name=st.sampled_from(["log", "gcra", "smockron"]),
+    name=st.sampled_from(["log", "gcra"]),
     reports=st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(1, 500)), min_size=1, max_size=20),
 )
 def test_reports_never_hold_longer_than_an_interval(texts, name, reports):

@@ -11,28 +11,37 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from headgate.config.section import Address
 from headgate.errors import ConfigurationError
 
-_SCHEMES: Final = {"redis": False, "rediss": True, "redis+cluster": False, "rediss+cluster": True}
-"""The schemes, and whether they use TLS."""
-_DEFAULT_PORT: Final = 6379
+_SCHEME = re.compile(r"redis(s)?(?:\+(cluster|sentinel))?")
+_DEFAULT_PORTS: Final = {"": 6379, "cluster": 6379, "sentinel": 26379}
 _PORT = re.compile(r":[0-9]+$")
 _OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _EXPECTED: Final = (
-    "expected 'memory', redis://HOST:PORT/DATABASE, rediss:// for TLS, or redis+cluster://HOST:PORT,HOST:PORT"
+    "expected 'memory', redis://HOST:PORT/DATABASE, redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DATABASE or "
+    "redis+cluster://HOST:PORT,HOST:PORT; rediss… for TLS"
 )
 
 
 @dataclass(frozen=True)
 class StoreUrl:
-    """A Redis or Valkey server, or some nodes of a cluster."""
+    """Where a store is."""
 
     addresses: tuple[Address, ...]
-    """The server, or the nodes that are asked for the others."""
+    """The server, the Sentinels that are asked for it, or the nodes that are asked for the others of a cluster."""
+    kind: str = ""
+    """`cluster`, `sentinel`, or empty for one server."""
+    service: str = ""
+    """The name by which Sentinels know the server."""
     tls: bool = False
     username: str = ""
     password: str = ""
     database: int = 0
     options: tuple[tuple[str, str], ...] = ()
     """Files for TLS, by the names that redis-py has for them."""
+
+    def __str__(self) -> str:
+        """Return the addresses, and the service of Sentinels."""
+        hosts = ",".join(map(str, self.addresses))
+        return f"{hosts}/{self.service}" if self.service else hosts
 
     @classmethod
     def parse(cls, text: str) -> "StoreUrl | None":
@@ -46,25 +55,36 @@ class StoreUrl:
             parts = urlsplit(text)
         except ValueError:
             raise _error(text, "malformed URL") from None
-        if parts.scheme not in _SCHEMES:
+        scheme = _SCHEME.fullmatch(parts.scheme)
+        if scheme is None:
             raise _error(text, "unknown scheme")
+        tls, kind = bool(scheme[1]), scheme[2] or ""
         credentials, _, hosts = parts.netloc.rpartition("@")
         username, _, password = credentials.partition(":")
-        addresses = tuple(_parse_address(text, host) for host in hosts.split(","))
-        is_cluster = parts.scheme.endswith("+cluster")
-        if len(addresses) > 1 and not is_cluster:
-            raise _error(text, "several hosts without +cluster")
-        database = parts.path.strip("/")
-        if (database and is_cluster) or not re.fullmatch("[0-9]{0,5}", database):
-            raise _error(text, "a cluster has database 0 only" if is_cluster else "invalid database number")
-        options = tuple(parse_qsl(parts.query, keep_blank_values=True))
-        for name, _value in options:
-            if name not in _OPTIONS:
-                raise _error(text, f"unknown option {name!r}; known are {', '.join(_OPTIONS)}")
-        tls = _SCHEMES[parts.scheme]
-        if options and not tls:
-            raise _error(text, f"option {options[0][0]!r} without TLS")
-        return cls(addresses, tls, unquote(username), unquote(password), int(database or 0), options)
+        addresses = tuple(_parse_address(text, kind, host) for host in hosts.split(","))
+        if len(addresses) > 1 and not kind:
+            raise _error(text, "several hosts without +sentinel or +cluster")
+        service, database = "", parts.path.strip("/")
+        if kind == "sentinel":
+            service, _, database = database.partition("/")
+            if not service:
+                raise _error(text, "Sentinels need the name of a service")
+        if (database and kind == "cluster") or not re.fullmatch("[0-9]{0,5}", database):
+            raise _error(text, "a cluster has database 0 only" if kind == "cluster" else "invalid database number")
+        options = _parse_options(text, parts.query, tls=tls)
+        return cls(
+            addresses, kind, unquote(service), tls, unquote(username), unquote(password), int(database or 0), options
+        )
+
+
+def _parse_options(text: str, query: str, *, tls: bool) -> tuple[tuple[str, str], ...]:
+    options = tuple(parse_qsl(query, keep_blank_values=True))
+    for name, _value in options:
+        if name not in _OPTIONS:
+            raise _error(text, f"unknown option {name!r}; known are {', '.join(_OPTIONS)}")
+    if options and not tls:
+        raise _error(text, f"option {options[0][0]!r} without TLS")
+    return options
 
 
 def check_store(text: str) -> None:
@@ -72,9 +92,9 @@ def check_store(text: str) -> None:
     StoreUrl.parse(text)
 
 
-def _parse_address(text: str, host: str) -> Address:
+def _parse_address(text: str, kind: str, host: str) -> Address:
     try:
-        address = Address.parse(host if _PORT.search(host) else f"{host}:{_DEFAULT_PORT}")
+        address = Address.parse(host if _PORT.search(host) else f"{host}:{_DEFAULT_PORTS[kind]}")
     except ConfigurationError:
         raise _error(text, "invalid host or port") from None
     if host.startswith(":") or not host or not address.port:

@@ -220,8 +220,9 @@ class Bus(ConfigSection, frozen=True):
     """Address that serves Envoy's rate limit quota service (gRPC, extra `envoy`), such as 127.0.0.1:10006. Beyond
     loopback it needs `insecure`, since it has no TLS. Empty disables it."""
     store: Annotated[str, Format("memory|URL", check_store)] = "memory"
-    """Where histories are stored: memory, of this master only; or the URL of a Redis or Valkey server or cluster, which
-    several masters can share. Also applies to an embedded master."""
+    """Where histories are stored: memory, of this master only; or in Redis or Valkey, where several masters share them:
+    redis://HOST, redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST,HOST, or rediss… for TLS. Also applies to an
+    embedded master."""
     snapshot: File = ""
     """File in which `headgate master` saves its histories, and from which it restores them at its start; for `store`
     memory. A symbolic link stays, and its target is replaced. Empty disables it."""

@@ -48,6 +48,10 @@ def check(tree: Configuration) -> None:
     names: set[str] = set()
     for index, section in enumerate(tree.domain):
         _check_text(f"domain[{index}]", section.domain)
+        if section.algorithm == "smockron" and (tree.master.store != "memory" or tree.master.rlqs):
+            raise ConfigurationError(
+                f"domain[{index}].algorithm: 'smockron' is for a master without `store` and `rlqs`; use 'gcra'"
+            )
         if section.name in names:
             raise ConfigurationError(
                 f"domain[{index}].name: {section.name!r} is already used; domain names must be unique"

@@ -5,7 +5,7 @@ share of the rate. A hold that is long enough becomes DENY_ALL. An assignment li
 renewed by each report, so that all requests pass soon after the service has ended. This module opens no socket and
 reads no clock: `now` is seconds since 1970, `moment` is monotonic seconds.
 
-How Envoy behaves, and why the law of shares is as it is: docs/decisions/0076-envoys-share-a-rule.md.
+How Envoy behaves, and why the law of shares is as it is: docs/decisions/quota-service.md.
 """
 
 import heapq

@@ -30,7 +30,7 @@ class MasterStore:
             return Master(domains, max_identifiers=max_identifiers, max_delay=max_delay)
         from headgate.store import SharedMaster
 
-        return SharedMaster(domains, self.redis, max_identifiers=max_identifiers, max_delay=max_delay)
+        return SharedMaster(domains, self.redis.add, max_identifiers=max_identifiers, max_delay=max_delay)
 
     def attach(self, master: Master, publish: Callable[[DelayUntil], None]) -> None:
         """Have `publish` called with the holds that `master` learns from the store."""

@@ -38,6 +38,16 @@ INVALID = [
     ('[sidecar]\ndomain = ["a", ""]', "sidecar.domain", "invalid domain name ''"),
     ('[sidecar]\ndomain = ["a", "a"]', "sidecar.domain", "'a' is listed twice"),
     ('[sidecar]\nnginx_lua = "a"\nauth_request = "b"', "sidecar", "`nginx_lua` and `auth_request` exclude each other"),
+    (
+        '[master]\nstore = "redis://h"\n[[domain]]\nname = "a"\nalgorithm = "smockron"',
+        "domain[0].algorithm",
+        "use 'gcra'",
+    ),
+    (
+        '[master]\nrlqs = "127.0.0.1:0"\n[[domain]]\nname = "a"\nalgorithm = "smockron"',
+        "domain[0].algorithm",
+        "'smockron'",
+    ),
     ('[sidecar]\ndomain = ["a", "b"]\nhaproxy = "c"', "sidecar", "HAProxy has one domain, got 2"),
     ('[sidecar]\nsocket_mode = "rw"', "sidecar.socket_mode", "invalid mode 'rw'; expected permissions in octal"),
     ("[sidecar]\nsocket_mode = 0o666", "sidecar.socket_mode", "expected a text, got a whole number"),

@@ -1,6 +1,6 @@
 """A model of Envoy 1.40 that is connected to a quota service in this process, and a clock for both.
 
-It behaves as measured (docs/decisions/0076-envoys-share-a-rule.md): a request for a new bucket passes and is reported
+It behaves as measured (docs/decisions/quota-service.md): a request for a new bucket passes and is reported
 at once, all buckets are reported every five seconds, token buckets fill continuously, and new parameters of a token
 bucket keep its fill ratio.
 """

@@ -10,7 +10,7 @@ from headgate.release import Status
 from tests.unit.rlqs.envoys import START, Envoy, World
 
 RULE = "6/min burst 6"
-ALGORITHMS = ["gcra", "log", "smockron"]
+ALGORITHMS = ["gcra", "log"]
 
 
 def hold_by_the_bus(world: World, *envoys: Envoy) -> float:
@@ -73,7 +73,7 @@ def test_one_of_two_envoys_admits_a_request_at_the_end_of_the_hold(phases):
 
 
 # The algorithm `log` adds no debt: what several gatekeepers admit before they know of each other is not paid back.
-@pytest.mark.parametrize("algorithm", ["gcra", "smockron"])
+@pytest.mark.parametrize("algorithm", ["gcra"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("every", [1, 7, 20])
 def test_envoys_and_the_bus_together_keep_the_rule_after_the_hold(algorithm, number, every):

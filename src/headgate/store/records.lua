@@ -1,16 +1,15 @@
 -- The algorithms of headgate/limit/history.py, with the history of an identifier in one string value.
 --
 -- Results equal those of history.py bit for bit: the same sums in the same order, in doubles that travel as 8 bytes
--- (little-endian). The functions read no clock: each record carries the caller's time.
+-- (little-endian). The script reads no clock: each record carries the caller's time.
 --
 -- A value consists of doubles: the fingerprint of algorithm and rules, the latest hold, the instant until which the value
 -- is kept at least, and the history:
---   log       the timestamps in ascending order, the last `burst` of which count
---   gcra      one theoretical arrival time per rule
---   smockron  three numbers per rule: start, steps, expiry
+--   log   the timestamps in ascending order, the last `burst` of which count
+--   gcra  one theoretical arrival time per rule
 -- A value with another fingerprint, or of another type, counts as missing.
 --
--- Arguments of both functions: keys, one per record; algorithm; fingerprint; parameters; records, two doubles each.
+-- Arguments: keys, one per record; `record`, `extend` or `probe`; algorithm; fingerprint; parameters; records, two doubles each.
 -- Parameters: `longest`, the seconds that an instant may be ahead; `life`, the seconds that a value may live; then the
 -- numbers of each rule. The reply has one double per record: the release, or minus infinity.
 --
@@ -21,8 +20,7 @@ local GRACE = 60 -- seconds that a value is kept after its expiry: clocks differ
 local MAX_LIFE = 1e10 -- seconds; Redis rejects an expiry that is too far ahead
 local READ_WHOLE = 128 -- the largest burst whose log is read with one call
 local TRIM_AT_LEAST = 8 -- timestamps that a log may have in excess, if a quarter of the burst is less
-local ASAP = -1 / 0 -- minus infinity; the library math is not available while this code is loaded
-local MICROSECOND = 0.001 -- in milliseconds, as smockron counts
+local ASAP = -1 / 0 -- minus infinity
 
 -- These are faster than math.min and math.max, which are calls of the library.
 local function smaller(one, other)
@@ -100,7 +98,7 @@ local function update(key, hold, history, kept, expiry, now, life)
   end
 end
 
--- Each of the three functions below takes the parameters, and returns a function that records a request at `timestamp`
+-- Each of the two functions below takes the parameters, and returns a function that records a request at `timestamp`
 -- and returns the release.
 
 local function gcra(longest, life, numbers)
@@ -126,53 +124,6 @@ local function gcra(longest, life, numbers)
       update(key, hold, history, kept, expiry, now, life)
     else
       create(key, fingerprint, hold, history, expiry, now, life)
-    end
-    return hold
-  end
-end
-
--- It counts in milliseconds: so do the two instants of a record.
-local function smockron(longest, life, numbers)
-  local rules = #numbers / 4
-  local size = HEADER + 24 * rules
-  return function(key, fingerprint, timestamp, clock)
-    local bound = clock + longest * 1000
-    local value, hold, kept_until = read(key, fingerprint)
-    local known = value and #value == size
-    hold = value and smaller(hold, bound / 1000) or ASAP
-    local arrived = larger(timestamp, clock)
-    local slack = larger(MICROSECOND, 4 * ulp(clock))
-    local release, expiry, history = ASAP, hold, ''
-    for rule = 1, rules do
-      local interval, above, window, burst = unpack(numbers, 4 * rule - 3, 4 * rule)
-      local start, steps, kept = ASAP, 0, ASAP
-      if known then
-        local ended
-        start, steps, ended = struct.unpack('<ddd', value, HEADER + 24 * rule - 23)
-        if ended + slack >= clock then
-          kept = advance(start, steps * (steps > 0 and interval or above))
-        end
-      end
-      if kept > bound then
-        start, steps, kept = bound, 0, bound
-      end
-      if kept >= arrived - window then
-        steps = steps + 1
-      else
-        start, steps = arrived, 1 - burst
-      end
-      local following = advance(start, steps * (steps > 0 and interval or above))
-      history = history .. struct.pack('<ddd', start, steps, arrived + window)
-      if following > clock then
-        release = larger(release, following / 1000)
-      end
-      expiry = larger(expiry, (arrived + window) / 1000)
-    end
-    hold = smaller(larger(hold, release), bound / 1000)
-    if known then
-      update(key, hold, history, kept_until, expiry, clock / 1000, life)
-    else
-      create(key, fingerprint, hold, history, expiry, clock / 1000, life)
     end
     return hold
   end
@@ -316,7 +267,7 @@ local function log(longest, life, numbers)
   end
 end
 
-local ALGORITHMS = { log = log, gcra = gcra, smockron = smockron }
+local ALGORITHMS = { log = log, gcra = gcra }
 
 -- Read the parameters; return `longest`, `life` and the numbers of the rules.
 local function parse(parameters)
@@ -330,7 +281,7 @@ end
 -- Record requests: each record is a timestamp and the time of its arrival. Return the release of each identifier, which
 -- is at least its stored hold.
 local function record(keys, args)
-  local algorithm, packed, parameters, records = unpack(args)
+  local _, algorithm, packed, parameters, records = unpack(args)
   local fingerprint = unpack_at(packed, 1)
   local record_one = ALGORITHMS[algorithm](parse(parameters))
   local releases = {}
@@ -343,7 +294,7 @@ end
 
 -- Extend the stored holds: each record is a release and the present time, both in seconds. Return the holds in force.
 local function extend(keys, args)
-  local _, packed, parameters, records = unpack(args)
+  local _, _, packed, parameters, records = unpack(args)
   local fingerprint = unpack_at(packed, 1)
   local longest, life = parse(parameters)
   local holds = {}
@@ -363,5 +314,12 @@ local function extend(keys, args)
   return table.concat(holds)
 end
 
-redis.register_function('NAME_record', record)
-redis.register_function('NAME_extend', extend)
+-- Fail where nothing can be written, as on a replica.
+local function probe(keys)
+  redis.call('SET', keys[1], '')
+  redis.call('PEXPIRE', keys[1], 1000)
+  return ''
+end
+
+local OPERATIONS = { record = record, extend = extend, probe = probe }
+return OPERATIONS[ARGV[1]](KEYS, ARGV)

@@ -1,17 +1,18 @@
-"""The function library of the server, and the arguments and keys of its functions. Opens no socket.
+"""The script of the server, and its arguments and keys. Opens no socket.
 
-`library.lua` is the code that runs in Redis or Valkey. Its name contains a digest of the code, so that masters of
-different versions can share a server.
+`records.lua` is what runs in Redis or Valkey, called by its digest (EVALSHA). So masters of different versions can
+share a server, and servers without FUNCTION can be used.
 """
 
 import hashlib
 import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from headgate.limit.domain import Domain
-from headgate.limit.history import ALGORITHMS, rounded_milliseconds
+from headgate.limit.history import ALGORITHMS
 
 KEY_PREFIX: Final = b"headgate:"
 """The beginning of every key."""
@@ -19,31 +20,40 @@ KEY_PREFIX: Final = b"headgate:"
 EXTRA_LIFE: Final = 3_600.0
 """Seconds that a value may live longer than the longest window of its rules."""
 
-_SOURCE: Final = Path(__file__).with_name("library.lua").read_text("utf-8")
+BUCKETS: Final = 1_024
+"""The hash tags of a domain, by which a cluster distributes its keys; one call has the records of one bucket."""
 
-NAME: Final = f"headgate_{hashlib.sha256(_SOURCE.encode()).hexdigest()[:16]}"
-"""The name of the library, and the beginning of the names of its functions."""
+SCRIPT: Final = Path(__file__).with_name("records.lua").read_bytes()
+"""What SCRIPT LOAD takes."""
 
-CODE: Final = f"#!lua name={NAME}\n{_SOURCE.replace('NAME_', NAME + '_')}"
-"""What ``FUNCTION LOAD`` takes."""
+DIGEST: Final = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()
+"""What EVALSHA takes."""
 
-RECORD: Final = f"{NAME}_record".encode()
-"""The function that records requests; returns for each the release time of its identifier, or `ASAP`."""
+RECORD: Final = b"record"
+"""The operation that records requests; returns for each the release time of its identifier, or `ASAP`."""
 
-EXTEND: Final = f"{NAME}_extend".encode()
-"""The function that extends stored holds; returns the holds in force."""
+EXTEND: Final = b"extend"
+"""The operation that extends stored holds; returns the holds in force."""
 
-PROBE_ARGUMENTS: Final = (b"gcra", bytes(8), bytes(16), b"")
-"""Arguments after the keys of a call that records nothing."""
+PROBE: Final = b"probe"
+"""The operation that fails where nothing can be written."""
+
+PROBE_KEY: Final = KEY_PREFIX + b"{probe}"
+"""The key that it writes."""
 
 
-class DomainFunctions:
-    """What the functions need to know of a domain that has rules.
+def bucket(identifier: bytes) -> int:
+    """Return the number of the bucket of an identifier."""
+    return zlib.crc32(identifier) % BUCKETS
+
+
+class SharedDomain:
+    """What the script needs to know of a domain that has rules.
 
     No stored instant is taken to be more than `longest_hold` seconds ahead of the time of a record.
     """
 
-    __slots__ = ("_in_milliseconds", "_prefix", "arguments", "domain", "selective")
+    __slots__ = ("_prefix", "arguments", "domain", "selective")
 
     def __init__(self, domain: Domain, longest_hold: float) -> None:
         self.domain = domain
@@ -51,7 +61,6 @@ class DomainFunctions:
         self.selective = bool(domain.exempt)
         """Whether rules do not apply to some identifiers."""
         self._prefix = KEY_PREFIX + b"{" + _escape(domain.name) + b";"
-        self._in_milliseconds = domain.algorithm == "smockron"
         rules = [number for rule in ALGORITHMS[domain.algorithm](domain.rules).parameters for number in rule]
         numbers = struct.pack(f"<{len(rules)}d", *rules)
         name = domain.algorithm.encode()
@@ -62,20 +71,11 @@ class DomainFunctions:
             pack_doubles([int.from_bytes(hashlib.blake2b(name + numbers, digest_size=6).digest(), "big")]),
             struct.pack("<dd", longest_hold, life) + numbers,
         )
-        """The first arguments of both functions: algorithm, fingerprint and parameters."""
+        """The arguments after the operation: algorithm, fingerprint and parameters."""
 
     def key(self, identifier: bytes) -> bytes:
-        """Return the key of an identifier; the hash tag of a cluster is the domain and the identifier."""
-        return self._prefix + identifier + b"}"
-
-    def pack_records(self, function: bytes, instants: Iterable[float]) -> bytes:
-        """Return the last argument of a function, two instants for each record.
-
-        They are the timestamp and the time of its arrival for `RECORD`, the end of a hold and the present for `EXTEND`.
-        """
-        if self._in_milliseconds and function == RECORD:
-            instants = map(rounded_milliseconds, instants)
-        return pack_doubles(instants)
+        """Return the key of an identifier; the hash tag of a cluster is the domain and the bucket."""
+        return b"%b%d}:%b" % (self._prefix, bucket(identifier), identifier)
 
 
 def pack_doubles(numbers: Iterable[float]) -> bytes:
