@@ -38,7 +38,7 @@ from headgate.runtime.gate.server import GATE_GROUPS
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.master.server import MASTER_GROUPS
 from headgate.runtime.prefetch_proxy_server import ProxyState, proxy_metrics
-from headgate.store.server import StoreCounters
+from headgate.store.redis_store import StoreCounters
 
 FOLDER = Path(__file__).parents[1] / "build" / "reference"
 _NOTE = "This page is generated: change the code, then run `make reference`.\n"

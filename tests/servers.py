@@ -213,7 +213,7 @@ def redis_sentinel(folder: Path) -> Iterator[tuple[Server, list[Server]]]:
     from redis import Redis
 
     with ExitStack() as stack:
-        servers = []
+        servers: list[Server] = []
         for number in range(2):
             (folder / str(number)).mkdir()
             options = ["--replicaof", "127.0.0.1", str(servers[0].port)] if servers else []
@@ -231,7 +231,7 @@ def redis_sentinel(folder: Path) -> Iterator[tuple[Server, list[Server]]]:
         ]
         lines += ["sentinel down-after-milliseconds main 500", "sentinel failover-timeout main 2000"]
         file.write_text("\n".join(lines) + "\n")
-        command = [find_program("redis-server") or "redis-server", file, "--sentinel"]
+        command: list[str | Path] = [find_program("redis-server") or "redis-server", file, "--sentinel"]
         sentinel = stack.enter_context(started(command, port, folder))
         client = stack.enter_context(Redis(port=port, decode_responses=True))
         _wait_until_all([client], "slave", "SENTINEL", "REPLICAS", "main")

@@ -185,7 +185,7 @@ def test_reports_never_hold_longer_than_an_interval(texts, name, reports):
     algorithm, history, now = ALGORITHMS[name](rules), new_history(), START
     for pause, count in reports:
         start, now = now, now + pause
-        release = algorithm.replay_many(history, count, start, now)
+        release = algorithm.record_many(history, count, start, now)
         assert release <= now + max(rule.interval for rule in rules) + 1e-3
         assert len(history) in algorithm.sizes
         available = algorithm.available(history, now)
