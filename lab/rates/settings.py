@@ -4,8 +4,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from headgate.advice.controller import DEFAULTS, AgentClass, Settings
 from headgate.advice.identity import EVERY_AGENT
+from headgate.advice_control import LawSettings
 from headgate.errors import ConfigurationError
 from lab.profile import Profile
 from lab.ranges import Section
@@ -50,10 +50,6 @@ class Agents(Section, frozen=True, kw_only=True):
     """Whether the agents do what they fetch."""
     response: Factor = 1.0
     """Agents send this many times what was asked, up to their demand; other than 1, the estimate of it is wrong."""
-    identified: bool = True
-    """Whether the origin knows which agent sends a request; otherwise only its class."""
-    weight: Factor = 1.0
-    """The part of its class in what people leave, relative to other classes."""
 
     def profile(self) -> Profile:
         """Return the demand over time."""
@@ -88,26 +84,12 @@ class RateScenario(Scenario, frozen=True, kw_only=True):
     """When the law is restarted with the entries that it has published, and nothing else."""
     restart_error: Factor = 1.0
     """The fractions of these entries are this many times those that were published, and at most 1."""
-    target: Share = DEFAULTS.target
-    """The part of the capacity that laws fill."""
-    period: Seconds = DEFAULTS.period
-    """Seconds between two decisions of a law."""
-    max_age: Seconds = DEFAULTS.max_age
+    max_age: Seconds = LawSettings().max_age
     """Seconds for which agents obey what they fetched."""
-    max_agents: Annotated[int, Meta(ge=1, le=1_000_000)] = DEFAULTS.max_agents
-    """Agents that a law remembers of each class."""
 
-    def law_settings(self) -> Settings:
+    def law_settings(self) -> LawSettings:
         """Return the settings of laws."""
-        weights = {agents.entry: agents.weight for agents in self.agents}
-        return Settings(
-            self.capacity,
-            classes=tuple(AgentClass(entry, weight) for entry, weight in weights.items()),
-            target=self.target,
-            period=self.period,
-            max_age=self.max_age,
-            max_agents=self.max_agents,
-        )
+        return LawSettings(tuple(dict.fromkeys(agents.entry for agents in self.agents)), max_age=self.max_age)
 
     def check(self) -> None:
         """Raise `ConfigurationError` for values that do not go together."""
@@ -117,8 +99,9 @@ class RateScenario(Scenario, frozen=True, kw_only=True):
                 raise ConfigurationError(f"unknown law {name!r}; expected one of {', '.join(LAWS)}")
         if self.warmup >= self.ticks:
             raise ConfigurationError(f"warmup: must be less than ticks, {self.ticks}, got {self.warmup}")
-        if self.tick > self.period:
-            raise ConfigurationError(f"tick: must be at most period, {self.period:g} s, got {self.tick:g}")
+        period = self.law_settings().period
+        if self.tick > period:
+            raise ConfigurationError(f"tick: must be at most a tenth of max_age, {period:g} s, got {self.tick:g}")
         size = sum(agents.count for agents in self.agents) * self.ticks
         if size > MAX_AGENT_TICKS_OF_RATES:
             raise ConfigurationError(
@@ -126,8 +109,6 @@ class RateScenario(Scenario, frozen=True, kw_only=True):
             )
         if len({agents.name for agents in self.agents}) < len(self.agents):
             raise ConfigurationError("agents: two groups have the same name; give each its own")
-        if len({(agents.entry, agents.weight) for agents in self.agents}) > len(self.law_settings().classes):
-            raise ConfigurationError("agents: groups of one entry have different weights; give them the same")
         for agents in self.agents:
             _check_profile(f"agents.{agents.name}.demand", agents.demand, agents.repeat)
         _check_profile("changes", self.changes)

@@ -4,7 +4,6 @@ A tick has three steps: agents whose advice is stale fetch it; every agent sends
 serves what its capacity permits; the law decides, if one of its periods has ended.
 """
 
-import math
 from typing import Final
 
 import msgspec
@@ -57,7 +56,7 @@ class Population:
                     self._fractions[index] = 1.0
                 self._fetch_at[index] = now + RETRY
                 continue
-            entry = law.fetched(self.settings.entry, self._numbers[index], now=now)
+            entry = next(one for one in law.entries if one.user_agent == self.settings.entry)
             self._fetch_at[index] = now + self._max_age
             if self.settings.obeys:
                 self._fractions[index] = min(1.0, self.settings.response * fraction_of(entry))
@@ -68,9 +67,7 @@ class Population:
         for index, size in enumerate(self._sizes):
             count = poisson(requests * size * self._fractions[index], self._draws[index])
             if count:
-                law.arrived(
-                    self.settings.entry, self._numbers[index] if self.settings.identified else None, count=count
-                )
+                law.arrived(self.settings.entry, count)
                 self.sent += count
 
     def _first_fetch(self, draw: Draw) -> float:
@@ -116,7 +113,7 @@ class _World:
                 Population(agents, first, chance, capacity=scenario.capacity, max_age=scenario.max_age)
             )
             first += agents.count
-        self._law.update(now=START)
+        self._law.update(now=START, capacity=scenario.capacity)
 
     def step(self, time: float) -> None:
         """Simulate the tick that begins at `time`."""
@@ -124,11 +121,11 @@ class _World:
         if self._restart is not None and time >= self._restart:
             self._restart = None
             self._law = self._kind(scenario.law_settings(), start=self._restart_entries())
-            self._law.update(now=now)
+            self._law.update(now=now, capacity=scenario.capacity)
         middle = time + scenario.tick / 2
         people = self._people.value(middle) * scenario.capacity
         arrivals = poisson(people * scenario.tick, self._people_draw)
-        self._law.arrived(None, count=arrivals)
+        self._law.arrived(None, arrivals)
         demand = people
         for population in self._populations:
             population.fetch(self._law, now=now)
@@ -140,11 +137,10 @@ class _World:
         self._measure(time, capacity, demand, arrivals / scenario.tick)
 
     def metrics(self) -> dict[str, float | list[float]]:
-        """Return the means after the warm-up; a compliance has none, since it is not known from the start."""
+        """Return the means after the warm-up."""
         return {
             name: sum(values[self._scenario.warmup :]) / len(values[self._scenario.warmup :])
             for name, values in self.values.items()
-            if not name.endswith("compliance")
         }
 
     def _restart_entries(self) -> list[Entry]:
@@ -171,12 +167,9 @@ class _World:
         }
         for population in self._populations:
             measured[f"{population.settings.name}_load"] = population.sent / self._scenario.tick / capacity
-        compliances = {found.agent_class: found.compliance for found in self._law.explain()}
         entries = self._law.entries
         for entry in entries:
             prefix = f"{entry.user_agent}_" if len(entries) > 1 else ""
             measured[f"{prefix}fraction"] = entry.wanted
-            compliance = compliances.get(entry.user_agent)
-            measured[f"{prefix}compliance"] = math.nan if compliance is None else compliance
         for name, value in measured.items():
             self.values.setdefault(name, []).append(value)
