@@ -16,8 +16,8 @@ import zmq
 from zmq.utils import z85
 
 from headgate.errors import LinkError
-from headgate.link.curve import ClientKeys
-from headgate.link.sockets import NOBLOCK, Endpoints, Socket, file_descriptor
+from headgate.link.curve import ClientKeys, ServerKeys
+from headgate.link.sockets import NOBLOCK, Endpoints, Socket, bind_pair, close_sockets, file_descriptor, open_socket
 from headgate.release import NEVER
 
 Log = Callable[[str], None]
@@ -34,6 +34,12 @@ _RECONNECT_DELAY: Final = 2.0
 
 _FAILURES_IN_A_ROW: Final = 4
 """Connections that close during the handshake before this is reported: one may belong to a master that stops."""
+
+_QUEUE: Final = 10_000
+"""Messages that a bound socket queues for each peer."""
+_MAX_ACCOUNTING_SIZE: Final = 256 * 1024
+"""Maximum bytes of a frame of accounting: a batch of long identifiers and log info."""
+_MAX_SUBSCRIPTION_SIZE: Final = 1_024
 
 _MAX_EVENTS: Final = 256
 """Events, and requests for authentication, handled per turn."""
@@ -207,6 +213,45 @@ class BoundConnections:
         rest = f" ({self._unreported} more since the last such line)" if self._unreported else ""
         self._log(f"{text}{rest}")
         self._report_at, self._unreported = moment + _REPORT_INTERVAL, 0
+
+
+class BoundPair:
+    """The two sockets of a master or a router, bound to `address`; see `MasterLink` for the arguments."""
+
+    def __init__(
+        self,
+        address: str,
+        counters: HandshakeCounters,
+        *,
+        keys: ServerKeys | None,
+        insecure: bool,
+        context: "zmq.Context[Socket] | None",
+        log: Log,
+    ) -> None:
+        self._own_context = context is None
+        self.context: zmq.Context[Socket] = zmq.Context() if context is None else context
+        """The context of the sockets."""
+        self.accounting = open_socket(self.context, zmq.SUB, queue=_QUEUE, largest=_MAX_ACCOUNTING_SIZE)
+        self.control = open_socket(self.context, zmq.XPUB, queue=_QUEUE, largest=_MAX_SUBSCRIPTION_SIZE)
+        # Report repeated subscriptions, too: each subscriber needs the holds in force.
+        self.control.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self.connections = BoundConnections((self.accounting, self.control), counters, log)
+        """The state of their connections, to be watched, too."""
+        try:
+            if keys is not None:
+                self.connections.authenticate(keys.allowed)
+            self.endpoints = bind_pair(self.accounting, self.control, address, keys, insecure=insecure)
+            """What the two sockets are bound to."""
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the sockets; call it when no event loop watches them, and other sockets of the context are closed."""
+        self.connections.close()
+        close_sockets((self.accounting, self.control))
+        if self._own_context:
+            self.context.term()
 
 
 class OutgoingCounters(Protocol):

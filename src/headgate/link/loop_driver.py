@@ -24,23 +24,12 @@ class LoopDriver:
     def __init__(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], float], sockets: Iterable[Socket]) -> None:
         self._loop = loop
         self._turn = turn
-        self._descriptors: set[int] = set()
+        self._descriptors = [file_descriptor(socket) for socket in sockets]
         self._next: asyncio.Handle | None = None
         self._is_soon = False
-        self.watch(sockets)
+        for descriptor in self._descriptors:
+            loop.add_reader(descriptor, self.wake)
         self.wake()
-
-    def watch(self, sockets: Iterable[Socket]) -> None:
-        """Wait for messages of further sockets, too."""
-        for descriptor in map(file_descriptor, sockets):
-            self._descriptors.add(descriptor)
-            self._loop.add_reader(descriptor, self.wake)
-
-    def unwatch(self, sockets: Iterable[Socket]) -> None:
-        """Stop waiting for messages of sockets; call it before they are closed."""
-        for descriptor in map(file_descriptor, sockets):
-            self._descriptors.discard(descriptor)
-            self._loop.remove_reader(descriptor)
 
     def wake(self) -> None:
         """Run one turn, and schedule the next."""

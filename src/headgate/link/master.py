@@ -15,20 +15,10 @@ from headgate.limit.master import Master
 from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH
-from headgate.link.connections import BoundConnections, Log, log_warning
+from headgate.link.connections import BoundPair, Log, log_warning
 from headgate.link.curve import ServerKeys
 from headgate.link.loop_driver import LoopDriver, WakePipe
-from headgate.link.sockets import (
-    MAX_ACCOUNTING_SIZE,
-    MAX_SUBSCRIPTION_SIZE,
-    NOBLOCK,
-    QUEUE,
-    SNDMORE,
-    Socket,
-    bind_pair,
-    close_sockets,
-    open_socket,
-)
+from headgate.link.sockets import NOBLOCK, SNDMORE, Socket
 from headgate.release import NEVER
 
 RESEND_EVERY = 0.1
@@ -159,11 +149,14 @@ class MasterLink:
         self.counters = MasterCounters()
         """The counters since the start."""
         self._clock = clock
-        self._own_context = context is None
-        self._context = zmq.Context() if context is None else context
-        self._accounting = open_socket(self._context, zmq.SUB, queue=QUEUE, largest=MAX_ACCOUNTING_SIZE)
-        self._control = open_socket(self._context, zmq.XPUB, queue=QUEUE, largest=MAX_SUBSCRIPTION_SIZE)
-        self._control.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self._pair = BoundPair(address, self.counters, keys=keys, insecure=insecure, context=context, log=log)
+        self.endpoints = self._pair.endpoints
+        """The endpoints of the two sockets."""
+        self._accounting, self._control, self._connections = (
+            self._pair.accounting,
+            self._pair.control,
+            self._pair.connections,
+        )
         self._publisher = ControlPublisher(self._control, master, self.counters, clock)
         self._receiver = AccountingReceiver(self._accounting, master, self._publisher.publish, self.counters)
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
@@ -174,15 +167,6 @@ class MasterLink:
         # "Master subscribes to "" (all messages)". A gatekeeper that receives the other one sends batches.
         for prefix in (b"", BATCH):
             self._accounting.subscribe(prefix)
-        self._connections = BoundConnections((self._accounting, self._control), self.counters, log)
-        try:
-            if keys is not None:
-                self._connections.authenticate(keys.allowed)
-            self.endpoints = bind_pair(self._accounting, self._control, address, keys, insecure=insecure)
-            """The endpoints of the two sockets."""
-        except BaseException:
-            self.close()
-            raise
 
     def set_master(self, master: Master) -> None:
         """Replace the master; its holds are published, because they may differ."""
@@ -234,10 +218,7 @@ class MasterLink:
         for driver in (self._driver, self._watcher):
             if driver is not None:
                 driver.close()
-        self._connections.close()
-        close_sockets((self._accounting, self._control))
-        if self._own_context:
-            self._context.term()
+        self._pair.close()
         self._wake_pipe.close()
 
     def turn(self) -> bool:

@@ -18,22 +18,11 @@ from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control, domain_of, topic
 from headgate.limit.sharding import Sharding
 from headgate.link.batch import BATCH, batch_size
-from headgate.link.connections import BoundConnections, Log, log_warning
+from headgate.link.connections import BoundPair, Log, log_warning
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters
 from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection
-from headgate.link.sockets import (
-    MAX_ACCOUNTING_SIZE,
-    MAX_SUBSCRIPTION_SIZE,
-    NOBLOCK,
-    QUEUE,
-    SNDMORE,
-    bind_pair,
-    close_sockets,
-    endpoints,
-    has_message,
-    open_socket,
-)
+from headgate.link.sockets import NOBLOCK, SNDMORE, endpoints, has_message
 from headgate.release import NEVER
 
 MasterKeys = ClientKeys | Sequence[ClientKeys | None] | None
@@ -102,26 +91,18 @@ class RouterLink:
         """The counters since the start."""
         self.masters: dict[str, RoutedMaster] = {}
         """The masters by the endpoints of their accounting."""
-        self._own_context = context is None
-        self._context = zmq.Context() if context is None else context
-        self._accounting = open_socket(self._context, zmq.SUB, queue=QUEUE, largest=MAX_ACCOUNTING_SIZE)
-        self._control = open_socket(self._context, zmq.XPUB, queue=QUEUE, largest=MAX_SUBSCRIPTION_SIZE)
-        # Report repeated subscriptions, too: each subscriber needs the holds in force.
-        self._control.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self._pair = BoundPair(address, self.counters, keys=keys, insecure=insecure, context=context, log=log)
+        self.endpoints = self._pair.endpoints
+        """The endpoints of the two sockets that gatekeepers connect to."""
+        self._accounting, self._control = self._pair.accounting, self._pair.control
         self._owners: dict[bytes, str | None] = {}
         self._subscribed: set[bytes] = set()
         self._starting_until = time.monotonic() + _START_TIMEOUT
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._driver: LoopDriver | None = None
-        self._watchers: dict[str, LoopDriver] = {}
+        self._drivers: list[LoopDriver] = []
         self._log = log
-        self._connections = BoundConnections((self._accounting, self._control), self.counters, log)
         try:
             self.set_masters(masters, master_keys)
-            if keys is not None:
-                self._connections.authenticate(keys.allowed)
-            self.endpoints = bind_pair(self._accounting, self._control, address, keys, insecure=insecure)
-            """The endpoints of the two sockets that gatekeepers connect to."""
         except BaseException:
             self.close()
             raise
@@ -143,24 +124,25 @@ class RouterLink:
             raise ConfigurationError(f"invalid masters {','.join(addresses)!r}; list one or more, each of them once")
         for name in names.keys() - self.masters.keys():
             self.masters[name] = self._connect(names[name], own_keys[names[name]])
+        self._stop()
         for name in self.masters.keys() - names.keys():
-            self._close_connection(name)
+            self.masters[name].connection.close()
         self.masters = {name: self.masters[name] for name in names}
         self._sharding = Sharding(self.masters)
-        if self._loop is not None:
-            self._watch(self._loop)
         self._update()
+        if self._loop is not None:
+            self.start(self._loop)
 
     def _connect(self, address: str, keys: ClientKeys | None) -> RoutedMaster:
         connection = MasterConnection(
-            self._context, address, counters=self.counters, keys=keys, log=self._log, changed=self._update
+            self._pair.context, address, counters=self.counters, keys=keys, log=self._log, changed=self._update
         )
         connection.subscribe(b"")
         return RoutedMaster(connection)
 
     def set_allowed_keys(self, allowed: frozenset[bytes]) -> None:
         """Replace the public keys that may connect; connections that exist stay. The link must have keys."""
-        self._connections.authenticate(allowed)
+        self._pair.connections.authenticate(allowed)
 
     def owners(self) -> Iterator[tuple[str, str]]:
         """Yield the domains of the accounting received, a limited number, and the address of the master of each."""
@@ -172,39 +154,25 @@ class RouterLink:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
         self._loop = loop
-        self._watchers[""] = LoopDriver(loop, self._connections.turn, self._connections.sockets)
-        self._driver = LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control))
-        self._watch(loop)
-        self._driver.wake()
+        connections = [master.connection for master in self.masters.values()]
+        sockets = [socket for connection in connections for socket in connection.sockets]
+        self._drivers.append(LoopDriver(loop, self._pair.connections.turn, self._pair.connections.sockets))
+        for one in (connection.connections for connection in connections):
+            self._drivers.append(LoopDriver(loop, one.turn, one.sockets))
+        self._drivers.append(LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control, *sockets)))
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Watch the sockets of masters that are not watched yet."""
-        for name in self.masters.keys() - self._watchers.keys():
-            connection = self.masters[name].connection
-            if self._driver is not None:
-                self._driver.watch(connection.sockets)
-            self._watchers[name] = LoopDriver(loop, connection.connections.turn, connection.connections.sockets)
-
-    def _close_connection(self, name: str) -> None:
-        connection = self.masters[name].connection
-        if self._driver is not None:
-            self._driver.unwatch(connection.sockets)
-            self._watchers.pop(name).close()
-        connection.close()
+    def _stop(self) -> None:
+        while self._drivers:
+            self._drivers.pop().close()
 
     def close(self) -> None:
         """Leave the loop and close the sockets; messages in transit are dropped. Can be called twice."""
         if self._accounting.closed:
             return
-        for driver in (self._driver, *self._watchers.values()):
-            if driver is not None:
-                driver.close()
+        self._stop()
         for master in self.masters.values():
             master.connection.close()
-        self._connections.close()
-        close_sockets((self._accounting, self._control))
-        if self._own_context:
-            self._context.term()
+        self._pair.close()
 
     def turn(self) -> bool:
         """Handle a limited number of messages of each socket; return whether more are waiting."""
@@ -250,8 +218,8 @@ class RouterLink:
         for prefix in sorted(wanted - self._subscribed):
             self._accounting.subscribe(prefix)
         self._subscribed = wanted
-        if self._driver is not None:
-            self._driver.wake_soon()  # for the reason at the end of `turn`
+        if self._drivers:
+            self._drivers[-1].wake_soon()  # for the reason at the end of `turn`
 
     # -- accounting ----------------------------------------------------------------------------------------------
 

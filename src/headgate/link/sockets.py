@@ -72,12 +72,6 @@ NOBLOCK: Final = int(zmq.NOBLOCK)
 POLLIN: Final = int(zmq.POLLIN)
 SNDMORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
 
-QUEUE: Final = 10_000
-"""Messages that a bound socket queues for each peer."""
-MAX_ACCOUNTING_SIZE: Final = 256 * 1024
-"""Maximum bytes of a frame of accounting: a batch of long identifiers and log info."""
-MAX_SUBSCRIPTION_SIZE: Final = 1_024
-
 _PORT_TRIES = 256
 _OTHER_PORTS = range(10_000, 32_767)
 """Ports of which systems take none for outgoing connections. After thousands of connections have ended, every second
