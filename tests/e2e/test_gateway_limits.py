@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from headgate.errors import ConfigurationError
-from tests.e2e.gateway_setup import PATIENCE, Agent, agent_at, echo, read_request, served, tls_keys, until
+from tests.e2e.gateway_setup import Agent, agent_at, echo, read_request, served, tls_keys, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -19,58 +19,6 @@ async def slow_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
         await read_request(reader)
         await asyncio.sleep(0.05)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-
-def test_draining_finishes_what_is_under_way_and_accepts_no_more(run: Callable) -> None:
-    async def check() -> None:
-        async with served(slow_echo) as (origin, gateway), agent_at(gateway) as busy, agent_at(gateway) as idle:
-            assert (await busy.ask(GET)).field(b"connection") is None
-            await busy.send(GET)
-            await until(lambda: origin.received.count(b"GET") == 2)
-            address = gateway.addresses[0]
-            draining = asyncio.create_task(gateway.drain(5))
-            assert await idle.rest() == b""
-            reply = await busy.response()
-            assert (reply.status, reply.body, reply.field(b"connection")) == (200, b"ok", b"close")
-            assert await busy.rest() == b""
-            await draining
-            with pytest.raises(OSError, match=r"refused|Connect call failed"):
-                await asyncio.open_connection(*address)
-
-    run(check())
-
-
-def test_draining_closes_the_connections_to_the_origin(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway):
-            async with agent_at(gateway) as one, agent_at(gateway) as two:
-                await one.send(GET)
-                await two.send(GET)
-                for agent in (one, two):
-                    assert (await agent.response()).status == 200
-            assert origin.connections
-            assert not any(connection.ended.is_set() for connection in origin.connections)
-            await gateway.drain(1)
-            for connection in origin.connections:
-                await asyncio.wait_for(connection.ended.wait(), PATIENCE)
-
-    run(check())
-
-
-def test_draining_ends_after_its_time(run: Callable) -> None:
-    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        await asyncio.sleep(60)
-
-    async def check() -> None:
-        async with served(never) as (origin, gateway), agent_at(gateway) as agent:
-            await agent.send(GET)
-            await until(lambda: origin.received)
-            await gateway.drain(0.05)
-            assert await agent.rest() == b""
-            assert not gateway.connections
-
-    run(check())
 
 
 async def serial_and_reply(port: int, authority: trustme.CA, name: str | None) -> tuple[str, bytes]:

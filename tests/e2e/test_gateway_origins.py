@@ -2,14 +2,11 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import h11
 import pytest
 
-from headgate.config.tree import Timeouts
 from headgate.origin.gateway.tunnel import reset_on_close
 from tests import servers
 from tests.e2e.gateway_setup import (
@@ -20,7 +17,6 @@ from tests.e2e.gateway_setup import (
     read_request,
     respond_with,
     served,
-    until,
 )
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -42,40 +38,6 @@ def test_an_origin_that_is_down_is_502_until_it_is_up(run: Callable) -> None:
             async with origin_running() as origin:
                 gateway.pool.port = origin.port
                 assert (await agent.ask(GET)).status == 200
-
-    run(check())
-
-
-def test_an_origin_that_does_not_accept_is_504(run: Callable) -> None:
-    async def check(port: int) -> None:
-        async with gateway_running(port, timeouts=Timeouts(connect=0.05)) as gateway, agent_at(gateway) as agent:
-            assert is_problem(await agent.ask(GET), 504)
-
-    with ExitStack() as open_sockets:
-        full = open_sockets.enter_context(socket.socket())
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        # Once the queue is full, the system drops further attempts without an answer.
-        for _ in range(4):
-            waiting = open_sockets.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(full.getsockname())
-        run(check(full.getsockname()[1]))
-
-
-@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\nConte"])
-def test_an_origin_that_is_silent_is_504(beginning: bytes, run: Callable) -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(beginning)
-        await reader.read()
-
-    async def check() -> None:
-        async with served(silent, timeouts=Timeouts(response=0.1)) as (origin, gateway), agent_at(gateway) as agent:
-            for request in (GET, POST):
-                assert is_problem(await agent.ask(request), 504)
-            for connection in origin.connections:
-                await until(connection.ended.is_set)
 
     run(check())
 
