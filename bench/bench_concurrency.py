@@ -1,20 +1,9 @@
-"""The concurrency limit of the gate: what it costs a proxied request, and what a refusal costs.
+"""The concurrency limit of the gate: the processor time of a proxied request and of a rejection.
 
-Every side is one process, whose processor time is what the system charged it with, divided by the requests made. It has
-a core of its own where there are two. wrk sends the heads of a browser over 32 kept connections, no two of them alike
-(`browser_load`).
-
-Proxied requests: a gate with a limit that is never reached, fixed or learned, against one without. Before it is nginx,
-which answers 131 bytes from memory. The gates take turns within a round, and all have the same rule.
-
-Refusals: a gate whose only place is taken, so that every request is refused, against nginx with `limit_conn 1` in the
-same state, and against the answer of a small application, a Starlette view that returns JSON, under uvicorn. Both
-answer 503 with `Retry-After`, and keep the connection. In a gate with a queue half of the clients wait, and the others
-are refused because it fills, or because they waited too long. A gate that closes the connection with each refusal is
-measured too: its clients connect again for each request.
-
-Each round first proves that the origin's body, or a refusal with `Retry-After`, arrives; and afterwards that wrk saw
-nothing else.
+Every side is one process on a core of its own, where there are two. wrk sends the heads of a browser over 32 kept
+connections (`browser_load`). Proxied requests: a gate with a limit that rejects nothing, fixed or learned, against one
+without; nginx answers 131 bytes from memory. Rejections: a gate whose only permit is taken, against nginx with
+`limit_conn 1` in the same state. Each round first proves that the origin's body, or a rejection, arrives.
 """
 
 import http.client
@@ -31,7 +20,7 @@ from statistics import median
 
 from bench.bench_gateway import BODY, LASTING, ORIGIN, Side, fetch, settle
 from bench.bench_middleware import cores
-from bench.browser_load import CONNECTIONS, load, write_script
+from bench.browser_load import load, write_script
 from bench.measure import Absent, Row, verify
 from tests import servers
 
@@ -41,27 +30,13 @@ RULE = '[[domain]]\nname = "default"\nrules = ["1000000/s burst 1000"]\n'
 LIMITS = {
     "without": "",
     "fixed": "[limit.concurrency]\nmax = 1000\n",
-    "learned": '[limit.concurrency]\nmax = "learned"\nfloor = 500\n',
+    "learned": '[limit.concurrency]\nmax = "learned"\n',
 }
-FULL = "[limit.concurrency]\nmax = 1\nqueue = {queue}\n"
+FULL = "[limit.concurrency]\nmax = 1\nqueue = 0\n"
 PROXIED_TARGET = 1.1
 REFUSED_TARGET = 2.5
-SHARE_TARGET = 0.07
 FULL_PEER = "limit_conn all 1; location / {{ add_header Retry-After 60 always; proxy_pass http://127.0.0.1:{port}; }}"
 ZONE = "limit_conn_zone $server_port zone=all:1m; limit_conn_log_level info; proxy_read_timeout 1d;"
-CLOSE = '"Connection: close\\r\\n"'
-APPLICATION = """
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
-
-async def item(request):
-    number = int(request.path_params["number"])
-    query = request.query_params.get("query")
-    return JSONResponse({"item": number, "query": query, "price": number % 100, "stock": True})
-
-application = Starlette(routes=[Route("/shop/item/{number}/details", item)])
-"""
 
 
 def run(rounds: int) -> list[Row]:
@@ -90,63 +65,29 @@ def proxied(folder: Path, origin: int, rounds: int) -> list[Row]:
         figures = in_turns({name: partial(cost, side) for name, side in sides.items()}, rounds)
         for name in ("fixed", "learned"):
             check_limit(sides[name])
-    return [
-        row(
-            f"gate with a {name} limit, CPU per proxied request",
-            ("the gate without", "without"),
-            name,
-            figures,
-            PROXIED_TARGET,
-        )
-        for name in ("fixed", "learned")
-    ]
+    peer = "the gate without", "without"
+    what = "gate with a {} limit, CPU per proxied request"
+    return [row(what.format(name), peer, name, figures, PROXIED_TARGET) for name in ("fixed", "learned")]
 
 
 def refused(folder: Path, rounds: int) -> list[Row]:
-    """Measure refusals, and the answers of a small application."""
+    """Measure rejections."""
     with ExitStack() as running:
         stuck = running.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]  # never answers
-        full = running.enter_context(gate(folder, stuck, FULL.format(queue=0), "full"))
-        queueing = running.enter_context(gate(folder, stuck, FULL.format(queue=CONNECTIONS // 2), "queueing"))
+        full = running.enter_context(gate(folder, stuck, FULL, "full"))
         server = running.enter_context(servers.nginx(folder, server=FULL_PEER.format(port=stuck), http=LASTING + ZONE))
         peer = pinned(Side(server.port, server.process.pid))
-        for side in (full, queueing, peer):
+        for side in (full, peer):
             holder = running.enter_context(socket.create_connection(("127.0.0.1", side.port)))
             holder.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        application = running.enter_context(small_application(folder))
-        script, closing = write_script(folder / "kept.lua"), write_script(folder / "closed.lua", more=CLOSE)
+        script = write_script(folder / "kept.lua")
 
-        def refusals(side: Side, path: Path) -> float:
+        def refusals(side: Side) -> float:
             check_refusals(side)
-            return microseconds_each(side, path, expect_refusals=True)
+            return microseconds_each(side, script, expect_refusals=True)
 
-        def answers() -> float:
-            status, body, _ = fetch(application.port, "/shop/item/7/details?query=9")
-            verify("the application answers", right=status == 200 and json.loads(body)["item"] == 7)
-            return microseconds_each(application, script, expect_refusals=False)
-
-        figures = in_turns(
-            {
-                "nginx": partial(refusals, peer, script),
-                "gate": partial(refusals, full, script),
-                "queueing gate": partial(microseconds_each, queueing, script, expect_refusals=True),
-                "closing gate": partial(refusals, full, closing),
-                "application": answers,
-            },
-            rounds,
-        )
-    return [
-        row("gate, CPU per refusal", ("nginx, limit_conn", "nginx"), "gate", figures, REFUSED_TARGET),
-        row(
-            "gate with a queue, CPU per refusal",
-            ("nginx, limit_conn", "nginx"),
-            "queueing gate",
-            figures,
-            REFUSED_TARGET,
-        ),
-        row("gate, CPU per refusal", ("a small application's answer", "application"), "gate", figures, SHARE_TARGET),
-        row("gate, CPU per refusal that closes", ("a refusal that keeps", "gate"), "closing gate", figures, 10.0),
-    ]
+        figures = in_turns({"nginx": partial(refusals, peer), "gate": partial(refusals, full)}, rounds)
+    return [row("gate, CPU per rejection", ("nginx, limit_conn", "nginx"), "gate", figures, REFUSED_TARGET)]
 
 
 @contextmanager
@@ -161,17 +102,6 @@ def gate(folder: Path, origin: int, text: str, name: str) -> Iterator[Side]:
     command = [sys.executable, "-m", "headgate", "serve", "--config", str(settings)]
     with servers.started(command, port, folder) as started:
         yield pinned(Side(port, started.process.pid, admin))
-
-
-@contextmanager
-def small_application(folder: Path) -> Iterator[Side]:
-    """Run a Starlette application under uvicorn, one worker."""
-    (folder / "application.py").write_text(APPLICATION)
-    port = servers.free_port()
-    options = f"--port {port} --no-access-log --loop uvloop --http httptools --log-level error".split()
-    command = [sys.executable, "-m", "uvicorn", "application:application", *options, "--app-dir", str(folder)]
-    with servers.started(command, port, folder) as started:
-        yield pinned(Side(port, started.process.pid))
 
 
 def pinned(side: Side) -> Side:
@@ -207,9 +137,9 @@ def check_refusals(side: Side) -> None:
 def check_limit(side: Side) -> None:
     """Verify that a limit was in force and refused nothing."""
     state = json.loads(fetch(side.admin, "/api/state")[1])["concurrency"]
-    refusals = sum(sum(reasons.values()) for reasons in state["refused"].values())
+    refusals = sum(sum(reasons.values()) for reasons in state["rejected"].values())
     verify("the limit was in force and refused nothing", right=state["limit"] > 0 and refusals == 0)
-    verify("all places were given back", right=state["in_flight"] == 0)
+    verify("all permits were released", right=state["in_flight"] == 0)
 
 
 def in_turns(sides: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

@@ -1,169 +1,148 @@
-"""Published laws for a learned concurrency limit, with the constants of their sources, and two limits that know more.
+"""Compares published laws for a learned concurrency limit in random worlds: `python -m bench.concurrency_laws`.
 
+Prints means over the worlds with 95 % intervals; `p99` is divided by that of the limit `knee` in the same world.
 Sources: Gradient2 and Vegas: Netflix/concurrency-limits (with its windows of a second and of ten requests, means, and
-the tolerance of 1.5 of its releases); the gradient controller: the documentation of Envoy's adaptive concurrency
-filter. They begin with 20 and stay between 1 and 1,000; Envoy's least limit is 3. The AIMD is the one of the product,
-and begins with 4.
+the tolerance of 1.5 of its releases); Envoy: the documentation of its adaptive concurrency filter; AIMD: the product.
 """
-
-# ruff: noqa: ARG002 - each law takes the same arguments, and looks at some of them
 
 import math
 import random
-from statistics import median
+import sys
+from collections.abc import Callable, Generator, Sequence
+from statistics import fmean, median
 
-from bench.concurrency_worlds import World
+from bench.concurrency_worlds import Law, Result, Run, World, arrivals, worlds
 from headgate.limit.concurrency import ConcurrencySettings
 from headgate.limit.concurrency.aimd import AimdLimit
 
 FIRST, MAX = 20.0, 1_000.0
 
 
-class Fixed:
+def fixed(world: World) -> Law:
     """The servers there are at the start for each limit, as an operator would set it."""
-
-    def __init__(self, world: World) -> None:
-        self.limit = float(math.ceil(world.servers / world.limits))
-
-    def ended(self, latency: float, in_flight: int, *, now: float) -> None:
-        """Stay."""
+    while True:
+        yield float(math.ceil(world.servers / world.limits))
 
 
-class Knee(Fixed):
+def knee(world: World) -> Law:
     """The servers there are now for each limit."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._world = world
-
-    def ended(self, latency: float, in_flight: int, *, now: float) -> None:
-        """Look at the world."""
-        self.limit = float(math.ceil(self._world.servers_at(now) / self._world.limits))
+    now = 0.0
+    while True:
+        _, _, now = yield float(math.ceil(world.servers_at(now) / world.limits))
 
 
-class Windowed:
-    """A law that looks at windows of at least a second and ten requests."""
-
-    def __init__(self, world: World) -> None:
-        self.limit = FIRST
-        self._due = 0.0
-        self._count = self._most = 0
-        self._sum = 0.0
-
-    def ended(self, latency: float, in_flight: int, *, now: float) -> None:
-        """Add a request to the window."""
-        self._count += 1
-        self._sum += latency
-        self._most = max(self._most, in_flight)
-        if now >= self._due and self._count >= 10:
-            self.window(self._sum / self._count, self._most)
-            self._due, self._count, self._most, self._sum = now + 1.0, 0, 0, 0.0
-
-    def window(self, latency: float, in_flight: int) -> None:
-        """Take the mean latency and the greatest number in flight of a window."""
-        raise NotImplementedError
+def window(limit: float, due: float) -> Generator[float, tuple[float, int, float], tuple[float, int, float]]:
+    """Return the mean latency and the most in flight of a second and ten requests, and when the next window is due."""
+    latencies, most = [], 0
+    while True:
+        latency, in_flight, now = yield limit
+        latencies.append(latency)
+        most = max(most, in_flight)
+        if now >= due and len(latencies) >= 10:
+            return fmean(latencies), most, now + 1.0
 
 
-class Gradient2(Windowed):
-    """Multiplies by the ratio of a long-term mean latency and that of the window, and adds four."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._long = self._windows = 0.0
-
-    def window(self, latency: float, in_flight: int) -> None:
-        """Change the limit."""
-        self._windows += 1.0
-        weight = 1.0 / self._windows if self._windows <= 10.0 else 2.0 / 601.0
-        self._long += (latency - self._long) * weight
-        if self._long > 2.0 * latency:
-            self._long *= 0.95
-        if in_flight >= self.limit / 2.0:
-            gradient = max(0.5, min(1.0, 1.5 * self._long / latency))
-            self.limit = max(1.0, min(MAX, 0.8 * self.limit + 0.2 * (gradient * self.limit + 4.0)))
+def gradient2(_world: World) -> Law:
+    """Multiply by the ratio of a long-term mean latency and that of the window, and add four."""
+    limit, long, windows, due = FIRST, 0.0, 0, 0.0
+    while True:
+        latency, in_flight, due = yield from window(limit, due)
+        windows += 1
+        long += (latency - long) * (1.0 / windows if windows <= 10 else 2.0 / 601.0)
+        if long > 2.0 * latency:
+            long *= 0.95
+        if in_flight >= limit / 2.0:
+            gradient = max(0.5, min(1.0, 1.5 * long / latency))
+            limit = max(1.0, min(MAX, 0.8 * limit + 0.2 * (gradient * limit + 4.0)))
 
 
-class Vegas(Windowed):
-    """Keeps the queue at the origin, the limit times the share of waiting in latency, between two bounds."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._random = random.Random(world.seed)
-        self._least = self._windows = 0.0
-        self._jitter = 1.0
-
-    def window(self, latency: float, in_flight: int) -> None:
-        """Change the limit."""
-        self._windows += 1.0
-        if self._windows >= self._jitter * 30.0 * self.limit:
-            self._jitter, self._windows, self._least = self._random.uniform(0.5, 1.0), 0.0, latency
-        elif not self._least or latency < self._least:
-            self._least = latency
-        elif in_flight * 2 >= self.limit:
-            queue = math.ceil(self.limit * (1.0 - self._least / latency))
-            step = max(1.0, math.log10(self.limit))
-            if queue <= step:
-                self.limit += 6.0 * step
-            elif queue < 3.0 * step:
-                self.limit += step
+def vegas(world: World) -> Law:
+    """Keep the queue at the origin, the limit times the share of waiting in latency, between two bounds."""
+    draw = random.Random(world.seed)
+    limit, least, windows, jitter, due = FIRST, 0.0, 0, 1.0, 0.0
+    while True:
+        latency, in_flight, due = yield from window(limit, due)
+        windows += 1
+        if windows >= jitter * 30.0 * limit:
+            jitter, windows, least = draw.uniform(0.5, 1.0), 0, latency
+        elif not least or latency < least:
+            least = latency
+        elif in_flight * 2 >= limit:
+            queue, step = math.ceil(limit * (1.0 - least / latency)), max(1.0, math.log10(limit))
+            if queue < 3.0 * step:
+                limit += 6.0 * step if queue <= step else step
             elif queue > 6.0 * step:
-                self.limit -= step
-            self.limit = max(1.0, min(MAX, self.limit))
+                limit -= step
+            limit = max(1.0, min(MAX, limit))
 
 
-class Aimd:
-    """The law of `headgate.limit.concurrency`, told a target: twice the mean service time of the world."""
-
-    def __init__(self, world: World) -> None:
-        self._law = AimdLimit(self._target(world), int(MAX))
-        self.limit = self._law.limit
-
-    def ended(self, latency: float, in_flight: int, *, now: float) -> None:
-        """Pass it on."""
-        self._law.responded(latency, in_flight)
-        self.limit = self._law.limit
-
-    def _target(self, world: World) -> float:
-        return 2.0 * world.service
+def aimd(world: World, target: float = 0.0) -> Law:
+    """The law of the product; its target is twice the mean service time of the world, unless another one is given."""
+    law = AimdLimit(target or 2.0 * world.service, int(MAX))
+    while True:
+        latency, in_flight, _ = yield law.limit
+        law.responded(latency, in_flight)
 
 
-class AimdDefault(Aimd):
-    """The same with the default target."""
+def envoy(world: World) -> Law:
+    """Multiply by the ratio of a least latency, measured each minute with three in flight, and a median of 0.1 s."""
+    draw, limit, began, now = random.Random(world.seed), FIRST, 0.0, 0.0
+    while True:
+        samples: list[float] = []
+        while len(samples) < 50:
+            latency, _, now = yield 3.0
+            samples += [latency] if now - latency >= began else []
+        least, at_least, samples = 1.25 * median(samples), 0, []
+        due, measure_at = now + 0.1, now + 60.0 * draw.uniform(1.0, 1.1)
+        while now < measure_at and at_least < 5:
+            latency, _, now = yield limit
+            samples.append(latency)
+            if now >= due:
+                gradient = max(0.5, min(2.0, least / median(samples)))
+                limit = max(3.0, min(MAX, gradient * limit + math.sqrt(gradient * limit)))
+                due, samples, at_least = now + 0.1, [], at_least + 1 if limit == 3.0 else 0
+        began = now
 
-    def _target(self, world: World) -> float:
-        return ConcurrencySettings().healthy_latency
+
+LAWS: dict[str, Callable[[World], Law]] = {
+    "knee": knee, "fixed": fixed, "gradient2": gradient2, "vegas": vegas, "envoy": envoy, "aimd": aimd,
+    "aimd, 1 s": lambda world: aimd(world, ConcurrencySettings().healthy_latency),
+}  # fmt: skip
+PARTS: dict[str, Callable[[World], bool]] = {
+    "all": lambda _: True,
+    "2 to 9 servers": lambda world: world.servers < 10,
+    "10 to 49": lambda world: 10 <= world.servers < 50,
+    "50 to 200": lambda world: world.servers >= 50,
+    "two costs": lambda world: world.cost_ratio > 1.0,
+    "four limits": lambda world: world.limits == 4,
+    "capacity halved": lambda world: world.factor == 0.5,
+    "capacity doubled": lambda world: world.factor == 2.0,
+}
 
 
-class Envoy:
-    """Multiplies by the ratio of a least latency, measured each minute with three in flight, and a median of 0.1 s."""
+def interval(values: Sequence[float]) -> list[float]:
+    """Return the mean, and its interval of 95 % (bootstrap)."""
+    draw = random.Random(1)
+    means = sorted(fmean(draw.choices(values, k=len(values))) for _ in range(1_000))
+    return [fmean(values), means[25], means[974]]
 
-    def __init__(self, world: World) -> None:
-        self._random = random.Random(world.seed)
-        self.limit = 3.0
-        self._next = FIRST  # the limit after the measurement
-        self._least = 0.0
-        self._measures_from = 0.0  # infinite while it does not measure
-        self._measure_at = math.inf
-        self._due = 0.0
-        self._at_least = 0
-        self._samples: list[float] = []
 
-    def ended(self, latency: float, in_flight: int, *, now: float) -> None:
-        """Add a request to the measurement or the window."""
-        if self._measures_from < math.inf:
-            if now - latency >= self._measures_from:
-                self._samples.append(latency)
-            if len(self._samples) >= 50:
-                self._least, self._samples = 1.25 * median(self._samples), []
-                self.limit, self._measures_from, self._due = self._next, math.inf, now + 0.1
-                self._measure_at = now + 60.0 * self._random.uniform(1.0, 1.1)
-            return
-        self._samples.append(latency)
-        if now < self._due:
-            return
-        gradient = max(0.5, min(2.0, self._least / median(self._samples)))
-        self._due, self._samples = now + 0.1, []
-        self.limit = max(3.0, min(MAX, gradient * self.limit + math.sqrt(gradient * self.limit)))
-        self._at_least = self._at_least + 1 if self.limit == 3.0 else 0
-        if now >= self._measure_at or self._at_least >= 5:
-            self._next, self.limit, self._measures_from, self._at_least = self.limit, 3.0, now, 0
+def main(count: int) -> None:
+    """Run the first `count` worlds, and print all of them and their parts; the mean of p99 is geometric."""
+    found: list[tuple[World, dict[str, Result]]] = []
+    for world in worlds(count):
+        requests = arrivals(world)
+        found.append((world, {name: Run(world, law).run(requests) for name, law in LAWS.items()}))
+    for part, belongs in PARTS.items():
+        chosen = [results for world, results in found if belongs(world)]
+        for name in LAWS if chosen else ():
+            goodputs = sorted(results[name].goodput for results in chosen)
+            ratios = sorted(math.log(results[name].p99 / results["knee"].p99) for results in chosen)
+            figures = [*interval(goodputs), goodputs[len(chosen) // 20]]
+            figures += map(math.exp, [*interval(ratios), ratios[-1 - len(chosen) // 20]])
+            row = "goodput {:.3f} [{:.3f}, {:.3f}], worst 5 % {:.2f}; p99 {:.2f} [{:.2f}, {:.2f}], worst 5 % {:.1f}"
+            print(f"{part} ({len(chosen)}): {name:10}", row.format(*figures))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

@@ -1,99 +1,79 @@
 """Random worlds in which laws for a learned concurrency limit are compared, and the simulation of one of them.
 
-The worlds were drawn before any law was run in them: `SEED` and `worlds` are not to be changed after a comparison. A
-world is one origin that serves requests in the order of their start, with as many servers as it has, and one or four
-limits in front of it that know nothing of each other. Each limit has a queue of as many requests as there are servers
-for it. Arrivals, their work and their mix depend on the seed only, so each law gets the same requests.
-
-Goodput is the work that was answered within the patience of clients, divided by the work that could have been: in each
-five seconds the lesser of what arrived and what the servers can do. Latencies are those of the answered requests, from
-their arrival on, including the queue.
+The worlds were drawn before any law was run in them. A world is one origin that serves requests in the order of their
+start, behind one or four limits that know nothing of each other, each with a queue of as many requests as there are
+servers for it. Arrivals, their work and their mix depend on the seed only: each law gets the same requests.
 """
 
 import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-SEED = 20_261_123
-WORLDS = 200
-SECONDS = 240.0
-STEP = 60.0
-"""Seconds of a load, after which another one begins."""
-MEASURED_FROM = 20.0
-"""Seconds at the start that are not measured."""
+SEED, SECONDS, STEP = 20_261_123, 240.0, 60.0
+MEASURED_FROM, BIN = 20.0, 5.0
 MAX_RATE = 400.0
 """Requests per second that a world serves at most, so that it can be simulated; it bounds the service time below."""
 MIX_SECONDS = 5.0
 """Mean seconds until the mix of cheap and expensive requests changes."""
-_BIN = 5.0
+WORK: dict[str, Callable[[random.Random], float]] = {
+    "constant": lambda _: 1.0,
+    "exponential": lambda draw: draw.expovariate(1.0),
+    "lognormal": lambda draw: draw.lognormvariate(-0.5, 1.0),
+    "bimodal": lambda draw: 5.5 if draw.random() < 0.1 else 0.5,
+}
 
 
 @dataclass(frozen=True)
 class World:
-    """One origin and its load."""
+    """One origin and its load: the work that arrives in each step, by the capacity at the start."""
 
     seed: int
     servers: int
     service: float
-    """Mean seconds of work of a request."""
     distribution: str
-    """Of the work of a class: constant, exponential, lognormal or bimodal."""
     cost_ratio: float
-    """How often the work of a cheap request an expensive one needs; 1 for one class."""
     loads: tuple[float, ...]
-    """Arriving work by the capacity at the start, for each step."""
     changes_at: float
-    """When the capacity changes."""
     factor: float
-    """By what: 0.5, 1 or 2."""
     limits: int
 
     def servers_at(self, now: float) -> int:
-        """Return the number of servers."""
+        """Return the number of servers; the capacity changes once."""
         return max(1, round(self.servers * self.factor)) if now >= self.changes_at else self.servers
 
 
-def worlds(count: int = WORLDS) -> list[World]:
+def worlds(count: int = 200, seed: int = SEED) -> list[World]:
     """Draw the worlds."""
-    draw = random.Random(SEED)
+    draw = random.Random(seed)
     return [_world(draw) for _ in range(count)]
 
 
 def _world(draw: random.Random) -> World:
     servers = round(math.exp(draw.uniform(math.log(2), math.log(200))))
-    service = math.exp(draw.uniform(math.log(0.02), 0.0))
+    service = max(math.exp(draw.uniform(math.log(0.02), 0.0)), servers / MAX_RATE)
     return World(
         seed=draw.getrandbits(32),
         servers=servers,
-        service=max(service, servers / MAX_RATE),
-        distribution=draw.choice(("constant", "exponential", "lognormal", "bimodal")),
+        service=service,
+        distribution=draw.choice(tuple(WORK)),
         cost_ratio=draw.choice((1.0, draw.uniform(3.0, 10.0))),
-        loads=tuple(_load(draw) for _ in range(int(SECONDS / STEP))),
+        loads=tuple(draw.uniform(0.3, 0.95) if draw.random() < 0.4 else draw.uniform(1.05, 2.5) for _ in range(4)),
         changes_at=draw.uniform(0.25, 0.75) * SECONDS,
         factor=draw.choice((0.5, 1.0, 2.0)),
         limits=draw.choice((1, 4)),
     )
 
 
-def _load(draw: random.Random) -> float:
-    return draw.uniform(0.3, 0.95) if draw.random() < 0.4 else draw.uniform(1.05, 2.5)
-
-
-class Law(Protocol):
-    """What sets a limit."""
-
-    limit: float
-
-    def ended(self, latency: float, in_flight: int, *, now: float) -> object:
-        """Take the end of a request that was at the origin for `latency`; `in_flight` counts it, too."""
+Law = Generator[float, tuple[float, int, float], None]
+"""Yields a limit; takes a latency at the origin, how many requests were in flight with it, and the time."""
 
 
 class Arrival(NamedTuple):
-    """A request."""
+    """A request for one of the limits."""
 
     at: float
     work: float
@@ -101,13 +81,10 @@ class Arrival(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a run."""
+    """The work that was answered in time, by what was possible in each five seconds; and the p99 from arrivals on."""
 
     goodput: float
-    p50: float
     p99: float
-    limit: float
-    """The mean sum of all limits when requests end, by the servers of that moment."""
 
 
 def arrivals(world: World) -> list[Arrival]:
@@ -117,107 +94,72 @@ def arrivals(world: World) -> list[Arrival]:
     found: list[Arrival] = []
     now, share, mix_until = 0.0, 0.5, 0.0
     while True:
-        load = world.loads[min(int(now / STEP), len(world.loads) - 1)]
-        now += draw.expovariate(load * world.servers / world.service)
+        now += draw.expovariate(world.loads[int(now / STEP)] * world.servers / world.service)
         if now >= SECONDS:
             return found
         if now >= mix_until:
             share, mix_until = draw.choice((0.2, 0.8)), now + draw.expovariate(1.0 / MIX_SECONDS)
-        factor = cheap * (world.cost_ratio if draw.random() < share else 1.0)
-        work = world.service * factor * _work(world.distribution, draw)
-        found.append(Arrival(now, work, draw.randrange(world.limits)))
+        cost = cheap * (world.cost_ratio if draw.random() < share else 1.0)
+        found.append(Arrival(now, world.service * cost * WORK[world.distribution](draw), draw.randrange(world.limits)))
 
 
-def _work(distribution: str, draw: random.Random) -> float:
-    if distribution == "exponential":
-        return draw.expovariate(1.0)
-    if distribution == "lognormal":
-        return draw.lognormvariate(-0.5, 1.0)
-    if distribution == "bimodal":
-        return 5.5 if draw.random() < 0.1 else 0.5
-    return 1.0
-
-
-class _Gate:
-    """A limit with its queue."""
-
-    def __init__(self, law: Law, size: int) -> None:
-        self.law = law
-        self.size = size
-        self.in_flight = 0
-        self.waiting: deque[Arrival] = deque()
-
-
-class _Run:
+class Run:
     """The simulation of one world under one law."""
 
     def __init__(self, world: World, make: Callable[[World], Law]) -> None:
         self.world = world
-        size = max(4, math.ceil(world.servers / world.limits))
-        self.gates = [_Gate(make(world), size) for _ in range(world.limits)]
-        self.busy = 0
+        self.laws = [make(world) for _ in range(world.limits)]
+        self.limits = [next(law) for law in self.laws]
+        self.in_flight = [0] * world.limits
+        self.queues: list[deque[Arrival]] = [deque() for _ in range(world.limits)]
         self.backlog: deque[tuple[float, Arrival]] = deque()
         self.served: list[tuple[float, int, float, Arrival]] = []
-        self.number = 0
-        self.patience = max(5.0, 20.0 * world.service)
+        self.busy = self.number = 0
         self.latencies: list[float] = []
-        self.done = self.limit = 0.0
-        self.ends = 0
+        self.done = 0.0
 
-    def arrive(self, request: Arrival) -> None:
-        gate = self.gates[request.gate]
-        if gate.in_flight < gate.law.limit:
-            self.start(gate, request, request.at)
-        elif len(gate.waiting) < gate.size:
-            gate.waiting.append(request)
+    def run(self, requests: list[Arrival]) -> Result:
+        """Run it."""
+        size = max(4, math.ceil(self.world.servers / self.world.limits))
+        offered = [0.0] * int(SECONDS / BIN)
+        for request in requests:
+            offered[int(request.at / BIN)] += request.work
+            while self.served and self.served[0][0] <= request.at:
+                self.end()
+            if self.in_flight[request.gate] < self.limits[request.gate]:
+                self.start(request, request.at)
+            elif len(self.queues[request.gate]) < size:
+                self.queues[request.gate].append(request)
+        while self.served:
+            self.end()
+        bins = [(number * BIN, work) for number, work in enumerate(offered) if number * BIN >= MEASURED_FROM]
+        possible = sum(min(work, BIN * self.world.servers_at(at)) for at, work in bins)
+        return Result(self.done / possible, sorted(self.latencies)[int(0.99 * len(self.latencies))])
 
-    def start(self, gate: _Gate, request: Arrival, now: float) -> None:
-        gate.in_flight += 1
+    def start(self, request: Arrival, now: float) -> None:
+        """Start a request at the origin."""
+        self.in_flight[request.gate] += 1
         self.backlog.append((now, request))
         self.serve(now)
 
     def serve(self, now: float) -> None:
-        servers = self.world.servers_at(now)
-        while self.backlog and self.busy < servers:
+        """Give free servers work."""
+        while self.backlog and self.busy < self.world.servers_at(now):
             started, request = self.backlog.popleft()
             self.busy += 1
             self.number += 1
             heapq.heappush(self.served, (now + request.work, self.number, started, request))
 
     def end(self) -> None:
+        """End the next request, and start one that waits."""
         now, _, started, request = heapq.heappop(self.served)
-        gate = self.gates[request.gate]
+        queue, gate = self.queues[request.gate], request.gate
         self.busy -= 1
-        gate.law.ended(now - started, gate.in_flight, now=now)
-        gate.in_flight -= 1
+        self.limits[gate] = self.laws[gate].send((now - started, self.in_flight[gate], now))
+        self.in_flight[gate] -= 1
         if request.at >= MEASURED_FROM:
             self.latencies.append(now - request.at)
-            self.done += request.work if now - request.at <= self.patience else 0.0
-            self.limit += sum(one.law.limit for one in self.gates) / self.world.servers_at(now)
-            self.ends += 1
+            self.done += request.work if now - request.at <= max(5.0, 20.0 * self.world.service) else 0.0
         self.serve(now)
-        while gate.waiting and gate.in_flight < gate.law.limit:
-            self.start(gate, gate.waiting.popleft(), now)
-
-
-def run(world: World, make: Callable[[World], Law], requests: list[Arrival]) -> Result:
-    """Run a world with a law for each of its limits."""
-    simulation = _Run(world, make)
-    for request in requests:
-        while simulation.served and simulation.served[0][0] <= request.at:
-            simulation.end()
-        simulation.arrive(request)
-    while simulation.served:
-        simulation.end()
-    latencies = sorted(simulation.latencies)
-    offered = [0.0] * int(SECONDS / _BIN)
-    for request in requests:
-        offered[int(request.at / _BIN)] += request.work
-    possible = sum(
-        min(work, _BIN * world.servers_at(number * _BIN))
-        for number, work in enumerate(offered)
-        if number * _BIN >= MEASURED_FROM
-    )
-    middle, high = len(latencies) // 2, int(0.99 * len(latencies))
-    limit = simulation.limit / max(1, simulation.ends)
-    return Result(simulation.done / possible, latencies[middle], latencies[high], limit)
+        while queue and self.in_flight[gate] < self.limits[gate]:
+            self.start(queue.popleft(), now)
