@@ -1,8 +1,8 @@
 """The concurrency limit of the gate: the processor time of a proxied request and of a rejection.
 
 Every side is one process on a core of its own, where there are two. wrk sends the heads of a browser over 32 kept
-connections (`browser_load`). Proxied requests: a gate with a limit that rejects nothing, fixed or learned, against one
-without; nginx answers 131 bytes from memory. Rejections: a gate whose only permit is taken, against nginx with
+connections (`browser_load`). Proxied requests: a gate with a learned limit that rejects nothing, against one without;
+nginx answers 131 bytes from memory. Rejections: a gate whose only permit is taken, against nginx with
 `limit_conn 1` in the same state. Each round first proves that the origin's body, or a rejection, arrives.
 """
 
@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -27,11 +27,7 @@ from tests import servers
 SECONDS = 2
 PAIRS_A_ROUND = 2
 RULE = '[[domain]]\nname = "default"\nrules = ["1000000/s burst 1000"]\n'
-LIMITS = {
-    "without": "",
-    "fixed": "[limit.concurrency]\nmax = 1000\n",
-    "learned": '[limit.concurrency]\nmax = "learned"\n',
-}
+LIMITS = {"without": "", "learned": '[limit.concurrency]\nmax = "learned"\n'}
 FULL = "[limit.concurrency]\nmax = 1\nqueue = 0\n"
 PROXIED_TARGET = 1.1
 REFUSED_TARGET = 2.5
@@ -63,11 +59,9 @@ def proxied(folder: Path, origin: int, rounds: int) -> list[Row]:
             return microseconds_each(side, script, expect_refusals=False)
 
         figures = in_turns({name: partial(cost, side) for name, side in sides.items()}, rounds)
-        for name in ("fixed", "learned"):
-            check_limit(sides[name])
+        check_limit(sides["learned"])
     peer = "the gate without", "without"
-    what = "gate with a {} limit, CPU per proxied request"
-    return [row(what.format(name), peer, name, figures, PROXIED_TARGET) for name in ("fixed", "learned")]
+    return [row("gate with a learned limit, CPU per proxied request", peer, "learned", figures, PROXIED_TARGET)]
 
 
 def refused(folder: Path, rounds: int) -> list[Row]:
@@ -124,14 +118,13 @@ def microseconds_each(side: Side, script: Path, *, expect_refusals: bool) -> flo
 
 def check_refusals(side: Side) -> None:
     """Verify that requests on one connection are refused, and that it is kept."""
-    client = http.client.HTTPConnection("127.0.0.1", side.port, timeout=10)
-    for _ in range(2):
-        client.request("GET", "/")
-        with client.getresponse() as response:
-            refuses = response.status == 503 and response.headers["Retry-After"].isdigit()
-            verify("a request is refused, with Retry-After", right=refuses)
-            verify("the connection is kept", right=response.read() != b"" and not response.will_close)
-    client.close()
+    with closing(http.client.HTTPConnection("127.0.0.1", side.port, timeout=10)) as client:
+        for _ in range(2):
+            client.request("GET", "/")
+            with client.getresponse() as response:
+                refuses = response.status == 503 and response.headers["Retry-After"].isdigit()
+                verify("a request is refused, with Retry-After", right=refuses)
+                verify("the connection is kept", right=response.read() != b"" and not response.will_close)
 
 
 def check_limit(side: Side) -> None:

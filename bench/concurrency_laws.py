@@ -9,6 +9,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from statistics import fmean, median
 
 from bench.concurrency_worlds import Law, Result, Run, World, arrivals, worlds
@@ -18,17 +19,11 @@ from headgate.limit.concurrency.aimd import AimdLimit
 FIRST, MAX = 20.0, 1_000.0
 
 
-def fixed(world: World) -> Law:
-    """The servers there are at the start for each limit, as an operator would set it."""
-    while True:
-        yield float(math.ceil(world.servers / world.limits))
-
-
-def knee(world: World) -> Law:
-    """The servers there are now for each limit."""
+def knee(world: World, *, follows: bool = True) -> Law:
+    """The servers there are for each limit: now, or at the start, as an operator would set it."""
     now = 0.0
     while True:
-        _, _, now = yield float(math.ceil(world.servers_at(now) / world.limits))
+        _, _, now = yield float(math.ceil(world.servers_at(now if follows else 0.0) / world.limits))
 
 
 def window(limit: float, due: float) -> Generator[float, tuple[float, int, float], tuple[float, int, float]]:
@@ -105,13 +100,13 @@ def envoy(world: World) -> Law:
 
 
 LAWS: dict[str, Callable[[World], Law]] = {
-    "knee": knee, "fixed": fixed, "gradient2": gradient2, "vegas": vegas, "envoy": envoy, "aimd": aimd,
-    "aimd, 1 s": lambda world: aimd(world, ConcurrencySettings().healthy_latency),
+    "knee": knee, "fixed": partial(knee, follows=False), "gradient2": gradient2, "vegas": vegas, "envoy": envoy,
+    "aimd": aimd,
+    "aimd, 1 s": partial(aimd, target=ConcurrencySettings().healthy_latency),
 }  # fmt: skip
 PARTS: dict[str, Callable[[World], bool]] = {
     "all": lambda _: True,
     "2 to 9 servers": lambda world: world.servers < 10,
-    "10 to 49": lambda world: 10 <= world.servers < 50,
     "50 to 200": lambda world: world.servers >= 50,
     "two costs": lambda world: world.cost_ratio > 1.0,
     "four limits": lambda world: world.limits == 4,

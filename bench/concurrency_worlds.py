@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 SEED, SECONDS, STEP = 20_261_123, 240.0, 60.0
 MEASURED_FROM, BIN = 20.0, 5.0
-MAX_RATE = 400.0
-"""Requests per second that a world serves at most, so that it can be simulated; it bounds the service time below."""
-MIX_SECONDS = 5.0
-"""Mean seconds until the mix of cheap and expensive requests changes."""
+MAX_RATE = 400.0  # requests per second that a world serves at most, so that it can be simulated
+MIX_SECONDS = 5.0  # mean seconds until the mix of cheap and expensive requests changes
 WORK: dict[str, Callable[[random.Random], float]] = {
     "constant": lambda _: 1.0,
     "exponential": lambda draw: draw.expovariate(1.0),
@@ -36,7 +34,7 @@ class World:
     service: float
     distribution: str
     cost_ratio: float
-    loads: tuple[float, ...]
+    loads: list[float]
     changes_at: float
     factor: float
     limits: int
@@ -48,24 +46,17 @@ class World:
 
 def worlds(count: int = 200, seed: int = SEED) -> list[World]:
     """Draw the worlds."""
-    draw = random.Random(seed)
-    return [_world(draw) for _ in range(count)]
-
-
-def _world(draw: random.Random) -> World:
-    servers = round(math.exp(draw.uniform(math.log(2), math.log(200))))
-    service = max(math.exp(draw.uniform(math.log(0.02), 0.0)), servers / MAX_RATE)
-    return World(
-        seed=draw.getrandbits(32),
-        servers=servers,
-        service=service,
-        distribution=draw.choice(tuple(WORK)),
-        cost_ratio=draw.choice((1.0, draw.uniform(3.0, 10.0))),
-        loads=tuple(draw.uniform(0.3, 0.95) if draw.random() < 0.4 else draw.uniform(1.05, 2.5) for _ in range(4)),
-        changes_at=draw.uniform(0.25, 0.75) * SECONDS,
-        factor=draw.choice((0.5, 1.0, 2.0)),
-        limits=draw.choice((1, 4)),
-    )
+    draw, found = random.Random(seed), []
+    for _ in range(count):
+        servers = round(math.exp(draw.uniform(math.log(2), math.log(200))))
+        service = max(math.exp(draw.uniform(math.log(0.02), 0.0)), servers / MAX_RATE)
+        number, distribution = draw.getrandbits(32), draw.choice(tuple(WORK))
+        cost_ratio = draw.choice((1.0, draw.uniform(3.0, 10.0)))
+        loads = [draw.uniform(0.3, 0.95) if draw.random() < 0.4 else draw.uniform(1.05, 2.5) for _ in range(4)]
+        changes_at, factor = draw.uniform(0.25, 0.75) * SECONDS, draw.choice((0.5, 1.0, 2.0))
+        limits = draw.choice((1, 4))
+        found.append(World(number, servers, service, distribution, cost_ratio, loads, changes_at, factor, limits))
+    return found
 
 
 Law = Generator[float, tuple[float, int, float], None]
@@ -119,7 +110,7 @@ class Run:
         self.done = 0.0
 
     def run(self, requests: list[Arrival]) -> Result:
-        """Run it."""
+        """Run it to the end."""
         size = max(4, math.ceil(self.world.servers / self.world.limits))
         offered = [0.0] * int(SECONDS / BIN)
         for request in requests:

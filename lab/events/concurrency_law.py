@@ -48,14 +48,7 @@ class ConcurrencyLaw:
         waiting = self._waiting[request] = WaitingInLab(request, now)
         return self._carry_out(self._limit.queue(waiting, now=now))
 
-    def completed(
-        self,
-        request: Arriving,
-        latency: float,
-        outcome: Outcome,  # noqa: ARG002 - of the protocol
-        *,
-        now: float,
-    ) -> Sequence[Decision]:
+    def completed(self, request: Arriving, latency: float, _outcome: Outcome, *, now: float) -> Sequence[Decision]:
         """Release its permit, unless it is a stream, which has none; a failure or a timeout has a latency, too."""
         if request.stream:
             return NOTHING
