@@ -156,21 +156,21 @@ class Master:
         release = self.record(accounting.domain, accounting.status, accounting.identifier, timestamp, instant)
         return None if release == ASAP else DelayUntil(accounting.domain, accounting.identifier, release - behind)
 
-    def timestamp(self, received: float, release: float, now: float, *, max_age: float = MAX_AGE) -> float:
+    def timestamp(self, received: float, release: float, now: float) -> float:
         """Return the timestamp of a request whose message arrives at `now`; all in seconds since 1970.
 
         That is "the received timestamp for accepted requests, and the delayed timestamp for delayed requests":
         `release`, which for an accepted one is `received`. No request is received after its message, so if
         `received` is later, the clock of the sender is ahead, and the delay counts from `now`. The result is at most
-        `max_age` seconds before `now`, and at most `max_delay` seconds after it.
+        `MAX_AGE` seconds before `now`, and at most `max_delay` seconds after it.
         """
         release = max(received, release)
         if received > now:
             self.ahead += received - now > _MAX_CLOCK_LEAD
             release = now + (release - received)
-        elif now - received > max_age:
+        elif now - received > MAX_AGE:
             self.late += 1
-            release = max(release, now - max_age)
+            release = max(release, now - MAX_AGE)
         if release - now > self.max_delay:
             self.shortened += 1
             release = now + self.max_delay

@@ -167,7 +167,6 @@ class GatekeeperLink:
                 master.unsubscribe(before[name])
             for name in self._topics.keys() - before.keys():
                 master.subscribe(self._topics[name])
-        self._owners.clear()
 
     def account(self, accounting: Accounting, now: float) -> None:  # noqa: ARG002 - the signature of `Account`
         """Queue a verdict for the master. Never waits, never raises. The response is a control, received later."""

@@ -75,12 +75,6 @@ class TestSenders:
         assert master.timestamp(NOW - 60.0, NOW - 60.0, NOW) == NOW - 60.0
         assert master.late == 0
 
-    def test_old_requests_that_are_sent_again_keep_their_time(self):
-        master = Master([domain("1/h burst 2")])
-        assert master.timestamp(NOW - HOUR, NOW - HOUR, NOW, max_age=float("inf")) == NOW - HOUR
-        assert master.timestamp(NOW + 5.0, NOW + 5.0, NOW, max_age=float("inf")) == NOW
-        assert master.late == 0
-
     def test_delay_of_an_old_request_is_bounded_from_the_arrival(self):
         master = Master([domain("1/s burst 1")], max_delay=5.0)
         assert master.timestamp(0.0, NOW + 3.0, NOW) == NOW + 3.0
