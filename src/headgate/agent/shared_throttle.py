@@ -32,11 +32,9 @@ _BUCKET: Final = "*"
 
 _OPEN_TIMEOUT: Final = 5.0
 _BUSY_TIMEOUT: Final = 0.05
-"""Seconds to wait for another program's lock: when the throttle is created, and for a request."""
+"""Seconds to wait for another program's lock: when the throttle is created or the process forks, and for a request."""
 _RETRY_INTERVAL: Final = 1.0
 """Seconds until a file that could not be used is tried again."""
-_FORK_TIMEOUT: Final = 5.0
-"""Seconds that a fork waits for a request that uses the file."""
 _TRIM_INTERVAL: Final = 1_000
 """Holds written after which the oldest rows are deleted, if there are too many."""
 
@@ -288,7 +286,7 @@ class SharedThrottle(Throttle):
 
     def _before_fork(self) -> None:
         """Close the file while the process is forked: SQLite's locks do not survive in the child."""
-        self._is_locked_for_fork = self._lock.acquire(timeout=_FORK_TIMEOUT)
+        self._is_locked_for_fork = self._lock.acquire(timeout=_OPEN_TIMEOUT)
         if self._is_locked_for_fork:
             self._disconnect()
 

@@ -7,7 +7,7 @@ retry.
 import time
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 _LONGEST: Final = 3600.0
 """Seconds of one wait at most; after each one, the request asks again whether it is held."""
@@ -21,16 +21,6 @@ _FIRST_AFTER_429: Final = 1.0
 """The same after 429."""
 _MAX_DOUBLINGS: Final = 10
 """Number of retries after which pauses stop growing, at 8 to 17 minutes, or twice that after 429."""
-
-
-class Wait(Protocol):
-    """Something to wait for before asking again."""
-
-    def block(self) -> None:
-        """Wait, in this thread."""
-
-    async def settle(self) -> None:
-        """Wait, and let the event loop go on: asyncio's, or trio's."""
 
 
 class Pause:
@@ -95,6 +85,10 @@ class FetchWait:
         self._finished.add_done_callback(wake)
         with trio.move_on_after(self.seconds):
             await event.wait()
+
+
+Wait: TypeAlias = Pause | FetchWait
+"""Something to wait for before asking again: `block` in a thread, `settle` in an event loop of asyncio or trio."""
 
 
 def in_asyncio() -> bool:
