@@ -151,7 +151,7 @@ class Courtesy:
             self._state,
             method,
             url,
-            target=self.throttle.stored_target(url) or url,
+            target=self.throttle.target(url) or url,
             interactive=interactive or _INTERACTIVE.get(),
             repeatable=repeatable,
             refusal=refusal,

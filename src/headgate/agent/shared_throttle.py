@@ -150,15 +150,11 @@ class SharedThrottle(Throttle):
             self._is_closed = True
             self._disconnect()
 
-    def stored_target(self, url: str) -> Target | None:
-        """Return the throttling target of a URL; None for a URL without one."""
-        return self.target(url)
-
     def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
         """Return the later of this process's release time and that in the file; `ASAP` if neither holds `url`."""
         with self._lock:
             release = super().release_time(url, now=now, interactive=interactive)
-            target = url if isinstance(url, Target) else self.target(url)
+            target = self._target(url)
             if target is None or interactive or self._is_after_gesture(now):
                 return release
             return max(release, self._shared_release(target, now))
@@ -195,7 +191,7 @@ class SharedThrottle(Throttle):
 
     def _share(self, url: str | Target, now: float) -> None:
         """Write the hold of a target, if there is one, and what could not be written before."""
-        target = url if isinstance(url, Target) else super().stored_target(url)
+        target = self._target(url)
         entry = None if target is None else self._store.find(target, now=now)
         if entry is not None and entry.release > now and len(self._unwritten) < self._max_rows:
             key = entry.origin, (_BUCKET + entry.path if entry.is_bucket else entry.path)

@@ -64,9 +64,6 @@ class ThrottleStore:
         """Return the entry that holds a target; a new one if there is none."""
         entry = self.find(target, now=now)
         if entry is None:
-            expired = self._targets.get(target.origin, {}).get(target.path)
-            if expired is not None:
-                self.drop(expired)
             entry = ThrottleEntry(target.origin, target.path, backoff=now, noted=now)
             self._insert(entry)
         return entry
@@ -81,9 +78,7 @@ class ThrottleStore:
         known = self._buckets.get(target.origin, {}).get(path)
         if known is not None and not self._is_expired(known, now):
             return
-        if known is not None:
-            self.drop(known)
-        elif not self._has_room_for_bucket(target.origin, now):
+        if known is None and not self._has_room_for_bucket(target.origin, now):
             return
         bucket = ThrottleEntry(target.origin, path, backoff=now, noted=now, is_bucket=True)
         members = [
@@ -146,12 +141,12 @@ class ThrottleStore:
     def _insert(self, entry: ThrottleEntry) -> None:
         self._make_room(entry.noted)
         kind = self._buckets if entry.is_bucket else self._targets
-        kind.setdefault(entry.origin, {})[entry.path] = entry
+        self.size += entry.path not in kind.setdefault(entry.origin, {})  # an expired one is replaced
+        kind[entry.origin][entry.path] = entry
         if entry.is_bucket:
             longest_first = sorted(kind[entry.origin].items(), key=lambda item: -len(item[0]))
             kind[entry.origin] = dict(longest_first)
         self._queue.append(entry)
-        self.size += 1
 
     def _has_room_for_bucket(self, origin: str, now: float) -> bool:
         """Return whether an origin may have one more bucket; drops one without a hold if necessary."""

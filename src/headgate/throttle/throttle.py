@@ -156,10 +156,6 @@ class Throttle:
         """
         return parse_target(url, lower_case_path=self.policy.lower_case_path)
 
-    def stored_target(self, url: str) -> Target | None:
-        """Return the throttling target of a URL, or None, without parsing it, if nothing is stored."""
-        return self.target(url) if self._store.size else None
-
     def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
         """Return the instant before which `url` must not be requested; `ASAP` if it may be requested now.
 
@@ -168,7 +164,7 @@ class Throttle:
         """
         if interactive or self._is_after_gesture(now):
             return ASAP
-        target = url if isinstance(url, Target) else self.stored_target(url)
+        target = self._target(url)
         entry = None if target is None else self._store.find(target, now=now)
         if target is None or entry is None or entry.release <= now:
             return ASAP
@@ -183,24 +179,34 @@ class Throttle:
         `headers` is a mapping or pairs of text or bytes, names in any case. A request without a response is not
         reported.
         """
-        fields = parse_fields(headers)
-        failed = status in self.policy.failure_statuses
-        is_plain = fields is None and not failed  # nearly all responses
-        if isinstance(url, Target):
-            target: Target | None = url
-        else:
-            target = self.stored_target(url) if is_plain and self._full_budget is None else self.target(url)
+        target = self._target(url)
         if target is None:
             return
-        if not failed and status not in _UNEARNED:
+        is_failure = status in self.policy.failure_statuses
+        if not is_failure and status not in _UNEARNED:
             self._earn_retry(target)
         self._store.examine_next(now)
-        if is_plain:
+        if self._is_exempt(target):
+            return
+        release, fields = ASAP, parse_fields(headers)
+        if fields is not None:
+            self._obey(target, fields, now)
+            release = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP)
+        counts = is_failure and not self._has_opted_out(target)
+        if counts or release > now:
+            entry: ThrottleEntry | None = self._store.found_or_new(target, now=now)
+        else:
             entry = self._store.find(target, now=now)
-            if entry is not None and status not in UNCOUNTED:
-                self._succeed(entry, now)
-        elif not self._is_exempt(target):
-            self._count(target, status, fields, now=now, sent=sent)
+        if entry is None:  # as for nearly all responses
+            return
+        entry.hold_until(ASAP, release, now)
+        if counts and (sent is None or sent >= entry.failed):
+            entry.failed = now
+            entry.fail(now, self.policy, self.draw())
+        elif not is_failure and status not in UNCOUNTED:
+            entry.succeed(now)
+            if entry.count < 0 and not entry.is_bucket and entry.release <= now:
+                self._store.drop(entry)  # a target that is healthy and not held
 
     def malformed_body(self, url: str, status: int, *, now: float) -> None:
         """Record that the body of a counted response proved malformed.
@@ -277,34 +283,8 @@ class Throttle:
             reason=reason,
         )
 
-    def _count(
-        self, target: Target, status: int, fields: ThrottleFields | None, *, now: float, sent: float | None
-    ) -> None:
-        """Count a failure, or a response with fields for the throttle, and obey these."""
-        release = ASAP
-        if fields is not None:
-            self._obey(target, fields, now)
-            release = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP)
-        is_failure = status in self.policy.failure_statuses
-        counts = is_failure and not self._has_opted_out(target)
-        if counts or release > now:
-            entry: ThrottleEntry | None = self._store.found_or_new(target, now=now)
-        else:
-            entry = self._store.find(target, now=now)
-        if entry is None:
-            return
-        entry.hold_until(ASAP, release, now)
-        if counts and (sent is None or sent >= entry.failed):
-            entry.failed = now
-            entry.fail(now, self.policy, self.draw())
-        elif not is_failure and status not in UNCOUNTED:
-            self._succeed(entry, now)
-
-    def _succeed(self, entry: ThrottleEntry, now: float) -> None:
-        """Count a success; a target is dropped once it is healthy and not held."""
-        entry.succeed(now)
-        if entry.count < 0 and not entry.is_bucket and entry.release <= now:
-            self._store.drop(entry)
+    def _target(self, url: str | Target) -> Target | None:
+        return url if isinstance(url, Target) else self.target(url)
 
     def _earn_retry(self, target: Target) -> None:
         left = self._budgets.get(target.origin)

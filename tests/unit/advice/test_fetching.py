@@ -101,6 +101,7 @@ STATUSES = {
 }
 
 
+@quotes("traffic-advice 5", "3. Let fetchController be null.", '3. Assert: response’s type is "basic".')
 @quotes("traffic-advice 3", 'A traffic advice result is null, a traffic advice entry, or "unreachable".')
 @quotes(
     "traffic-advice 5",

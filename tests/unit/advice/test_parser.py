@@ -27,6 +27,7 @@ IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 NOW = 1_700_000_000.0
 
 
+@quotes("traffic-advice 6", "3. Let bestMatch be null.", "6. Let entry be a traffic advice entry.")
 @quotes(
     "traffic-advice 6",
     "2. If parsed is not a list, then return null.",

@@ -190,12 +190,6 @@ class TestEntries:
             )
         assert len(throttle) == 0
 
-    def test_empty_throttle_does_not_parse_urls(self, monkeypatch):
-        monkeypatch.setattr("headgate.throttle.throttle.parse_target", lambda *_, **__: pytest.fail("parsed"))
-        throttle = throttled()
-        assert throttle.release_time(X, now=NOW) == ASAP
-        succeed(throttle, headers={"Content-Type": "text/html"})
-
     def test_recovered_target_is_dropped(self):
         throttle = throttled()
         fail(throttle, times=2)
@@ -232,13 +226,6 @@ class TestEntries:
         with pytest.raises(ConfigurationError, match=f"^{name} must be an integer of at least 1, got 0$"):
             Throttle(**{name: 0})
         assert len(Throttle(**{name: 1})) == 0
-
-    def test_urls_are_not_parsed_while_nothing_is_stored(self):
-        throttle = throttled()
-        assert throttle.stored_target(X) is None
-        fail(throttle, "http://other.example/")
-        assert throttle.stored_target(X) == throttle.target(X)
-        assert throttle.stored_target("no URL") is None
 
 
 class TestRetryAfter:
