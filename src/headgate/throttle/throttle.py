@@ -186,9 +186,9 @@ class Throttle:
         if not is_failure and status not in _UNEARNED:
             self._earn_retry(target)
         self._store.examine_next(now)
-        if self._is_exempt(target):
-            return
         release, fields = ASAP, parse_fields(headers)
+        if (is_failure or fields is not None) and self._is_exempt(target):
+            return
         if fields is not None:
             self._obey(target, fields, now)
             release = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP)
