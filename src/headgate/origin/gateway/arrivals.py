@@ -30,6 +30,7 @@ _ANONYMOUS: Final = b"anonymous-client-ip"
 _BROWSER: Final = b"Mozilla/"
 _COMPATIBLE: Final = b"compatible;"
 _USER_AGENT: Final = b"\r\nUser-Agent: "
+_LENGTH: Final = len(_USER_AGENT)
 
 
 class ArrivalClasses(msgspec.Struct, frozen=True):
@@ -52,7 +53,7 @@ class ArrivalMeter:
         self._classes = classes
         brands = [name for name in classes.names if name not in {PREFETCH_PROXY, EVERY_AGENT}]
         self._brands = [(name, re.compile(rb"(?<![\w-])%b(?![\w-])" % re.escape(name.encode()))) for name in brands]
-        self._known: dict[tuple[bytes, bool], str] = {}
+        self._known: dict[bytes, str] = {}
         self._counts: Counter[str] = Counter()
 
     def count(self, request: RequestHead, domain: str | None) -> None:
@@ -60,13 +61,17 @@ class ArrivalMeter:
         name = self._classes.domains.get(domain)
         if name is None:
             raw = request.raw
-            is_prefetch = _ANONYMOUS in raw and _ANONYMOUS in b", ".join(request.values(b"sec-purpose"))
-            key = _user_agent(request), is_prefetch
-            name = self._known.get(key)
-            if name is None:
-                if len(self._known) >= MAX_KNOWN:
-                    self._known.clear()
-                name = self._known[key] = self._classify(*key)
+            begin = raw.find(_USER_AGENT)  # nearly always written like this
+            if begin >= 0:
+                user_agent = raw[begin + _LENGTH : raw.find(b"\r\n", begin + _LENGTH)]
+            else:
+                user_agent = b", ".join(request.values(b"user-agent"))
+            if _ANONYMOUS in raw and _ANONYMOUS in b", ".join(request.values(b"sec-purpose")):
+                name = self._classify(user_agent, is_prefetch=True)
+            else:
+                name = self._known.get(user_agent)
+                if name is None:
+                    name = self._remember(user_agent)
         self._counts[name] += 1
 
     def take(self) -> dict[str, int]:
@@ -74,7 +79,15 @@ class ArrivalMeter:
         counts, self._counts = self._counts, Counter()
         return dict(counts)
 
-    def _classify(self, user_agent: bytes, is_prefetch: bool) -> str:  # noqa: FBT001  # the parts of a key
+    def _remember(self, user_agent: bytes) -> str:
+        name = self._classify(user_agent, is_prefetch=False)
+        if len(user_agent) <= _MAX_USER_AGENT:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[user_agent] = name
+        return name
+
+    def _classify(self, user_agent: bytes, *, is_prefetch: bool) -> str:
         """Return the class of a request without a domain of a class; the numbers are those above."""
         listed = next((name for name, pattern in self._brands if pattern.search(user_agent)), None)
         if listed is not None:
@@ -84,13 +97,3 @@ class ArrivalMeter:
         if not user_agent.startswith(_BROWSER) or _COMPATIBLE in user_agent:
             return self._classes.most_specific(EVERY_AGENT)  # 4
         return PEOPLE  # 5
-
-
-def _user_agent(request: RequestHead) -> bytes:
-    """Return the first bytes of the User-Agent: fast if its name is written as usual."""
-    raw = request.raw
-    begin = raw.find(_USER_AGENT)
-    if begin < 0:
-        return b", ".join(request.values(b"user-agent"))[:_MAX_USER_AGENT]
-    begin += len(_USER_AGENT)
-    return raw[begin : raw.find(b"\r\n", begin)][:_MAX_USER_AGENT]
