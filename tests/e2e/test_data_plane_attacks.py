@@ -102,17 +102,6 @@ def test_a_sidecar_without_descriptors_lets_requests_pass_and_recovers(plane):
         assert "Traceback" not in sidecar.said()
 
 
-@planes("nginx-lua", "auth-request", "haproxy")
-def test_a_second_sidecar_on_the_same_socket_is_refused(plane):
-    with running_plane(plane) as system:
-        system.hold(["first"])
-        command = sidecar_command(plane, system.folder, system.folder / "headgate.toml", "--master", "127.0.0.1:1")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        assert (done.returncode, "in use" in done.stderr) == (2, True), done.stderr
-        assert system.get("first").status == REJECTED
-        system.wait_until_limited()
-
-
 @planes("nginx-lua", "auth-request")
 def test_a_folder_that_cannot_be_written_is_named(plane, tmp_path):
     command = sidecar_command(plane, tmp_path / "missing", tmp_path / "no.toml", "--master", "127.0.0.1:1")

@@ -76,23 +76,6 @@ def both(end):
     return lambda one, two: [Stream(one, LARGE, end, client="c"), Stream(two, SMALL, end, client="c")]
 
 
-def test_all_requests_pass_after_the_master_was_killed_and_the_rule_holds_once_it_is_back(tmp_path):
-    kill, back, end = 12, 28, 48
-
-    def fault(system, load):
-        load.wait_until(kill)
-        system.master.kill()
-        load.wait_until(back)
-        system.master.start()
-
-    def check(outcome, *_):
-        assert outcome.failures() == []
-        assert outcome.rate(kill + 12, back) == LARGE + SMALL
-        assert 455 <= outcome.rate(back + 12, end) <= 520
-
-    measure(tmp_path, both(end), check, fault)
-
-
 def test_all_requests_pass_while_the_master_is_stopped_and_the_rule_holds_once_it_continues(tmp_path):
     stop, back, end = 10, 28, 48
 

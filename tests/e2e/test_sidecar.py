@@ -56,22 +56,6 @@ def test_sidecar_without_a_running_haproxy_is_ready_and_says_what_is_missing(tmp
     assert [file for file in tmp_path.iterdir() if file.is_socket()] == []
 
 
-def test_socket_mode(server, tmp_path):
-    with sidecar(tmp_path, server, tmp_path / "s", "--socket-mode", "0640") as running:
-        assert running.ready
-        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o640
-
-
-def test_killed_sidecar_leaves_nothing_that_prevents_a_new_start(server, tmp_path):
-    with sidecar(tmp_path, server, tmp_path / "s") as running:
-        assert running.ready
-        running.end(signal.SIGKILL)
-    assert (tmp_path / "s").is_socket()
-    with sidecar(tmp_path, server, tmp_path / "s") as running:
-        assert running.ready
-        connect(tmp_path / "s")
-
-
 def test_socket_of_a_running_sidecar_is_not_taken(server, tmp_path):
     path = tmp_path / "s"
     with sidecar(tmp_path, server, path) as running:

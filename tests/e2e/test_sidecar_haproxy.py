@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -117,14 +116,6 @@ def test_without_master_and_sidecar_all_requests_pass_and_holds_stay_in_force(st
     assert system.statuses(20) == {200: 20}
 
 
-def test_accounting_resumes_when_a_killed_sidecar_is_started_again(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "1/min burst 1000")
-    system.sidecar.end(signal.SIGKILL)
-    assert system.statuses(10) == {200: 10}
-    with system.run_sidecar() as again:
-        again.until(lambda: system.haproxy.get().status == 200 and again.totals("api")[0] > 0, "accounting")
-
-
 def test_requests_are_accounted_for_while_the_origin_processes_them(stack: ExitStack, tmp_path: Path) -> None:
     silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -145,13 +136,6 @@ def test_a_hold_ends_on_time_and_not_early_without_the_sidecar(running: HAProxyP
     while running.get().status == 503:
         assert time.time() < release + programs.PATIENCE
     assert time.time() >= release
-
-
-def test_a_hold_that_is_extended_ends_at_the_later_time(running: HAProxyProcess, plane: Plane) -> None:
-    plane.hold_in_table(b"127.0.0.1", 30)
-    plane.hold_in_table(b"127.0.0.1", 60)
-    assert len(running.entries()) == 1
-    assert int(running.get().headers["Retry-After"]) > 30
 
 
 @pytest.mark.parametrize("count", [100, 3_000])
@@ -357,18 +341,6 @@ def test_a_haproxy_with_another_root_directory_and_user_reports_requests(stack: 
     plane.until(lambda: plane.verdicts, "verdict")
     plane.hold_in_table(b"127.0.0.1", 60)
     assert running.get().status == 503
-
-
-def test_a_stopped_sidecar_delays_no_request_and_reports_go_on_afterwards(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "1/min burst 100000")
-    with ThreadPoolExecutor(8) as pool:
-        for number in (signal.SIGSTOP, signal.SIGCONT):
-            system.sidecar.process.send_signal(number)
-            statuses = Counter(pool.map(lambda _: system.haproxy.get().status, range(300)))
-            assert statuses == {200: 300}
-    accepted = system.sidecar.totals("api")[0]
-    system.sidecar.until(lambda: system.statuses(1) and system.sidecar.totals("api")[0] > accepted, "accounting")
-    assert "alert" not in system.haproxy.output().lower()
 
 
 @pytest.mark.parametrize("status", [503, 429])

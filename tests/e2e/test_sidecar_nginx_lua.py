@@ -89,16 +89,6 @@ def test_a_burst_is_rejected_by_the_rule_of_the_master(stack: ExitStack, tmp_pat
     assert system.sidecar.totals("api")[0] == accepted == len(system.origin.seen)
 
 
-def test_requests_are_delayed_by_the_rule_of_the_master(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "2/s burst 1")
-
-    def is_delayed() -> bool:
-        assert system.nginx.get("/empty").status == 200
-        return system.sidecar.totals("api")[1] > 0
-
-    system.sidecar.until(is_delayed, "delay")
-
-
 def test_a_killed_sidecar_stops_no_request_and_another_one_resumes_the_accounting(
     stack: ExitStack, tmp_path: Path
 ) -> None:
@@ -113,14 +103,6 @@ def test_a_killed_sidecar_stops_no_request_and_another_one_resumes_the_accountin
     system.sidecar.until(lambda: system.workers() == 2, "connections of both workers")
     assert system.statuses(20) == {503: 20}
     system.sidecar.until(lambda: system.sidecar.totals("api") == (20, 0, 40), "accounting, that of the pause included")
-
-
-def test_a_suspended_sidecar_stops_no_request(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "1000/s burst 1000")
-    system.sidecar.process.send_signal(signal.SIGSTOP)
-    assert system.statuses(200) == {200: 200}
-    system.sidecar.process.send_signal(signal.SIGCONT)
-    system.sidecar.until(lambda: sum(system.sidecar.totals("api")) == 200, "accounting of all requests")
 
 
 @pytest.mark.deep
@@ -156,14 +138,6 @@ def resident_memory(process: int) -> int:
     """Return the resident memory of a process in bytes, without what it shares with others."""
     fields = Path(f"/proc/{process}/statm").read_text().split()
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGESIZE")
-
-
-def test_a_killed_master_stops_no_request(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "1/min burst 5")
-    system.sidecar.until(lambda: system.nginx.get().status == 503, "rejection")
-    system.master.end(signal.SIGKILL)
-    assert system.statuses(20) == {503: 20}
-    assert {system.nginx.get("/empty", X_Address=CLIENT).status for _ in range(20)} == {200}
 
 
 # -- with the data plane in this process ---------------------------------------------------------------------------
@@ -357,20 +331,6 @@ def test_a_worker_without_a_connection_has_the_settings_of_the_others(
         answers = [nginx.get("/empty", X_Address=CLIENT) for _ in range(100)]
         assert {answer.status for answer in answers} == {429}
         assert len({answer.getheader("X-Worker") for answer in answers}) == 2
-
-
-def test_two_nginx_share_a_sidecar(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    with (
-        connected(tmp_path) as (plane, nginx),
-        nginx_lua_setup.nginx(
-            tmp_path / "other", tmp_path / "headgate.sock", "http://127.0.0.1:1", server=REAL_IP + EMPTY
-        ) as other,
-    ):
-        plane.until_connected(4, 2)
-        release = hold_until_effective(plane, nginx, CLIENT, 300.0)
-        plane.until(lambda: other.get("/empty", X_Address=CLIENT).status == 503, "rejection by the other one")
-        assert release > time.time()
 
 
 def test_a_full_dictionary_drops_holds_and_counts_them(tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ class RedisStore:
         for call in calls:
             if call:
                 keys = [domain.key(identifier) for domain, identifier, _, _ in call]
-                records = pack_doubles(instant for record in call for instant in record[2:])
+                records = pack_doubles([instant for _, _, *instants in call for instant in instants])
                 words = (*keys, operation, *call[0][0].arguments, records)
             else:
                 keys, words = [PROBE_KEY], (PROBE_KEY, operation)

@@ -1,7 +1,6 @@
 """The table of HAProxy, and the lines in which it reports requests; `tests/e2e/test_sidecar_haproxy.py` runs it."""
 
 import asyncio
-import math
 import re
 from itertools import pairwise
 
@@ -182,7 +181,3 @@ def test_a_connection_beyond_the_maximum_is_refused(monkeypatch):
     third = Connection(first.plane)
     assert not third.transport.aborted
     assert (first.plane.totals.connections, first.plane.totals.refused) == (3, 1)
-
-
-def test_a_hold_without_an_end_has_a_value():
-    assert encode_end(math.nextafter(4e9, 0)) > 0
