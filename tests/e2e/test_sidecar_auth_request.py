@@ -270,7 +270,7 @@ PASSWORD = 'satisfy any; deny all; auth_basic "x"; auth_basic_user_file users; e
 def test_locations_that_satisfy_any_are_found_by_the_check_that_is_printed(system, tmp_path):
     """auth_request opens them; where it is off, they stay closed."""
     (tmp_path / "users").write_text("user:{PLAIN}secret\n")
-    closed = f"location /closed {{ {PASSWORD} auth_request off; }} location /open {{ {PASSWORD} }}\n"
+    closed = f"location /closed {{ {PASSWORD} auth_request off; }}\nlocation /open {{ {PASSWORD} }}\n"
     running = system("1000/s burst 1000", server=closed)
     assert [running.nginx.get(path).status for path in ("/closed", "/open")] == [401, 200]
     text = (tmp_path / "nginx.conf").read_text()
