@@ -104,6 +104,12 @@ def test_b1_and_draft_01_need_a_manifest(version):
     assert held(there) == held(source)
 
 
+def test_missing_manifest_is_accepted_in_the_same_version():
+    source = (VECTORS / "hello_b1.wbn").read_bytes()
+    remark = "the manifest section is missing, so strict readers refuse the bundle (3.3 step 24)"
+    assert converted(source, "b1", remarks=[remark]) == source
+
+
 def test_manifest_must_be_in_the_bundle():
     """3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself." """
     with pytest.raises(ConfigurationError, match=r"manifest URL https://example.com/none is not in the bundle"):
