@@ -1,7 +1,4 @@
-"""Reading TOML into structs of msgspec, with errors that name the path of the key, the value and what is expected.
-
-The tree of `headgate.toml` and the scenarios of the lab are read with these functions.
-"""
+"""Reading TOML into structs of msgspec, with errors that name the path of the key, the value and what is expected."""
 
 import difflib
 import re
@@ -72,14 +69,11 @@ def convert_document(document: Any, kind: type[T]) -> T:
 
 def unknown_keys(value: object, kind: Any, path: str = "") -> Iterator[tuple[str, str, list[str]]]:
     """Yield each key that `kind` lacks: its path, its name, and the keys that its table can have."""
-    kind = _member_of_union(value, kind)
+    kind = _without_limits(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         if isinstance(value, dict):
             fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-            tag = kind.__struct_config__.tag_field
             for key, member in value.items():
-                if key == tag:
-                    continue
                 where = f"{path}.{key}" if path else key
                 if key in fields:
                     yield from unknown_keys(member, fields[key], where)
@@ -88,26 +82,6 @@ def unknown_keys(value: object, kind: Any, path: str = "") -> Iterator[tuple[str
     elif get_origin(kind) is tuple and isinstance(value, list):
         for index, member in enumerate(value):
             yield from unknown_keys(member, get_args(kind)[0], f"{path}[{index}]")
-
-
-def _member_of_union(value: object, kind: Any) -> Any:
-    """Return `kind` without its limits; of several structs, that which the tag in `value` selects, None without one."""
-    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    if get_origin(kind) not in {Union, UnionType}:
-        return kind
-    tag = value.get(_tag_field(kind)) if isinstance(value, dict) else None
-    return _tagged(kind).get(tag) if isinstance(tag, str) else None
-
-
-def _tagged(union: Any) -> dict[Any, type[msgspec.Struct]]:
-    """Return the structs of a union by their tag."""
-    structs = [member for member in get_args(union) if isinstance(member, type) and issubclass(member, msgspec.Struct)]
-    return {struct.__struct_config__.tag: struct for struct in structs}
-
-
-def _tag_field(union: Any) -> str | None:
-    """Return the key whose value selects a struct of a union; None if there is no such key."""
-    return next((struct.__struct_config__.tag_field for struct in _tagged(union).values()), None)
 
 
 def nearest_key(key: str, valid: list[str]) -> str:
@@ -146,10 +120,8 @@ def _name_types(match: re.Match[str]) -> str:
 
 
 def _value_at(document: Any, path: str) -> Any:
-    """Return the value of the document at a path such as domain[0].name; None where a path does not name its keys."""
+    """Return the value of the document at a path such as domain[0].name."""
     for name in _steps(path):
-        if name == "[...]":  # msgspec's name for any key of a table whose keys are not fixed
-            return None
         document = document[int(name.strip("[]"))] if name.startswith("[") else document[name]
     return document
 
@@ -160,16 +132,18 @@ def _steps(path: str) -> list[str]:
 
 
 def _kind_at(kind: Any, path: str) -> Any:
-    """Return the type of the key at `path` without its limits; of the tag of a union, a list of the tags."""
+    """Return the type of the key at `path`, without its limits."""
     for name in _steps(path):
         if name.startswith("["):
             kind = get_args(kind)[0] if get_args(kind) else None
         elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             kind = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}.get(name)
-        elif get_origin(kind) in {Union, UnionType} and name == _tag_field(kind):
-            return [str(tag) for tag in _tagged(kind)]
-        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        kind = _without_limits(kind)
     return kind
+
+
+def _without_limits(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _words_beside_numbers(kind: Any, path: str) -> list[str]:
@@ -181,8 +155,5 @@ def _words_beside_numbers(kind: Any, path: str) -> list[str]:
 
 def _choices(kind: Any, path: str) -> list[str]:
     """Return the values allowed for the key at `path`; empty unless the key is an enumeration."""
-    kind = _kind_at(kind, path)
-    if isinstance(kind, list):
-        return kind
-    values = get_args(kind)
+    values = get_args(_kind_at(kind, path))
     return [str(value) for value in values] if values and all(isinstance(v, (str, int)) for v in values) else []
