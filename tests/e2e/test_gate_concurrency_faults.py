@@ -127,6 +127,46 @@ def test_no_permit_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.parametrize(
+    ("field", "upload"), [(b"Content-Length: 2", b""), (b"Content-Type: text/event-stream", b""), (b"X: y", b"hello")]
+)
+def test_the_origin_never_has_more_requests_than_max(tmp_path: Path, field: bytes, upload: bytes) -> None:
+    """Whatever they are: responses with a slow body, event streams, slow uploads."""
+    seen: list[int] = []
+    at_origin: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        at_origin.add(writer)
+        seen.append(len(at_origin))
+        if upload:
+            await reader.readexactly(len(upload))
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n%b\r\n\r\n" % field)
+        await asyncio.sleep(0 if upload else 0.9)
+        at_origin.remove(writer)
+        writer.write(b"ok")
+
+    async def ask(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(upload))
+        writer.write(upload[:1])
+        await asyncio.sleep(0.9)
+        writer.write(upload[1:])
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def check() -> None:
+        async with origin_running(serve) as origin:
+            options = "--origin", f"http://127.0.0.1:{origin.port}", "--max-in-flight", "4"
+            with programs.gate(tmp_path, *options) as gate:
+                answers = await asyncio.gather(*(ask(gate.port) for _ in range(12)))
+        assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
+        assert (len(seen), max(seen)) == (12, 4)
+
+    asyncio.run(check())
+
+
 def is_idle(gate: Program) -> bool:
     """Return whether no request is in flight or waits."""
     found = gate.state()["concurrency"]
