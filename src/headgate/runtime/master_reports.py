@@ -3,30 +3,15 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
+
+from headgate.link.master_connection import MasterConnection
 
 _CHECK_INTERVAL: Final = 0.5
 _START_TIMEOUT: Final = 5.0
 """Seconds after which a master that has not been connected yet is reported."""
 _REPORT_INTERVAL: Final = 10.0
 """Minimum seconds between two lines that the same master is not connected."""
-
-
-class ReportedConnection(Protocol):
-    """The connection to one master."""
-
-    address: str
-    """The address as the operator wrote it."""
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the master is connected."""
-        ...
-
-    @property
-    def has_reported_failure(self) -> bool:
-        """Whether a line has said why its handshakes fail."""
-        ...
 
 
 class _Master:
@@ -47,7 +32,7 @@ class MasterReports:
     seconds of the start is not reported, and one whose handshake fails is reported by its connection.
     """
 
-    def __init__(self, connections: Callable[[], Iterable[ReportedConnection]], log: Callable[[str], None]) -> None:
+    def __init__(self, connections: Callable[[], Iterable[MasterConnection]], log: Callable[[str], None]) -> None:
         self._connections = connections
         self._log = log
         self._masters: dict[str, _Master] = {}
