@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chromium import Browser, Outcome, chromium, remaining
+from tests.chromium import Browser, Outcome, chromium
 from tests.e2e.prefetching import (
     ADVICE,
-    Answer,
     Hold,
     Origin,
     ScriptedProxy,
@@ -123,21 +122,6 @@ def test_origins_that_advise_against_it_get_no_prefetch(tmp_path: Path) -> None:
     browse(check, tmp_path)
 
 
-def test_a_link_that_was_not_prefetched_is_fetched_when_it_is_followed(tmp_path: Path) -> None:
-    async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
-        origin.advise(FIRST, {"user_agent": "*", "disallow": True})
-        target = origin.url(FIRST, "/story")
-        page = await browser.open(origin.refer(REFERRER, target))
-        assert await page.prefetched(target) == FAILED
-        assert origin.paths(FIRST) == [ADVICE]
-        assert await page.follow(target) == FAILED
-        assert await page.run("document.body.innerText") == "/story"
-        assert origin.paths(FIRST) == [ADVICE, "/story"]
-        assert "sec-purpose" not in origin.asked[-1].fields
-
-    browse(check, tmp_path)
-
-
 def test_unreachable_and_forbidden_origins_affect_no_other_origin(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -207,36 +191,6 @@ def test_a_prefetch_in_progress_survives_a_drain(tmp_path: Path) -> None:
     browse(check, tmp_path)
 
 
-def test_one_page_prefetches_from_several_origins_separately(tmp_path: Path) -> None:
-    async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
-        hosts = [f"{name}.example.org" for name in "abcdef"]
-        origin.advise(hosts[1], {"user_agent": "*", "disallow": True})
-        page = await browser.open(origin.refer(REFERRER, *map(origin.url, hosts)))
-        outcomes = [await page.prefetched(origin.url(host)) for host in hosts]
-        assert outcomes == [READY, FAILED, READY, READY, READY, READY]
-        assert {host: origin.paths(host) for host in hosts} == {
-            host: [ADVICE] if host == hosts[1] else [ADVICE, "/"] for host in hosts
-        }
-
-    browse(check, tmp_path, "--workers", 2)
-
-
-def test_an_address_without_a_port_is_prefetched_too(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with origin_running() as origin:
-            with prefetch_proxy(tmp_path, origin) as proxy:
-                resolve = f"MAP {FIRST}:443 127.0.0.1:{origin.port}, MAP * 127.0.0.1"
-                async with chromium(proxy.ready["address"], resolve=resolve) as browser:
-                    target = f"https://{FIRST}/story"
-                    page = await browser.open(origin.refer(REFERRER, target))
-                    assert await page.prefetched(target) == READY
-                    assert await page.follow(target) == USED
-                    assert [one["origin"] for one in proxy.state()["origins"]] == [f"https://{FIRST}"]
-                    assert [each.fields["host"] for each in origin.asked[-2:]] == [FIRST, FIRST]
-
-    asyncio.run(check())
-
-
 # Through a scripted proxy.
 
 
@@ -284,30 +238,3 @@ def test_other_or_missing_retry_after_makes_the_browser_avoid_the_proxy(status: 
 
 
 # What the tests above stand on.
-
-
-def test_invalid_speculation_rules_are_reported() -> None:
-    async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
-        origin.answers[REFERRER, "/"] = Answer(
-            200, {"Content-Type": "text/html"}, b'<script type="speculationrules">{</script>'
-        )
-        page = await browser.open(origin.url(REFERRER))
-        with pytest.raises(AssertionError, match="Syntax error"):
-            await page.prefetched(origin.url(FIRST))
-
-    browse_as_told(check)
-
-
-def test_a_browser_leaves_no_files_or_processes() -> None:
-    async def check() -> None:
-        async with browsing() as (browser, origin, _):
-            await browser.open(origin.url(FIRST))
-            assert len(remaining(browser.folder)) > 3
-            left.append(browser)
-            raise EOFError
-
-    left: list[Browser] = []
-    with pytest.raises(EOFError):
-        asyncio.run(check())
-    assert remaining(left[0].folder) == []
-    assert not left[0].folder.exists()

@@ -1,17 +1,12 @@
 """Common programs and libraries fetch through `headgate proxy` and check every certificate."""
 
-import asyncio
-import http.client
 import re
-import ssl
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.http2_client import http2_at
 from tests.e2e.programs import PATIENCE
 from tests.e2e.proxy_setup import Proxy, proxy
 from tests.servers import is_present
@@ -106,74 +101,3 @@ def test_curl_opens_several_tunnels_at_once(running: Proxy) -> None:
 
 
 # Python.
-
-
-class Inside:
-    """TLS inside a tunnel, in memory."""
-
-    def __init__(self, running: Proxy) -> None:
-        self.coming, self.going = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = ssl.create_default_context(cafile=str(running.program.log.parent / "ca.pem"))
-        self.tls = context.wrap_bio(self.coming, self.going, server_hostname=HOST)
-        self.content = b""
-
-    def steps(self, running: Proxy) -> Iterator[None]:
-        """Fetch the page; whenever this yields, `going` is to be sent and something to be received."""
-        yield from self._do(self.tls.do_handshake)
-        asked = f"GET /page HTTP/1.1\r\nHost: {HOST}:{running.origin.port}\r\n\r\n"
-        yield from self._do(lambda: self.tls.write(asked.encode()))
-        while not self.content.endswith(PAGE.encode()):
-            yield from self._do(self._read)
-
-    def _read(self) -> None:
-        piece = self.tls.read(65536)
-        assert piece, "the end comes before the page"
-        self.content += piece
-
-    def _do(self, what: Callable[[], object]) -> Iterator[None]:
-        while True:
-            with suppress(ssl.SSLWantReadError):
-                what()
-                return
-            yield
-
-
-@BOTH
-def test_python_fetches_a_page(running: Proxy) -> None:
-    inside = Inside(running)
-    with running.client() as client:
-        assert client.ask(f"{HOST}:{running.origin.port}").status == 200
-        for _ in inside.steps(running):
-            client.send(inside.going.read())
-            inside.coming.write(client.sock.recv(65536))
-    assert inside.content.startswith(b"HTTP/1.1 200 ")
-    assert was_fetched(running)
-
-
-@TLS
-def test_python_fetches_a_page_in_http_2(running: Proxy) -> None:
-    inside = Inside(running)
-
-    async def fetch() -> None:
-        async with http2_at(("127.0.0.1", running.port), running.tls) as client:
-            tunnel = await client.open(f"{HOST}:{running.origin.port}")
-            for _ in inside.steps(running):
-                await client.send_data(tunnel, inside.going.read())
-                await client.until(lambda: tunnel.received)
-                inside.coming.write(await client.receive(tunnel, len(tunnel.received)))
-
-    asyncio.run(fetch())
-    assert inside.content.startswith(b"HTTP/1.1 200 ")
-    assert was_fetched(running)
-
-
-@pytest.mark.parametrize("running", [False], ids=["plaintext"], indirect=True)
-def test_the_standard_library_fetches_a_page(running: Proxy) -> None:
-    context = ssl.create_default_context(cafile=str(running.program.log.parent / "ca.pem"))
-    connection = http.client.HTTPSConnection("127.0.0.1", running.port, context=context, timeout=PATIENCE)
-    connection.set_tunnel(HOST, running.origin.port)
-    connection.request("GET", "/page")
-    response = connection.getresponse()
-    assert (response.status, response.read().decode()) == (200, PAGE)
-    connection.close()
-    assert was_fetched(running)

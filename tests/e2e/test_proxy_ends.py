@@ -1,15 +1,12 @@
 """How a tunnel ends: one direction, both, by a limit, by a reset, or with the proxy."""
 
 import asyncio
-import contextlib
 import socket
 import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
-
-import pytest
 
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
@@ -108,37 +105,6 @@ def test_inside_tls_a_target_that_closes_its_sending_side_receives_further_data(
     run(check())
 
 
-def test_inside_tls_sending_while_the_target_closes_may_end_the_tunnel(tmp_path: Path, run: Callable) -> None:
-    """Python's `unwrap` reads once after its close_notify, and loses a record that it finds there."""
-    size = 4_000_000
-
-    def talk(address: tuple[str, int], port: int) -> None:
-        with InTls(address) as client, contextlib.suppress(ConnectionError):
-            client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
-            assert client.receive().startswith(b"HTTP/1.1 200 ")
-            client.send(b"x" * size)
-            client.shutdown_write()
-            client.rest()
-
-    async def check() -> None:
-        heard = asyncio.get_running_loop().create_future()
-
-        async def early(target: Target) -> None:
-            whole = await target.reader.read(1)
-            target.writer.write_eof()
-            heard.set_result(whole + await target.reader.read())
-
-        decision = StubDecision()
-        async with target_running(early) as port, proxy_running(decision, tls=listener_context(tmp_path)) as server:
-            await asyncio.to_thread(talk, server.addresses[0], port)
-            whole = await heard
-            await until(lambda: decision.closed)
-        assert whole == b"x" * len(whole)  # a beginning of what was sent, without a gap
-        assert decision.closed == [(0, len(whole), "ended")]
-
-    run(check())
-
-
 class InTls:
     """A client that can say its end inside TLS and go on reading, which neither event loop can."""
 
@@ -194,23 +160,6 @@ class InTls:
         while piece := self.receive():
             whole += piece
         return whole
-
-
-def test_a_reset_of_the_target_resets_the_client(run: Callable) -> None:
-    async def go(target: Target) -> None:
-        await target.reader.read(1)
-        target.reset()
-
-    async def check() -> None:
-        decision = StubDecision()
-        async with target_running(go) as port, proxy_running(decision) as server, client_at(server) as client:
-            await open_tunnel(client, port)
-            await client.send(b"x" * 100_000)
-            with pytest.raises(ConnectionResetError):
-                await client.rest()
-        assert [why for _, _, why in decision.closed] == ["target_gone"]
-
-    run(check())
 
 
 def test_a_reset_of_the_client_resets_the_target(encryption: Encryption, run: Callable) -> None:

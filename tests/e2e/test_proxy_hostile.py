@@ -3,7 +3,6 @@
 Why single connections are closed is tested with the connections; this is what many of them cost together.
 """
 
-import os
 import resource
 import socket
 import ssl
@@ -59,34 +58,7 @@ def test_a_thousand_unfinished_handshakes_use_little_memory(share: float, tmp_pa
         attacked.wait()
 
 
-@TRANSPORTS
-def test_garbage_uses_little_memory(tls: bool, tmp_path: Path) -> None:
-    with attacked_proxy(tmp_path, tls=tls) as attacked:
-        for number in range(2000):
-            with attacked.connect(number) as sock, suppress(ConnectionError):
-                sock.send((b"\x16\x03\x01" if number % 2 else b"") + os.urandom(3000))
-
-
-def test_records_of_one_byte_use_little_memory(tmp_path: Path) -> None:
-    with attacked_proxy(tmp_path, tls=True) as attacked:
-        client = attacked.client()
-        assert client.ask(attacked.to).status == 200
-        for _ in range(20):
-            for _ in range(500):
-                client.send(b"x")
-            assert client.read(500) == b"x" * 500
-
-
 # Heads.
-
-
-@pytest.mark.deep
-@TRANSPORTS
-def test_a_thousand_unfinished_heads_use_little_memory(tls: bool, tmp_path: Path) -> None:
-    with attacked_proxy(tmp_path, tls=tls) as attacked:
-        for number in range(1000):
-            attacked.client(number).send(b"CONNECT www.example.net:443 HTTP/1.1\r\nX: " + b"x" * 16_000)
-        attacked.wait()
 
 
 @pytest.mark.deep
@@ -101,16 +73,6 @@ def test_unread_refusals_use_little_memory(tls: bool, tmp_path: Path) -> None:
             while most > 0:
                 most -= client.sock.send(piece)
         assert most > 0, "all of it was taken"
-
-
-@TRANSPORTS
-def test_many_refused_names_use_little_memory(tls: bool, tmp_path: Path) -> None:
-    with attacked_proxy(tmp_path, tls=tls) as attacked:
-        client = attacked.client()
-        for turn in range(100):
-            names = [f"{turn}.{number}.{'x' * 60}.example.net:25" for number in range(100)]
-            client.send("".join(f"CONNECT {name} HTTP/1.1\r\n\r\n" for name in names).encode())
-            assert [client.answer().reason for _ in names] == ["port"] * 100
 
 
 @TRANSPORTS
@@ -147,20 +109,6 @@ def reset(sock: socket.socket) -> None:
 
 
 # Tunnels.
-
-
-@TRANSPORTS
-def test_tunnels_end_for_clients_that_close_their_sending_side(tls: bool, tmp_path: Path) -> None:
-    with attacked_proxy(tmp_path, tls=tls) as attacked:
-        clients = [attacked.client(number) for number in range(500)]
-        for client in clients:
-            client.send(f"CONNECT {attacked.to} HTTP/1.1\r\n\r\nhello".encode())
-            socket.socket.shutdown(client.sock, socket.SHUT_WR)
-        if not tls:  # inside TLS an end without close_notify may be an attack, and closes the tunnel
-            for client in clients:
-                assert client.answer().status == 200
-                assert client.read_to_end() == b"hello"
-        attacked.proxy.program.until(lambda: attacked.proxy.metrics()["headgate_proxy_tunnels"] <= 2, "end of tunnels")
 
 
 @pytest.mark.deep
@@ -213,16 +161,6 @@ def test_five_thousand_idle_tunnels_use_little_memory(tmp_path: Path) -> None:
         assert all(client.echoes() for client in clients[::100])
 
 
-@pytest.mark.deep
-def test_a_thousand_idle_tunnels_inside_tls_use_little_memory(tmp_path: Path) -> None:
-    with attacked_proxy(tmp_path, tls=True) as attacked:
-        clients = [attacked.client(number) for number in range(1000)]
-        for client in clients:
-            assert client.ask(attacked.to).status == 200
-        attacked.wait()
-        assert all(client.echoes() for client in clients[::100])
-
-
 # In HTTP/2.
 
 
@@ -271,14 +209,6 @@ def test_a_client_that_resets_a_stream_for_each_new_origin_starts_few_fetches(tm
             streams.client.sock.close()
         attacked.wait()
         attacked.targets.release()
-
-
-@pytest.mark.deep
-def test_a_thousand_idle_http2_connections_use_little_memory(tmp_path: Path) -> None:
-    with attacked_proxy(tmp_path, tls=True) as attacked:
-        for number in range(1000):
-            Streams(attacked, number)
-        attacked.wait()
 
 
 @pytest.mark.deep

@@ -3,15 +3,11 @@
 import asyncio
 import hashlib
 import os
-import socket
-import struct
 from collections.abc import Callable
 
 import pytest
 from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame, WindowUpdateFrame
 
-from headgate.proxy.connect import AcceptedConnect
-from headgate.proxy.http2 import Http2Connection
 from tests.e2e.http2_client import WIDEST, Http2Client
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 
@@ -83,25 +79,6 @@ def test_bulk_data_arrives_whole_in_frames_of_any_size(frame_size: int, http2: C
     run(check())
 
 
-def test_a_reset_of_the_target_reaches_the_client(http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-
-        async def slam(target: Target) -> None:
-            await target.reader.readexactly(5)
-            linger = struct.pack("ii", 1, 0)
-            target.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-
-        async with target_running(slam) as port, http2(decision) as (_, client):
-            tunnel = await client.open(port)
-            await client.send_data(tunnel, b"hello, and more")
-            assert await client.was_reset(tunnel) == CONNECT_ERROR
-            await until(lambda: decision.closed)
-            assert decision.closed[0][2] == "target_gone"
-
-    run(check())
-
-
 @pytest.mark.parametrize("ending", ["reset", "gone"])
 def test_a_decision_is_cancelled_when_its_stream_ends(ending: str, http2: Callable, run: Callable) -> None:
     async def check() -> None:
@@ -118,30 +95,6 @@ def test_a_decision_is_cancelled_when_its_stream_ends(ending: str, http2: Callab
             await until(lambda: decision.cancelled)
             assert server.tunnel_count == 0
         assert decision.closed == []
-
-    run(check())
-
-
-def test_a_late_decision_leaves_no_connection_open(http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        here, there = socket.socketpair()
-        here.setblocking(False)
-        decision = StubDecision()
-
-        async def stubborn(_: object) -> object:
-            with pytest.raises(asyncio.CancelledError):
-                await asyncio.Event().wait()
-            return AcceptedConnect(socket=here, on_closed=lambda *told: decision.closed.append(told))
-
-        decision.open = stubborn  # type: ignore[method-assign, assignment]
-        async with http2(decision) as (_, client):
-            tunnel = client.ask("a.example:443")
-            await until(lambda: decision.requests)
-            client.reset(tunnel)
-            await until(lambda: decision.closed)
-        assert decision.closed == [(0, 0, "client_gone")]
-        assert here.fileno() == -1
-        there.close()
 
     run(check())
 
@@ -188,28 +141,5 @@ def test_a_target_is_not_read_ahead_of_its_client(http2: Callable, run: Callable
             client.send_frames(WindowUpdateFrame(0, window_increment=WIDEST - 1000))
             await client.until(lambda: len(tunnel.received) == 1 << 20)
             assert bytes(tunnel.received) == payload
-
-    run(check())
-
-
-def test_many_small_records_are_read_in_one_turn(
-    http2: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def check() -> None:
-        turns = 0
-        read = Http2Connection._read
-
-        def counted(self: Http2Connection) -> None:
-            nonlocal turns
-            turns += 1
-            read(self)
-
-        async with target_running() as port, http2() as (_, client):
-            tunnel = await client.open(port)
-            monkeypatch.setattr(Http2Connection, "_read", counted)
-            for number in range(500):  # each in a record of its own
-                await client.send_data(tunnel, bytes([number % 256]))
-            assert await client.receive(tunnel, 500) == bytes(number % 256 for number in range(500))
-            assert turns < 250
 
     run(check())

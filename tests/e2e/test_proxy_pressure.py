@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import itertools
 import os
 import resource
 import socket
-import ssl
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from headgate.proxy.connect import TunnelTimeouts
-from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
     Encryption,
@@ -41,24 +38,6 @@ async def is_served(server: TunnelServer, port: int, encryption: Encryption) -> 
         return await bystander.read(5) == b"hello"
 
 
-@pytest.mark.parametrize("pieces", [[b"x"], [b"\r", b"\n"], [b"\r\n"]])
-def test_a_head_sent_byte_by_byte_times_out(pieces: list[bytes], run: Callable) -> None:
-    async def check() -> None:
-        async with proxy_running(timeouts=HASTE) as server, client_at(server) as client:
-            ending = asyncio.create_task(client.rest())
-            with contextlib.suppress(ConnectionError):
-                for piece in itertools.cycle(pieces):
-                    if ending.done():
-                        break
-                    await client.send(piece)
-                    await asyncio.sleep(0.02)
-            with contextlib.suppress(ConnectionError):
-                await ending
-            await until(lambda: not server.connections)
-
-    run(check())
-
-
 def test_the_oldest_handshake_above_the_limit_is_closed(
     tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,40 +60,6 @@ def test_the_oldest_handshake_above_the_limit_is_closed(
             await until(lambda: len(server.connections) == 2)
             assert not second.reader.at_eof()
             assert not quiet.reader.at_eof()
-
-    run(check())
-
-
-def test_garbage_instead_of_a_handshake_ends_the_connection(tmp_path: Path, run: Callable) -> None:
-    async def check() -> None:
-        async with proxy_running(tls=listener_context(tmp_path), timeouts=HASTE) as server:
-            for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(5000), b"\x80" * 100, b"\x16\x03\x01\xff\xff"):
-                async with client_at(server) as client:
-                    await client.send(garbage)
-                    with contextlib.suppress(ConnectionResetError):
-                        await client.rest()
-                    await until(lambda: not server.connections)
-
-    run(check())
-
-
-def test_a_client_that_changes_keys_without_reading_is_disconnected(tmp_path: Path, run: Callable) -> None:
-    def unheard(*_: object) -> int:
-        raise ssl.SSLWantWriteError
-
-    async def check() -> None:
-        async with (
-            proxy_running(tls=listener_context(tmp_path)) as server,
-            client_at(server, tls=client_context()) as client,
-        ):
-            await client.send(b"CONNECT ")
-            await until(lambda: [one for one in server.connections if isinstance(one, Http1Connection)])
-            [connection] = server.connections
-            connection._socket.recv_into = unheard
-            await client.send(b"a:443 ")
-            await until(lambda: not server.connections)
-            with contextlib.suppress(ConnectionError):
-                assert await client.rest() == b""
 
     run(check())
 

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Callable
 
-from headgate.proxy.pages import Page
-
 from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http1 import Http1Connection
 from tests.e2e.gateway_setup import until
@@ -70,20 +68,6 @@ def test_few_pipelined_requests_are_buffered(encryption: Encryption, run: Callab
             assert await client.read(5) == b"hello"
             await sending
             assert 0 < most <= 2 << 16
-
-    run(check())
-
-
-def test_many_pages_may_be_requested_at_once(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        page = Page("text/csv", b"192.0.2.0/24,NL,,,\n")
-        async with (
-            proxy_running(tls=encryption.listener, pages={"/feed": page}) as server,
-            client_at(server, tls=encryption.client) as client,
-        ):
-            asked = b"GET /feed HTTP/1.1\r\nHost: a\r\n\r\n"
-            await client.send(asked * 1500 + b"GET /feed HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            assert (await client.rest()).count(page.body) == 1501
 
     run(check())
 

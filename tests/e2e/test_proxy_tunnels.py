@@ -44,61 +44,6 @@ def test_data_is_relayed_in_both_directions(encryption: Encryption, run: Callabl
     run(check())
 
 
-def test_data_after_the_head_belongs_to_the_tunnel(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        async with (
-            target_running() as port,
-            proxy_running(decision, tls=encryption.listener) as server,
-            client_at(server, tls=encryption.client) as client,
-        ):
-            await client.ask(port, b"GET / HTTP/1.1\r\n\r\n")
-            assert await client.read(18) == b"GET / HTTP/1.1\r\n\r\n"
-
-    run(check())
-
-
-def test_a_head_may_come_byte_by_byte(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        async with (
-            target_running() as port,
-            proxy_running(tls=encryption.listener) as server,
-            client_at(server, tls=encryption.client) as client,
-        ):
-            await client.send(b"CONNECT a:%d HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\nhi" % port, step=1)
-            assert b" 200 " in await client.head()
-            assert await client.read(2) == b"hi"
-
-    run(check())
-
-
-def test_buffered_bytes_are_not_counted_as_relayed(encryption: Encryption, run: Callable) -> None:
-    """Or a count that was read would become less when the tunnel ends before it could be written."""
-
-    async def check() -> None:
-        async def read_nothing(target: Target) -> None:
-            target.writer.transport.pause_reading()
-            await asyncio.sleep(60)
-
-        decision = StubDecision()
-        async with target_running(read_nothing) as port, proxy_running(decision, tls=encryption.listener) as server:
-            async with client_at(server, tls=encryption.client) as client:
-                await open_tunnel(client, port)
-                sending = asyncio.create_task(client.send(bytes(5 * LARGE)))
-                await until(lambda: server.loop_state.buffered)
-                received, sent = server.bytes_passed
-                assert received == 0
-                assert sent > 0
-                sending.cancel()
-                client.reset()
-            await until(lambda: decision.closed)
-        [(_, in_the_end, why)] = decision.closed
-        assert why == "client_gone"
-        assert in_the_end >= sent
-
-    run(check())
-
-
 def test_bulk_is_relayed_in_both_directions_at_once(encryption: Encryption, run: Callable) -> None:
     async def check() -> None:
         up, down = os.urandom(LARGE), os.urandom(LARGE)

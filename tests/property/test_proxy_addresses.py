@@ -114,19 +114,6 @@ def test_every_address_of_a_name_is_checked(answers: list[Address]) -> None:
         assert found == tuple(Endpoint(address, PORT) for address in answers)
 
 
-@given(addresses, st.none() | st.integers(1, 65535), st.sampled_from(["www.example.org", "*"]))
-def test_an_override_is_checked_like_a_lookup(address: Address, port: int | None, host: str) -> None:
-    text = str(address) if port is None else str(Endpoint(address, port))
-    found = resolve(f"www.example.org:{PORT}", overrides=[f"{host}={text}"])
-    assert found == ("address" if special_purpose(address) else (Endpoint(address, port or PORT),))
-
-
-@given(addresses)
-def test_what_python_calls_not_global_is_forbidden(address: Address) -> None:
-    if not address.is_global or address.is_multicast:
-        assert special_purpose(address)
-
-
 @given(addresses, addresses, st.integers(0, 32))
 def test_only_the_allowed_network_is_allowed(address: Address, base: Address, bits: int) -> None:
     network = (

@@ -164,25 +164,6 @@ def test_concurrent_lookups_of_a_name_are_shared(run: Any, server: NameServer) -
     run(main())
 
 
-def test_waiting_callers_share_a_lookup(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, threads=2)
-        first = [asyncio.create_task(lookup(f"hang{number}.test", CLIENT)) for number in range(2)]
-        await server.hang(2)
-        both = [asyncio.create_task(lookup("hung later.test", client)) for client in (CLIENT, OTHER)]
-        await asyncio.sleep(0)
-        server.answer_all()
-        await asyncio.gather(*first)
-        await server.hang(1)
-        server.later.set()
-        await asyncio.gather(*both)
-        assert server.asked["hung later.test"] == 1
-        assert await lookup("b.test", CLIENT)  # all slots are released
-        assert lookup._clients == {}
-
-    run(main())
-
-
 def test_a_lookup_times_out(run: Any, server: NameServer) -> None:
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=server, timeout=0.01)
@@ -225,27 +206,6 @@ def test_threads_are_limited_and_every_caller_is_served(run: Any, server: NameSe
         await asyncio.gather(*waiting)
         assert sum(server.asked.values()) == 9
         await asyncio.to_thread(wait_for_end, before)
-
-    run(main())
-
-
-def test_clients_are_served_in_turn(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, threads=1, client_threads=1, timeout=60)
-        order: list[str] = []
-
-        async def ask(name: str, client: bytes) -> None:
-            await lookup(name, client)
-            order.append(name)
-
-        first = asyncio.create_task(lookup("hang.test", b"first"))
-        await server.hang(1)
-        names = [("1.a.test", CLIENT), ("2.a.test", CLIENT), ("1.b.test", OTHER), ("2.b.test", OTHER)]
-        tasks = [asyncio.create_task(ask(*one)) for one in names]
-        await asyncio.sleep(0)
-        server.answer_all()
-        await asyncio.gather(first, *tasks)
-        assert order == ["1.a.test", "1.b.test", "2.a.test", "2.b.test"]
 
     run(main())
 

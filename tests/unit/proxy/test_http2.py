@@ -13,7 +13,7 @@ from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 from headgate.proxy import http2 as module
 from headgate.proxy.connect import RefusedConnect, TunnelTimeouts
 from headgate.proxy.poller import READ, WRITE
-from tests.e2e.http2_client import PREFACE, WIDEST, async_test
+from tests.e2e.http2_client import WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.connected import Connected, connected
 
@@ -247,16 +247,6 @@ async def test_the_read_size_depends_on_the_share_of_data() -> None:
 
 
 @async_test
-async def test_the_preface_has_a_deadline() -> None:
-    async with connected(client={"greet": False}) as pair:
-        pair.advance(pair.server.timeouts.idle - 1)
-        pair.client.send(PREFACE[:5])
-        await until(lambda: pair.connection._incomplete_until < float("inf"))
-        pair.advance(pair.server.timeouts.head + 1)
-        assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
-
-
-@async_test
 async def test_blocked_streams_send_in_turn() -> None:
     async def pour(target: Target) -> None:
         while True:
@@ -270,24 +260,6 @@ async def test_blocked_streams_send_in_turn() -> None:
         await pair.client.until(lambda: sum(len(tunnel.received) for tunnel in tunnels) > sum(before) + (16 << 20))
         had = [len(tunnel.received) - first for tunnel, first in zip(tunnels, before, strict=True)]
         assert min(had) > sum(had) / 16
-
-
-@async_test
-async def test_the_socket_may_break_while_it_is_read() -> None:
-    async with target_running() as port, connected() as pair:
-        await pair.client.open(port)
-        real = pair.connection._socket
-
-        class Broken:
-            fileno, close, send = real.fileno, real.close, real.send
-
-            def recv_into(self, _: memoryview) -> int:
-                raise ConnectionResetError
-
-        pair.connection._socket = Broken()  # type: ignore[assignment]
-        pair.client.send_frames(PingFrame(0, opaque_data=b"12345678"))
-        await until(lambda: not pair.server.connections)
-        assert pair.decision.closed == [(0, 0, "client_gone")]
 
 
 @async_test
