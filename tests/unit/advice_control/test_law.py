@@ -101,6 +101,10 @@ def test_below_the_floor_a_class_is_disallowed_and_comes_back():
     assert rising[-1] == 1.0
 
 
+def test_an_idle_class_is_not_invited_while_people_need_everything():
+    assert Site().run(1, 0.0, people=200.0).law.entries == (Entry("*", disallow=True),)
+
+
 def test_requests_in_spite_of_disallow_are_subtracted():
     """Of two classes one is disallowed and sends: what is left for the other one is less by that."""
     law = HistoryLaw(LawSettings(("rude", "*"), floor=0.1), start=[Entry("rude", disallow=True), Entry("*")])
