@@ -257,7 +257,7 @@ def test_replica_of_a_cluster_takes_over(folder):
             await shared.all("up")
             assert [await spend(shared, 6, b"client-%d" % number) for number in range(12)] == [6] * 12
             nodes[0].process.kill()
-            await shared.all("partial")
+            await shared.until(lambda: sum("going on in memory" in line for line in shared.lines) == 2)
             await shared.all("up")
             assert [await spend(shared, 12, b"client-%d" % number) for number in range(12)] == [4] * 12
 
@@ -294,19 +294,25 @@ def test_slots_that_move_to_another_node_lose_no_record(folder):
 
 
 def test_replica_that_sentinel_promotes_is_used(folder):
-    async def run(sentinel, primary):
+    import redis
+
+    async def run(sentinel, primary, replica):
         async with gates(f"redis+sentinel://127.0.0.1:{sentinel.port}/main", "10/h burst 10") as shared:
             await shared.all("up")
             assert await spend(shared, 6) == 6
-            await asyncio.sleep(0.2)  # the replica follows a moment later
+            with redis.Redis(port=primary.port) as client:
+                key = shared.key(b"alice")
+                size = client.strlen(key)
+            with redis.Redis(port=replica.port) as client:
+                await shared.until(lambda: client.strlen(key) == size)
             primary.process.kill()
-            await shared.all("down")
+            await shared.until(lambda: sum("going on in memory" in line for line in shared.lines) == 2)
             await shared.all("up")
             assert await spend(shared, 12) == 4
             assert [line.partition(": ")[2] for line in shared.lines].count("connected") == 4
 
     with servers.redis_sentinel(folder) as (sentinel, nodes):
-        asyncio.run(run(sentinel, nodes[0]))
+        asyncio.run(run(sentinel, *nodes))
 
 
 def test_a_replica_is_not_used_as_a_store(folder):
