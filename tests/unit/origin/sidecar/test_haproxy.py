@@ -39,6 +39,7 @@ def test_addresses_are_readable_in_the_table():
 
 
 @given(now=st.integers(1_700_000_000_000, 4_000_000_000_000), left=st.integers(-86_400_000 * 30, 86_400_000 * 31))
+@example(now=1_700_000_000_001, left=5)
 @example(now=2**32 * 10 * 50, left=-10)
 @example(now=2**32 * 10 * 50 - 10, left=10)
 @example(now=2**32 * 10 * 50 - 10, left=20)
