@@ -132,7 +132,7 @@ def _is_by(entry: IntegritySignature, key: keys.PublicKey) -> bool:
 
 
 def _id_of(entry: IntegritySignature) -> str | None:
-    """Return the web bundle id of an entry's key; None for an unknown kind, or a key that is no point of its curve."""
+    """Return the web bundle id of an entry's key; None for an unknown kind, or an invalid key."""
     if entry.kind is None:
         return None
     try:
