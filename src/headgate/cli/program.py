@@ -135,7 +135,7 @@ def _reject_empty_values(command: click.Command) -> None:
 def program() -> None:
     """Cooperative HTTP traffic control.
 
-    A server under load is asked for exactly as much as it can serve, and everyone else waits politely.
+    A gate limits the requests that reach an origin, and says when to try again; polite agents wait until then.
     """
 
 
