@@ -7,7 +7,7 @@ rebinding) reads nothing here.
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -106,13 +106,25 @@ def admin_application(
         on_error(error)
         return _response("internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    pages = _Pages(state, unready, collect, to_json)
-    endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {
-        "/livez": pages.livez,
-        "/readyz": pages.readyz,
-        "/metrics": pages.metrics,
-        "/api/state": pages.state,
-    }
+    metrics = Metrics(collect)
+
+    async def livez(_request: Request) -> Response:
+        return _response("alive\n")
+
+    async def readyz(_request: Request) -> Response:
+        reason = unready()
+        return _response(f"{reason}\n", HTTPStatus.SERVICE_UNAVAILABLE) if reason else _response("ready\n")
+
+    async def write_metrics(request: Request) -> Response:
+        content, media_type = metrics.write(await state(whole=False), request.headers.get("accept", ""))
+        return _response(content, media_type=media_type)
+
+    async def write_state(_request: Request) -> Response:
+        current = await state(whole=True)
+        shown = current if to_json is None else to_json(current)
+        return _response(msgspec.json.encode(shown) + b"\n", media_type="application/json")
+
+    endpoints = {"/livez": livez, "/readyz": readyz, "/metrics": write_metrics, "/api/state": write_state}
     loopback_only = all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in addresses)
     application = Starlette(
         routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()],
@@ -121,39 +133,6 @@ def admin_application(
     )
     application.router.redirect_slashes = False
     return application
-
-
-class _Pages(Generic[_State]):
-    """The pages of the application; see `admin_application`."""
-
-    def __init__(
-        self,
-        state: ReadState[_State],
-        unready: Readiness,
-        collect: Collect[_State],
-        to_json: Callable[[_State], object] | None,
-    ) -> None:
-        self._read_state = state
-        self._unready = unready
-        self._metrics = Metrics(collect)
-        self._to_json = to_json
-
-    async def livez(self, _request: Request) -> Response:
-        return _response("alive\n")
-
-    async def readyz(self, _request: Request) -> Response:
-        reason = self._unready()
-        return _response(f"{reason}\n", HTTPStatus.SERVICE_UNAVAILABLE) if reason else _response("ready\n")
-
-    async def metrics(self, request: Request) -> Response:
-        state = await self._read_state(whole=False)
-        content, media_type = self._metrics.write(state, request.headers.get("accept", ""))
-        return _response(content, media_type=media_type)
-
-    async def state(self, _request: Request) -> Response:
-        current = await self._read_state(whole=True)
-        shown = current if self._to_json is None else self._to_json(current)
-        return _response(msgspec.json.encode(shown) + b"\n", media_type="application/json")
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:
