@@ -6,6 +6,7 @@ import pytest
 from hyperframe.frame import (
     DataFrame,
     RstStreamFrame,
+    SettingsFrame,
     WindowUpdateFrame,
 )
 
@@ -136,3 +137,23 @@ async def test_early_data_does_not_make_a_tunnel_used() -> None:
             await pair.client.ping()
             pair.client.reset(asked)
         assert b"too many resets" in (await pair.client.final_goaway()).additional_data
+
+
+@async_test
+async def test_requests_that_are_refused_without_a_decision_are_limited() -> None:
+    async with connected() as pair:
+        for _ in range(101):
+            refused = pair.client.request([(":method", "GET"), (":scheme", "https"), (":path", "/")], ended=True)
+            await pair.client.until(lambda refused=refused: refused.status or pair.client.goaways)  # type: ignore[misc]
+        assert b"too many mistakes" in (await pair.client.final_goaway()).additional_data
+
+
+@async_test
+async def test_settings_of_a_client_reserve_little_memory() -> None:
+    """Unknown settings are ignored, and our header table may be smaller than the client allows (9113, 6.5.2)."""
+    async with connected() as pair:
+        pair.client.send_frames(SettingsFrame(0, settings=dict.fromkeys((1, *range(100, 160)), 1 << 30)))
+        await pair.client.ping()
+        h2 = pair.connection._h2
+        assert h2.encoder.header_table_size == 4096
+        assert not set(range(100, 160)) & set(h2.remote_settings)
