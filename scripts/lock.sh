@@ -12,7 +12,7 @@ compile() {
         --no-emit-index-url --no-annotate --no-header --output-file "$@"
 }
 compile requirements/dev.txt pyproject.toml \
-    --extra aiohttp --extra br --extra envoy --extra httpx2 --extra lab --extra redis --extra requests \
+    --extra aiohttp --extra br --extra envoy --extra httpx2 --extra redis --extra requests \
     --extra sign --extra uvloop --extra zstd --group dev
 echo uv | compile requirements/uv.txt -
 
