@@ -6,6 +6,8 @@ The names that most programs need are here, each imported when it is asked for; 
 it belongs to, such as `headgate.agent.httpx` for the clients and transports of polite agents.
 """
 
+from headgate.version import VERSION
+
 TYPE_CHECKING = False  # a type checker takes it for true; `typing` takes long to import
 if TYPE_CHECKING:
     from headgate.agent import Courtesy as Courtesy
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.limit import Rule as Rule
     from headgate.origin.asgi import GatekeeperMiddleware as GatekeeperMiddleware
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "BundleWriter": "headgate.bundle",

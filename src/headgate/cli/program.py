@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 from click.core import ParameterSource
 
-from headgate import __version__
 from headgate.errors import ConfigurationError, HeadgateError, LinkError
+from headgate.version import VERSION
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -131,7 +131,7 @@ def _reject_empty_values(command: click.Command) -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: headgate serve --demo",
 )
-@click.version_option(__version__, message="headgate %(version)s")
+@click.version_option(VERSION, message="headgate %(version)s")
 def program() -> None:
     """Cooperative HTTP traffic control.
 

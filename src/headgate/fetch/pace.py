@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
-from headgate import __version__
 from headgate.errors import FetchError
+from headgate.version import VERSION
 
 _Result = TypeVar("_Result")
 
@@ -51,7 +51,7 @@ FETCH_TIMEOUT: Final = 30.0
 MIN_RATE: Final = 4_096
 """Minimum bytes per second, on average over a body."""
 
-USER_AGENT: Final = f"headgate/{__version__}"
+USER_AGENT: Final = f"headgate/{VERSION}"
 """The User-Agent of headgate itself."""
 
 
