@@ -127,19 +127,6 @@ def test_the_advice_of_an_origin_that_is_down_stays(tmp_path):
         gate.until(lambda: gate.statuses(5) == [502] * 5 and "* 1 (frozen)" in gate.said(), "frozen")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--advice-mode", "adaptive"], "needs --capacity"),
-        (["--capacity", "many", "--advice-mode", "adaptive"], "invalid capacity 'many'"),
-    ],
-)
-def test_flags_are_explained(tmp_path, flags, message):
-    code, said = programs.refused(tmp_path, "serve", "--origin", "http://127.0.0.1:9", *flags)
-    assert code == 2
-    assert message in said
-
-
 def test_flags_are_enough(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, "--capacity", "500/s", "--advice-mode", "adaptive") as gate:
         answer = gate.get("/.well-known/traffic-advice")

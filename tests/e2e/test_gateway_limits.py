@@ -9,16 +9,9 @@ import pytest
 import trustme
 
 from headgate.errors import ConfigurationError
-from tests.e2e.gateway_setup import Agent, agent_at, echo, read_request, served, tls_keys, until
+from tests.e2e.gateway_setup import Agent, agent_at, read_request, served, tls_keys, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-
-
-async def slow_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while True:
-        await read_request(reader)
-        await asyncio.sleep(0.05)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
 async def serial_and_reply(port: int, authority: trustme.CA, name: str | None) -> tuple[str, bytes]:
@@ -56,26 +49,6 @@ def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path, run: Cal
             with pytest.raises(ConfigurationError, match=r"cert\.pem"):
                 tls.reload()
             assert (await serial_and_reply(port, authority, "a.example"))[0] in after
-
-    run(check())
-
-
-def test_a_large_body_goes_through_tls(tmp_path: Path, run: Callable) -> None:
-    authority = trustme.CA()
-    tls = tls_keys(tmp_path, authority, "a.example")
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
-    body = bytes(range(256)) * 8192
-
-    async def check() -> None:
-        async with (
-            served(echo, tls=tls.context) as (_, gateway),
-            agent_at(gateway, ssl=trusting, server_hostname="a.example") as agent,
-        ):
-            for _ in range(2):
-                head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
-                reply = await agent.ask(head + body)
-                assert reply.body.endswith(b"\r\n\r\n" + body)
 
     run(check())
 

@@ -14,19 +14,6 @@ def lines(head: bytes) -> set[bytes]:
     return set(head.split(b"\r\n\r\n")[0].split(b"\r\n"))
 
 
-@pytest.mark.parametrize("step", [0, 1, 7])
-def test_a_request_and_its_response_go_through(step: int, run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (_, gateway), agent_at(gateway) as agent:
-            for number in range(3):
-                reply = await agent.ask(GET + b"X-Number: %d\r\n\r\n" % number, step=step)
-                assert reply.status == 200
-                assert reply.body.startswith(b"GET /x?q=1 HTTP/1.1\r\nHost: site.example:8080\r\n")
-                assert b"X-Number: %d" % number in lines(reply.body)
-
-    run(check())
-
-
 @pytest.mark.parametrize("step", [0, 1])
 def test_bodies_go_through_in_the_framing_they_came_in(step: int, run: Callable) -> None:
     async def check() -> None:
@@ -41,19 +28,6 @@ def test_bodies_go_through_in_the_framing_they_came_in(step: int, run: Callable)
             assert reply.body.endswith(b"\r\n\r\nhello world")
             assert b"Transfer-Encoding: chunked" in lines(reply.body)
             assert (await agent.ask(GET + b"\r\n", step=step)).status == 200
-
-    run(check())
-
-
-def test_pipelined_requests_are_answered_in_order(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (_, gateway), agent_at(gateway) as agent:
-            post = b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
-            sent = [GET.replace(b"/x", b"/%d" % n) + b"\r\n" if n % 2 else post % n for n in range(20)]
-            await agent.send(b"".join(sent))
-            for number in range(20):
-                reply = await agent.response()
-                assert reply.body.split(b" ")[1].startswith(b"/%d" % number)
 
     run(check())
 

@@ -3,9 +3,6 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import suppress
-
-import pytest
 
 from tests.e2e.gateway_setup import agent_at, served, until
 
@@ -70,78 +67,5 @@ def test_an_origin_paused_at_the_end_of_a_response_is_resumed(run: Callable) -> 
                 agent.writer.transport.resume_reading()
                 assert len((await agent.response()).body) == size
             assert len(origin.connections) == 1
-
-    run(check())
-
-
-def test_a_slow_origin_pauses_the_client(run: Callable) -> None:
-    go_on = asyncio.Event()
-
-    async def check() -> None:
-        async with served(sink) as (_, gateway), agent_at(gateway) as agent:
-            sent = 0
-
-            async def pour() -> None:
-                nonlocal sent
-                await agent.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
-                for _ in range(1024):
-                    agent.writer.write(b"10000\r\n" + PIECE + b"\r\n")
-                    await agent.writer.drain()
-                    sent += len(PIECE)
-                agent.writer.write(b"0\r\n\r\n")
-
-            pouring = asyncio.create_task(pour())
-            before = -1
-            while before != sent:
-                before = sent
-                await asyncio.sleep(0.1)
-            assert 0 < sent < MOST_IN_FLIGHT
-            go_on.set()
-            await pouring
-            assert (await agent.response()).body == b"%d" % (1024 * len(PIECE))
-
-    async def sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        # The recording protocol reads on by itself, so what is stopped is its transport.
-        writer.transport.pause_reading()
-        await go_on.wait()
-        writer.transport.resume_reading()
-        count = 0
-        while size := int(await reader.readuntil(b"\r\n"), 16):
-            count += len(await reader.readexactly(size))
-            await reader.readexactly(2)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n%d" % count)
-        await reader.read()
-
-    run(check())
-
-
-@pytest.mark.parametrize(("rule", "weight"), [("", 3000), ("1/h burst 1", 3)])
-def test_a_client_that_sends_ahead_and_never_reads_is_paused(rule: str, weight: int, run: Callable) -> None:
-    request = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * weight + b"\r\n\r\n"
-
-    async def check() -> None:
-        async with served(rule=rule) as (_, gateway), agent_at(gateway, limit=1024) as agent:
-            sent = 0
-
-            async def pour() -> None:
-                nonlocal sent
-                with suppress(ConnectionError):
-                    while sent < 2 * MOST_IN_FLIGHT:
-                        agent.writer.write(request)
-                        await agent.writer.drain()
-                        sent += len(request)
-
-            pouring = asyncio.create_task(pour())
-            before = -1
-            while before != sent:
-                before = sent
-                await asyncio.sleep(0.2)
-            assert sent < MOST_IN_FLIGHT
-            [connection] = gateway.connections
-            assert connection._transport.get_write_buffer_size() < 2**20
-            assert len(connection._buffer) < 2**20
-            pouring.cancel()
-            agent.writer.transport.abort()
 
     run(check())

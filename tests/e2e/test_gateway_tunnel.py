@@ -97,36 +97,6 @@ def test_draining_ends_tunnels_when_its_time_is_over(run: Callable) -> None:
     run(check())
 
 
-def test_a_slow_end_of_a_tunnel_pauses_the_other(run: Callable) -> None:
-    sent = 0
-
-    async def pouring(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(SWITCH)
-        while sent < 2**26:
-            writer.write(b"x" * 65536)
-            await writer.drain()
-            sent += 65536
-
-    async def check() -> None:
-        async with served(pouring) as (_, gateway), agent_at(gateway, limit=4096) as agent:
-            await agent.send(UPGRADE)
-            await until(lambda: sent)
-            before = -1
-            while before != sent:
-                before = sent
-                await asyncio.sleep(0.1)
-            assert sent < 2**24
-            received = await agent.reader.readuntil(b"\r\n\r\n")
-            count = 0
-            while received := await agent.reader.read(2**20):
-                count += len(received)
-            assert count == 2**26
-
-    run(check())
-
-
 @pytest.mark.parametrize("end", ["half-close", "close", "reset"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_client_that_has_left_leaves_no_tunnel(run: Callable, when: str, end: str) -> None:

@@ -68,34 +68,6 @@ def test_one_ready_line_with_true_ports(gate):
     assert gate.admin("/readyz") == "ready\n"
 
 
-def test_metrics_have_domains_and_outcomes_and_no_identifiers(gate):
-    gate.statuses(4, X_Key="measured")
-    text = gate.admin("/metrics")
-    for outcome, count in zip(("accepted", "delayed", "rejected"), gate.totals(), strict=True):
-        assert f'headgate_requests_total{{domain="default",outcome="{outcome}"}} {count}.0\n' in text
-    assert text.endswith("# EOF\n")
-    assert "identifier" not in text
-    assert digest(b"measured") not in text
-    assert '"127.0.0.1"' not in text
-
-
-def test_delayed_request_is_forwarded_later(tmp_path, origin):
-    with programs.gate(tmp_path, "--origin", origin.url, "--rule", "20/s burst 1") as gate:
-        assert gate.statuses(3) == [200] * 3
-        accepted, delayed, rejected = gate.totals()
-        assert accepted + delayed == 3
-        assert delayed >= 1
-        assert rejected == 0
-
-
-@pytest.mark.needs("nginx")
-def test_nginx_behind_the_gate(tmp_path, nginx):
-    server = nginx(server="location / { return 200 'from nginx $http_x_forwarded_for'; }")
-    with programs.gate(tmp_path, "--origin", server.url, *RULE) as gate:
-        assert gate.get().body == b"from nginx 127.0.0.1"
-        assert gate.statuses(3) == [200, 200, 503]
-
-
 # Configuration
 
 
@@ -131,13 +103,6 @@ def test_configuration_comes_from_the_file(tmp_path, file):
         advice = gate.get("/.well-known/traffic-advice")
         assert advice.headers["Content-Type"] == "application/trafficadvice+json"
         assert json.loads(advice.body) == [{"user_agent": "prefetch-proxy", "fraction": 0.5}]
-
-
-def test_flags_override_the_file(tmp_path, file):
-    with programs.gate(tmp_path, "--config", file, "--rule", "1/min burst 4") as gate:
-        assert gate.statuses(5) == [200] * 4 + [503]
-        # The file's other domains stay.
-        assert gate.statuses(2, Sec_Purpose="prefetch") == [200, 503]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -272,14 +237,6 @@ def test_port_in_use_is_one_line_and_leaves_nothing(tmp_path, flag, workers):
         )
     what_next = f"stop that one, or choose another address with {flag}"
     assert (code, said) == (2, f"headgate: {addresses[flag]} is taken by another program; {what_next}\n")
-
-
-def test_two_gates_with_workers_cannot_share_a_port(tmp_path, origin):
-    with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
-        words = ["serve", "--origin", origin.url, *RULE, "--workers", "2", "--listen", f"127.0.0.1:{gate.port}"]
-        code, said = programs.refused(tmp_path, *words, "--admin", "127.0.0.1:0")
-        assert code == 2
-        assert "is taken" in said
 
 
 # Workers

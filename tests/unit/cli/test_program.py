@@ -124,7 +124,7 @@ def test_an_interrupt_during_the_imports_is_exit_130_without_an_error(start):
 def test_the_entry_point_imports_next_to_nothing_before_it_handles_an_interrupt():
     code = "import sys; before = set(sys.modules); import headgate.cli; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["headgate", "headgate.cli"]
+    assert done.stdout.split() == ["headgate", "headgate.cli", "headgate.version"]
 
 
 def test_the_process_ends_without_a_search_for_garbage():

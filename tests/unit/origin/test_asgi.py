@@ -95,16 +95,6 @@ def test_an_accepted_request_gets_the_servers_own_callables():
     assert gatekeeper.totals["default"].accepted == 1
 
 
-def test_the_only_domain_of_an_embedded_master_limits_without_naming_it():
-    gatekeeper = Gatekeeper.embedded([Domain("shop", (Rule.parse("1/h"),))])
-    statuses = []
-    for _ in range(2):
-        server = Server(*BODY)
-        serve(App(), gatekeeper, server)
-        statuses.append(server.sent[0]["status"])
-    assert statuses == [200, 503]
-
-
 def test_repeated_identifying_header_falls_back_to_address():
     gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
     statuses = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.limit import ConcurrencySettings, DelayUntil, Gatekeeper
+from headgate.limit import DelayUntil, Gatekeeper
 from headgate.origin.asgi import GatekeeperMiddleware
 from headgate.origin.asgi_concurrency import _call_later
 from tests.unit.origin.middlewares import Limit, permits
@@ -103,16 +103,6 @@ async def until(condition: Callable[[], bool], *, step: float = 0.001) -> None:
             return
         await asyncio.sleep(step)
     pytest.fail("the condition did not become true")
-
-
-@in_a_loop
-async def test_settings_make_a_limit_and_the_middleware_has_its_state():
-    middleware = GatekeeperMiddleware(App(), concurrency=ConcurrencySettings(max=7))
-    client = Client(middleware)
-    await settle()
-    state = middleware.concurrency.state
-    client.task.cancel()
-    assert (state.limit, state.in_flight, state.queued) == (7.0, 1, 0)
 
 
 @in_a_loop
@@ -283,18 +273,6 @@ async def test_a_delayed_request_waits_for_a_permit_too():
     app.released.set()
     await asyncio.gather(first.task, second.task)
     assert app.read == BODY
-    assert limit.counts == (0, 0)
-
-
-@in_a_loop
-async def test_monitoring_rejects_nothing():
-    app, limit = App(), Limit(queue=0, mode="monitor")
-    middleware = limited(app, limit)
-    clients = [Client(middleware) for _ in range(5)]
-    await settle()
-    assert app.running == 5
-    app.released.set()
-    await asyncio.gather(*(client.task for client in clients))
     assert limit.counts == (0, 0)
 
 

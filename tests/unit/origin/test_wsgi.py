@@ -51,11 +51,6 @@ def test_an_accepted_request_reaches_the_application():
     assert gatekeeper.totals["default"].accepted == 1
 
 
-def test_the_only_domain_of_an_embedded_master_limits_without_naming_it():
-    app, gatekeeper = App(), Gatekeeper.embedded([Domain("shop", (Rule.parse("1/h"),))])
-    assert [call(app, gatekeeper)[0][:3] for _ in range(2)] == ["200", "503"]
-
-
 def test_a_delayed_request_reaches_the_application_at_its_release(monkeypatch):
     app, now, slept = App(), time.time(), []
 
@@ -105,12 +100,6 @@ def test_an_unlimited_request_is_not_counted():
     call(app, gatekeeper, identify=lambda environ: None)
     assert app.calls == 1
     assert gatekeeper.totals == {}
-
-
-def test_callables_are_given_the_environ():
-    gatekeeper = Gatekeeper()
-    call(App(), gatekeeper, identify=lambda e: e["REMOTE_ADDR"], domain=lambda e: e["PATH_INFO"].strip("/") or "root")
-    assert list(gatekeeper.totals) == ["root"]
 
 
 @pytest.mark.parametrize(

@@ -130,17 +130,6 @@ def test_a_file_of_the_server_is_returned_as_it_is():
     assert limit.in_flight == 0
 
 
-def test_a_file_wrapper_that_is_a_function_is_no_type_of_content():
-    """As in uWSGI."""
-    limit, content = Limit(), Content(b"a")
-
-    app = answering(content)
-    returned = limited(app, limit)({**environ(), "wsgi.file_wrapper": len}, lambda *head: None)
-    assert list(returned) == [b"a"]
-    returned.close()
-    assert (limit.in_flight, content.closed) == (0, 1)
-
-
 def test_a_rejection_of_head_has_no_content():
     limit = Limit(queue=0)
     limit.start()

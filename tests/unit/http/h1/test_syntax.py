@@ -8,7 +8,6 @@ from headgate.http.h1.syntax import (
     find_stray_byte,
     named_lines,
     parse_connection,
-    parse_content_length,
     split_fields,
 )
 
@@ -55,13 +54,6 @@ def test_members_of_connection_are_collected_from_all_lines() -> None:
         with pytest.raises(ProtocolError) as caught:
             parse_connection(values)
         assert caught.value.status == 400
-
-
-def test_content_length_is_at_most_18_ascii_digits() -> None:
-    assert [parse_content_length(value) for value in (b"0", b"42", b"007", b"9" * 18)] == [0, 42, 7, 10**18 - 1]
-    for value in (b"", b"+5", b"-0", b"0x5", b"5.0", b"1_0", b"5, 5", b"5 5", b"\xd9\xa5", b"9" * 19):
-        with pytest.raises(ProtocolError):
-            parse_content_length(value)
 
 
 def test_host_and_port() -> None:

@@ -24,29 +24,16 @@ from headgate.origin.gateway.client_connection import (
 )
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
-from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState
+from headgate.origin.gateway.states import ClientState
 from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.permits import Permit, Permits
-from headgate.origin.response import Response, problem
+from headgate.origin.response import Response
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, counted, make_context, make_policy
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 RESPONSE = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi"
-
-
-class Recording(ClientConnection):
-    """Remembers the rows of the table that it passed."""
-
-    def __init__(self, context: Any) -> None:
-        super().__init__(context)
-        self.rows: list[tuple[ClientState, ClientEvent, ClientState]] = []
-
-    def _move(self, event: ClientEvent) -> None:
-        before = self.state
-        super()._move(event)
-        self.rows.append((before, event, self.state))
 
 
 class Delay:
@@ -92,7 +79,7 @@ class Harness:
         self.upstream.connection_made(self.origin)
         self.context.pool.give_back(self.upstream)
         self.client = StubTransport(half_open=half_open)
-        self.connection = Recording(self.context)
+        self.connection = ClientConnection(self.context)
         self.connection.connection_made(self.client)
 
     @property
@@ -158,59 +145,7 @@ def end_other(harness: Harness) -> Harness:
     return harness
 
 
-_S, _E = ClientState, ClientEvent
-
-DRIVERS: dict[tuple[ClientState, ClientEvent], Callable[[], Harness]] = {
-    (_S.IDLE, _E.HEAD_STARTED): lambda: Harness().receive(GET[:5]),
-    (_S.IDLE, _E.HELD_BACK): lambda: Harness().pause().receive(GET),
-    (_S.IDLE, _E.REQUEST_READ): lambda: Harness().receive(GET),
-    (_S.IDLE, _E.LAST_RESPONSE): lambda: Harness().receive(b"GET\r\n\r\n"),
-    (_S.IDLE, _E.CLOSE): lambda: Harness().lose(),
-    (_S.READING_HEAD, _E.REQUEST_READ): lambda: Harness().receive(GET[:5], GET[5:]),
-    (_S.READING_HEAD, _E.LAST_RESPONSE): lambda: Harness().receive(GET[:5]).expire(),
-    (_S.READING_HEAD, _E.CLOSE): lambda: Harness().receive(GET[:5]).lose(),
-    (_S.WAITING, _E.RESUMED): lambda: Harness().pause().receive(GET).resume(),
-    (_S.WAITING, _E.CLOSE): lambda: Harness().pause().receive(GET).lose(),
-    (_S.DECIDING, _E.DELAYED): lambda: delaying().receive(GET),
-    (_S.DECIDING, _E.RESPONSE_STARTED): lambda: Harness().receive(GET),
-    (_S.DECIDING, _E.ANSWERED_EARLY): lambda: rejecting().receive(POST + b"he"),
-    (_S.DECIDING, _E.DONE): lambda: rejecting().receive(GET),
-    (_S.DECIDING, _E.LAST_RESPONSE): lambda: rejecting().receive(CHUNKED),
-    (_S.DECIDING, _E.CLOSE): lambda: rejecting().receive(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n"),
-    (_S.DECIDING, _E.QUEUED): lambda: queueing().receive(GET),
-    (_S.DELAYED, _E.RELEASED): lambda: delaying().receive(GET).release(),
-    (_S.DELAYED, _E.CLOSE): lambda: delaying().receive(GET).lose(),
-    (_S.QUEUED, _E.RELEASED): lambda: end_other(queueing().receive(GET)),
-    (_S.QUEUED, _E.CLOSE): lambda: queueing().receive(GET).lose(),
-    (_S.RESPONDING, _E.DONE): lambda: Harness().receive(GET).respond(),
-    (_S.RESPONDING, _E.LAST_RESPONSE): lambda: Harness().receive(CHUNKED, b"zz\r\n"),
-    (_S.RESPONDING, _E.CLOSE): lambda: Harness().receive(GET).lose(),
-    (_S.DISCARDING, _E.DONE): lambda: rejecting().receive(POST + b"he", b"llo"),
-    (_S.DISCARDING, _E.CLOSE): lambda: rejecting().receive(POST + b"he").lose(),
-    (_S.LINGERING, _E.CLOSE): lambda: Harness().receive(b"GET\r\n\r\n").lose(),
-    (_S.CLOSED, _E.CLOSE): lambda: Harness().lose().lose(),
-}
-
-ROWS = [(state, event, target) for state, row in CLIENT_TRANSITIONS.items() for event, target in row.items()]
-
-
-@pytest.mark.parametrize(("state", "event", "target"), ROWS)
-def test_each_row(state: ClientState, event: ClientEvent, target: ClientState) -> None:
-    assert (state, event, target) in DRIVERS[state, event]().connection.rows
-
-
-def test_each_driver_belongs_to_a_row() -> None:
-    assert set(DRIVERS) == {(state, event) for state, event, _ in ROWS}
-
-
 # Requests and responses.
-
-
-def test_a_request_is_forwarded_and_its_response_returned() -> None:
-    harness = Harness().receive(GET)
-    assert harness.origin.take().startswith(b"GET / HTTP/1.1\r\nHost: a\r\n")
-    assert harness.respond().client.take() == RESPONSE
-    assert harness.state is ClientState.IDLE
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])
@@ -290,22 +225,6 @@ def test_a_rejected_head_request_gets_no_body() -> None:
     written = rejecting().receive(GET.replace(b"GET", b"HEAD")).client.written
     assert written.endswith(b"\r\n\r\n")
     assert b"content-length: 0" not in written
-
-
-def test_accept_chooses_the_form_of_a_rejection() -> None:
-    harness = rejecting().receive(GET[:-2] + b"Accept: text/plain;q=0.1\r\nACCEPT: application/json\r\n\r\n")
-    assert b"application/problem+json" in harness.client.written
-
-
-def test_local_responses_precede_the_origin_and_the_lifeboat_precedes_a_rejection() -> None:
-    here = problem(404, "Not found", "Nothing here.")
-    harness = Harness(make_policy(local=lambda request: here if request.path == b"/" else None)).receive(GET)
-    assert harness.client.written.startswith(b"HTTP/1.1 404 ")
-    assert harness.origin.written == b""
-    held = holding(100)
-    rescued = Harness(make_policy(gatekeeper=held.gatekeeper, lifeboat=lambda _: Response(200, [], b""))).receive(GET)
-    assert rescued.client.written.startswith(b"HTTP/1.1 200 ")
-    assert counted(rescued.context) == {"lifeboat": 1}
 
 
 def test_a_response_from_a_file_ends_with_the_next_request(tmp_path: Path) -> None:

@@ -103,48 +103,6 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-_S = ExchangeState
-ROWS = [
-    (_S.CONNECTING, "connected", _S.WAITING),
-    (_S.WAITING, "lost", _S.CONNECTING),
-    (_S.WAITING, "begun", _S.RESPONDING),
-    *((state, "end", _S.ENDED) for state in _S),
-]
-
-
-@pytest.mark.parametrize(("state", "event", "target"), ROWS)
-def test_each_row(state: ExchangeState, event: str, target: ExchangeState) -> None:
-    async def check() -> None:
-        harness = Harness(request(), pooled=state is not ExchangeState.CONNECTING)
-        exchange = harness.exchange
-        if state is ExchangeState.CONNECTING and event == "connected":
-            harness.connect = harness.at_once
-        else:
-            exchange.start(HEAD)
-        if state is ExchangeState.RESPONDING:
-            harness.upstream.data_received(RESPONSE[:-1])
-        elif state is ExchangeState.ENDED:
-            exchange.abandon()
-        assert exchange.state is state
-        if event == "connected":
-            exchange.start(HEAD)
-            await turns()
-            assert harness.origin.written == HEAD
-        elif event == "lost":
-            harness.upstream.connection_lost(None)
-            assert counted(harness.context) == {"retried": 1}
-        elif event == "begun":
-            harness.upstream.data_received(RESPONSE[:-1])
-            assert exchange.begun
-        else:
-            exchange.abandon()
-        assert exchange.state is target
-        exchange.abandon()
-        await turns()
-
-    asyncio.run(check())
-
-
 def test_a_whole_response_ends_the_exchange() -> None:
     harness = Harness(request())
     harness.exchange.start(HEAD)

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
-from headgate.origin import Response, Route, Routes, client_address, header
-from headgate.origin.gateway.policy import ClientView, GatewayCounters, GatewayPolicy, classify, decide
+from headgate.origin import Response, Routes, client_address
+from headgate.origin.gateway.policy import ClientView, GatewayCounters, GatewayPolicy, decide
 from headgate.release import Status
 from tests.unit.origin.gateway.stub import StubTransport, make_policy
 
@@ -67,24 +67,6 @@ def test_all_lines_of_accept_choose_the_form_of_a_rejection() -> None:
     decide(request(b"/", b"Accept: a/b", b"accept: c/d"), client, GatewayCounters())
     decide(request(), client, GatewayCounters())
     assert accepts == [b"a/b, c/d", None]
-
-
-@pytest.mark.parametrize(
-    ("settings", "fields", "expected"),
-    [
-        ({}, (), ("default", b"192.0.2.1")),
-        ({"identify": header("X-Key")}, (b"X-Key: k",), ("default", b"k")),
-        ({"identify": header("X-Key")}, (b"X-Key: k", b"X-Key: l"), ("default", b"192.0.2.1")),
-        ({"routes": Routes([Route("api", path_prefix="/api"), Route("rest")])}, (), ("rest", b"192.0.2.1")),
-        ({"routes": Routes([Route("api", path_prefix="/api")])}, (), (None, b"")),
-        ({"routes": Routes([Route("b", host="a")]), "identify": header("X-Key")}, (b"x-key: k",), ("b", b"k")),
-        ({"identify": client_address(["192.0.2.0/24"])}, (b"X-Forwarded-For: 9.9.9.9",), ("default", b"9.9.9.9")),
-    ],
-)
-def test_domain_and_identifier_are_found(
-    settings: dict[str, Any], fields: tuple[bytes, ...], expected: tuple[str | None, bytes]
-) -> None:
-    assert classify(request(b"/", *fields), view(**settings)) == expected
 
 
 def test_a_request_without_a_domain_is_forwarded_and_not_counted() -> None:

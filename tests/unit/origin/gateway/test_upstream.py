@@ -91,37 +91,6 @@ class Harness:
         return self.handler.events
 
 
-def cause(harness: Harness, event: str) -> None:
-    """Cause an event, as the loop or the exchange does."""
-    if event == "request":
-        harness.connection.begin(harness.handler, REQUEST)
-    elif event == "begun":
-        harness.connection.data_received(HEAD)
-    elif event == "ended":
-        whole = harness.connection.state is UpstreamState.WAITING
-        harness.connection.data_received(HEAD + b"hello" if whole else b"lo")
-    else:
-        harness.connection.connection_lost(None)
-
-
-_S = UpstreamState
-ROWS = [
-    (_S.IDLE, "request", _S.WAITING),
-    (_S.WAITING, "begun", _S.RECEIVING),
-    (_S.WAITING, "ended", _S.IDLE),
-    (_S.RECEIVING, "ended", _S.IDLE),
-    *((state, "lost", _S.CLOSED) for state in _S),
-]
-
-
-@pytest.mark.parametrize(("state", "event", "target"), ROWS)
-def test_each_row(state: UpstreamState, event: str, target: UpstreamState) -> None:
-    harness = Harness(state)
-    cause(harness, event)
-    assert harness.connection.state is target
-    assert (harness.connection in harness.pool.open) is (target is not UpstreamState.CLOSED)
-
-
 @pytest.mark.parametrize("leave", ["close", "abort", "release_transport"])
 @pytest.mark.parametrize("state", list(UpstreamState))
 def test_a_connection_can_be_left_in_every_state_and_reports_nothing(state: UpstreamState, leave: str) -> None:
