@@ -3,7 +3,6 @@
 The tests run them for a few seconds and assert what must hold.
 """
 
-import math
 import os
 import signal
 import time
@@ -14,9 +13,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.e2e.fault_figures import Admission, admission, between, failed, p99, unlimited, wrongly_rejected
+from tests.e2e.fault_figures import Admission, admission, between, failed, unlimited, wrongly_rejected
 from tests.e2e.fault_load import LoadPlan, Sample, running_load
-from tests.e2e.fault_partition import Cut
+from tests.e2e.fault_node import Node
 from tests.e2e.fault_system import Shape, System, running_system
 
 Step = Callable[[System], None]
@@ -40,52 +39,24 @@ class Fault:
     """Gates that are part of the fault: their clients fail or wait. The figures are those of the others."""
     keeps_limits: bool = False
     """Whether limits stay in force: the others do without the part that is lost."""
-    is_redundant: bool = False
-    """Whether others take over its work, so that recovery is measured from the start of the fault."""
-    least_seconds: float = 0.0
-    """For figures, the fault lasts at least as long."""
     needs: tuple[str, ...] = ("nginx",)
     """The programs that it needs."""
 
 
-def kill(*names: str) -> Step:
-    """Return the step that kills nodes."""
+def each(action: Callable[[Node], None]) -> Callable[..., Step]:
+    """Return the function that makes a step of the names of nodes: it does `action` to each of them."""
 
-    def step(system: System) -> None:
-        for name in names:
-            system.node(name).kill()
+    def of(*names: str) -> Step:
+        def step(system: System) -> None:
+            for name in names:
+                action(system.node(name))
 
-    return step
+        return step
 
-
-def start(*names: str) -> Step:
-    """Return the step that starts nodes."""
-
-    def step(system: System) -> None:
-        for name in names:
-            system.node(name).start()
-
-    return step
+    return of
 
 
-def freeze(*names: str) -> Step:
-    """Return the step that stops nodes with SIGSTOP."""
-
-    def step(system: System) -> None:
-        for name in names:
-            system.node(name).freeze()
-
-    return step
-
-
-def thaw(*names: str) -> Step:
-    """Return the step that has nodes continue."""
-
-    def step(system: System) -> None:
-        for name in names:
-            system.node(name).thaw()
-
-    return step
+kill, start, freeze, thaw = each(Node.kill), each(Node.start), each(Node.freeze), each(Node.thaw)
 
 
 def signal_worker(name: str, number: int) -> Step:
@@ -101,22 +72,6 @@ def nothing(_system: System) -> None:
     """Do nothing: the system restores itself."""
 
 
-def cut(how: Cut) -> Step:
-    """Return the step that cuts the network between gates and masters."""
-
-    def step(system: System) -> None:
-        for forwarder in system.forwarders:
-            forwarder.cut(how)
-
-    return step
-
-
-def restore(system: System) -> None:
-    """End a partition."""
-    for forwarder in system.forwarders:
-        forwarder.restore()
-
-
 GATE1: dict[str, Any] = {"lost_gates": frozenset({1}), "keeps_limits": True}
 WORKERS = Shape(workers=2)
 ROUTED = Shape(masters=2, routers=1)
@@ -126,8 +81,6 @@ ON_REDIS = Shape(masters=2, store="redis")
 EMBEDDED = Shape(masters=0, store="redis")
 ON_CLUSTER = Shape(masters=2, store="cluster")
 STORE: dict[str, Any] = {"keeps_limits": True, "needs": ("nginx", "redis-server")}
-NOTICED: dict[str, Any] = {"is_redundant": True, "least_seconds": 6.0}
-PARTITIONED = Shape(forwarded=True)
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
@@ -143,14 +96,14 @@ FAULTS: dict[str, Fault] = {
             WORKERS,
             **GATE1,
         ),
-        Fault("one of two masters killed", kill("master"), start("master"), TWO_MASTERS, is_redundant=True),
-        Fault("one of two masters stopped", freeze("master"), thaw("master"), TWO_MASTERS, **NOTICED),
+        Fault("one of two masters killed", kill("master"), start("master"), TWO_MASTERS),
+        Fault("one of two masters stopped", freeze("master"), thaw("master"), TWO_MASTERS),
         Fault("router killed", kill("router"), start("router"), ROUTED),
         Fault("router stopped", freeze("router"), thaw("router"), ROUTED),
-        Fault("one of two routers killed", kill("router"), start("router"), TWO_ROUTERS, is_redundant=True),
-        Fault("one of two routers stopped", freeze("router"), thaw("router"), TWO_ROUTERS, **NOTICED),
-        Fault("master behind a router killed", kill("master"), start("master"), ROUTED, is_redundant=True),
-        Fault("master behind a router stopped", freeze("master"), thaw("master"), ROUTED, **NOTICED),
+        Fault("one of two routers killed", kill("router"), start("router"), TWO_ROUTERS),
+        Fault("one of two routers stopped", freeze("router"), thaw("router"), TWO_ROUTERS),
+        Fault("master behind a router killed", kill("master"), start("master"), ROUTED),
+        Fault("master behind a router stopped", freeze("master"), thaw("master"), ROUTED),
         Fault("Redis killed", kill("redis"), start("redis"), ON_REDIS, **STORE),
         Fault("Redis stopped", freeze("redis"), thaw("redis"), ON_REDIS, **STORE),
         Fault("Redis of gates killed", kill("redis"), start("redis"), EMBEDDED, needs=STORE["needs"]),
@@ -158,8 +111,6 @@ FAULTS: dict[str, Fault] = {
         Fault("node of a Redis cluster killed", kill("redis0"), nothing, ON_CLUSTER, **STORE),
         Fault("node of a Redis cluster stopped", freeze("redis0"), thaw("redis0"), ON_CLUSTER, **STORE),
         Fault("one of two masters on Redis killed", kill("master"), start("master"), ON_REDIS, **STORE),
-        Fault("partition, closed", cut("closed"), restore, PARTITIONED, least_seconds=30.0),
-        Fault("partition, silent", cut("silent"), restore, PARTITIONED, least_seconds=30.0),
     )
 }
 
@@ -209,23 +160,6 @@ class Outcome:
     def admission(self) -> Admission:
         """Admitted requests against the rule."""
         return admission([*self.samples, *self.lost], self.fault.shape.domain)
-
-    @property
-    def p99(self) -> tuple[float, float, float]:
-        """The 99th percentiles before, during and after the fault; its end belongs to the third."""
-        return (
-            p99(between(self.samples, self.samples[0].sent + WARM_UP, self.began)),
-            p99(between(self.samples, self.began, self.ending)),
-            p99(between(self.samples, self.ending, math.inf)),
-        )
-
-    @property
-    def recovery(self) -> float:
-        """Seconds without limits, since the start of the fault if others take over or limits stay, else its end."""
-        if not self.fault.shape.masters:  # probes show nothing: a gate learns of a hold with its own next request
-            return self.limited - self.ended
-        since = self.began if self.fault.keeps_limits or self.fault.is_redundant else self.ended
-        return max((sent - since for sent in unlimited(self.samples) if sent > since), default=0.0)
 
     @property
     def hot_since_fault(self) -> int:

@@ -20,7 +20,6 @@ from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import endpoints
 from tests import servers
 from tests.e2e.fault_node import PATIENCE, GateNode, Node
-from tests.e2e.fault_partition import Forwarder
 
 BURST = 5
 _HOLD_PATIENCE = 1.0
@@ -78,11 +77,6 @@ class Shape:
     """Routers between gates and masters."""
     store: Literal["", "redis", "cluster"] = ""
     """What the masters share: a Redis server, or a cluster of three with a replica each."""
-    master_host: str = "127.0.0.1"
-    master_prefix: tuple[str, ...] = ()
-    """What the command of a master begins with."""
-    forwarded: bool = False
-    """Whether the gates reach the masters through forwarders, which can be cut."""
 
     @property
     def domain(self) -> Domain:
@@ -91,12 +85,11 @@ class Shape:
 
 
 class System:
-    """Running nodes by name: `gate0`, `master0`, `router0`, `redis` …; and the forwarders, if there are any."""
+    """Running nodes by name: `gate0`, `master0`, `router0`, `redis` …."""
 
-    def __init__(self, shape: Shape, nodes: dict[str, Node], forwarders: Sequence[Forwarder]) -> None:
+    def __init__(self, shape: Shape, nodes: dict[str, Node]) -> None:
         self.shape = shape
         self.nodes = nodes
-        self.forwarders = forwarders
         self._bursts = 0
 
     @property
@@ -109,7 +102,7 @@ class System:
         return self.nodes.get(name) or self._owner([node for each, node in self.nodes.items() if each.startswith(name)])
 
     def _owner(self, nodes: Sequence[Node]) -> Node:
-        by_address = {endpoints(f"{self.shape.master_host}:{node.port}").accounting: node for node in nodes}
+        by_address = {endpoints(f"127.0.0.1:{node.port}").accounting: node for node in nodes}
         address = Sharding(by_address).owner(sharding_item("default"), by_address)
         assert address is not None
         return by_address[address]
@@ -180,8 +173,8 @@ def master_nodes(folder: Path, settings: Path, shape: Shape) -> Iterator[Node]:
     """Yield masters that have not started."""
     for number in range(shape.masters):
         port = port_pair()
-        command = headgate_command("master", "--config", settings, "--listen", f"{shape.master_host}:{port}")
-        yield Node(f"master{number}", [*shape.master_prefix, *command], folder, port=port)
+        command = headgate_command("master", "--config", settings, "--listen", f"127.0.0.1:{port}")
+        yield Node(f"master{number}", command, folder, port=port)
 
 
 def router_nodes(folder: Path, masters: Sequence[int], count: int) -> Iterator[Node]:
@@ -224,7 +217,7 @@ def write_settings(file: Path, shape: Shape, *, origin: str, masters: Sequence[i
     """Write the configuration of all nodes; `masters` are the ports that gates connect to, `stores` those of Redis."""
     scheme = "redis+cluster" if shape.store == "cluster" else "redis"
     store = f"{scheme}://{','.join(f'127.0.0.1:{port}' for port in stores)}"
-    addresses = [f"tcp://{shape.master_host}:{port}" for port in masters]
+    addresses = [f"tcp://127.0.0.1:{port}" for port in masters]
     keys = {
         "origin": origin,
         "workers": shape.workers,
@@ -248,12 +241,6 @@ def running_system(folder: Path, shape: Shape | None = None) -> Iterator[System]
         masters = list(master_nodes(folder, settings, shape))
         routers = list(router_nodes(folder, [node.port for node in masters], shape.routers))
         ports = [node.port for node in routers or masters]
-        forwarders: list[Forwarder] = []
-        if shape.forwarded:
-            for port in ports:
-                forwarders.append(Forwarder(port_pair(), port))
-                running.callback(forwarders[-1].close)
-            ports = [forwarder.port for forwarder in forwarders]
         write_settings(settings, shape, origin=origin.url, masters=ports, stores=[node.port for node in stores])
         nodes = [*stores, *masters, *routers, *gate_nodes(folder, settings, shape.gates)]
         for node in nodes:
@@ -262,6 +249,6 @@ def running_system(folder: Path, shape: Shape | None = None) -> Iterator[System]
                 node.launch()
         for node in nodes:
             node.wait_until_ready()
-        system = System(shape, {node.name: node for node in nodes}, forwarders)
+        system = System(shape, {node.name: node for node in nodes})
         system.wait_until_limited()
         yield system

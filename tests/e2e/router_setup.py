@@ -58,10 +58,10 @@ def running_router(
 class System:
     """Two masters with the same domains, a router before them, and a domain of each master."""
 
-    def __init__(self, folder: Path, *options: object, rule: str = RULE) -> None:
+    def __init__(self, folder: Path) -> None:
         self._closing = ExitStack()
-        self._folder, self._options = folder, options
-        self._rules = [f"{name}={rule}" for name in DOMAINS]
+        self._folder = folder
+        self._rules = [f"{name}={RULE}" for name in DOMAINS]
 
     def __enter__(self) -> Self:
         self.masters = [self._closing.enter_context(running_master("tcp://127.0.0.1:0", *self._rules)) for _ in "12"]
@@ -75,7 +75,7 @@ class System:
 
     def another_router(self, masters: Sequence[str] = (), listen: str = "127.0.0.1:0") -> Router:
         """Start one more router, by default with the same masters."""
-        starting = running_router(self._folder, masters or self.addresses, *self._options, listen=listen)
+        starting = running_router(self._folder, masters or self.addresses, listen=listen)
         return self._closing.enter_context(starting)
 
     def another_master(self, address: str) -> RunningMaster:

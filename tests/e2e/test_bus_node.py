@@ -93,42 +93,6 @@ def test_our_gatekeeper_obeys_a_node_master(run):
         run(main(address, lines))
 
 
-def test_a_node_gatekeeper_obeys_our_master_through_a_router(tmp_path):
-    with (
-        running_master("tcp://127.0.0.1:0", "api=1/min burst 5") as master,
-        running_router(tmp_path, [master.address]) as router,
-        node("gatekeeper.mjs", router.address, control_of(router.address), "api", "192.0.2.1") as lines,
-    ):
-        control = json.loads(lines.get(timeout=PATIENCE))
-        counts = master.counts()
-        counters = router.counters()
-    assert (control["topic"], control["command"], control["name"]) == ("api\0", "DELAY_UNTIL", "192.0.2.1")
-    assert time.time() < control["until"] / 1_000 < time.time() + 61
-    assert counts["accepted"] >= 5
-    assert counters["malformed"] == counters["unheard"] == 0
-
-
-def test_our_gatekeeper_obeys_a_node_master_through_a_router(run, tmp_path):
-    """The router offers no batches, since the original master reads none."""
-
-    async def main(router, lines):
-        async with Gate(router.address) as gate:
-            await until(lambda: gate.link.has_master, PATIENCE)
-            assert gate.admit(times=5) == [Status.ACCEPTED] * 5
-            await until(gate.holds, PATIENCE)
-            assert gate.admit() == [Status.REJECTED]
-            assert gate.link.counters.batches > 0
-        messages = [json.loads(lines.get(timeout=PATIENCE)) for _ in range(5)]
-        assert {(message["topic"], message["status"], message["name"], message["size"]) for message in messages} == {
-            ("api\0", "ACCEPTED", "id", 6)
-        }
-
-    address = free_address()
-    with node("master.mjs", address, control_of(address), "5") as lines, running_router(tmp_path, [address]) as router:
-        assert lines.get(timeout=PATIENCE) == "ready\n"
-        run(main(router, lines))
-
-
 def test_peers_in_node_work_through_a_router_between_them(tmp_path):
     address = free_address()
     with (

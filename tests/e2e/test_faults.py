@@ -17,10 +17,9 @@ ALWAYS = {
     "master stopped",
     "router stopped",
     "Redis stopped",
-    "partition, closed",
 }
 """The faults that every change is tested with; `make test-deep` has all."""
-SILENT = {name for name in FAULTS if "stopped" in name or "partition" in name}
+SILENT = {name for name in FAULTS if "stopped" in name}
 ON_STORE = {name for name in FAULTS if "Redis" in name}
 
 

@@ -65,24 +65,6 @@ def test_the_domains_of_a_killed_master_move_and_return(run):
         run(main())
 
 
-def test_a_stopped_master_is_noticed_and_its_domains_return_when_it_continues(run):
-    """SIGSTOP keeps its connections open: it is noticed by heartbeats."""
-
-    async def main():
-        async with gate_of(masters) as gate:
-            await until(lambda: gate.link.has_all_masters)
-            os.kill(masters.second.process.pid, signal.SIGSTOP)
-            await gate.lost(masters.second.address)
-            await spend(gate, masters.other)
-            os.kill(masters.second.process.pid, signal.SIGCONT)
-            await until(lambda: gate.link.has_all_masters)
-            await spend(gate, masters.other, b"another")
-            assert masters.second.accepted() == {masters.other: 5}
-
-    with two_masters() as masters:
-        run(main())
-
-
 def test_a_gate_lists_several_masters(tmp_path):
     with programs.origin() as origin, two_masters() as masters:
         file = tmp_path / "gate.toml"
@@ -97,28 +79,6 @@ def test_a_gate_lists_several_masters(tmp_path):
             assert gate.state()["master"] == ",".join(masters.addresses)
             assert list(masters.first.accepted()) == [masters.one]
             assert list(masters.second.accepted()) == [masters.other]
-
-
-def test_gates_spread_the_identifiers_of_one_domain(run):
-    """Each has one master, the same from every gate."""
-    names = [b"192.0.2.%d" % number for number in range(40)]
-
-    async def main():
-        async with (
-            Gate(masters.addresses, [masters.one], shard="identifier") as gate,
-            Gate(masters.addresses, [masters.one], shard="identifier") as other,
-        ):
-            await until(lambda: gate.link.has_all_masters and other.link.has_all_masters)
-            for name in names:
-                gate.admit(name, times=3, domain=masters.one)
-                other.admit(name, times=2, domain=masters.one)
-            await until(lambda: all(one.holds(name, masters.one) for name in names for one in (gate, other)))
-        counted = [master.accepted()[masters.one] for master in (masters.first, masters.second)]
-        assert sum(counted) == len(names) * 5
-        assert all(count and count % 5 == 0 for count in counted)
-
-    with two_masters() as masters:
-        run(main())
 
 
 LINKS = """

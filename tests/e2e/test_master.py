@@ -89,18 +89,6 @@ def test_unknown_domain_is_one_line_without_control_characters(tmp_path, join):
         assert master.said().count("warning") == 2
 
 
-def test_accounting_of_other_clocks_is_adjusted_and_counted(tmp_path, join):
-    words = ["master", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--domain", "default=1/s"]
-    with programs.headgate(tmp_path, *words) as master:
-        accounting, _ = join(master)
-        ahead = b"%d" % int((time.time() + 1_000) * 1_000)
-        for received in (ahead, b"1"):
-            accounting.send_multipart([b"default\0", b"ACCEPTED", b"a", received, b"", b""])
-        for reason in ("ahead", "late"):
-            line = f'headgate_master_adjusted_total{{reason="{reason}"}} 1.0'
-            master.until(lambda line=line: line in master.admin("/metrics").splitlines(), line)
-
-
 def test_sighup_reloads_rules_on_the_same_sockets(tmp_path, join):
     file = tmp_path / "master.toml"
     text = '[master]\nlisten = "127.0.0.1:0"\n[[domain]]\nname = "default"\nrules = ["1/min burst {}"]\n'

@@ -108,17 +108,6 @@ def test_master_killed_while_it_writes_keeps_the_previous_snapshot(tmp_path, con
     assert not new.exists()
 
 
-def test_invalid_snapshot_is_a_warning_and_is_replaced(tmp_path):
-    snapshot = tmp_path / "snapshot"
-    snapshot.write_bytes(b"headgate snapshot 1\nx")
-    with programs.headgate(tmp_path, *LISTEN, "--snapshot", snapshot) as master:
-        master.wait_for(r"^headgate: warning: snapshot \S+ ignored: not a snapshot of this version")
-        assert master.ready
-        assert master.end() == 0
-        assert "Traceback" not in master.said()
-    assert snapshot.read_bytes().startswith(b"headgate snapshot 2 ")
-
-
 def test_master_that_cannot_listen_leaves_the_snapshot_as_it_is(tmp_path):
     snapshot = tmp_path / "snapshot"
     snapshot.write_bytes(b"content")

@@ -1,6 +1,5 @@
 """`headgate router`: gatekeepers on one side, several masters on the other."""
 
-import asyncio
 import os
 import signal
 
@@ -57,51 +56,6 @@ def test_the_domains_of_a_killed_master_move_and_return(run, tmp_path):
         run(main())
 
 
-def test_a_stopped_master_delays_nothing_and_its_domains_move(run, tmp_path):
-    """SIGSTOP: the other master's domains go on at once; those of the stopped one after its heartbeats are missed."""
-
-    async def main():
-        stopped, (own, moved) = system.masters[1], system.domains
-        async with system.gate() as gate:
-            await until(lambda: gate.link.has_master)
-            os.kill(stopped.process.pid, signal.SIGSTOP)
-            await spend(gate, own)
-            assert len(system.router.up()) == 2
-            await until(lambda: len(system.router.up()) == 1)
-            await spend(gate, moved)
-            os.kill(stopped.process.pid, signal.SIGCONT)
-            await until(lambda: len(system.router.up()) == 2)
-            await spend(gate, moved, b"another")
-            assert stopped.accepted() == {moved: BURST}
-
-    with System(tmp_path) as system:
-        run(main())
-
-
-def test_messages_for_a_master_that_does_not_read_are_dropped_and_counted(run, tmp_path):
-    async def main():
-        stopped, (own, flooded) = system.masters[1], system.domains
-        async with system.gate() as gate:
-            await until(lambda: gate.link.has_master)
-            os.kill(stopped.process.pid, signal.SIGSTOP)
-            for number in range(2_000):
-                gate.admit(b"%d" % number + b"x" * 200, times=256, domain=flooded)
-                if not number % 16:
-                    await asyncio.sleep(0)
-                if not number % 256:
-                    assert gate.admit(b"%d" % number, domain=own) == [Status.ACCEPTED]
-            await until(lambda: not gate.link._waiting)
-            await spend(gate, own)
-            counters = gate.link.counters
-            await until(lambda: system.router.counters()["accounted"] == counters.sent)
-            to_own, to_flooded = system.router.state()["masters"]
-            assert to_own["dropped"] == 0
-            assert counters.sent == sum(one["sent"] + one["dropped"] for one in (to_own, to_flooded))
-
-    with System(tmp_path) as system:
-        run(main())
-
-
 def test_gatekeepers_return_to_a_router_that_was_killed(run, tmp_path):
     async def main():
         async with system.gate() as gate:
@@ -134,25 +88,6 @@ def test_two_routers_with_the_same_masters_agree(run, tmp_path):
                 two.admit(times=2, domain=domain)
                 await until(lambda: one.holds(domain=domain) and two.holds(domain=domain))  # noqa: B023 # called at once
             assert [master.accepted() for master in system.masters] == [{domain: BURST} for domain in system.domains]
-
-    with System(tmp_path) as system:
-        run(main())
-
-
-def test_a_gatekeeper_lists_two_routers(run, tmp_path):
-    """Each domain goes through one of them; when that is killed, through the other."""
-
-    async def main():
-        routers = [system.router, system.another_router()]
-        async with Gate([router.address for router in routers], system.domains) as gate:
-            await until(lambda: gate.link.has_all_masters)
-            for domain in system.domains:
-                await spend(gate, domain)
-            assert sum(router.counters()["accounted"] for router in routers) == 2 * BURST
-            routers[0].program.process.kill()
-            await gate.lost(routers[0].address)
-            for domain in system.domains:
-                await spend(gate, domain, b"another")
 
     with System(tmp_path) as system:
         run(main())

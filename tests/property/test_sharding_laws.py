@@ -1,7 +1,5 @@
 """Rendezvous hashing: all agree on the owner, and a change of the masters moves only what it has to."""
 
-import itertools
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,22 +52,3 @@ def test_items_are_spread_evenly():
         masters = [f"10.0.0.{number}:10004" for number in range(count)]
         found = list(owners(masters, [sharding_item(f"domain-{number}") for number in range(4_000)]).values())
         assert all(abs(found.count(address) - 4_000 / count) < 800 / count for address in masters)
-
-
-def test_the_items_of_a_lost_master_are_spread_over_the_others():
-    masters = [f"10.0.0.{number}:10004" for number in range(4)]
-    items = [sharding_item("api", b"%d" % number) for number in range(4_000)]
-    lost = [item for item, owner in owners(masters, items).items() if owner == masters[0]]
-    found = list(owners(masters, lost, set(masters[1:])).values())
-    assert all(abs(found.count(address) - len(lost) / 3) < len(lost) / 15 for address in masters[1:])
-
-
-def test_every_choice_of_live_masters_has_the_owner_of_the_full_ranking():
-    masters = ["a", "b", "c"]
-    for number, size in itertools.product(range(50), (1, 2, 3)):
-        item = b"%d" % number
-        ranking = []
-        while len(ranking) < 3:
-            ranking.append(owners(masters, [item], set(masters) - set(ranking))[item])
-        for live in itertools.combinations(masters, size):
-            assert owners(masters, [item], live)[item] == next(one for one in ranking if one in live)

@@ -126,15 +126,6 @@ def test_learned_hold_follows_a_clock_that_was_set_back():
     assert DelayUntil("api", b"alice", 1_010.0) in list(master.holds("api", now=1_000.0))
 
 
-def test_verdicts_are_counted():
-    master = Master([Domain("api", ONE)])
-    for status, count in ((Status.ACCEPTED, 1), (Status.DELAYED, 2), (Status.REJECTED, 3)):
-        for _ in range(count):
-            master.account(Accounting("api", status, b"alice", 100.0, 101.0), 100.0)
-    totals = master.totals["api"]
-    assert (totals.accepted, totals.delayed, totals.rejected) == (1, 2, 3)
-
-
 def test_message_for_an_unknown_domain_is_counted_and_dropped():
     master = Master([Domain("api", ONE)])
     assert master.account(accepted(b"alice", 100.0, "elsewhere"), 100.0) is None
@@ -206,23 +197,6 @@ class TestBounds:
         steps = [master.forget(now=200.0, most=3) for _ in range(4)]
         assert steps == [3, 3, 3, 1]
         assert (len(master), master.forget(now=200.0, most=3)) == (0, 0)
-
-    def test_number_of_histories_is_bounded(self):
-        master = Master([log_domain("api", ONE), log_domain("web", ONE)], max_identifiers=160)
-        for number in range(1_000):
-            master.account(accepted(b"%d" % number, 100.0, "api" if number % 2 else "web"), 100.0)
-            assert len(master) <= 160
-        assert master.evicted == 1_000 - len(master)
-        assert master.account(accepted(b"999", 100.0), 100.0) is None
-
-    def test_expired_histories_are_replaced_first(self):
-        master = Master([Domain("api", ONE)], max_identifiers=100)
-        held = Accounting("api", Status.DELAYED, b"held", 0.0, 1e9)
-        master.account(held, 0.0)
-        for number in range(1_000):
-            master.account(accepted(b"%d" % number, float(number)), float(number))
-        assert master.evicted == 0
-        assert [control.identifier for control in master.holds("api", now=2_000.0)] == [b"held"]
 
 
 def test_batches_of_holds_visit_a_bounded_number_of_histories():
@@ -305,18 +279,6 @@ def test_a_flood_of_identifiers_drops_no_hold_in_force(algorithm):
     flood(master, 5_000, 1_002.0, "web")
     assert set(master.holds("api", now=1_002.0)) == before
     assert len(master) == 1_000
-
-
-def test_histories_of_ended_holds_are_dropped_as_all_others():
-    master = Master([log_domain("api", FIVE)], max_identifiers=100)
-    for number in range(50):
-        for _ in range(5):
-            master.record("api", Status.ACCEPTED, b"held %d" % number, 1_000.0, 1_000.0)
-    flood(master, 200, 1_000.5)
-    (release,) = {hold.release for hold in master.holds("api", now=1_000.5)}
-    flood(master, 200, release + 0.5)
-    histories = master._states["api"].histories
-    assert not any(histories.get(b"held %d" % number) for number in range(50))
 
 
 def test_holds_of_a_domain_that_only_counts_are_not_protected():

@@ -57,11 +57,6 @@ def test_new_entry_examines_two_due_entries():
     assert table.size == 9
 
 
-def test_new_entry_examines_no_entry_that_is_not_due():
-    tables, table, examined = filled(100, [3.0] * 10)
-    assert examined.during(tables.add, table, b"new", 9.0, 2.0) == 1
-
-
 def test_new_entry_in_a_full_table_examines_a_bounded_number():
     """Here all have been prolonged, so that none of those due can go."""
     tables, table, examined = filled(100, [1.0] * 100)

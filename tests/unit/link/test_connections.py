@@ -1,7 +1,6 @@
 """Handshakes over TCP, in one process: who is admitted, what is counted, logged, and connected again."""
 
 import socket
-import threading
 import time
 from contextlib import suppress
 
@@ -9,8 +8,7 @@ import pytest
 import zmq
 
 from headgate.errors import LinkError
-from headgate.limit import Domain, Gatekeeper, Master, Rule
-from headgate.link import GatekeeperLink, MasterLink, connections
+from headgate.link import connections
 from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.connections import BoundConnections, OutgoingConnections
 from headgate.link.curve import ClientKeys, ServerKeys, new_key_pair
@@ -168,14 +166,6 @@ def test_a_key_added_later_is_admitted_without_a_restart_of_either_side(started,
     assert len(client.lines) == 1
 
 
-def test_refused_and_admitted_peers_do_not_affect_each_other(started):
-    server = started(Server, KEYS)
-    refused = [started(Client, server.address, keys) for keys in (None, ClientKeys(OTHER, SERVER.public))]
-    client = started(Client, server.address, ClientKeys(ALLOWED, SERVER.public))
-    until(lambda: client.is_connected, server, client, *refused)
-    assert not any(one.is_connected for one in refused)
-
-
 def test_failed_handshakes_are_logged_at_a_bounded_rate(started, monkeypatch):
     server, now = started(Server, KEYS), [1_000.0]
     monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
@@ -185,15 +175,6 @@ def test_failed_handshakes_are_logged_at_a_bounded_rate(started, monkeypatch):
     now[0] += 60.0
     server.connections._on_refusal("192.0.2.1", "key")
     assert server.lines[1].endswith(" (4 more since the last such line)")
-
-
-@pytest.mark.parametrize("keys", [None, ClientKeys(ALLOWED, SERVER.public)])
-def test_line_of_the_client_depends_on_the_side_that_lacks_keys(started, keys):
-    client = started(Client, "", keys)
-    mismatch = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
-    client.connections._on_event(0, int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL), mismatch, 0.0)
-    expected = "the master requires CURVE; set" if keys is None else "the master does not use CURVE; give it keys"
-    assert expected in client.lines[0]
 
 
 def test_single_connection_that_a_master_ends_is_not_reported(started):
@@ -262,31 +243,6 @@ def test_requests_of_another_form_are_refused(started, context, request_):
     peer.send_multipart(request_)
     server.connections.turn()
     assert peer.recv_multipart()[2] == b"400"
-
-
-def test_links_in_threads_authenticate():
-    """A middleware without an event loop serves its link from a thread."""
-    master = MasterLink(Master([Domain("api", (Rule.parse("1/min burst 1"),))]), "tcp://127.0.0.1:0", keys=KEYS)
-    serving = threading.Thread(target=master.run)
-    serving.start()
-    address = master.endpoints.accounting
-    refused_lines = []
-    admitted = GatekeeperLink(address, ["api"], keys=ClientKeys(ALLOWED, SERVER.public))
-    refused = GatekeeperLink(address, ["api"], keys=ClientKeys(OTHER, SERVER.public), log=refused_lines.append)
-    gatekeeper = Gatekeeper(admitted.account)
-    admitted.attach(gatekeeper)
-    for link in (admitted, refused):
-        link.start_thread()
-    until(lambda: admitted.has_master)
-    gatekeeper.admit("api", "alice", now=time.time())
-    until(lambda: gatekeeper.held("api", b"alice", now=time.time()) > 0)
-    until(lambda: refused_lines and master.counters.refused_keys >= 2)
-    assert not refused.has_master
-    for link in (admitted, refused):
-        link.close()
-    master.stop()
-    serving.join()
-    master.close()
 
 
 def test_events_that_are_not_read_do_not_stop_the_handshakes_of_others(started):

@@ -99,12 +99,6 @@ def test_a_headgate_master_receives_batches_of_one_domain_each(context):
     assert setup.counters.batches == len(received) == 4
 
 
-def test_verdicts_that_wait_are_sent_in_one_batch(context):
-    setup = Setup(context, b"", BATCH)
-    setup.run(account(setup, verdict(), verdict()), settled=lambda: setup.counters.sent == 2)
-    assert (len(setup.received()), setup.counters.batches) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("subscriptions", "frames"),
     [([b"", BATCH], 2), ([b""], 6), ([b"api\0"], 6), ([b"", b"", b"web\0", BATCH], 6)],
@@ -168,17 +162,6 @@ def test_identifiers_too_long_for_a_control_are_not_sent(context):
     setup = Setup(context, b"")
     setup.run(account(setup, verdict(b"x" * 256), verdict(b"x" * 255)), settled=lambda: setup.counters.sent == 1)
     assert setup.counters.dropped["too_long"] == 1
-
-
-def test_controls_are_obeyed(context):
-    setup = Setup(context, b"")
-    gatekeeper = Gatekeeper(setup.link.account)
-    setup.link.attach(gatekeeper)
-    setup.control.recv()
-    for number in range(1_000):
-        setup.control.send_multipart([*HOLD[:2], b"%d" % number, HOLD[3]])
-    setup.run(settled=lambda: setup.counters.controls == 1_000)
-    assert gatekeeper.held("api", b"999", now=NOW) == NOW + 60
 
 
 @pytest.mark.parametrize(

@@ -133,18 +133,6 @@ def test_the_domains_of_a_lost_master_move_and_return(setup):
     setup.run(steps)
 
 
-def test_without_any_master_verdicts_are_dropped_and_counted(setup):
-    async def steps():
-        for master in setup.masters.values():
-            master.unsubscribe()
-        await setup.settle(lambda: not any(master.is_up for master in setup.link._masters.values()))
-        assert not setup.link.has_master
-        assert await setup.account_each() == {}
-        assert setup.counters.dropped["no_master"] == len(DOMAINS)
-
-    setup.run(steps)
-
-
 def test_each_master_receives_what_it_reads(context):
     """One reads batches, the others are original masters."""
     setup = Setup(context, [b""], [b"", BATCH], [b""])

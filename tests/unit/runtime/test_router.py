@@ -6,8 +6,7 @@ import pytest
 import zmq
 
 from headgate.config import parse
-from headgate.errors import ConfigurationError, LinkError
-from headgate.link import RouterLink
+from headgate.errors import ConfigurationError
 from headgate.link.curve import new_key_pair
 from headgate.observe import RouterState
 from headgate.runtime.router import RouterServer, read_keys, require_masters
@@ -32,43 +31,6 @@ def run(read, steps=None):
 
 def link_of(lifecycle):
     return lifecycle._server._link
-
-
-def test_ready_line_is_last_and_has_the_address_only():
-    about, ready = run(reading(text("127.0.0.1:9", "tcp://127.0.0.1:11")))
-    assert about.startswith("headgate: masters 127.0.0.1:9,tcp://127.0.0.1:11 control tcp://127.0.0.1:")
-    assert about.endswith(" admin none")
-    assert ready.startswith("ready tcp://127.0.0.1:")
-    assert not ready.endswith(":0")
-
-
-def test_unready_without_a_master():
-    async def steps(lifecycle):
-        assert lifecycle.unready() == "no master is connected"
-
-    run(reading(text()), steps)
-
-
-def test_reload_replaces_the_masters_and_keeps_the_connections_that_stay():
-    async def steps(lifecycle):
-        before = link_of(lifecycle).masters
-        await reload(lifecycle)
-        after = link_of(lifecycle).masters
-        assert list(after) == ["tcp://127.0.0.1:9", "tcp://127.0.0.1:13"]
-        assert after["tcp://127.0.0.1:9"] is before["tcp://127.0.0.1:9"]
-
-    texts = text("127.0.0.1:9", "127.0.0.1:11"), text("127.0.0.1:9", "127.0.0.1:13")
-    assert run(reading(*texts), steps)[-1] == "headgate: headgate.toml read again"
-
-
-def test_reload_with_a_master_that_is_listed_twice_changes_nothing():
-    async def steps(lifecycle):
-        before = link_of(lifecycle).masters
-        await reload(lifecycle)
-        assert link_of(lifecycle).masters is before
-
-    messages = run(reading(text(), text("127.0.0.1:9", "tcp://127.0.0.1:9")), steps)
-    assert messages[-1].endswith("each of them once; the configuration in force stays as it is")
 
 
 def test_reload_names_the_keys_that_need_a_restart():
@@ -101,30 +63,6 @@ def test_state_of_masters_and_domains():
         assert msgspec.json.decode(msgspec.json.encode(state), type=RouterState) == state
 
     run(reading(text()), steps)
-
-
-def test_a_taken_address_is_an_error(context):
-    link = RouterLink("tcp://127.0.0.1:0", ["127.0.0.1:9"], context=context)
-    taken = link.endpoints.accounting.removeprefix("tcp://")
-    with pytest.raises(LinkError, match=taken):
-        run(reading(text(listen=taken)))
-    link.close()
-
-
-@pytest.fixture
-def context():
-    with zmq.Context() as context:
-        yield context
-
-
-def test_a_router_beyond_loopback_needs_keys_or_insecure():
-    with pytest.raises(LinkError, match="insecure"):
-        run(reading(text(listen="0.0.0.0:0")))
-    warning, _, ready = run(reading(text(listen="0.0.0.0:0", more="insecure = true")))
-    assert warning.startswith(
-        "headgate: warning: tcp://0.0.0.0:0: other machines can reach this address, and it has no"
-    )
-    assert ready.startswith("ready ")
 
 
 def test_a_configuration_without_a_master_is_an_error():

@@ -3,7 +3,6 @@ import errno
 import fcntl
 import os
 import time
-from array import array
 from itertools import repeat
 
 import pytest
@@ -166,19 +165,6 @@ def test_file_of_a_snapshot_that_another_process_writes_is_left_alone(setup):
     assert not setup.path.exists()
 
 
-INVALID = [[], [0.0] * 12, [float("nan"), 1.0], [float("-inf"), float("inf")], [float("-inf"), 1e300], [1.0, 1e16]]
-
-
-@pytest.mark.parametrize("numbers", [*(array("d", numbers).tobytes() for numbers in INVALID), b"\0" * 9])
-def test_history_that_the_algorithm_cannot_have_makes_the_snapshot_invalid(setup, monkeypatch, numbers):
-    monkeypatch.setattr(Master, "export", lambda self, name: [[b"a", numbers]])
-    setup.save(new_master())
-    monkeypatch.undo()
-    master, _, (warning,) = setup.restore()
-    assert "ignored: " in warning
-    assert len(master) == 0
-
-
 class TestClocks:
     """The clock of the process that saved the snapshot was another one."""
 
@@ -194,19 +180,6 @@ class TestClocks:
         (hold,) = master.holds("api", now=time.time())
         assert 55.0 < hold.release - now < 65.0
         assert master.clock.steps == 1
-
-    def test_clock_that_was_set_back_before_is_continued(self, setup):
-        now = time.time()
-        first = new_master("1/min burst 1")
-        account(first, now=now + 3_600.0)
-        assert list(first.holds("api", now=now))
-        account(first, identifier=b"later", now=now)
-        assert first.clock.behind == 3_600.0
-        setup.save(first)
-        master, _, _ = setup.restore(lambda: new_master("1/min burst 1"))
-        assert 3_590.0 < master.clock.behind < 3_610.0
-        assert all(50.0 < hold.release - now < 70.0 for hold in master.holds("api", now=now))
-        assert len(master) == 2
 
 
 class TestErrors:
@@ -278,21 +251,6 @@ class TestErrors:
 
 class TestSteps:
     """A snapshot is made in steps, between which the master works on."""
-
-    def test_histories_are_saved_every_interval(self, setup):
-        master = new_master()
-
-        async def main():
-            snapshots = setup.snapshots(0.001)
-            snapshots.start(lambda: master)
-            async with asyncio.timeout(20):
-                while snapshots.counters.saved < 3:  # noqa: ASYNC110  # there is no event
-                    await asyncio.sleep(0.001)
-            account(master)
-            await snapshots.close()
-
-        asyncio.run(main())
-        assert len(setup.restore()[0]) == 1
 
     def test_each_step_is_limited(self):
         master = new_master()
