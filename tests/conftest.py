@@ -7,6 +7,8 @@ Each test is marked with the folder it lies in (unit, property, e2e, conformance
 with `browser`; hypothesis marks its own with `hypothesis`. `deep` is given by hand to what takes long.
 """
 
+import asyncio
+import inspect
 import os
 import signal
 from collections import Counter
@@ -48,6 +50,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail(sentence, pytrace=False)
     item.user_properties += [(MISSING, server) for server in missing]
     pytest.skip(sentence)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine by its fixture `run`, or in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    parameters = inspect.signature(pyfuncitem.obj).parameters
+    run = pyfuncitem.funcargs.get("run", asyncio.run)
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in parameters}))
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)

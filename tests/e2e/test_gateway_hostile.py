@@ -1,13 +1,14 @@
 """Hostile messages over real connections: they are answered with an error, and the other side receives none of them."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 
 from headgate.config.tree import Bounds
 from tests.e2e.gateway_setup import agent_at, echo, respond_with, served, until
 from tests.unit.http.h1.hostile import BODIES, HEADS, MARKER, RESPONSES
+
+pytestmark = pytest.mark.usefixtures("run")
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -17,57 +18,44 @@ def statuses(received: bytes) -> list[int]:
     return [int(status) for status in re.findall(rb"HTTP/1\.1 ([0-9]{3}) ", received)]
 
 
-def test_hostile_heads_are_refused_and_never_forwarded(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway):
-            for name, (message, status) in HEADS.items():
-                async with agent_at(gateway) as agent:
-                    await agent.send(message + MARKER)
-                    assert statuses(await agent.rest()) == [status], name
-            assert origin.connections == []
-            assert gateway.policy.gatekeeper.totals == {}
-
-    run(check())
+async def test_hostile_heads_are_refused_and_never_forwarded() -> None:
+    async with served() as (origin, gateway):
+        for name, (message, status) in HEADS.items():
+            async with agent_at(gateway) as agent:
+                await agent.send(message + MARKER)
+                assert statuses(await agent.rest()) == [status], name
+        assert origin.connections == []
+        assert gateway.policy.gatekeeper.totals == {}
 
 
-def test_hostile_bodies_are_refused_and_never_completed(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway):
-            for name, (message, status) in BODIES.items():
-                async with agent_at(gateway) as agent:
-                    await agent.send(message + MARKER)
-                    assert statuses(await agent.rest()) == [status], name
-                for connection in origin.connections:
-                    await until(connection.ended.is_set)
-                assert b"marker" not in origin.received, name
-                assert not origin.received.endswith(b"0\r\n\r\n"), name
-
-    run(check())
+async def test_hostile_bodies_are_refused_and_never_completed() -> None:
+    async with served() as (origin, gateway):
+        for name, (message, status) in BODIES.items():
+            async with agent_at(gateway) as agent:
+                await agent.send(message + MARKER)
+                assert statuses(await agent.rest()) == [status], name
+            for connection in origin.connections:
+                await until(connection.ended.is_set)
+            assert b"marker" not in origin.received, name
+            assert not origin.received.endswith(b"0\r\n\r\n"), name
 
 
-def test_hostile_responses_become_502_and_the_next_request_is_served(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway), agent_at(gateway) as agent:
-            for name, response in RESPONSES.items():
-                origin.script = respond_with(response, close=True)
-                assert (await agent.ask(GET)).status == 502, name
-            origin.script = echo
-            assert (await agent.ask(GET)).status == 200
-
-    run(check())
+async def test_hostile_responses_become_502_and_the_next_request_is_served() -> None:
+    async with served() as (origin, gateway), agent_at(gateway) as agent:
+        for name, response in RESPONSES.items():
+            origin.script = respond_with(response, close=True)
+            assert (await agent.ask(GET)).status == 502, name
+        origin.script = echo
+        assert (await agent.ask(GET)).status == 200
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_the_marker_itself_is_served(step: int, run: Callable) -> None:
+async def test_the_marker_itself_is_served(step: int) -> None:
     """Or the tests above would prove nothing."""
-
-    async def check() -> None:
-        async with served() as (origin, gateway), agent_at(gateway) as agent:
-            reply = await agent.ask(MARKER, step=step)
-            assert reply.status == 200
-            assert b"GET /marker HTTP/1.1" in origin.received
-
-    run(check())
+    async with served() as (origin, gateway), agent_at(gateway) as agent:
+        reply = await agent.ask(MARKER, step=step)
+        assert reply.status == 200
+        assert b"GET /marker HTTP/1.1" in origin.received
 
 
 @pytest.mark.parametrize(
@@ -77,13 +65,10 @@ def test_the_marker_itself_is_served(step: int, run: Callable) -> None:
         b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n",
     ],
 )
-def test_a_body_over_its_limit_is_413(message: bytes, run: Callable) -> None:
-    async def check() -> None:
-        async with served(bounds=Bounds(body_bytes=10)) as (origin, gateway), agent_at(gateway) as agent:
-            await agent.send(message + MARKER)
-            assert statuses(await agent.rest()) == [413]
-            for connection in origin.connections:
-                await until(connection.ended.is_set)
-            assert not origin.received.endswith((b"0\r\n\r\n", b"world"))
-
-    run(check())
+async def test_a_body_over_its_limit_is_413(message: bytes) -> None:
+    async with served(bounds=Bounds(body_bytes=10)) as (origin, gateway), agent_at(gateway) as agent:
+        await agent.send(message + MARKER)
+        assert statuses(await agent.rest()) == [413]
+        for connection in origin.connections:
+            await until(connection.ended.is_set)
+        assert not origin.received.endswith((b"0\r\n\r\n", b"world"))

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,8 @@ import trustme
 
 from headgate.errors import ConfigurationError
 from tests.e2e.gateway_setup import Agent, agent_at, read_request, served, tls_keys, until
+
+pytestmark = pytest.mark.usefixtures("run")
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -29,49 +30,41 @@ async def serial_and_reply(port: int, authority: trustme.CA, name: str | None) -
     return serial, reply.body
 
 
-def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path, run: Callable) -> None:
+async def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path) -> None:
     authority = trustme.CA()
     tls = tls_keys(tmp_path, authority, "a.example")
-
-    async def check() -> None:
-        async with served(tls=tls.context) as (_, gateway):
-            port = gateway.addresses[0][1]
-            before, body = await serial_and_reply(port, authority, "a.example")
-            assert b"X-Forwarded-Proto: https\r\n" in body
-            assert b"proto=https\r\n" in body
-            tls_keys(tmp_path, authority, "a.example")
-            assert (await serial_and_reply(port, authority, "a.example"))[0] == before
+    async with served(tls=tls.context) as (_, gateway):
+        port = gateway.addresses[0][1]
+        before, body = await serial_and_reply(port, authority, "a.example")
+        assert b"X-Forwarded-Proto: https\r\n" in body
+        assert b"proto=https\r\n" in body
+        tls_keys(tmp_path, authority, "a.example")
+        assert (await serial_and_reply(port, authority, "a.example"))[0] == before
+        tls.reload()
+        after = {(await serial_and_reply(port, authority, name))[0] for name in ("a.example", None)}
+        assert len(after) == 1
+        assert before not in after
+        (tmp_path / "cert.pem").write_text("nonsense")
+        with pytest.raises(ConfigurationError, match=r"cert\.pem"):
             tls.reload()
-            after = {(await serial_and_reply(port, authority, name))[0] for name in ("a.example", None)}
-            assert len(after) == 1
-            assert before not in after
-            (tmp_path / "cert.pem").write_text("nonsense")
-            with pytest.raises(ConfigurationError, match=r"cert\.pem"):
-                tls.reload()
-            assert (await serial_and_reply(port, authority, "a.example"))[0] in after
-
-    run(check())
+        assert (await serial_and_reply(port, authority, "a.example"))[0] in after
 
 
-def test_plain_http_to_the_tls_port_does_not_affect_others(tmp_path: Path, run: Callable) -> None:
+async def test_plain_http_to_the_tls_port_does_not_affect_others(tmp_path: Path) -> None:
     tls = tls_keys(tmp_path, authority := trustme.CA(), "a.example")
-
-    async def check() -> None:
-        async with served(tls=tls.context) as (_, gateway):
-            async with agent_at(gateway) as agent:
-                await agent.send(GET)
-                await agent.rest()
-            await serial_and_reply(gateway.addresses[0][1], authority, "a.example")
-
-    run(check())
+    async with served(tls=tls.context) as (_, gateway):
+        async with agent_at(gateway) as agent:
+            await agent.send(GET)
+            await agent.rest()
+        await serial_and_reply(gateway.addresses[0][1], authority, "a.example")
 
 
 UPGRADE = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 
 @pytest.mark.parametrize("request_head", [GET, UPGRADE, GET[:-4]])
-def test_clients_that_end_tls_early_cause_no_log_lines(
-    request_head: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture, run: Callable
+async def test_clients_that_end_tls_early_cause_no_log_lines(
+    request_head: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority = trustme.CA()
     tls = tls_keys(tmp_path, authority, "a.example")
@@ -84,12 +77,9 @@ def test_clients_that_end_tls_early_cause_no_log_lines(
         writer.write(switch if b"websocket" in head else b"")
         await reader.read()
 
-    async def check() -> None:
-        async with served(silent, tls=tls.context) as (_, gateway):
-            async with agent_at(gateway, ssl=trusting, server_hostname="a.example") as agent:
-                await agent.send(request_head)
-                await asyncio.sleep(0.1)
-            await until(lambda: not gateway.connections and not gateway.tunnels)
-
-    run(check())
+    async with served(silent, tls=tls.context) as (_, gateway):
+        async with agent_at(gateway, ssl=trusting, server_hostname="a.example") as agent:
+            await agent.send(request_head)
+            await asyncio.sleep(0.1)
+        await until(lambda: not gateway.connections and not gateway.tunnels)
     assert caplog.messages == []

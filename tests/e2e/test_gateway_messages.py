@@ -1,11 +1,12 @@
 """Requests and responses of all forms, through the gateway and back."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from tests.e2e.gateway_setup import agent_at, read_request, respond_with, served
+
+pytestmark = pytest.mark.usefixtures("run")
 
 GET = b"GET /x?q=1 HTTP/1.1\r\nHost: site.example:8080\r\n"
 
@@ -15,46 +16,37 @@ def lines(head: bytes) -> set[bytes]:
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_bodies_go_through_in_the_framing_they_came_in(step: int, run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (_, gateway), agent_at(gateway) as agent:
-            reply = await agent.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", step=step)
-            assert reply.body.endswith(b"\r\n\r\nhello")
-            assert b"Content-Length: 5" in lines(reply.body)
-            chunks = b"5;ext=1\r\nhello\r\n006\r\n world\r\n0\r\nX-After: 1\r\n\r\n"
-            reply = await agent.ask(
-                b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n" + chunks, step=step
-            )
-            assert reply.body.endswith(b"\r\n\r\nhello world")
-            assert b"Transfer-Encoding: chunked" in lines(reply.body)
-            assert (await agent.ask(GET + b"\r\n", step=step)).status == 200
-
-    run(check())
+async def test_bodies_go_through_in_the_framing_they_came_in(step: int) -> None:
+    async with served() as (_, gateway), agent_at(gateway) as agent:
+        reply = await agent.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", step=step)
+        assert reply.body.endswith(b"\r\n\r\nhello")
+        assert b"Content-Length: 5" in lines(reply.body)
+        chunks = b"5;ext=1\r\nhello\r\n006\r\n world\r\n0\r\nX-After: 1\r\n\r\n"
+        reply = await agent.ask(b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n" + chunks, step=step)
+        assert reply.body.endswith(b"\r\n\r\nhello world")
+        assert b"Transfer-Encoding: chunked" in lines(reply.body)
+        assert (await agent.ask(GET + b"\r\n", step=step)).status == 200
 
 
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
-def test_chunked_responses_keep_their_trailers(version: bytes, run: Callable) -> None:
+async def test_chunked_responses_keep_their_trailers(version: bytes) -> None:
     response = (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-After, Content-Length\r\n\r\n"
         b"5;x=y\r\nhello\r\n6\r\n world\r\n0\r\nX-After: 1\r\nContent-Length: 3\r\n\r\n"
     )
-
-    async def check() -> None:
-        async with served(respond_with(response)) as (_, gateway), agent_at(gateway) as agent:
-            for _ in range(2 if version == b"1.1" else 1):
-                reply = await agent.ask(b"GET / HTTP/%b\r\nHost: a\r\nTE: trailers\r\n\r\n" % version)
-                assert reply.body == b"hello world"
-                if version == b"1.1":
-                    assert reply.trailers == [(b"x-after", b"1")]
-                    assert reply.field(b"transfer-encoding") == b"chunked"
-                else:
-                    assert reply.trailers == []
-                    assert reply.field(b"transfer-encoding") is None
-
-    run(check())
+    async with served(respond_with(response)) as (_, gateway), agent_at(gateway) as agent:
+        for _ in range(2 if version == b"1.1" else 1):
+            reply = await agent.ask(b"GET / HTTP/%b\r\nHost: a\r\nTE: trailers\r\n\r\n" % version)
+            assert reply.body == b"hello world"
+            if version == b"1.1":
+                assert reply.trailers == [(b"x-after", b"1")]
+                assert reply.field(b"transfer-encoding") == b"chunked"
+            else:
+                assert reply.trailers == []
+                assert reply.field(b"transfer-encoding") is None
 
 
-def test_an_early_response_is_passed_on_while_the_body_still_comes(run: Callable) -> None:
+async def test_an_early_response_is_passed_on_while_the_body_still_comes() -> None:
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbe")
@@ -63,12 +55,9 @@ def test_an_early_response_is_passed_on_while_the_body_still_comes(run: Callable
         await read_request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
-    async def check() -> None:
-        async with served(script) as (_, gateway), agent_at(gateway) as agent:
-            await agent.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe")
-            assert (await agent.reader.readuntil(b"be")).endswith(b"\r\n\r\nbe")
-            await agent.send(b"llo")
-            assert await agent.reader.readexactly(2) == b"fn"
-            assert (await agent.ask(GET + b"\r\n")).status == 200
-
-    run(check())
+    async with served(script) as (_, gateway), agent_at(gateway) as agent:
+        await agent.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe")
+        assert (await agent.reader.readuntil(b"be")).endswith(b"\r\n\r\nbe")
+        await agent.send(b"llo")
+        assert await agent.reader.readexactly(2) == b"fn"
+        assert (await agent.ask(GET + b"\r\n")).status == 200

@@ -9,6 +9,8 @@ import pytest
 from tests.e2e.gateway_setup import agent_at, gateway_running
 from tests.servers import Server
 
+pytestmark = pytest.mark.usefixtures("run")
+
 SITE = """
 location / { root FOLDER; }
 location /gone { return 404; }
@@ -32,44 +34,37 @@ def site(tmp_path: Path, nginx: Callable[..., Server]) -> Server:
 
 
 @pytest.mark.needs("nginx")
-def test_files_ranges_validators_and_errors(site: Server, run: Callable) -> None:
-    async def check() -> None:
-        async with gateway_running(site.port) as gateway, agent_at(gateway) as agent:
+async def test_files_ranges_validators_and_errors(site: Server) -> None:
+    async with gateway_running(site.port) as gateway, agent_at(gateway) as agent:
 
-            async def get(path: bytes, fields: bytes = b"", method: bytes = b"GET") -> tuple[int, bytes, bytes | None]:
-                reply = await agent.ask(b"%b %b HTTP/1.1\r\nHost: site.example\r\n%b\r\n" % (method, path, fields))
-                return reply.status, reply.body, reply.field(b"etag")
+        async def get(path: bytes, fields: bytes = b"", method: bytes = b"GET") -> tuple[int, bytes, bytes | None]:
+            reply = await agent.ask(b"%b %b HTTP/1.1\r\nHost: site.example\r\n%b\r\n" % (method, path, fields))
+            return reply.status, reply.body, reply.field(b"etag")
 
-            status, body, etag = await get(b"/small.txt")
-            assert (status, body) == (200, b"small\n")
-            assert (await get(b"/small.txt", b"If-None-Match: %b\r\n" % etag))[:2] == (304, b"")
-            assert (await get(b"/small.txt", method=b"HEAD"))[:2] == (200, b"")
-            assert (await get(b"/small.txt", b"Range: bytes=1-2\r\n"))[:2] == (206, b"ma")
-            assert (await get(b"/gone"))[0] == 404
-            assert (await get(b"/moved"))[0] == 301
-            assert (await get(b"/asked?a=%20b"))[1] == b"site.example|127.0.0.1|1.1 headgate|/asked?a=%20b"
-            large = (await get(b"/large.bin"))[1]
-            assert hashlib.sha256(large).digest() == hashlib.sha256(bytes(range(256)) * 8192).digest()
-
-    run(check())
+        status, body, etag = await get(b"/small.txt")
+        assert (status, body) == (200, b"small\n")
+        assert (await get(b"/small.txt", b"If-None-Match: %b\r\n" % etag))[:2] == (304, b"")
+        assert (await get(b"/small.txt", method=b"HEAD"))[:2] == (200, b"")
+        assert (await get(b"/small.txt", b"Range: bytes=1-2\r\n"))[:2] == (206, b"ma")
+        assert (await get(b"/gone"))[0] == 404
+        assert (await get(b"/moved"))[0] == 301
+        assert (await get(b"/asked?a=%20b"))[1] == b"site.example|127.0.0.1|1.1 headgate|/asked?a=%20b"
+        large = (await get(b"/large.bin"))[1]
+        assert hashlib.sha256(large).digest() == hashlib.sha256(bytes(range(256)) * 8192).digest()
 
 
 @pytest.mark.needs("nginx")
-def test_uploads(site: Server, run: Callable) -> None:
+async def test_uploads(site: Server) -> None:
     body = bytes(range(256)) * 4096
-
-    async def check() -> None:
-        async with gateway_running(site.port) as gateway, agent_at(gateway) as agent:
-            put = b"PUT /upload/%b HTTP/1.1\r\nHost: a\r\n"
-            expecting = put % b"one" + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(body)
-            await agent.send(expecting)
-            assert await agent.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-            await agent.send(body)
-            assert (await agent.response()).status == 201
-            chunks = b"".join(b"%x\r\n%b\r\n" % (1024, body[i : i + 1024]) for i in range(0, len(body), 1024))
-            reply = await agent.ask(put % b"two" + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
-            assert reply.status == 201
-            for name in (b"one", b"two"):
-                assert (await agent.ask(b"GET /upload/%b HTTP/1.1\r\nHost: a\r\n\r\n" % name)).body == body
-
-    run(check())
+    async with gateway_running(site.port) as gateway, agent_at(gateway) as agent:
+        put = b"PUT /upload/%b HTTP/1.1\r\nHost: a\r\n"
+        expecting = put % b"one" + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(body)
+        await agent.send(expecting)
+        assert await agent.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await agent.send(body)
+        assert (await agent.response()).status == 201
+        chunks = b"".join(b"%x\r\n%b\r\n" % (1024, body[i : i + 1024]) for i in range(0, len(body), 1024))
+        reply = await agent.ask(put % b"two" + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
+        assert reply.status == 201
+        for name in (b"one", b"two"):
+            assert (await agent.ask(b"GET /upload/%b HTTP/1.1\r\nHost: a\r\n\r\n" % name)).body == body

@@ -1,7 +1,6 @@
 """Origins that truncate responses, violate HTTP, pause or are unreachable: the client gets an error."""
 
 import json
-from collections.abc import Callable
 
 import h11
 import pytest
@@ -16,6 +15,8 @@ from tests.e2e.gateway_setup import (
     served,
 )
 
+pytestmark = pytest.mark.usefixtures("run")
+
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
 
@@ -27,16 +28,13 @@ def is_problem(reply: Reply, status: int) -> bool:
     return reply.status == status and reply.field(b"content-type") == b"application/problem+json"
 
 
-def test_an_origin_that_is_down_is_502_until_it_is_up(run: Callable) -> None:
-    async def check() -> None:
-        async with gateway_running(servers.free_port()) as gateway, agent_at(gateway) as agent:
-            for request in (GET, POST, GET):
-                assert is_problem(await agent.ask(request), 502)
-            async with origin_running() as origin:
-                gateway.pool.port = origin.port
-                assert (await agent.ask(GET)).status == 200
-
-    run(check())
+async def test_an_origin_that_is_down_is_502_until_it_is_up() -> None:
+    async with gateway_running(servers.free_port()) as gateway, agent_at(gateway) as agent:
+        for request in (GET, POST, GET):
+            assert is_problem(await agent.ask(request), 502)
+        async with origin_running() as origin:
+            gateway.pool.port = origin.port
+            assert (await agent.ask(GET)).status == 200
 
 
 TRUNCATED = {
@@ -49,13 +47,10 @@ TRUNCATED = {
 
 
 @pytest.mark.parametrize("name", TRUNCATED)
-def test_a_truncated_response_is_never_completed(name: str, run: Callable) -> None:
-    async def check() -> None:
-        async with served(respond_with(TRUNCATED[name], close=True)) as (_, gateway):
-            async with agent_at(gateway) as agent:
-                await agent.send(GET)
-                with pytest.raises((h11.RemoteProtocolError, ConnectionError)):
-                    await agent.response()
-            assert gateway.counters.failed["truncated"] == 1
-
-    run(check())
+async def test_a_truncated_response_is_never_completed(name: str) -> None:
+    async with served(respond_with(TRUNCATED[name], close=True)) as (_, gateway):
+        async with agent_at(gateway) as agent:
+            await agent.send(GET)
+            with pytest.raises((h11.RemoteProtocolError, ConnectionError)):
+                await agent.response()
+        assert gateway.counters.failed["truncated"] == 1

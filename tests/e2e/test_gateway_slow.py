@@ -5,7 +5,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +14,8 @@ import trustme
 from headgate.config.tree import Timeouts
 from headgate.origin.gateway import Gateway
 from tests.e2e.gateway_setup import PATIENCE, agent_at, read_request, served, tls_keys, until
+
+pytestmark = pytest.mark.usefixtures("run")
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 BODY = bytes(range(250)) * 1600
@@ -77,37 +78,30 @@ async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n", b"Content-Length: 99999\r\n"])
-def test_a_slow_client_gets_all_of_a_response(more: bytes, contexts: Contexts, run: Callable) -> None:
+async def test_a_slow_client_gets_all_of_a_response(more: bytes, contexts: Contexts) -> None:
     """With the last of `more`, the origin answers before the request's body has come, and the connection ends."""
-
-    async def check() -> None:
-        async with served(answer_at_once, timeouts=HASTE) as (_, gateway):
-            port = await small_listener(gateway, contexts[0])
-            found = await asyncio.to_thread(slow_client, port, contexts[1], GET[:-2] + more + b"\r\n")
-            assert found.endswith(b"\r\n\r\n" + BODY)
-
-    run(check())
+    async with served(answer_at_once, timeouts=HASTE) as (_, gateway):
+        port = await small_listener(gateway, contexts[0])
+        found = await asyncio.to_thread(slow_client, port, contexts[1], GET[:-2] + more + b"\r\n")
+        assert found.endswith(b"\r\n\r\n" + BODY)
 
 
-def test_a_client_that_stops_reading_is_closed(contexts: Contexts, run: Callable) -> None:
-    async def check() -> None:
-        timeouts = Timeouts(idle=0.3, response=0.3, response_body=0)
-        async with served(answer_at_once, timeouts=timeouts) as (_, gateway):
-            port = await small_listener(gateway, contexts[0])
-            stay = threading.Event()
-            client = asyncio.create_task(asyncio.to_thread(slow_client, port, contexts[1], GET, stay))
-            try:
-                await until(lambda: gateway.connections)
-                await until(lambda: not gateway.connections)
-            finally:
-                stay.set()
-                await client
-
-    run(check())
+async def test_a_client_that_stops_reading_is_closed(contexts: Contexts) -> None:
+    timeouts = Timeouts(idle=0.3, response=0.3, response_body=0)
+    async with served(answer_at_once, timeouts=timeouts) as (_, gateway):
+        port = await small_listener(gateway, contexts[0])
+        stay = threading.Event()
+        client = asyncio.create_task(asyncio.to_thread(slow_client, port, contexts[1], GET, stay))
+        try:
+            await until(lambda: gateway.connections)
+            await until(lambda: not gateway.connections)
+        finally:
+            stay.set()
+            await client
 
 
 @pytest.mark.parametrize("silence", [5.0, 0])
-def test_a_pause_within_a_response_has_a_timeout_of_its_own(silence: float, run: Callable) -> None:
+async def test_a_pause_within_a_response_has_a_timeout_of_its_own(silence: float) -> None:
     async def pausing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 10\r\n\r\n")
@@ -116,9 +110,6 @@ def test_a_pause_within_a_response_has_a_timeout_of_its_own(silence: float, run:
             writer.write(piece)
         await reader.read()
 
-    async def check() -> None:
-        timeouts = Timeouts(idle=0.1, response=0.1, response_body=silence)
-        async with served(pausing, timeouts=timeouts) as (_, gateway), agent_at(gateway) as agent:
-            assert (await agent.ask(GET)).body == b"helloworld"
-
-    run(check())
+    timeouts = Timeouts(idle=0.1, response=0.1, response_body=silence)
+    async with served(pausing, timeouts=timeouts) as (_, gateway), agent_at(gateway) as agent:
+        assert (await agent.ask(GET)).body == b"helloworld"

@@ -2,16 +2,19 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+
+import pytest
 
 from tests.e2e.gateway_setup import agent_at, served, until
+
+pytestmark = pytest.mark.usefixtures("run")
 
 PIECE = b"x" * 65536
 MOST_IN_FLIGHT = 16 * 2**20
 """More than all buffers of the systems and the gateway together, by far less than what is sent."""
 
 
-def test_a_slow_client_pauses_the_origin(run: Callable) -> None:
+async def test_a_slow_client_pauses_the_origin() -> None:
     sent = 0
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -25,26 +28,23 @@ def test_a_slow_client_pauses_the_origin(run: Callable) -> None:
         writer.write(b"0\r\n\r\n")
         await reader.read()
 
-    async def check() -> None:
-        async with served(pour) as (_, gateway), agent_at(gateway, limit=4096) as agent:
-            await agent.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            before = -1
-            while before != sent:  # until nothing moves any more
-                before = sent
-                await asyncio.sleep(0.1)
-            assert 0 < sent < MOST_IN_FLIGHT
-            [connection] = gateway.connections
-            assert connection._transport.get_write_buffer_size() < 2**20
-            received, piece = 0, b""
-            while not piece.endswith(b"\r\n0\r\n\r\n"):
-                piece = piece[-7:] + await agent.reader.read(2**20)
-                received += len(piece) - 7
-            assert received > 1024 * len(PIECE)
-
-    run(check())
+    async with served(pour) as (_, gateway), agent_at(gateway, limit=4096) as agent:
+        await agent.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        before = -1
+        while before != sent:  # until nothing moves any more
+            before = sent
+            await asyncio.sleep(0.1)
+        assert 0 < sent < MOST_IN_FLIGHT
+        [connection] = gateway.connections
+        assert connection._transport.get_write_buffer_size() < 2**20
+        received, piece = 0, b""
+        while not piece.endswith(b"\r\n0\r\n\r\n"):
+            piece = piece[-7:] + await agent.reader.read(2**20)
+            received += len(piece) - 7
+        assert received > 1024 * len(PIECE)
 
 
-def test_an_origin_paused_at_the_end_of_a_response_is_resumed(run: Callable) -> None:
+async def test_an_origin_paused_at_the_end_of_a_response_is_resumed() -> None:
     """Whatever the size, and wherever in the response the client stopped reading."""
 
     async def sized(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,19 +53,16 @@ def test_an_origin_paused_at_the_end_of_a_response_is_resumed(run: Callable) -> 
             size = int(head.split(b" ")[1][1:])
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
 
-    async def check() -> None:
-        async with served(sized) as (origin, gateway), agent_at(gateway, limit=1024) as agent:
-            await until(lambda: gateway.connections)
-            [connection] = gateway.connections
-            sock = connection._transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32768)
-            agent.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-            for size in range(90_000, 500_000, 30_000):
-                agent.writer.transport.pause_reading()
-                await agent.send(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % size)
-                await asyncio.sleep(0.01)
-                agent.writer.transport.resume_reading()
-                assert len((await agent.response()).body) == size
-            assert len(origin.connections) == 1
-
-    run(check())
+    async with served(sized) as (origin, gateway), agent_at(gateway, limit=1024) as agent:
+        await until(lambda: gateway.connections)
+        [connection] = gateway.connections
+        sock = connection._transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32768)
+        agent.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        for size in range(90_000, 500_000, 30_000):
+            agent.writer.transport.pause_reading()
+            await agent.send(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % size)
+            await asyncio.sleep(0.01)
+            agent.writer.transport.resume_reading()
+            assert len((await agent.response()).body) == size
+        assert len(origin.connections) == 1

@@ -1,7 +1,7 @@
 """WebSocket goes through a tunnel, after the decision; nothing else does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,6 +12,8 @@ from websockets.exceptions import InvalidStatus
 from headgate.origin.gateway import Gateway
 from headgate.origin.gateway.tunnel import reset_on_close
 from tests.e2e.gateway_setup import agent_at, gateway_running, served, until
+
+pytestmark = pytest.mark.usefixtures("run")
 
 UPGRADE = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n"
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\nX-Kept: 1\r\n\r\n"
@@ -33,31 +35,25 @@ def url(gateway: Gateway) -> str:
     return f"ws://127.0.0.1:{gateway.addresses[0][1]}/chat"
 
 
-def test_websocket_messages_pass_both_ways(run: Callable) -> None:
-    async def check() -> None:
-        async with websocket_origin() as gateway:
-            async with connect(url(gateway), proxy=None) as one, connect(url(gateway), proxy=None) as two:
-                for websocket in (one, two):
-                    for message in ("hello", b"\x00\xff" * 100_000, ""):
-                        await websocket.send(message)
-                        assert await websocket.recv() == message
-                assert len(gateway.tunnels) == 2
-                assert gateway.connections == set()
-            await until(lambda: not gateway.tunnels)
-
-    run(check())
+async def test_websocket_messages_pass_both_ways() -> None:
+    async with websocket_origin() as gateway:
+        async with connect(url(gateway), proxy=None) as one, connect(url(gateway), proxy=None) as two:
+            for websocket in (one, two):
+                for message in ("hello", b"\x00\xff" * 100_000, ""):
+                    await websocket.send(message)
+                    assert await websocket.recv() == message
+            assert len(gateway.tunnels) == 2
+            assert gateway.connections == set()
+        await until(lambda: not gateway.tunnels)
 
 
-def test_a_websocket_request_is_decided_on_first(run: Callable) -> None:
-    async def check() -> None:
-        async with websocket_origin(rule="1/h burst 1") as gateway:
-            async with connect(url(gateway), proxy=None) as websocket:
-                await websocket.send("in")
-                assert await websocket.recv() == "in"
-            with pytest.raises(InvalidStatus, match="503"):
-                await connect(url(gateway), proxy=None)
-
-    run(check())
+async def test_a_websocket_request_is_decided_on_first() -> None:
+    async with websocket_origin(rule="1/h burst 1") as gateway:
+        async with connect(url(gateway), proxy=None) as websocket:
+            await websocket.send("in")
+            assert await websocket.recv() == "in"
+        with pytest.raises(InvalidStatus, match="503"):
+            await connect(url(gateway), proxy=None)
 
 
 async def switching(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,64 +63,54 @@ async def switching(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
         writer.write(data.upper())
 
 
-def test_early_bytes_of_either_side_are_not_lost(run: Callable) -> None:
-    async def check() -> None:
-        async with served(switching) as (origin, gateway), agent_at(gateway) as agent:
-            await agent.send(UPGRADE + b"ahead")
-            head = await agent.reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 101 ")
-            assert b"Connection: Upgrade\r\nUpgrade: websocket\r\n" in head
-            assert b"X-Kept: 1\r\n" in head
-            assert await agent.reader.readexactly(16) == b"first wordsAHEAD"
-            sent = origin.received.split(b"\r\n\r\n")[0]
-            assert b"Connection: Upgrade\r\nUpgrade: websocket" in sent
-            agent.writer.write_eof()
-            assert await agent.rest() == b""
-            await until(lambda: not gateway.tunnels and origin.connections[0].ended.is_set())
-
-    run(check())
+async def test_early_bytes_of_either_side_are_not_lost() -> None:
+    async with served(switching) as (origin, gateway), agent_at(gateway) as agent:
+        await agent.send(UPGRADE + b"ahead")
+        head = await agent.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 ")
+        assert b"Connection: Upgrade\r\nUpgrade: websocket\r\n" in head
+        assert b"X-Kept: 1\r\n" in head
+        assert await agent.reader.readexactly(16) == b"first wordsAHEAD"
+        sent = origin.received.split(b"\r\n\r\n")[0]
+        assert b"Connection: Upgrade\r\nUpgrade: websocket" in sent
+        agent.writer.write_eof()
+        assert await agent.rest() == b""
+        await until(lambda: not gateway.tunnels and origin.connections[0].ended.is_set())
 
 
-def test_draining_ends_tunnels_when_its_time_is_over(run: Callable) -> None:
-    async def check() -> None:
-        async with served(switching) as (_, gateway), agent_at(gateway) as agent:
-            await agent.send(UPGRADE)
-            await agent.reader.readuntil(b"first words")
-            await gateway.drain(0.05)
-            assert await agent.rest() == b""
-            assert not gateway.tunnels
-
-    run(check())
+async def test_draining_ends_tunnels_when_its_time_is_over() -> None:
+    async with served(switching) as (_, gateway), agent_at(gateway) as agent:
+        await agent.send(UPGRADE)
+        await agent.reader.readuntil(b"first words")
+        await gateway.drain(0.05)
+        assert await agent.rest() == b""
+        assert not gateway.tunnels
 
 
 @pytest.mark.parametrize("end", ["half-close", "close", "reset"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_client_that_has_left_leaves_no_tunnel(run: Callable, when: str, end: str) -> None:
+async def test_a_client_that_has_left_leaves_no_tunnel(when: str, end: str) -> None:
     """The origin of the tunnel says nothing, and takes no notice of the end."""
+    left = asyncio.Event()
 
-    async def check() -> None:
-        left = asyncio.Event()
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if when == "before":
+            await left.wait()
+        writer.write(SWITCH)
+        await asyncio.Event().wait()
 
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            if when == "before":
-                await left.wait()
-            writer.write(SWITCH)
-            await asyncio.Event().wait()
-
-        async with served(silent) as (origin, gateway), agent_at(gateway) as agent:
-            await agent.send(UPGRADE)
-            await until(lambda: b"\r\n\r\n" in origin.received)
-            if when == "after":
-                await agent.reader.readuntil(b"\r\n\r\n")
-            if end == "half-close":
-                agent.writer.write_eof()
-            else:
-                if end == "reset":
-                    reset_on_close(agent.writer.transport)
-                agent.writer.close()
-            await asyncio.sleep(0.05)
-            left.set()
-            await until(lambda: not gateway.tunnels and not gateway.connections)
-
-    run(check())
+    async with served(silent) as (origin, gateway), agent_at(gateway) as agent:
+        await agent.send(UPGRADE)
+        await until(lambda: b"\r\n\r\n" in origin.received)
+        if when == "after":
+            await agent.reader.readuntil(b"\r\n\r\n")
+        if end == "half-close":
+            agent.writer.write_eof()
+        else:
+            if end == "reset":
+                reset_on_close(agent.writer.transport)
+            agent.writer.close()
+        await asyncio.sleep(0.05)
+        left.set()
+        await until(lambda: not gateway.tunnels and not gateway.connections)

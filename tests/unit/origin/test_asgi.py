@@ -167,20 +167,14 @@ def test_a_client_that_leaves_while_delayed_frees_its_slot(messages):
     assert gatekeeper.delayed == 0
 
 
-def test_a_delayed_request_that_the_server_cancels_frees_its_slot():
+async def test_a_delayed_request_that_the_server_cancels_frees_its_slot():
     app, gatekeeper, server = App(), held_for(4.0), Server()
-
-    async def cancelled() -> None:
-        task = asyncio.ensure_future(
-            GatekeeperMiddleware(app, gatekeeper=gatekeeper)(scope(), server.receive, server.send)
-        )
-        await asyncio.wait((task,), timeout=0.05)
-        assert gatekeeper.delayed == 1
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(cancelled())
+    task = asyncio.ensure_future(GatekeeperMiddleware(app, gatekeeper=gatekeeper)(scope(), server.receive, server.send))
+    await asyncio.wait((task,), timeout=0.05)
+    assert gatekeeper.delayed == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert app.calls == 0
     assert gatekeeper.delayed == 0
 

@@ -30,17 +30,14 @@ def test_a_timer_that_fires_early_does_not_release() -> None:
         runner.run(check())
 
 
-def test_a_cancelled_delay_frees_its_slot_and_does_not_release() -> None:
-    async def check() -> None:
-        now = time.time()
-        gatekeeper = Gatekeeper()
-        gatekeeper.obey(DelayUntil("default", b"x", now + 2))
-        accounting = gatekeeper.admit("default", b"x", now=now)
-        assert gatekeeper.delayed == 1
-        delay = Delay(accounting, gatekeeper, lambda: None)
-        assert not delay._timer.cancelled()
-        delay.cancel()
-        assert delay._timer.cancelled()
-        assert gatekeeper.delayed == 0
-
-    asyncio.run(check())
+async def test_a_cancelled_delay_frees_its_slot_and_does_not_release() -> None:
+    now = time.time()
+    gatekeeper = Gatekeeper()
+    gatekeeper.obey(DelayUntil("default", b"x", now + 2))
+    accounting = gatekeeper.admit("default", b"x", now=now)
+    assert gatekeeper.delayed == 1
+    delay = Delay(accounting, gatekeeper, lambda: None)
+    assert not delay._timer.cancelled()
+    delay.cancel()
+    assert delay._timer.cancelled()
+    assert gatekeeper.delayed == 0

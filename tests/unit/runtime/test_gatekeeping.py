@@ -36,43 +36,34 @@ def test_rejections_are_those_of_the_sections():
     }
 
 
-def test_wait_for_masters_ends_when_all_are_connected(monkeypatch):
-    async def main():
-        link = GatekeeperLink("127.0.0.1:9", ["api"])
-        monkeypatch.setattr(GatekeeperLink, "has_all_masters", property(lambda self: next(connected)))
-        monkeypatch.setattr(GatekeeperLink, "has_master", True)
-        connected = iter([False, False, True])
-        await gatekeeping.wait_for_masters(link)
-        assert list(connected) == []
-        link.close()
-
-    asyncio.run(main())
+async def test_wait_for_masters_ends_when_all_are_connected(monkeypatch):
+    link = GatekeeperLink("127.0.0.1:9", ["api"])
+    monkeypatch.setattr(GatekeeperLink, "has_all_masters", property(lambda self: next(connected)))
+    monkeypatch.setattr(GatekeeperLink, "has_master", True)
+    connected = iter([False, False, True])
+    await gatekeeping.wait_for_masters(link)
+    assert list(connected) == []
+    link.close()
 
 
-def test_wait_for_masters_ends_without_one(monkeypatch):
-    async def main():
-        link = GatekeeperLink("127.0.0.1:9", ["api"])
-        await gatekeeping.wait_for_masters(link)
-        link.close()
-
+async def test_wait_for_masters_ends_without_one(monkeypatch):
     monkeypatch.setattr(gatekeeping, "_SUBSCRIBE_TIMEOUT", 0.0)
-    asyncio.run(main())
+    link = GatekeeperLink("127.0.0.1:9", ["api"])
+    await gatekeeping.wait_for_masters(link)
+    link.close()
 
 
-def test_expired_holds_of_the_gatekeeper_in_force_are_forgotten(monkeypatch):
-    async def main():
-        now = time.time()
-        old, new = Gatekeeper(), Gatekeeper()
-        for gatekeeper in (old, new):
-            gatekeeper.obey(DelayUntil("api", b"ended", now - 1.0))
-        work = asyncio.ensure_future(gatekeeping.forget_expired(lambda: new))
-        async with asyncio.timeout(10):
-            await until(lambda: not new._tables.size)
-        assert old._tables.size == 1
-        work.cancel()
-
+async def test_expired_holds_of_the_gatekeeper_in_force_are_forgotten(monkeypatch):
     monkeypatch.setattr(gatekeeping, "_FORGET_INTERVAL", 0.0)
-    asyncio.run(main())
+    now = time.time()
+    old, new = Gatekeeper(), Gatekeeper()
+    for gatekeeper in (old, new):
+        gatekeeper.obey(DelayUntil("api", b"ended", now - 1.0))
+    work = asyncio.ensure_future(gatekeeping.forget_expired(lambda: new))
+    async with asyncio.timeout(10):
+        await until(lambda: not new._tables.size)
+    assert old._tables.size == 1
+    work.cancel()
 
 
 def test_short_holds_are_reported_once_there_are_some(monkeypatch):

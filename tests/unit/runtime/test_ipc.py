@@ -12,7 +12,7 @@ class State(msgspec.Struct, frozen=True):
     until: float
 
 
-def test_messages_arrive_as_sent_and_none_at_the_end():
+async def test_messages_arrive_as_sent_and_none_at_the_end():
     sent = [
         Ready(),
         StateQuery(True),
@@ -20,22 +20,18 @@ def test_messages_arrive_as_sent_and_none_at_the_end():
         Configure(State(b"\xff", 2.0)),
         StateReport(State(b"", -math.inf)),
     ]
-
-    async def talk():
-        ours, theirs = socket.socketpair()
-        message_type = Ready | StateQuery | Shutdown | Configure[State] | StateReport[State]
-        one, other = await Channel.open(ours, message_type), await Channel.open(theirs, message_type)
-        for message in sent:
-            one.send(message)
-        assert [await other.receive() for _ in sent] == sent
-        one.send(StateReport(State(bytes(1 << 20), 0.0)))
-        assert len((await other.receive()).state.name) == 1 << 20
-        await one.close()
-        assert await other.receive() is None
-        one.send(Ready())  # dropped
-        await other.close()
-
-    asyncio.run(talk())
+    ours, theirs = socket.socketpair()
+    message_type = Ready | StateQuery | Shutdown | Configure[State] | StateReport[State]
+    one, other = await Channel.open(ours, message_type), await Channel.open(theirs, message_type)
+    for message in sent:
+        one.send(message)
+    assert [await other.receive() for _ in sent] == sent
+    one.send(StateReport(State(bytes(1 << 20), 0.0)))
+    assert len((await other.receive()).state.name) == 1 << 20
+    await one.close()
+    assert await other.receive() is None
+    one.send(Ready())  # dropped
+    await other.close()
 
 
 def test_incomplete_or_oversized_message_is_the_end():

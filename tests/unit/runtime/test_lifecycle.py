@@ -258,40 +258,31 @@ def test_server_may_be_unready_although_it_has_started():
     run(steps)
 
 
-def test_error_of_the_start_is_raised_after_the_close():
-    async def main():
-        server = RecordingServer(error=ConfigurationError("taken"))
-        with pytest.raises(ConfigurationError, match="taken"):
-            await Lifecycle(server).run()
-        assert server.names == ["start", "close"]
-
-    asyncio.run(main())
+async def test_error_of_the_start_is_raised_after_the_close():
+    server = RecordingServer(error=ConfigurationError("taken"))
+    with pytest.raises(ConfigurationError, match="taken"):
+        await Lifecycle(server).run()
+    assert server.names == ["start", "close"]
 
 
-def test_failure_of_the_server_is_raised_after_the_close():
-    async def main():
-        server = RecordingServer()
-        running = asyncio.ensure_future(Lifecycle(server).run())
-        await turn()
-        server.fail(BrokenPipeError("gone"))
-        server.fail(KeyError("later"))
-        with pytest.raises(BrokenPipeError, match="gone"):
-            await running
-        assert server.names == ["start", "announce", "close"]
-
-    asyncio.run(main())
+async def test_failure_of_the_server_is_raised_after_the_close():
+    server = RecordingServer()
+    running = asyncio.ensure_future(Lifecycle(server).run())
+    await turn()
+    server.fail(BrokenPipeError("gone"))
+    server.fail(KeyError("later"))
+    with pytest.raises(BrokenPipeError, match="gone"):
+        await running
+    assert server.names == ["start", "announce", "close"]
 
 
-def test_failure_of_the_announcement_is_raised():
+async def test_failure_of_the_announcement_is_raised():
     class Closed(RecordingServer):
         def announce(self):
             raise BrokenPipeError("stdout")
 
-    async def main():
-        with pytest.raises(BrokenPipeError, match="stdout"):
-            await Lifecycle(Closed()).run()
-
-    asyncio.run(main())
+    with pytest.raises(BrokenPipeError, match="stdout"):
+        await Lifecycle(Closed()).run()
 
 
 @pytest.mark.parametrize(

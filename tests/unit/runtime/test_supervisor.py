@@ -51,22 +51,18 @@ def program(tmp_path, monkeypatch):
     return (tmp_path / "made_worker.py").write_text
 
 
-def test_worker_that_hangs_at_its_start_is_killed(program):
+async def test_worker_that_hangs_at_its_start_is_killed(program):
     program(HANGS)
     spec = Spec()
     supervisor = Supervisor(spec, 1, start_timeout=0.2)
-
-    async def main():
-        with pytest.raises(ConfigurationError, match=r"^not ready 0\.2 s after its start$"):
-            await asyncio.wait_for(supervisor.start(), 60)
-        assert supervisor.workers == []
-        await supervisor.stop(0)
-
-    asyncio.run(main())
+    with pytest.raises(ConfigurationError, match=r"^not ready 0\.2 s after its start$"):
+        await asyncio.wait_for(supervisor.start(), 60)
+    assert supervisor.workers == []
+    await supervisor.stop(0)
     assert spec.codes == [-signal.SIGKILL]
 
 
-def test_worker_that_hangs_at_its_start_is_replaced(program):
+async def test_worker_that_hangs_at_its_start_is_replaced(program):
     """The first one ends, the second hangs, the third one stays."""
     program(ENDS)
     spec, lines, third = Spec(), [], asyncio.Event()
@@ -82,34 +78,26 @@ def test_worker_that_hangs_at_its_start_is_replaced(program):
             third.set()
 
     supervisor = Supervisor(spec, 1, log=log)
-
-    async def main():
-        async with asyncio.timeout(60):
-            await supervisor.start()
-            await third.wait()
-            while not supervisor.workers:  # noqa: ASYNC110 - nothing tells when a process was started
-                await asyncio.sleep(0.01)
-            await supervisor.workers[0].settled()
-            assert supervisor.unready() == ""
-        await supervisor.stop(10)
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        await supervisor.start()
+        await third.wait()
+        while not supervisor.workers:  # noqa: ASYNC110 - nothing tells when a process was started
+            await asyncio.sleep(0.01)
+        await supervisor.workers[0].settled()
+        assert supervisor.unready() == ""
+    await supervisor.stop(10)
     assert "ended (exit 3)" in lines[0]
     assert "ended (not ready 0.2 s after its start)" in lines[1]
     assert spec.codes == [3, -signal.SIGKILL, 0]
 
 
-def test_unanswered_queries_of_a_worker_are_bounded(program):
+async def test_unanswered_queries_of_a_worker_are_bounded(program):
     program(STAYS)
     supervisor = Supervisor(Spec(), 1)
-
-    async def main():
-        await supervisor.start()
-        worker = supervisor.workers[0]
-        loop = asyncio.get_running_loop()
-        worker._queries.extend(loop.create_future() for _ in range(60))
-        assert await worker.state(whole=False) == 0
-        assert len(worker._queries) == 60
-        await supervisor.stop(10)
-
-    asyncio.run(main())
+    await supervisor.start()
+    worker = supervisor.workers[0]
+    loop = asyncio.get_running_loop()
+    worker._queries.extend(loop.create_future() for _ in range(60))
+    assert await worker.state(whole=False) == 0
+    assert len(worker._queries) == 60
+    await supervisor.stop(10)

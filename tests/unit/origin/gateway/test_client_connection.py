@@ -227,22 +227,18 @@ def test_a_rejected_head_request_gets_no_body() -> None:
     assert b"content-length: 0" not in written
 
 
-def test_a_response_from_a_file_ends_with_the_next_request(tmp_path: Path) -> None:
+async def test_a_response_from_a_file_ends_with_the_next_request(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
-
-    async def check() -> None:
-        source = FileSlice(OpenFile(path), 0, 7)
-        here = Response(200, [(b"content-length", b"7")], b"", source)
-        harness = Harness(make_policy(local=lambda _: here)).receive(GET)
-        assert isinstance(harness.connection.exchange, FileResponse)
-        assert harness.state is ClientState.RESPONDING
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert harness.client.written.endswith(b"\r\n\r\ncontent")
-        assert harness.state is ClientState.IDLE
-
-    asyncio.run(check())
+    source = FileSlice(OpenFile(path), 0, 7)
+    here = Response(200, [(b"content-length", b"7")], b"", source)
+    harness = Harness(make_policy(local=lambda _: here)).receive(GET)
+    assert isinstance(harness.connection.exchange, FileResponse)
+    assert harness.state is ClientState.RESPONDING
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert harness.client.written.endswith(b"\r\n\r\ncontent")
+    assert harness.state is ClientState.IDLE
 
 
 def test_a_new_policy_decides_about_the_next_request() -> None:
@@ -252,16 +248,13 @@ def test_a_new_policy_decides_about_the_next_request() -> None:
     assert harness.client.written.count(b"HTTP/1.1 503 ") == 1
 
 
-def test_a_limited_number_of_requests_is_handled_per_turn() -> None:
-    async def check() -> None:
-        harness = rejecting().receive(GET * (MAX_REQUESTS_PER_TURN + 5))
-        assert harness.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN
-        assert harness.state is ClientState.WAITING
-        await asyncio.sleep(0)
-        assert harness.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN + 5
-        assert harness.state is ClientState.IDLE
-
-    asyncio.run(check())
+async def test_a_limited_number_of_requests_is_handled_per_turn() -> None:
+    harness = rejecting().receive(GET * (MAX_REQUESTS_PER_TURN + 5))
+    assert harness.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN
+    assert harness.state is ClientState.WAITING
+    await asyncio.sleep(0)
+    assert harness.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN + 5
+    assert harness.state is ClientState.IDLE
 
 
 # The concurrency limit.
@@ -304,16 +297,13 @@ def test_a_client_that_sends_no_more_while_queued_has_left() -> None:
     assert not harness.connection.eof_received()
 
 
-def test_a_request_that_waits_too_long_is_refused_and_the_next_one_is_read() -> None:
-    async def check() -> None:
-        harness = queueing().receive(GET, GET[:5])
-        harness.expire()
-        assert harness.client.written.startswith(b"HTTP/1.1 503 ")
-        await asyncio.sleep(0)
-        assert harness.state is ClientState.READING_HEAD
-        assert end_other(harness).receive(GET[5:]).origin.written != b""
-
-    asyncio.run(check())
+async def test_a_request_that_waits_too_long_is_refused_and_the_next_one_is_read() -> None:
+    harness = queueing().receive(GET, GET[:5])
+    harness.expire()
+    assert harness.client.written.startswith(b"HTTP/1.1 503 ")
+    await asyncio.sleep(0)
+    assert harness.state is ClientState.READING_HEAD
+    assert end_other(harness).receive(GET[5:]).origin.written != b""
 
 
 def test_a_delayed_request_waits_for_a_permit_after_its_release() -> None:
@@ -323,14 +313,11 @@ def test_a_delayed_request_waits_for_a_permit_after_its_release() -> None:
     assert end_other(harness).origin.written != b""
 
 
-def test_a_delayed_request_that_is_refused_is_followed_by_the_next() -> None:
-    async def check() -> None:
-        harness = queueing(queue=0, policy=holding(2)).receive(GET, GET).release()
-        assert harness.client.written.count(b"HTTP/1.1 503 ") == 1
-        await asyncio.sleep(0)
-        assert harness.state is ClientState.DELAYED
-
-    asyncio.run(check())
+async def test_a_delayed_request_that_is_refused_is_followed_by_the_next() -> None:
+    harness = queueing(queue=0, policy=holding(2)).receive(GET, GET).release()
+    assert harness.client.written.count(b"HTTP/1.1 503 ") == 1
+    await asyncio.sleep(0)
+    assert harness.state is ClientState.DELAYED
 
 
 def test_a_queued_request_is_still_answered_in_a_drain() -> None:
@@ -381,15 +368,12 @@ def test_either_side_of_an_exchange_pauses_the_other() -> None:
     assert harness.resume().origin.reading
 
 
-def test_a_connection_over_a_limit_is_answered_and_closed() -> None:
-    async def check() -> None:
-        harness = Harness(limit=0)
-        assert harness.client.written.startswith(b"HTTP/1.1 503 ")
-        assert harness.client.closed
-        assert harness.state is ClientState.CLOSED
-        assert counted(harness.context) == {"limit": 1}
-
-    asyncio.run(check())
+async def test_a_connection_over_a_limit_is_answered_and_closed() -> None:
+    harness = Harness(limit=0)
+    assert harness.client.written.startswith(b"HTTP/1.1 503 ")
+    assert harness.client.closed
+    assert harness.state is ClientState.CLOSED
+    assert counted(harness.context) == {"limit": 1}
 
 
 def test_a_websocket_becomes_a_tunnel() -> None:

@@ -83,19 +83,16 @@ def test_a_tunnel_is_counted_under_its_client_until_it_is_closed() -> None:
     assert registry.enter(Connection(), client()) == ""
 
 
-def test_emptied_waits_for_connections_and_tunnels() -> None:
-    async def check() -> None:
-        registry, connection = ConnectionRegistry(limit=2, client_limit=0), Connection()
-        await registry.emptied()
-        registry.enter(connection, client())
-        waiting = asyncio.ensure_future(registry.emptied())
-        await asyncio.sleep(0)
-        tunnel = registry.open_tunnel(connection, StubTransport(), StubTransport())
-        registry.leave(connection)
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        tunnel.client_end.connection_lost(None)
-        tunnel.origin_end.connection_lost(None)
-        await waiting
-
-    asyncio.run(check())
+async def test_emptied_waits_for_connections_and_tunnels() -> None:
+    registry, connection = ConnectionRegistry(limit=2, client_limit=0), Connection()
+    await registry.emptied()
+    registry.enter(connection, client())
+    waiting = asyncio.ensure_future(registry.emptied())
+    await asyncio.sleep(0)
+    tunnel = registry.open_tunnel(connection, StubTransport(), StubTransport())
+    registry.leave(connection)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    tunnel.client_end.connection_lost(None)
+    tunnel.origin_end.connection_lost(None)
+    await waiting

@@ -208,60 +208,51 @@ def test_a_malformed_body_ends_the_exchange_on_both_sides() -> None:
         assert harness.origin.aborted
 
 
-def test_a_limited_part_of_a_body_is_kept_until_there_is_a_connection() -> None:
-    async def check() -> None:
-        harness = Harness(request(b"POST / HTTP/1.1", b"Content-Length: 200000"), pooled=False)
-        harness.connect = harness.at_once
-        harness.exchange.start(HEAD)
-        harness.exchange.feed(b"x" * MAX_HELD_BODY)
-        assert harness.client.calls == []
-        harness.exchange.feed(b"x")
-        assert harness.client.calls == ["pause"]
-        await turns()
-        assert harness.client.calls == ["pause", "resume"]
-        assert harness.origin.written == HEAD + b"x" * (MAX_HELD_BODY + 1)
-
-    asyncio.run(check())
+async def test_a_limited_part_of_a_body_is_kept_until_there_is_a_connection() -> None:
+    harness = Harness(request(b"POST / HTTP/1.1", b"Content-Length: 200000"), pooled=False)
+    harness.connect = harness.at_once
+    harness.exchange.start(HEAD)
+    harness.exchange.feed(b"x" * MAX_HELD_BODY)
+    assert harness.client.calls == []
+    harness.exchange.feed(b"x")
+    assert harness.client.calls == ["pause"]
+    await turns()
+    assert harness.client.calls == ["pause", "resume"]
+    assert harness.origin.written == HEAD + b"x" * (MAX_HELD_BODY + 1)
 
 
 @pytest.mark.parametrize(
     ("connect", "status", "event"), [("refused", 502, "unreachable"), ("too_late", 504, "timeout")]
 )
-def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status: int, event: str) -> None:
-    async def check() -> None:
-        harness = Harness(request(*POST), pooled=False)
-        harness.connect = getattr(harness, connect)
+async def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status: int, event: str) -> None:
+    harness = Harness(request(*POST), pooled=False)
+    harness.connect = getattr(harness, connect)
+    harness.exchange.start(HEAD)
+    await turns()
+    assert harness.client.calls == [("fail", status, True)]
+    assert counted(harness.context) == {event: 1}
+
+
+async def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() -> None:
+    for one, reused, received, repeated in (
+        (request(), True, b"", True),
+        (request(), False, b"", False),
+        (request(), True, b"HTTP/1.1 2", False),
+        (request(b"HEAD / HTTP/1.1"), True, b"", True),
+        (request(b"OPTIONS / HTTP/1.1"), True, b"", True),
+        (request(b"DELETE / HTTP/1.1"), True, b"", True),
+        (request(b"POST / HTTP/1.1"), True, b"", False),
+        (request(b"PUT / HTTP/1.1", b"Content-Length: 1"), True, b"", False),
+    ):
+        harness = Harness(one, reused=reused)
         harness.exchange.start(HEAD)
+        if received:
+            harness.upstream.data_received(received)
+        harness.upstream.connection_lost(None)
+        assert (harness.exchange.state is ExchangeState.CONNECTING) is repeated
+        assert harness.client.calls == ([] if repeated else [("fail", 502, one.has_body)])
+        harness.exchange.abandon()
         await turns()
-        assert harness.client.calls == [("fail", status, True)]
-        assert counted(harness.context) == {event: 1}
-
-    asyncio.run(check())
-
-
-def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() -> None:
-    async def check() -> None:
-        for one, reused, received, repeated in (
-            (request(), True, b"", True),
-            (request(), False, b"", False),
-            (request(), True, b"HTTP/1.1 2", False),
-            (request(b"HEAD / HTTP/1.1"), True, b"", True),
-            (request(b"OPTIONS / HTTP/1.1"), True, b"", True),
-            (request(b"DELETE / HTTP/1.1"), True, b"", True),
-            (request(b"POST / HTTP/1.1"), True, b"", False),
-            (request(b"PUT / HTTP/1.1", b"Content-Length: 1"), True, b"", False),
-        ):
-            harness = Harness(one, reused=reused)
-            harness.exchange.start(HEAD)
-            if received:
-                harness.upstream.data_received(received)
-            harness.upstream.connection_lost(None)
-            assert (harness.exchange.state is ExchangeState.CONNECTING) is repeated
-            assert harness.client.calls == ([] if repeated else [("fail", 502, one.has_body)])
-            harness.exchange.abandon()
-            await turns()
-
-    asyncio.run(check())
 
 
 def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() -> None:

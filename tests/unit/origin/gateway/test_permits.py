@@ -1,6 +1,5 @@
 """Permits: each way an exchange can end releases its permit once, and nothing before its end does."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -117,29 +116,23 @@ def test_an_open_websocket_is_no_request() -> None:
     assert (permits.latencies, permits.limit.in_flight) == ([], 0)
 
 
-def test_a_request_that_is_sent_again_keeps_its_permit() -> None:
-    async def check() -> None:
-        permits, harness = started()
-        lose(harness)
-        await turns()
-        assert permits.limit.in_flight == 1
-        harness.exchange.abandon()
-        assert permits.limit.in_flight == 0
-
-    asyncio.run(check())
+async def test_a_request_that_is_sent_again_keeps_its_permit() -> None:
+    permits, harness = started()
+    lose(harness)
+    await turns()
+    assert permits.limit.in_flight == 1
+    harness.exchange.abandon()
+    assert permits.limit.in_flight == 0
 
 
 @pytest.mark.parametrize(("connect", "latencies"), [("refused", []), ("too_late", [0.0])])
-def test_an_origin_that_cannot_be_reached_releases_the_permit(connect: str, latencies: list[float]) -> None:
-    async def check() -> None:
-        permits = Recorded()
-        harness = Harness(request(), pooled=False, permit=permits.take_one())
-        harness.connect = getattr(harness, connect)
-        harness.exchange.start(HEAD)
-        await turns()
-        assert (permits.latencies, permits.limit.in_flight) == (latencies, 0)
-
-    asyncio.run(check())
+async def test_an_origin_that_cannot_be_reached_releases_the_permit(connect: str, latencies: list[float]) -> None:
+    permits = Recorded()
+    harness = Harness(request(), pooled=False, permit=permits.take_one())
+    harness.connect = getattr(harness, connect)
+    harness.exchange.start(HEAD)
+    await turns()
+    assert (permits.latencies, permits.limit.in_flight) == (latencies, 0)
 
 
 # Requests that wait.

@@ -149,18 +149,15 @@ async def turns(count: int = 100) -> None:
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_the_whole_slice_is_sent_in_pieces(path: Path, unread: bool) -> None:
-    async def check() -> None:
-        transport, client = Transport(), Client()
-        make(path, transport, client, unread=unread).start()
-        assert transport.written == b""  # not before others had a turn
-        await turns()
-        assert transport.written == CONTENT[100:]
-        assert transport.largest == 131_072
-        assert client.completed == [(True, unread)]
-        assert client.renewed == -(-len(CONTENT) // 131_072) + 1
-
-    asyncio.run(check())
+async def test_the_whole_slice_is_sent_in_pieces(path: Path, unread: bool) -> None:
+    transport, client = Transport(), Client()
+    make(path, transport, client, unread=unread).start()
+    assert transport.written == b""  # not before others had a turn
+    await turns()
+    assert transport.written == CONTENT[100:]
+    assert transport.largest == 131_072
+    assert client.completed == [(True, unread)]
+    assert client.renewed == -(-len(CONTENT) // 131_072) + 1
 
 
 def test_all_but_the_last_piece_is_sent_with_sendfile_on_a_plain_socket(path: Path) -> None:
@@ -184,76 +181,64 @@ def test_all_but_the_last_piece_is_sent_with_sendfile_on_a_plain_socket(path: Pa
     asyncio.run(check([None], CONTENT[100:], ssl_object=object()))
 
 
-def test_a_slow_client_is_waited_for_and_each_piece_renews_the_deadline(path: Path) -> None:
-    async def check() -> None:
-        transport, client = Transport(), Client()
-        response = make(path, transport, client)
-        transport.slow, transport.paused = True, response.pause_response
-        response.start()
-        steps = 0
-        while not client.completed:
-            await turns()
-            assert len(transport.written) <= (steps + 1) * 131_072
-            assert client.renewed == steps + 1
-            steps += 1
-            transport.buffered = 0
-            response.resume_response()
-            assert len(transport.written) <= steps * 131_072  # not within the call, which asyncio does not allow
-            await asyncio.sleep(0)
-        assert transport.written == CONTENT[100:]
-
-    asyncio.run(check())
-
-
-def test_nothing_is_sent_once_abandoned_or_closing(path: Path) -> None:
-    async def check() -> None:
-        for leave in (lambda one, _: one.abandon(), lambda _, transport: setattr(transport, "closing", True)):
-            transport, client = Transport(), Client()
-            response = make(path, transport, client)
-            response.start()
-            await asyncio.sleep(0)
-            leave(response, transport)
-            sent = len(transport.written)
-            await turns()
-            assert len(transport.written) == sent
-            assert client.completed == []
-
-    asyncio.run(check())
-
-
-def test_a_file_that_changes_aborts_the_connection(path: Path) -> None:
-    async def check() -> None:
-        transport, client = Transport(), Client()
-        response = make(path, transport, client)
-        transport.slow, transport.paused = True, response.pause_response
-        response.start()
+async def test_a_slow_client_is_waited_for_and_each_piece_renews_the_deadline(path: Path) -> None:
+    transport, client = Transport(), Client()
+    response = make(path, transport, client)
+    transport.slow, transport.paused = True, response.pause_response
+    response.start()
+    steps = 0
+    while not client.completed:
         await turns()
-        path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
+        assert len(transport.written) <= (steps + 1) * 131_072
+        assert client.renewed == steps + 1
+        steps += 1
         transport.buffered = 0
         response.resume_response()
-        await turns()
-        assert (client.aborted, client.completed) == (1, [])
-        assert len(transport.written) == 131_072
-
-    asyncio.run(check())
+        assert len(transport.written) <= steps * 131_072  # not within the call, which asyncio does not allow
+        await asyncio.sleep(0)
+    assert transport.written == CONTENT[100:]
 
 
-def test_a_file_that_has_changed_is_not_copied_to_the_socket(path: Path) -> None:
-    async def check() -> None:
+async def test_nothing_is_sent_once_abandoned_or_closing(path: Path) -> None:
+    for leave in (lambda one, _: one.abandon(), lambda _, transport: setattr(transport, "closing", True)):
         transport, client = Transport(), Client()
-        near, far = socket.socketpair()
-        with near, far:
-            far.setblocking(False)
-            transport.extra = {"socket": near}
-            response = make(path, transport, client)
-            path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
-            response.start()
-            await turns()
-            assert client.aborted == 1
-            with pytest.raises(BlockingIOError):
-                far.recv(1)
+        response = make(path, transport, client)
+        response.start()
+        await asyncio.sleep(0)
+        leave(response, transport)
+        sent = len(transport.written)
+        await turns()
+        assert len(transport.written) == sent
+        assert client.completed == []
 
-    asyncio.run(check())
+
+async def test_a_file_that_changes_aborts_the_connection(path: Path) -> None:
+    transport, client = Transport(), Client()
+    response = make(path, transport, client)
+    transport.slow, transport.paused = True, response.pause_response
+    response.start()
+    await turns()
+    path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
+    transport.buffered = 0
+    response.resume_response()
+    await turns()
+    assert (client.aborted, client.completed) == (1, [])
+    assert len(transport.written) == 131_072
+
+
+async def test_a_file_that_has_changed_is_not_copied_to_the_socket(path: Path) -> None:
+    transport, client = Transport(), Client()
+    near, far = socket.socketpair()
+    with near, far:
+        far.setblocking(False)
+        transport.extra = {"socket": near}
+        response = make(path, transport, client)
+        path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
+        response.start()
+        await turns()
+        assert client.aborted == 1
+        with pytest.raises(BlockingIOError):
+            far.recv(1)
 
 
 def test_a_timeout_aborts_the_connection(path: Path) -> None:

@@ -19,20 +19,17 @@ def make_gateway(origin: str = "http://192.0.2.200", **settings: Any) -> Gateway
     return Gateway(origin, policy, **settings)
 
 
-def test_a_gateway_listens_until_it_is_drained() -> None:
-    async def check() -> None:
-        gateway = make_gateway()
-        assert gateway.addresses == []
+async def test_a_gateway_listens_until_it_is_drained() -> None:
+    gateway = make_gateway()
+    assert gateway.addresses == []
+    await gateway.start(port=0)
+    await gateway.start(port=0)
+    assert len(gateway.addresses) == 2
+    await gateway.drain(0)
+    assert gateway.addresses == []
+    await gateway.drain(0)
+    with pytest.raises(RuntimeError, match="start is not possible"):
         await gateway.start(port=0)
-        await gateway.start(port=0)
-        assert len(gateway.addresses) == 2
-        await gateway.drain(0)
-        assert gateway.addresses == []
-        await gateway.drain(0)
-        with pytest.raises(RuntimeError, match="start is not possible"):
-            await gateway.start(port=0)
-
-    asyncio.run(check())
 
 
 class BusyConnection:
@@ -52,17 +49,14 @@ class BusyConnection:
         self.registry.leave(self)
 
 
-def test_draining_may_be_cut_short_by_draining_again() -> None:
-    async def check() -> None:
-        gateway = make_gateway()
-        BusyConnection(gateway._context.registry)
-        first = asyncio.ensure_future(gateway.drain(3600))
-        await asyncio.sleep(0)
-        assert not first.done()
-        await gateway.drain(0)
-        await first
-
-    asyncio.run(check())
+async def test_draining_may_be_cut_short_by_draining_again() -> None:
+    gateway = make_gateway()
+    BusyConnection(gateway._context.registry)
+    first = asyncio.ensure_future(gateway.drain(3600))
+    await asyncio.sleep(0)
+    assert not first.done()
+    await gateway.drain(0)
+    await first
 
 
 @pytest.mark.parametrize(
@@ -78,7 +72,7 @@ def test_the_origin_is_a_host_and_a_port() -> None:
     assert make_gateway("http://[::1]:8000/").pool.authority == b"[::1]:8000"
 
 
-def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes_on() -> None:
+async def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes_on() -> None:
     class Defective(BusyConnection):
         def expire(self) -> None:
             raise KeyError("no such state")
@@ -87,49 +81,43 @@ def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes_on() 
         def expire(self) -> None:
             self.abort()
 
-    async def check() -> None:
-        reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
-        gateway = make_gateway()
-        await gateway.start(port=0)
-        for kind in (Defective, Slow, Defective):
-            kind(gateway._context.registry).deadline = 0.0
-        for _ in range(2):
-            gateway._tick()
-            assert gateway.connections == set()
-            assert gateway._ticking is not None
-            assert not gateway._ticking.cancelled()
-        assert [type(context["exception"]) for context in reported] == [KeyError, KeyError]
-        await gateway.drain(0)
-
-    asyncio.run(check())
-
-
-def test_a_request_that_starts_in_a_tick_is_not_expired_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check() -> None:
-        gateway = make_gateway()
-        await gateway.start(port=0)
-        expired = []
-
-        class Expiring:
-            """Expires, and moves the deadline of the other connection."""
-
-            def __init__(self) -> None:
-                self.deadline = 0.0
-
-            def expire(self) -> None:
-                expired.append(self)
-                for one in connections:
-                    one.deadline = math.inf
-
-        connections = {Expiring(), Expiring()}
-        monkeypatch.setattr(Gateway, "connections", property(lambda _gateway: connections))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+    gateway = make_gateway()
+    await gateway.start(port=0)
+    for kind in (Defective, Slow, Defective):
+        kind(gateway._context.registry).deadline = 0.0
+    for _ in range(2):
         gateway._tick()
-        assert len(expired) == 1
-        connections.clear()
-        await gateway.drain(0)
+        assert gateway.connections == set()
+        assert gateway._ticking is not None
+        assert not gateway._ticking.cancelled()
+    assert [type(context["exception"]) for context in reported] == [KeyError, KeyError]
+    await gateway.drain(0)
 
-    asyncio.run(check())
+
+async def test_a_request_that_starts_in_a_tick_is_not_expired_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = make_gateway()
+    await gateway.start(port=0)
+    expired = []
+
+    class Expiring:
+        """Expires, and moves the deadline of the other connection."""
+
+        def __init__(self) -> None:
+            self.deadline = 0.0
+
+        def expire(self) -> None:
+            expired.append(self)
+            for one in connections:
+                one.deadline = math.inf
+
+    connections = {Expiring(), Expiring()}
+    monkeypatch.setattr(Gateway, "connections", property(lambda _gateway: connections))
+    gateway._tick()
+    assert len(expired) == 1
+    connections.clear()
+    await gateway.drain(0)
 
 
 def test_a_limit_is_added_changed_and_removed_while_requests_are_in_flight() -> None:

@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 
 from headgate.config import parse
@@ -253,16 +251,12 @@ def test_only_changed_files_are_loaded_again(tmp_path, site):
     assert compat.lifeboats[0].bundle is not kept
 
 
-def test_invalid_replacement_is_logged(site):
+async def test_invalid_replacement_is_logged(site):
     told = []
     shelf = load_bundles(tree(site, "lifeboat = true"), log=told.append)
     site.unlink()
-
-    async def look():
-        shelf.check()
-        await next(iter(shelf.bundles)).renew()
-
-    asyncio.run(look())
+    shelf.check()
+    await next(iter(shelf.bundles)).renew()
     assert len(told) == 1
 
 

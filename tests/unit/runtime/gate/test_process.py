@@ -73,17 +73,13 @@ class TestReload:
         assert gate.gatekeeper.delayed == 1
         assert gate.gatekeeper.admit("a", b"x", now=100.0).status is Status.REJECTED
 
-    def test_link_carries_the_domains_of_the_new_file(self, monkeypatch):
+    async def test_link_carries_the_domains_of_the_new_file(self, monkeypatch):
         carried = []
         monkeypatch.setattr(GatekeeperLink, "set_domains", lambda _, *given: carried.append(given))
         text = FILE.format(rule="1/s", more='master = "tcp://127.0.0.1:1"')
-
-        async def reload():
-            gate = GateProcess(configuration(parse(text)))
-            await gate.reload(configuration(parse(f'{text}[[domain]]\nname = "b"\n')))
-            await gate.close()
-
-        asyncio.run(reload())
+        gate = GateProcess(configuration(parse(text)))
+        await gate.reload(configuration(parse(f'{text}[[domain]]\nname = "b"\n')))
+        await gate.close()
         # The gate does not know the rules of "b": the link uses its default.
         assert carried == [(["a", "b"],)]
 
@@ -151,31 +147,25 @@ name = "a"
 
 
 @pytest.mark.parametrize("lines", [0, 1])
-def test_hold_that_max_hold_shortens_is_logged_once(monkeypatch, capsys, lines):
-    async def main():
-        gate = GateProcess(configuration(parse(WITHOUT_RULES)))
-        await gate.start()
-        now = time.time()
-        for seconds in (30, *[90, 120] * lines):
-            gate.gatekeeper.obey(DelayUntil("a", b"%d" % seconds, now + seconds), now=now)
-        await asyncio.sleep(0.05)
-        await gate.close()
-
+async def test_hold_that_max_hold_shortens_is_logged_once(monkeypatch, capsys, lines):
     monkeypatch.setattr(gatekeeping, "_REPORT_INTERVAL", 0.001)
-    asyncio.run(main())
+    gate = GateProcess(configuration(parse(WITHOUT_RULES)))
+    await gate.start()
+    now = time.time()
+    for seconds in (30, *[90, 120] * lines):
+        gate.gatekeeper.obey(DelayUntil("a", b"%d" % seconds, now + seconds), now=now)
+    await asyncio.sleep(0.05)
+    await gate.close()
     expected = "headgate: warning: a master holds a client for longer than gate.max_hold, 60 s"
     assert capsys.readouterr().err.count(expected) == lines
 
 
 @pytest.mark.parametrize("reports", [False, True])
-def test_one_worker_of_several_reports_lost_masters(monkeypatch, capsys, reports):
-    async def main():
-        gate = GateProcess(GateConfiguration(parse(WITHOUT_RULES), Address("127.0.0.1", 0), number=0 if reports else 1))
-        await gate.start()
-        await asyncio.sleep(0.05)
-        await gate.close()
-
+async def test_one_worker_of_several_reports_lost_masters(monkeypatch, capsys, reports):
     monkeypatch.setattr(master_reports, "_START_TIMEOUT", 0.0)
-    asyncio.run(main())
+    gate = GateProcess(GateConfiguration(parse(WITHOUT_RULES), Address("127.0.0.1", 0), number=0 if reports else 1))
+    await gate.start()
+    await asyncio.sleep(0.05)
+    await gate.close()
     expected = "headgate: master tcp://127.0.0.1:9 is not connected yet; check its address, and that it is running; no "
     assert (expected in capsys.readouterr().err) is reports
