@@ -1,6 +1,6 @@
 """`headgate proxy` as its own process, an origin for it on every name, and a client that says CONNECT.
 
-The origin has one port: what begins like TLS is asked for advice over it, everything else is echoed.
+The origin has one port: connections that begin like TLS get advice or a page, all others are echoed.
 """
 
 import json
@@ -17,7 +17,7 @@ import trustme
 
 from tests.e2e.programs import PATIENCE, Program, headgate
 
-ADVICE = "application/trafficadvice+json"
+ADVICE = "/.well-known/traffic-advice"
 NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
 
 
@@ -34,17 +34,22 @@ class Answer(NamedTuple):
 
 
 class Origin:
-    """See the module. `asked` has the heads of requests, `echoed` counts connections that were no TLS."""
+    """See the module. `asked` has the heads of requests, `names` the server names of TLS connections, and `echoed`
+    counts the connections without TLS.
+    """
 
     def __init__(self) -> None:
         self.authority = trustme.CA()
         self.asked: list[str] = []
         self.echoed = 0
+        self.names: list[str] = []
         self.answers: dict[str, bytes] = {}
-        """The whole answer to a question for advice, by host; else there is none, 404."""
+        """Whole responses, by host or by host and path; by default there is no advice, 404, and a small page."""
         self.hold: threading.Event | None = None
-        """An event that is waited for before advice is answered."""
+        """Awaited before a request is answered; `held` says which path."""
+        self.held = ADVICE
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.sni_callback = lambda _connection, name, _context: self.names.append(name or "")
         self.authority.issue_cert(*NAMES).configure_cert(self._tls)
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._listening.getsockname()[1]
@@ -53,13 +58,34 @@ class Origin:
 
     def advise(self, host: str, *entries: dict[str, Any], **answer: Any) -> None:
         """Give traffic advice for a host."""
-        self.answer(host, body=json.dumps(entries), content_type=ADVICE, **answer)
+        self.answer(host, body=json.dumps(entries), content_type="application/trafficadvice+json", **answer)
 
     def answer(self, host: str, *, status: int = 200, body: str = "", **fields: object) -> None:
         """Answer the question for a host's advice so."""
         lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Connection: close"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
         self.answers[host] = "\r\n".join([*lines, "", body]).encode()
+
+    def url(self, host: str, path: str = "/") -> str:
+        """Return the URL of a page."""
+        return f"https://{host}:{self.port}{path}"
+
+    def refer(self, host: str, *targets: str) -> str:
+        """Publish a page that has a browser prefetch these URLs through its proxy at once; return its URL."""
+        requires = ["anonymous-client-ip-when-cross-origin"]
+        rules = {"prefetch": [{"urls": targets, "eagerness": "immediate", "requires": requires}]}
+        path = f"/refer/{len(self.answers)}"
+        self._publish(host + path, f'<script type="speculationrules">{json.dumps(rules)}</script>')
+        return self.url(host, path)
+
+    def paths(self, host: str) -> list[str]:
+        """Return the requested paths of a host, in order."""
+        return [head.split(" ", 2)[1] for head in self.asked if f"\r\nhost: {host}:" in head.lower()]
+
+    def _publish(self, where: str, content: str) -> None:
+        """Publish a page that must not be stored, so that each visit is a request; it has no icon to fetch."""
+        head = '<!doctype html><meta charset="utf-8"><title>A page</title><link rel="icon" href="data:,">'
+        self.answer(where, body=head + content, content_type="text/html", cache_control="no-store")
 
     def distrusted(self) -> None:
         """Show an untrusted certificate from now on."""
@@ -99,10 +125,14 @@ class Origin:
                 head += tls.recv(4096)
             text = head.decode("latin-1")
             self.asked.append(text)
-            if self.hold is not None:
+            path = text.split(" ", 2)[1]
+            if self.hold is not None and path == self.held:
                 self.hold.wait(PATIENCE)
             host = text.lower().partition("\r\nhost: ")[2].partition(":")[0]
-            tls.sendall(self.answers.get(host, b"HTTP/1.1 404 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
+            if path != ADVICE and not self.answers.keys() & {host, host + path}:
+                self._publish(host + path, f"<p>{path}</p>")
+            none = b"HTTP/1.1 404 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            tls.sendall(self.answers.get(host + path) or self.answers.get(host, none))
 
 
 @contextmanager

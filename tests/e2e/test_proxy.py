@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.e2e import programs
-from tests.e2e.proxy_setup import Client, origin_running, proxy, sources
+from tests.e2e.proxy_setup import origin_running, proxy, sources
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "proxy"
 AT_CONNECT = json.loads((VECTORS / "advice-at-connect.json").read_text())["cases"]
@@ -31,17 +30,6 @@ def test_a_tunnel_to_an_origin_without_advice_is_opened(tmp_path, tls):
         running.wait_for(tunnels=1, **passed)
         client.sock.close()
         running.wait_for(tunnels=0, **passed)
-
-
-def test_the_client_chooses_the_protocol(tmp_path):
-    with proxy(tmp_path) as running:
-        with running.client() as client:
-            assert client.sock.selected_alpn_protocol() == "http/1.1"
-            assert client.ask(f"www.example.org:{running.origin.port}").status == 200
-            assert client.echoes()
-        running.tls.set_alpn_protocols(["h2", "http/1.1"])
-        with running.client() as client:
-            assert client.sock.selected_alpn_protocol() == "h2"
 
 
 # What is refused, and how.
@@ -87,17 +75,6 @@ def test_a_refusal_for_one_origin_keeps_the_connection_and_affects_no_other(tmp_
         ]  # fmt: skip
 
 
-def test_an_origin_that_does_not_answer_is_504(tmp_path):
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as filling:
-        port = deaf.getsockname()[1]
-        for _ in range(4):  # the listener's queue is full, and further connections are not answered
-            sock = filling.enter_context(socket.socket())
-            sock.setblocking(False)
-            sock.connect_ex(("127.0.0.1", port))
-        with proxy(tmp_path, "--allow-port", port, admin=False) as running:
-            assert refused(running.ask(port=port), 504, "dial_timeout", "connection_timeout")
-
-
 @WORKERS
 def test_the_tunnel_limit_holds_and_refusals_release_their_slots(tmp_path, workers):
     with proxy(tmp_path, "--max-tunnels", 3, "--workers", workers) as running, ExitStack() as open_ones:
@@ -132,17 +109,6 @@ def test_the_rate_and_the_tunnels_of_one_client_are_its_own(tmp_path):
         assert (answer.status, answer.reason) == (429, "client_rate")
         assert 1100 < int(answer.fields["retry-after"]) <= 1200
         assert running.ask(source="127.0.0.2").status == 200
-
-
-def test_connections_above_the_client_limit_are_closed_before_the_handshake(tmp_path):
-    with proxy(tmp_path, "--client-connections", 1) as running, running.client() as client:
-        assert client.ask("www.example.org:25").status == 403
-        with pytest.raises(OSError):  # noqa: PT011  # a reset or an end, within the handshake
-            running.client()
-        assert running.ask(source="127.0.0.2").status == 200
-        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
-        assert running.ask().status == 200  # the tunnel is none of its connections any more
-        assert running.metrics()['headgate_proxy_connects_total{result="client_connections"}'] == 1
 
 
 # Advice.
@@ -203,26 +169,6 @@ def test_the_log_has_refusals_and_counts_but_no_clients(tmp_path, workers):
         assert "127.3.4.5" not in said
         assert "chrome-tunnel" not in said.lower()
         assert secret not in running.origin.asked[0]
-
-
-def test_the_proxy_works_although_the_log_is_not_read(tmp_path):
-    read, write = socket.socketpair()
-    with read, write, origin_running() as origin:
-        ca = tmp_path / "ca.pem"
-        origin.authority.cert_pem.write_to_path(str(ca))
-        words = ["proxy", "--plaintext", "--listen", "127.0.0.1:0", "--advice-ca", ca, "--allow-port", origin.port]
-        words += ["--allow-address", "127.0.0.0/8", "--resolve", "*=127.0.0.1"]
-        with programs.headgate(tmp_path, *words, err=write) as running:
-            ready = read.recv(1 << 12)
-            while b"ready " not in ready:
-                ready += read.recv(1 << 12)
-            port = int(ready.split()[-1].rpartition(b":")[2])
-            with Client(port) as client:
-                for _ in range(3000):  # each a line that is not read
-                    assert client.ask(f"{'x' * 60}.{'y' * 60}.{'z' * 60}.example.org:25").status == 403
-                assert client.ask(f"www.example.org:{origin.port}").status == 200
-                assert client.echoes()
-            assert running.end() == 0
 
 
 # What can be seen.

@@ -21,42 +21,15 @@ HERE, THERE = "93.184.216.34", network_namespace.OWN_IPV6
 """Global addresses, which lead to this machine in this network."""
 
 MORE = (
-    "127.0.0.1.", "0", "127.0.1", "0x7f000001", "017700000001", "00000177.0.0.0x1", "127.255.255.254",
-    "%31%32%37%2e0%2e0%2e1", "LOCALHOST", "[0:0:0:0:0:0:0:1]", "[::2]", "[::ffff:7f00:1]",
-    "0.1.2.3", "10.255.255.255", "100.127.255.254", "169.254.0.1", "172.31.255.254", "192.168.255.254",
-    "192.0.0.8", "192.0.0.9", "192.0.0.170", "192.88.99.2", "198.19.255.254", "198.51.100.7", "203.0.113.7",
-    "239.255.255.250", "255.255.255.254", "[::ffff:a9fe:a9fe]", "[::ffff:0:169.254.169.254]",
-    "[64:ff9b::169.254.169.254]", "[64:ff9b::808:808]", "[64:ff9b:1:ffff::8.8.8.8]", "[2002:a9fe:a9fe::]",
-    "[2001::1]", "[2001:2::1]", "[2001:20::1]", "[2001:1ff:ffff::1]", "[2001:db8:ffff::1]", "[3fff::1]",
-    "[3fff:fff:ffff::1]", "[5f00::1]", "[4000::1]", "[fdff::1]", "[febf::1]", "[feff::1]", "[ff0e::1]",
+    "127.0.0.1.", "0", "017700000001", "%31%32%37%2e0%2e0%2e1", "LOCALHOST", "[0:0:0:0:0:0:0:1]", "0.1.2.3",
+    "[::ffff:0:169.254.169.254]", "[64:ff9b::808:808]", "[64:ff9b:1:ffff::8.8.8.8]", "[2001:20::1]", "[3fff::1]",
+    "[4000::1]", "[feff::1]",
 )  # fmt: skip
 """Further forms of forbidden addresses."""
 
-MALFORMED = (
-    "127.0.0.1%00",
-    "127.0.0.1%00.example.org",
-    "[127.0.0.1]",
-    "[::1",
-    "::1",
-    "[::1%lo]",
-    "[v1.x]",
-    "127.0.0.1 ",
-)
+MALFORMED = ("127.0.0.1%00", "[127.0.0.1]", "[::1", "::1", "[::1%lo]", "[v1.x]", "127.0.0.1 ")
 
-NAMES = {
-    "nat64.example.org": ["64:ff9b::7f00:1"],
-    "mapped6.example.org": ["::ffff:127.0.0.1"],
-    "sixtofour.example.org": ["2002:7f00:1::1"],
-    "unspecified.example.org": ["0.0.0.0"],
-    "alias.example.org": ["=inner.example.org", "10.0.0.1"],
-    "four-good.example.org": [HERE, "fc00::1"],
-    "six-good.example.org": [THERE, "10.0.0.1"],
-    "localhost.": ["127.0.0.1"],
-    "last.example.org": [*(f"93.184.216.{number}" for number in range(1, 20)), "127.0.0.1"],
-}
-"""Further names, and what they resolve to: each has a forbidden address."""
-
-TURNS = {"again.example.org": [["127.0.0.1"], [HERE]], "six.example.org": [[THERE]], "four.example.org": [[HERE]]}
+TURNS = {"six.example.org": [[THERE]], "four.example.org": [[HERE]]}
 REFUSED = [case["host"] for case in VECTORS] + [*MORE, *MALFORMED]
 LOCAL = ("0.0.0.0", "127.0.0.1", "127.9.9.9", "0x7f.1", "localhost", "[::1]", "[::]", "[::ffff:127.0.0.1]",
     "[::ffff:0:127.0.0.1]", "[64:ff9b::127.0.0.1]", HERE, f"[{THERE}]", "loop.example.org", "four.example.org",
@@ -65,37 +38,29 @@ ADMIN = ("127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]")
 
 
 def plan() -> dict[str, Any]:
-    dns = (
-        {case["host"]: case["dns"] for case in NAMED}
-        | {name.rstrip("."): [found] for name, found in NAMES.items()}
-        | TURNS
-    )
-    names = [case["host"] for case in NAMED] + [*NAMES, "missing.example.org"]
-    static = [f"{case['host']}={case['resolve']}" for case in CASES if "resolve" in case]
-    static += ["mapped6.here=[::ffff:127.0.0.1]", "moved.here=127.0.0.1:80", "nat64.here=[64:ff9b::10.0.0.1]"]
-    static += [f"10.9.9.9={HERE}"]
-    resolve = [word for entry in static for word in ("--resolve", entry)]
-    plain = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--plaintext", *resolve]
-    rows = [f"{host}:PORT" for host in REFUSED + names + [entry.partition("=")[0] for entry in static]]
+    plain = [
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--plaintext",
+        "--resolve",
+        "mapped.example.org=10.1.2.3",
+    ]
+    rows = [f"{host}:PORT" for host in (*REFUSED, "loop.example.org", "mixed.example.org", "mapped.example.org")]
     everything = ["--unreachable", "permit", "--allow-address", "0.0.0.0/0", "--allow-address", "::/0"]
     own = ["--listen", "0.0.0.0:8443", "--allow-port", "8443", "--admin", "127.0.0.1:8090", "--allow-port", "8090"]
-    own += ["--plaintext", "--insecure", "--resolve", "own.here=127.0.0.1:8443", "--resolve", "away.here=127.0.0.1:9"]
-    turns = ["rebind.example.org:PORT"] * 3 + ["again.example.org:PORT"] * 2
-    good = [f"{host}:PORT" for host in (HERE, f"[{THERE}]", "four.example.org", "six.example.org")]
-    lifted = ["10.0.0.1:PORT", "[::ffff:10.0.0.1]:PORT", "[64:ff9b::10.0.0.1]:PORT", "169.254.169.254:PORT"]
+    own += ["--plaintext", "--insecure", "--resolve", "own.here=127.0.0.1:8443"]
     return {
-        "dns": dns,
-        "certify": ["*.example.org", HERE, THERE, "10.0.0.1"],
+        "dns": {case["host"]: case["dns"] for case in NAMED} | TURNS,
+        "certify": ["*.example.org", HERE],
         "proxies": {
             "closed": {"flags": plain, "rows": rows},
-            "turns": {"flags": plain, "rows": turns},
-            "good": {"flags": plain, "rows": good},
+            "turns": {"flags": plain, "rows": ["rebind.example.org:PORT"] * 3},
             "open": {"flags": [*plain, *everything], "rows": rows},
-            "lifted": {"flags": [*plain, "--allow-address", "10.0.0.0/8"], "rows": lifted},
             "own": {
                 "flags": [*own, *everything],
-                "rows": [f"{host}:LISTEN" for host in LOCAL] + ["own.here:PORT", "away.here:PORT"]
-                + [f"{host}:ADMIN" for host in (*ADMIN, "127.0.0.2")],
+                "rows": [f"{host}:LISTEN" for host in LOCAL] + ["own.here:PORT"] + [f"{host}:ADMIN" for host in ADMIN],
             },
         },
     }  # fmt: skip
@@ -153,6 +118,8 @@ def test_no_packet_is_sent_to_a_forbidden_address_in_any_form(seen: Seen) -> Non
         assert outcome["status"] in allowed, host
         assert is_refused(outcome, outcome["status"], "malformed" if outcome["status"] == 400 else "address"), host
         assert outcome["queries"] == {}, f"{host} is not looked up"
+    for name in ("loop.example.org", "mixed.example.org", "mapped.example.org"):
+        assert is_refused(seen.one("closed", f"{name}:PORT"), 403, "address"), name
 
 
 def test_advice_and_tunnel_use_the_address_that_was_checked(seen: Seen) -> None:
@@ -201,5 +168,5 @@ def test_a_packet_to_any_of_them_would_have_been_recorded(seen: Seen) -> None:
         else:
             assert [place[2] for place in outcome["reached"]] == [seen.port], host
             assert (outcome["status"], outcome["echoes"]) == (200, True), host
-    for host in ("loop.example.org", "nat64.example.org", "mapped.example.org", "mapped6.here"):
+    for host in ("loop.example.org", "mapped.example.org"):
         assert seen.one("open", f"{host}:PORT")["reached"], host

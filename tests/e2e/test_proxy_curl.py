@@ -84,20 +84,3 @@ def test_curl_shows_the_reason_of_a_refusal(running: Proxy) -> None:
     assert 'proxy-status: headgate; error=http_request_denied; details="advice_disallowed"' in curl.content
     assert "retry-after: 0" in curl.content
     assert len(running.origin.asked) == 1
-
-
-@TLS
-@pytest.mark.needs("curl")
-def test_curl_opens_several_tunnels_at_once(running: Proxy) -> None:
-    names = [f"{name}.example.org" for name in "abcdef"]
-    for name in names:
-        running.origin.answer(name, body=f"the page of {name}", content_type="text/plain")
-    addresses = [f"https://{name}:{running.origin.port}/" for name in names]
-    curl = Curl(running, "--parallel", "--parallel-immediate", *addresses)
-    assert curl.code == 0, curl.errors
-    assert all(f"the page of {name}" in curl.content for name in names)
-    assert curl.content.count("200 200") == len(names)  # and the last one's
-    assert len(running.origin.asked) == 2 * 7
-
-
-# Python.

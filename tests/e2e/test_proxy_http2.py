@@ -1,15 +1,14 @@
 """HTTP/2 connections inside TLS: several tunnels in one, their windows, and the graceful shutdown."""
 
 import asyncio
-import hashlib
 import os
 from collections.abc import Callable
 
 import pytest
-from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame, WindowUpdateFrame
+from hyperframe.frame import GoAwayFrame, SettingsFrame
 
-from tests.e2e.http2_client import WIDEST, Http2Client
-from tests.e2e.tunnels import StubDecision, Target, target_running, until
+from tests.e2e.http2_client import Http2Client
+from tests.e2e.tunnels import StubDecision, target_running, until
 
 CONNECT_ERROR = 10
 
@@ -58,27 +57,6 @@ def test_many_tunnels_share_a_connection(http2: Callable, run: Callable) -> None
     run(check())
 
 
-@pytest.mark.parametrize("frame_size", [100, 16_384])
-def test_bulk_data_arrives_whole_in_frames_of_any_size(frame_size: int, http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        payload = os.urandom(min(4 << 20, frame_size * 4000))
-        async with target_running() as port, http2() as (_, client):
-            tunnel = await client.open(port)
-            sent = 0
-            while sent < len(payload):
-                await client.until(lambda: min(tunnel.window, client.window) >= frame_size)
-                piece = payload[sent : sent + frame_size]
-                sent += len(piece)
-                tunnel.window -= len(piece)
-                client.window -= len(piece)
-                client.send_frames(DataFrame(tunnel.number, data=piece))
-                await client.writer.drain()
-            client.end(tunnel)
-            assert hashlib.sha256(await client.ended(tunnel)).digest() == hashlib.sha256(payload).digest()
-
-    run(check())
-
-
 @pytest.mark.parametrize("ending", ["reset", "gone"])
 def test_a_decision_is_cancelled_when_its_stream_ends(ending: str, http2: Callable, run: Callable) -> None:
     async def check() -> None:
@@ -113,33 +91,4 @@ def test_a_connection_after_goaway_closes_when_its_tunnels_end(http2: Callable, 
     run(check())
 
 
-FIRST = 65_535
 """Bytes of a window of which nothing has been said."""
-
-
-def test_a_target_is_not_read_ahead_of_its_client(http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        payload = os.urandom(1 << 20)
-
-        async def pour(target: Target) -> None:
-            target.writer.write(payload)
-            await target.writer.drain()
-            await target.reader.read()
-
-        async with target_running(pour) as port, http2(client={"updates_windows": False}) as (server, client):
-            tunnel = await client.open(port)
-            await client.until(lambda: len(tunnel.received) == FIRST)
-            other = client.ask(port)  # the connection's window is used up, and it can be answered all the same
-            assert await client.answered(other) == 200
-            await client.ping()
-            assert (len(tunnel.received), len(other.received), server.loop_state.buffered) == (FIRST, 0, 0)
-            client.send_frames(WindowUpdateFrame(tunnel.number, window_increment=1 << 20))
-            await client.ping()
-            assert len(tunnel.received) == FIRST
-            client.send_frames(WindowUpdateFrame(0, window_increment=1000))
-            await client.until(lambda: len(tunnel.received) + len(other.received) == FIRST + 1000)
-            client.send_frames(WindowUpdateFrame(0, window_increment=WIDEST - 1000))
-            await client.until(lambda: len(tunnel.received) == 1 << 20)
-            assert bytes(tunnel.received) == payload
-
-    run(check())

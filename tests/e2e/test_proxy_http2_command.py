@@ -3,9 +3,9 @@
 import asyncio
 import hashlib
 import os
-import re
 import signal
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +94,19 @@ def test_bulk_in_both_directions_survives_a_drain(tmp_path: Path, workers: int) 
         assert "cut" not in running.program.said()
 
 
-@WORKERS
-def test_tunnels_that_outlast_the_drain_are_closed_and_counted(tmp_path: Path, workers: int) -> None:
-    with proxy(tmp_path, "--workers", workers, "--drain", 0.3) as running:
+def test_resets_of_streams_start_few_fetches_of_advice(tmp_path: Path) -> None:
+    """A fetch counts as a tunnel of its client until it has ended, also after the reset of the stream that began it."""
+    with proxy(tmp_path, "--client-tunnels", 4) as running:
+        running.origin.hold = threading.Event()
 
         async def test(client: Http2Client) -> None:
-            tunnels = [await client.open(f"www.example.org:{running.origin.port}") for _ in range(3)]
-            running.program.process.send_signal(signal.SIGTERM)
-            assert (await client.final_goaway()).error_code == 0
-            assert {tunnel.code for tunnel in tunnels} == {8}
+            for number in range(40):
+                asked = client.ask(f"{number}.example.org:{running.origin.port}")
+                await asyncio.sleep(0.01)
+                client.reset(asked)
+            await client.ping()
 
         with_client(running, test)
-        assert running.program.process.wait(programs.PATIENCE) == 0
-        assert re.search(r"^headgate: 3 tunnels had not ended and were cut$", running.program.said(), re.MULTILINE)
+        refused = 'headgate_proxy_connects_total{result="client_tunnels"}'
+        assert (running.metrics()[refused], len(running.origin.asked)) == (36, 4)
+        running.origin.hold.set()

@@ -1,9 +1,14 @@
-"""Attacks by HTTP/2 clients on a separate process: each is closed, others are served, and little memory is used."""
+"""Attacks on a separate process: others are served, and little memory is used.
+
+Those that send frames without end are closed; that tunnels of HTTP/1.1 read no further than one side writes is tested
+in test_proxy_pressure.py.
+"""
 
 import asyncio
 import contextlib
 import itertools
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -243,3 +248,29 @@ async def test_unfinished_frames_time_out(proxy: Proxy) -> None:
             client.send(begun)
         for client in clients:
             assert (await client.final_goaway()).error_code == 11
+
+
+@async_test
+async def test_unfinished_handshakes(proxy: Proxy) -> None:
+    hello = ssl.MemoryBIO()
+    beginning = client_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        beginning.do_handshake()
+    whole = hello.read()
+    async with target_running() as port, watched(proxy, port) as bystander:
+        with contextlib.ExitStack() as stack:
+            for number in range(600):
+                sock = stack.enter_context(socket.create_connection(proxy.address))
+                sock.send(whole[: len(whole) * (number % 3) // 2])  # none, half or all of it
+            await bystander.served()
+
+
+@pytest.mark.deep
+@async_test
+async def test_idle_streams(proxy: Proxy) -> None:
+    async with target_running() as port, watched(proxy, port) as bystander, AsyncExitStack() as stack:
+        for client in await many(proxy, 8, stack):
+            tunnels = [await client.open(port) for _ in range(100)]
+        await bystander.served()
+        await client.send_data(tunnels[0], b"hello!")
+        assert await client.receive(tunnels[0], 6) == b"hello!"

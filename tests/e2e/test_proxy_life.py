@@ -93,20 +93,6 @@ def test_workers_share_one_fetch_of_advice(tmp_path):
         assert len(running.origin.asked) == 1
 
 
-@WORKERS
-def test_an_unexpected_error_while_advice_is_fetched_is_answered(tmp_path, workers):
-    root = str(Path(__file__).parents[2])
-    defect = {"module": "tests.e2e.failing_advice", "environment": {"PYTHONPATH": root}}
-    with proxy(tmp_path, "--workers", workers, **defect) as running:
-        for _ in range(2):  # the second is answered in the same way: no fetch is taken to be still under way
-            answer = running.ask()
-            assert (answer.status, answer.reason) == (503, "internal")
-            assert int(answer.fields["retry-after"]) > 0
-        running.wait_for(tunnels=0)
-        assert "an injected defect" in running.program.said()
-        assert "Traceback" not in running.program.said()
-
-
 def test_workers_have_the_same_draw(tmp_path):
     with proxy(tmp_path, "--workers", 2, admin=False) as running:
         running.origin.advise("www.example.org", {"user_agent": "*", "fraction": 0.5})

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import resource
 import socket
 import struct
 from collections.abc import Callable
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.proxy.connect import TunnelTimeouts
 from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
     Encryption,
@@ -26,7 +23,6 @@ from tests.e2e.tunnels import (
     until,
 )
 
-HASTE = TunnelTimeouts(handshake=0.2, idle=0.2, head=0.2, linger=0.1)
 MOST_READ_AHEAD = 32 * 2**20
 
 
@@ -60,17 +56,6 @@ def test_the_oldest_handshake_above_the_limit_is_closed(
             await until(lambda: len(server.connections) == 2)
             assert not second.reader.at_eof()
             assert not quiet.reader.at_eof()
-
-    run(check())
-
-
-def test_data_after_a_refusal_is_discarded(run: Callable) -> None:
-    async def check() -> None:
-        async with proxy_running(timeouts=HASTE) as server, client_at(server) as client:
-            with contextlib.suppress(ConnectionError):
-                for _ in range(200):
-                    await client.send(b"x" * 50_000)
-            await until(lambda: not server.connections)
 
     run(check())
 
@@ -179,33 +164,6 @@ def test_connections_above_the_limit_do_not_count(encryption: Encryption, run: C
                         assert (await too_many.ask(port)).startswith(b"HTTP/1.1 503 ")
             await until(lambda: not server.connections)
             assert not server._surplus
-
-    run(check())
-
-
-def test_a_lack_of_descriptors_is_survived(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.proxy.listener._PAUSE", 0.05)
-
-    async def check() -> None:
-        async with target_running() as port, proxy_running() as server:
-            client = socket.socket()
-            before = resource.getrlimit(resource.RLIMIT_NOFILE)
-            taken = [os.dup(0)]
-            try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 8, before[1]))
-                with contextlib.suppress(OSError):
-                    while True:
-                        taken.append(os.dup(0))
-                client.connect(server.addresses[0])
-                await until(lambda: server._listeners[0]._paused)
-                assert not server.connections
-            finally:
-                for descriptor in taken:
-                    os.close(descriptor)
-                resource.setrlimit(resource.RLIMIT_NOFILE, before)
-            await until(lambda: len(server.connections) == 1)
-            client.close()
-            assert await is_served(server, port, Encryption(None, None))
 
     run(check())
 

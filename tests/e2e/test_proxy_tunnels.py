@@ -5,16 +5,12 @@ import hashlib
 import os
 from collections.abc import Callable
 
-import pytest
-
-from headgate.proxy.poller import LoopPoller
 from tests.e2e.tunnels import (
     LARGE,
     Encryption,
     StubDecision,
     Target,
     client_at,
-    open_tunnel,
     proxy_running,
     target_running,
     until,
@@ -71,28 +67,6 @@ def test_bulk_is_relayed_in_both_directions_at_once(encryption: Encryption, run:
             assert server.loop_state.buffered == 0
             await read.wait()
         assert received.digest() == hashlib.sha256(up).digest()
-        assert decision.closed == [(LARGE, LARGE, "ended")]
-
-    run(check())
-
-
-def test_tunnels_work_without_epoll(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on other systems."""
-    monkeypatch.setattr("headgate.proxy.server.new_poller", LoopPoller)
-
-    async def check() -> None:
-        whole = os.urandom(LARGE)
-        decision = StubDecision()
-        async with target_running() as port, proxy_running(decision) as server:
-            async with client_at(server) as client:
-                await open_tunnel(client, port)
-                sending = asyncio.create_task(client.send(whole))
-                await asyncio.sleep(0.1)  # all buffers are full now
-                assert await client.read(LARGE) == whole
-                await sending
-                client.writer.write_eof()
-                assert await client.rest() == b""
-            await until(lambda: decision.closed)
         assert decision.closed == [(LARGE, LARGE, "ended")]
 
     run(check())

@@ -58,14 +58,6 @@ def test_tokens_open_one_tunnel_each(tmp_path, workers):
         assert not any(shown in said for shown in (*minted, bound, foreign, elsewhere, expired))
 
 
-def test_a_token_is_used_up_when_it_is_checked(tmp_path):
-    token(tmp_path, "new-key", "-o", "key.json")
-    with proxy(tmp_path, "--token-key", tmp_path / "key.json", admin=False) as running:
-        (minted,) = token(tmp_path, "mint", "--key", "key.json")
-        assert running.ask(port=25, more=bearer(minted)).reason == "port"
-        assert running.ask(more=bearer(minted)).reason == "token_replayed"
-
-
 def test_keys_are_rotated_without_refusals(tmp_path):
     token(tmp_path, "new-key", "-o", "old.json")
     token(tmp_path, "new-key", "-o", "new.json")
@@ -103,15 +95,3 @@ def test_without_a_certificate_it_serves_on_loopback_with_a_self_signed_one(tmp_
         assert "a restart is needed" not in running.wait_for(r"read again.*$")[0]
         assert running.end() == 0
     assert list(tmp_path.glob("headgate-*/")) == []
-
-
-def test_the_file_can_contain_all_settings(tmp_path):
-    (tmp_path / "headgate.toml").write_text(
-        '[proxy]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nself_signed = true\n'
-        'brand = "Toll Keeper"\nworkers = 2\n'
-    )
-    with programs.headgate(tmp_path, "proxy") as running:
-        assert running.ready["brand"] == "Toll-Keeper"
-        assert running.ready["workers"] == "2"
-        assert running.admin("/readyz") == "ready\n"
-        assert running.end() == 0

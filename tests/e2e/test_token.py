@@ -1,38 +1,15 @@
-"""`headgate token`, and a proxy's check: workers with a shared table.
-
-Tokens are also made and checked as docs/reference/token.md describes them, without headgate's code.
-"""
+"""`headgate token` and tokens that are made and checked as docs/reference/token.md describes them, without our code."""
 
 import base64
 import hmac
 import json
 import os
-import subprocess
-import sys
 import time
 from hashlib import sha256
 
 import pytest
 
-from headgate.proxy.admission.tokens import create_replay_table
 from tests.e2e import programs
-
-# A proxy's worker: it checks each line of its input as a token and prints the outcome.
-WORKER = """\
-import asyncio, sys, time
-from headgate.proxy.admission.tokens import TokenCheck
-from headgate.token import ValidToken, read_keys
-
-async def work(keys, place):
-    tokens = TokenCheck(read_keys(open(keys, "rb").read()), int(place))
-    print("ready", flush=True)
-    for line in sys.stdin.read().splitlines():
-        outcome = await tokens.check(line, now=time.time(), origin="https://a.example")
-        print("valid" if isinstance(outcome, ValidToken) else outcome)
-    tokens.close()
-
-asyncio.run(work(*sys.argv[1:]))
-"""
 
 
 def run_token(*arguments, stdin=""):
@@ -42,53 +19,11 @@ def run_token(*arguments, stdin=""):
     return ran.out
 
 
-def check_in_workers(keys, store, tokens, *, workers, pass_fds=()):
-    """Check all tokens in several processes at once, each in another order; return each process's outcomes by token."""
-    command = [sys.executable, "-c", WORKER, str(keys), str(store)]
-    running = [subprocess.Popen(command, stdin=-1, stdout=-1, text=True, pass_fds=pass_fds) for _ in range(workers)]
-    try:
-        for worker in running:
-            assert worker.stdout.readline() == "ready\n"
-        orders = [tokens[number:] + tokens[:number] for number in range(workers)]
-        for worker, lines in zip(running, orders, strict=True):
-            worker.stdin.write("\n".join(lines))
-        for worker in running:
-            worker.stdin.close()
-        outputs = [worker.stdout.read().split() for worker in running]
-        assert [worker.wait(programs.PATIENCE) for worker in running] == [0] * workers
-    finally:
-        for worker in running:
-            worker.kill()
-            worker.stdout.close()
-            worker.wait()
-    return [dict(zip(lines, outcomes, strict=True)) for lines, outcomes in zip(orders, outputs, strict=True)]
-
-
 @pytest.fixture
 def key(tmp_path):
     file = tmp_path / "key.json"
     run_token("new-key", "-o", file)
     return file
-
-
-@pytest.fixture
-def table():
-    descriptor = create_replay_table(1_000)
-    yield descriptor
-    os.close(descriptor)
-
-
-def assert_accepted_once(tokens, workers):
-    for token in tokens:
-        assert sorted(outcomes[token] for outcomes in workers) == ["token_replayed"] * (len(workers) - 1) + ["valid"]
-
-
-def test_token_is_accepted_once_among_workers(key, table):
-    tokens = run_token("mint", "--key", key, "--count", 300, "--ttl", 600, "--origin", "https://a.example").split()
-    assert_accepted_once(tokens, check_in_workers(key, table, tokens, workers=3, pass_fds=[table]))
-    # Used tokens stay known to later workers.
-    (again,) = check_in_workers(key, table, tokens, workers=1, pass_fds=[table])
-    assert set(again.values()) == {"token_replayed"}
 
 
 def decode_base64url(text):

@@ -166,16 +166,3 @@ def test_any_text_is_an_authority_or_malformed(text: str, port: str) -> None:
     assert not set(authority.host) & set(" \t\r\n\x00/\\?#@%")
     if authority.address is not None:
         assert ip_address(authority.name) == authority.address
-
-
-labels = st.sampled_from(["a", "b", "example", "com", "xn--mnchen-3ya"])
-names = st.lists(labels, min_size=1, max_size=4).map(".".join)
-
-
-@given(names, names, st.sampled_from(["", "."]))
-def test_a_rule_includes_subdomains_only(name: str, rule: str, dot: str) -> None:
-    authority = parse_authority(f"{name}{dot}:443")
-    assert authority is not None
-    named = name.split(".")[-len(rule.split(".")) :] == rule.split(".")
-    assert (HostRules(deny=[rule]).refusal(authority) is not None) == named
-    assert (HostRules(allow=[rule]).refusal(authority) is None) == named

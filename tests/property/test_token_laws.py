@@ -4,11 +4,10 @@ import base64
 import re
 import string
 
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.token import Checker, ReplayTable, ValidToken, mint, new_key, read_keys
-from headgate.token.keys import write_keys
+from headgate.token import Checker, ReplayTable, ValidToken, mint, new_key
 from headgate.token.replay_table import table_size
 
 NOW = 1_700_000_000.0
@@ -56,35 +55,9 @@ def test_token_with_one_bit_changed_is_invalid(one, data):
     assert CHECKER.check(changed, now=NOW, origin=origin or "") == "token_invalid"
 
 
-@given(minted_tokens(), st.data())
-def test_token_with_changed_text_is_invalid(one, data):
-    token, origin, _ = one
-    place = data.draw(st.integers(0, len(token)))
-    text = data.draw(st.text(st.sampled_from(ALPHABET + "=+/. \n\0é"), max_size=3) | st.text(max_size=3))
-    end = data.draw(st.integers(place, min(len(token), place + 3)))
-    changed = token[:place] + text + token[end:]
-    assume(changed != token)
-    assert CHECKER.check(changed, now=NOW, origin=origin or "") == "token_invalid"
-
-
 @given(st.text() | st.text(ALPHABET, min_size=80, max_size=130), st.text())
 def test_any_text_is_invalid(text, origin):
     assert CHECKER.check(text, now=NOW, origin=origin) == "token_invalid"
-
-
-@given(st.binary(max_size=200) | st.binary(min_size=64, max_size=96))
-def test_any_bytes_are_invalid(content):
-    for prefix in (b"", b"\1\0" + KEYS[0].key_id, b"\1\1" + KEYS[1].key_id):
-        text = base64.urlsafe_b64encode(prefix + content).decode().rstrip("=")
-        assert CHECKER.check(text, now=NOW, origin="https://a.example") == "token_invalid"
-
-
-@given(st.lists(st.binary(min_size=32, max_size=32), min_size=1, max_size=4), st.integers(1, 604_800))
-def test_key_file_round_trip(secrets, max_ttl):
-    made = [new_key(entropy=lambda _, secret=secret: secret, max_ttl=max_ttl) for secret in secrets]
-    again = read_keys(write_keys(made))
-    assert [(key.key_id, key.max_ttl) for key in again] == [(key.key_id, key.max_ttl) for key in made]
-    assert write_keys(again) == write_keys(made)
 
 
 USES = st.lists(st.tuples(st.integers(0, 200), st.floats(-30, 120)), max_size=400)

@@ -64,16 +64,6 @@ def mode(file):
     return stat.S_IMODE(file.stat().st_mode)
 
 
-def test_help_of_the_group(run):
-    result = run("--help")
-    assert (result.code, result.err) == (0, "")
-    assert list(cli_token.token.list_commands(None)) == list(FLAGS)
-    for name in FLAGS:
-        assert f"\n  {name} " in result.out.decode()
-    assert "Start with: headgate token new-key -o key.json" in result.out.decode()
-    assert "headgate proxy --token-key key.json" in result.out.decode()
-
-
 def test_wrong_use_exits_with_2(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments, expected in WRONG_USE:
@@ -114,15 +104,6 @@ def test_key_json_is_the_default_key_file(run, tmp_path, monkeypatch):
     assert mode(tmp_path / "key.json") == 0o600
     (token,) = run("mint").lines
     assert run("check", token).code == 0
-
-
-def test_new_keys_differ(run, tmp_path):
-    ids = set()
-    for number in range(3):
-        file = tmp_path / f"{number}.json"
-        run("new-key", "-o", file)
-        ids.add(read_keys(file.read_bytes())[0].key_id)
-    assert len(ids) == 3
 
 
 def test_existing_file_is_not_overwritten(run, key, tmp_path):

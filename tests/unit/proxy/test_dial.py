@@ -231,15 +231,6 @@ def test_running_out_of_sockets_is_a_local_failure(
     assert run(refusal(dial(order[:1], delay=LONG))).reason == "connections"
 
 
-def test_the_systems_timeout_is_dial_timeout(run: Any, local: LocalEndpoints, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def gave_up(*_: object) -> socket.socket:
-        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-
-    monkeypatch.setattr(module, "_connect", gave_up)
-    assert run(refusal(dial([local.refusing()]))).reason == "dial_timeout"
-    assert run(refusal(dial([local.refusing(), local.refusing()]))).reason == "dial_timeout"
-
-
 @pytest.mark.parametrize(
     ("given", "order"),
     [
@@ -257,23 +248,6 @@ def test_families_alternate(given: str, order: str) -> None:
         return [Endpoint(ip_address(hosts[each[0]].format("abc".index(each[1]))), 443) for each in text.split()]
 
     assert [*interleaved(endpoints(given))] == endpoints(order)
-
-
-def test_connect_can_be_replaced(run: Any, local: LocalEndpoints) -> None:
-    asked = []
-
-    async def refused(sock: socket.socket, address: tuple[str, int], seconds: float) -> None:
-        asked.append((sock.gettimeout(), address[0], seconds))
-        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
-
-    async def late(*_: object) -> None:
-        raise TimeoutError
-
-    for count in (1, 2):
-        endpoints = [local.answering() for _ in range(count)]
-        assert run(refusal(dial(endpoints, seconds=LONG, connect=refused))).reason == "dial_refused"
-        assert run(refusal(dial(endpoints, seconds=LONG, connect=late))).reason == "dial_timeout"
-    assert asked == [(0, "127.0.0.1", LONG)] * 3
 
 
 NOW = 1000.0
@@ -327,16 +301,6 @@ def test_connecting_leaves_the_socket_to_its_owner(kind: type[Poller]) -> None:
             poll.unregister(sock.fileno())
 
     run_check(check, kind)
-
-
-def test_a_refused_connection_is_an_error() -> None:
-    async def check(connector: Connector, _poll: Counting) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            address = listener.getsockname()
-        with new_socket() as sock, pytest.raises(ConnectionRefusedError, match=os.strerror(errno.ECONNREFUSED)):
-            await connector.connect(sock, address, 10)
-
-    run_check(check)
 
 
 def test_connecting_times_out(local: LocalEndpoints) -> None:

@@ -85,16 +85,6 @@ def reason(refusal: BaseException | object) -> tuple[str, str]:
     return refusal.reason, refusal.rule.error
 
 
-def test_the_systems_resolver_is_used(run: Any) -> None:
-    async def main() -> None:
-        lookup = SystemLookup()
-        assert ip_address("127.0.0.1") in await lookup("localhost", CLIENT)
-
-    before = threads()
-    run(main())
-    wait_for_end(before)
-
-
 def test_addresses_are_unique_in_order_and_without_zones(run: Any) -> None:
     given = ["2001:db8::1", "192.0.2.1", "fe80::1%eth0", "192.0.2.1", "fe80::1%eth1", "not an address"]
 
@@ -136,16 +126,6 @@ def test_a_name_without_an_address_is_refused(run: Any, failure: Exception | Non
     run(main())
 
 
-def test_lookups_are_not_cached(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server)
-        for _ in range(3):
-            await lookup("a.test", CLIENT)
-        assert server.asked["a.test"] == 3
-
-    run(main())
-
-
 def test_concurrent_lookups_of_a_name_are_shared(run: Any, server: NameServer) -> None:
     """A popular name whose name server does not answer occupies one thread."""
 
@@ -160,16 +140,6 @@ def test_concurrent_lookups_of_a_name_are_shared(run: Any, server: NameServer) -
         assert server.asked["hang.test"] == 1
         assert not lookup._pending
         assert lookup._clients == {}
-
-    run(main())
-
-
-def test_a_lookup_times_out(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, timeout=0.01)
-        with pytest.raises(Refusal) as raised:
-            await lookup("hang.test", CLIENT)
-        assert reason(raised.value) == ("name", "dns_timeout")
 
     run(main())
 

@@ -12,7 +12,7 @@ from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 
 from headgate.proxy import http2 as module
 from headgate.proxy.connect import RefusedConnect, TunnelTimeouts
-from headgate.proxy.poller import READ, WRITE
+from headgate.proxy.poller import READ
 from tests.e2e.http2_client import WIDEST, async_test
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.connected import Connected, connected
@@ -217,23 +217,6 @@ async def test_a_lost_client_is_noticed_when_writing() -> None:
 
 
 @async_test
-async def test_a_lost_client_is_noticed_when_responding() -> None:
-    async with connected() as pair:
-        break_sending(pair)
-        pair.client.send_frames(PingFrame(0, opaque_data=b"12345678"))
-        await until(lambda: not pair.server.connections)
-
-
-@async_test
-async def test_a_client_lost_while_its_input_is_discarded_is_closed() -> None:
-    async with connected() as pair:
-        pair.client.send_frames(DataFrame(5, data=b"x"))
-        await pair.client.final_goaway()
-        pair.client.writer.transport.abort()
-        await until(lambda: not pair.server.connections)
-
-
-@async_test
 async def test_the_read_size_depends_on_the_share_of_data() -> None:
     async with target_running(Target.read_all) as port, connected() as pair:
         tunnel = await pair.client.open(port)
@@ -310,17 +293,6 @@ async def test_reading_resumes_after_a_key_update() -> None:
 
 
 @async_test
-async def test_a_client_lost_during_a_key_update_is_closed() -> None:
-    async with connected() as pair:
-        pair.connection._socket = ChangingKeys(pair.connection._socket, 2)  # type: ignore[assignment]
-        pair.connection._read()
-        assert pair.connection._events == WRITE
-        pair.connection.finish_turn()
-        pair.connection.ready(READ)
-        assert not pair.server.connections
-
-
-@async_test
 async def test_the_shutdown_waits_until_the_client_has_received_everything() -> None:
     """Where the socket were closed with something unread, what was not yet sent would be lost to a reset."""
     async with target_running() as port, connected() as pair:
@@ -335,13 +307,3 @@ async def test_the_shutdown_waits_until_the_client_has_received_everything() -> 
         pair.client.writer.close()
         assert await ending == 0
         assert pair.connection.tunnels == 0
-
-
-@async_test
-async def test_tunnels_closed_before_the_shutdown_do_not_delay_it() -> None:
-    async with target_running() as port, connected() as pair:
-        tunnel = await pair.client.open(port)
-        await pair.client.send_data(tunnel, b"", end=True)
-        await pair.client.ended(tunnel)
-        await pair.client.ping()
-        assert await pair.server.drain(60) == 0

@@ -131,15 +131,6 @@ def test_connect_is_parsed() -> None:
     assert parse_request(CONNECT[::-1]).authority == "www.example.org:443"
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [GET_LINES, GET_LINES[:3], [(b":method", b"connect"), *GET_LINES[1:]], [(b":method", b"PRI"), *GET_LINES[1:]]],
-)
-def test_another_method_is_parsed(lines: list[tuple[bytes, bytes]]) -> None:
-    request = parse_request(lines)
-    assert request.method == lines[0][1].decode()
-
-
 def test_another_method_may_have_a_body() -> None:
     assert parse_request([*GET_LINES, (b"content-length", b"5")]).method == "GET"
 

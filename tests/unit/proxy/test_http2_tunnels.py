@@ -12,7 +12,6 @@ from hyperframe.frame import DataFrame, WindowUpdateFrame
 
 from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2_limits import INITIAL_WINDOW
-from headgate.proxy.poller import READ
 from tests.e2e.http2_client import Tunnel, async_test
 from tests.e2e.tunnels import StubDecision, until
 from tests.unit.proxy.connected import Connected, connected
@@ -138,20 +137,6 @@ async def test_a_target_lost_while_data_is_buffered() -> None:
 
 
 @async_test
-async def test_a_target_lost_when_writing() -> None:
-    async with tunnelled() as (pair, decision, tunnel):
-        [stream] = pair.connection._streams.values()
-        pair.server.loop_state.poller.unregister(stream._descriptor)  # or its error would be told first
-        stream._registered = False
-        stream._events = 0
-        decision.reset()
-        await asyncio.sleep(0.01)
-        pair.client.send_frames(DataFrame(tunnel.number, data=b"x"))
-        assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
-        assert decision.closed == [(0, 0, "target_gone")] or decision.closed == [(0, 1, "target_gone")]
-
-
-@async_test
 async def test_a_target_lost_while_it_is_not_read() -> None:
     async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
         decision.target.send(bytes(100_000))
@@ -189,17 +174,6 @@ async def test_the_targets_end_follows_its_last_byte() -> None:
         pair.client.end(tunnel)
         await until(lambda: decision.closed)
         assert decision.closed == [(10, 6, "ended")]
-
-
-@async_test
-async def test_a_spurious_read_does_nothing() -> None:
-    async with tunnelled() as (pair, decision, tunnel):
-        [stream] = pair.connection._streams.values()
-        stream.ready(READ)
-        stream.resume()
-        stream.deliver()
-        decision.target.send(b"x")
-        assert await pair.client.receive(tunnel, 1) == b"x"
 
 
 @async_test

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from headgate.proxy.poller import READ, WRITE, EpollPoller, LoopPoller, Poller, new_poller
+from headgate.proxy.poller import READ, WRITE, EpollPoller, LoopPoller, Poller
 from tests.e2e.http2_client import async_test
 
 KINDS = [
@@ -173,10 +173,3 @@ async def test_an_exception_is_reported_and_others_are_served(kind: type[Poller]
         assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
         assert told.events == [READ]
         poll.close()
-
-
-@async_test
-async def test_epoll_is_preferred(kind: type[Poller]) -> None:
-    poll = new_poller()
-    assert type(poll) is (EpollPoller if hasattr(select, "epoll") else LoopPoller)
-    poll.close()

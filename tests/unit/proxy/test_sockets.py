@@ -22,18 +22,6 @@ from headgate.proxy.sockets import (
 )
 
 
-def test_every_address_of_a_host_has_the_same_port() -> None:
-    sockets = asyncio.run(listening_sockets("localhost", 0, reuse_port=False))
-    try:
-        assert len({sock.getsockname()[1] for sock in sockets}) == 1
-        for sock in sockets:
-            with socket.socket(sock.family) as client:
-                client.connect(sock.getsockname())
-    finally:
-        for sock in sockets:
-            sock.close()
-
-
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
 def test_both_families_have_sockets_of_their_own() -> None:
     sockets = asyncio.run(listening_sockets("*", 0, reuse_port=False))
@@ -52,11 +40,6 @@ def test_workers_share_a_port_with_reuse_port() -> None:
         second.close()
         with pytest.raises(OSError, match="in use"):
             asyncio.run(listening_sockets("127.0.0.1", first.getsockname()[1], reuse_port=False))
-
-
-def test_an_address_of_another_machine_is_an_error() -> None:
-    with pytest.raises(OSError, match="assign"):
-        asyncio.run(listening_sockets("192.0.2.1", 0, reuse_port=False))
 
 
 def test_a_foreign_address_is_skipped_beside_a_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,18 +64,6 @@ def test_accepted_sockets_inherit_what_tunnels_need() -> None:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer_size()
 
 
-def test_a_permitted_receive_buffer_size_is_used() -> None:
-    given = receive_buffer_size()
-    with socket.socket() as sock:
-        usual = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-        if given:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given)
-            assert given <= sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 8 << 20
-        else:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2 << 20)
-            assert usual <= sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 << 20
-
-
 def test_a_forbidden_receive_buffer_size_is_left_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stingy(socket.socket):
         def getsockopt(self, *_: object) -> int:
@@ -102,20 +73,7 @@ def test_a_forbidden_receive_buffer_size_is_left_to_the_system(monkeypatch: pyte
     assert receive_buffer_size() == 0
 
 
-def own_addresses() -> list[str]:
-    """What this machine sends from towards others, if there is a way to them; no packet is sent."""
-    found = []
-    for family, there in ((socket.AF_INET, "192.0.2.78"), (socket.AF_INET6, "2001:db8::78")):
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as asking:
-                asking.connect((there, 9))
-                found.append(asking.getsockname()[0])
-        except OSError:
-            continue
-    return found
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.44.5.6", "::1", *own_addresses()])
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.44.5.6", "::1"])
 def test_an_address_of_this_machine_is_local(address: str) -> None:
     assert is_local_address(ip_address(address))
 

@@ -79,24 +79,6 @@ def test_closed_tunnels_leave_no_reference_cycles() -> None:
         gc.enable()
 
 
-def test_bytes_are_relayed_in_both_directions() -> None:
-    with tunnelled() as one:
-        one.client.send(b"hello")
-        one.tunnel.client_end.ready(READ)
-        assert one.target.recv(100) == b"hello"
-        one.target.send(b"world!")
-        one.tunnel.target_end.ready(READ)
-        assert one.client.recv(100) == b"world!"
-        assert one.wanted == [READ, READ]
-    assert one.told == [(6, 5, "drained")]
-
-
-def test_a_spurious_event_does_nothing() -> None:
-    with tunnelled() as one:
-        one.tunnel.client_end.ready(READ | WRITE)
-        assert one.wanted == [READ, READ]
-
-
 def test_the_source_is_not_read_while_data_is_buffered() -> None:
     with tunnelled() as one:
         near, far = one.tunnel.client_end, one.tunnel.target_end

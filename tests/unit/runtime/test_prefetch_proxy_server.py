@@ -2,9 +2,7 @@
 
 import asyncio
 import gc
-import json
 import os
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +21,6 @@ from headgate.runtime import prefetch_proxy_server as module
 from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase
 from headgate.runtime.prefetch_proxy_process import ProxyConfiguration, WorkerState
 from headgate.runtime.prefetch_proxy_server import ProxyWorkers
-from headgate.token import new_key
-from headgate.token.keys import write_keys
 
 Steps = Callable[[Lifecycle, int], Awaitable[None]]
 """What a test does with a proxy that is ready, and its port."""
@@ -92,13 +88,6 @@ async def reload(lifecycle: Lifecycle, _port: int) -> None:
         await asyncio.sleep(0.001)
 
 
-async def ask(client: socket.socket, authority: str) -> bytes:
-    """Ask for a tunnel; return the head of the response."""
-    loop = asyncio.get_running_loop()
-    await loop.sock_sendall(client, f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
-    return await loop.sock_recv(client, 1 << 12)
-
-
 def test_the_ready_line_is_last_and_has_the_address_only(log: Log) -> None:
     run(plain(brand="A \u202e Brand"))
     first, ready = log.lines
@@ -126,49 +115,6 @@ def test_a_reload_names_the_keys_that_need_a_restart(log: Log) -> None:
         "headgate: the certificate and the token keys read again; "
         "a restart is needed for proxy.brand, proxy.max_tunnels"
     )
-
-
-def test_a_reload_without_changed_keys_says_what_was_read(log: Log) -> None:
-    run(plain(), plain(), steps=reload)
-    assert log.lines[-1] == "headgate: the certificate and the token keys read again"
-
-
-def test_a_reload_with_an_invalid_file_changes_nothing(log: Log, tmp_path: Path) -> None:
-    file = tmp_path / "key.json"
-    file.write_bytes(write_keys([new_key(entropy=os.urandom)]))
-
-    async def steps(lifecycle: Lifecycle, port: int) -> None:
-        file.write_text("no key\n")
-        await reload(lifecycle, port)
-        assert lifecycle.phase is LifecyclePhase.READY
-
-    configuration = plain(token_keys=(str(file),))
-    run(configuration, configuration, steps=steps)
-    assert "key.json: invalid key file" in log.lines[-1]
-    assert log.lines[-1].endswith("; the configuration in force stays as it is")
-
-
-def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Close the connection: the origin has no advice, and a tunnel to it stays open in one direction."""
-    writer.close()
-
-
-def test_the_end_reports_tunnels_and_how_many_were_cut(log: Log) -> None:
-    listening = socket.create_server(("127.0.0.1", 0))
-    target = listening.getsockname()[1]
-
-    async def steps(_lifecycle: Lifecycle, port: int) -> None:
-        async with await asyncio.start_server(hang_up, sock=listening):
-            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
-            assert b" 403 " in await ask(client, "www.example.org:25")
-            assert b" 200 " in await ask(client, f"www.example.org:{target}")
-
-    with socket.socket() as client:
-        client.settimeout(0)
-        run(plain(allow_ports=(target,), resolve=("*=127.0.0.1",)), steps=steps)
-    lines = [json.loads(line) for line in log.lines if line.startswith("{")]
-    assert [line["event"] for line in lines] == ["refused", "tunnels"]
-    assert log.lines[-1] == "headgate: 1 tunnel had not ended and was cut"
 
 
 # The supervisor of several workers.

@@ -105,15 +105,6 @@ async def test_the_fetch_has_nothing_of_the_client():
 
 
 @async_test
-async def test_the_fetch_goes_to_the_resolved_address():
-    origin, proxy = Origin(), Proxy()
-    async with origin.running() as port:
-        advice, _ = await proxy.ask(443, to=port)
-    assert advice.origin == "https://www.example.org"
-    assert b"Host: www.example.org\r\n" in origin.heard[0]
-
-
-@async_test
 async def test_concurrent_requests_share_a_fetch():
     origin, proxy = Origin(), Proxy()
     origin.hold = asyncio.Event()
@@ -210,16 +201,6 @@ async def test_a_certificate_for_another_name_is_unreachable():
 
 
 @async_test
-async def test_an_untrusted_certificate_is_unreachable():
-    origin, proxy = Origin(), Proxy()
-    proxy.service._tls = ssl.create_default_context()
-    async with origin.running() as port:
-        advice, _ = await proxy.ask(port)
-    assert advice.result is UNREACHABLE
-    assert "its certificate is not trusted" in advice.reason
-
-
-@async_test
 async def test_a_silent_origin_times_out(monkeypatch):
     monkeypatch.setattr(module, "ADVICE_TIMEOUT", 0.2)
     origin, proxy = Origin(), Proxy()
@@ -290,27 +271,6 @@ async def test_close_cancels_fetches():
         with pytest.raises(asyncio.CancelledError):
             await asking
         origin.hold.set()
-
-
-@pytest.mark.parametrize("pieces", [1, 7, 1000])
-@async_test
-async def test_a_response_may_arrive_in_pieces(pieces):
-    origin = Origin()
-
-    async def serve(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        said = answer()
-        for start in range(0, len(said), pieces):
-            writer.write(said[start : start + pieces])
-            await writer.drain()
-        # And the connection stays open: its length tells where it ends.
-        await reader.read()
-        writer.close()
-
-    origin.serve = serve
-    async with origin.running() as port:
-        advice, unreachable_reason = await Proxy().ask(port)
-    assert (advice.entry.fraction, unreachable_reason) == (0.5, None)
 
 
 @async_test

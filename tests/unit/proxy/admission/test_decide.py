@@ -252,15 +252,6 @@ def test_tokens_are_checked_before_the_lookup(world):
     refused(world, "token_replayed", **spent)
 
 
-def test_each_client_has_its_own_limits(world):
-    world = world(client_tunnels=1, rule=Rule.parse("1 per 10s burst 2"))
-    accepted(world).socket.close()
-    refused(world, "client_tunnels")
-    outcome = refused(world, "client_rate")
-    assert (outcome.status, dict(outcome.fields)["retry-after"]) == (429, "10")
-    accepted(world, peer=("192.0.2.2", 1)).socket.close()
-
-
 def test_the_rate_uses_the_steady_clock(world):
     world = world(rule=Rule.parse("1 per 10s"))
     accepted(world).socket.close()
@@ -393,13 +384,6 @@ def test_the_first_request_learns_why_an_origin_is_unreachable(world):
         made.unreachable_reason = Refusal("dial_refused")
         outcome = refused(made, "dial_refused")
         assert (outcome.status, dict(outcome.fields)["retry-after"]) == (502, "0")
-
-
-def test_a_refused_connection_to_the_target(world):
-    world = world()
-    world.listener.close()
-    outcome = refused(world, "dial_refused")
-    assert outcome.status == 502
 
 
 @async_test

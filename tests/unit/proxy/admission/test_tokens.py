@@ -133,22 +133,3 @@ def test_a_held_lock_refuses_and_does_not_block(descriptor, tokens, monkeypatch)
     assert turns > 5
     # The lock is released with its holder, and the token was not consumed.
     assert check(tokens, token) == "valid"
-
-
-def test_a_lock_is_waited_for_briefly(descriptor, tokens, monkeypatch):
-    with locked_by_another(descriptor) as process:
-        slept = asyncio.sleep
-
-        async def sleep(seconds):
-            process.kill()
-            process.wait()
-            await slept(seconds)
-
-        monkeypatch.setattr(asyncio, "sleep", sleep)
-        assert check(tokens, minted()) == "valid"
-
-
-def test_the_lock_is_released_after_each_use(descriptor, tokens):
-    check(tokens, minted())
-    script = "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    subprocess.run([sys.executable, "-c", script, str(descriptor)], pass_fds=[descriptor], check=True)
