@@ -1,4 +1,4 @@
-"""bundled-exchanges-01.txt, step by step: each docstring quotes the sentences its test proves."""
+"""bundled-exchanges-01.txt, step by step: each test quotes the sentences that it proves."""
 
 import asyncio
 import io
@@ -6,12 +6,14 @@ import io
 import pytest
 
 from headgate.agent.bundle import BundleTransport
-from headgate.bundle import BundleError, BundleWriter, FormatError, VersionError, open_bundle, parse_metadata
+from headgate.bundle import BundleError, BundleWriter, FormatError, open_bundle, parse_metadata
 from headgate.bundle.format.cbor import CborError, Items, head, read_head
 from headgate.bundle.model import Location, VariantSet
 from headgate.bundle.stream import HeadEvent, MetadataEvent, PayloadEvent, StreamReader
 from headgate.errors import HeadgateError, ResponseError
 from headgate.origin.bundle import BundleApp
+from tests.malformed import CASES, named
+from tests.malformed.agreement import check_case
 from tests.malformed.parts import (
     LOCATIONS,
     MANIFEST,
@@ -19,7 +21,6 @@ from tests.malformed.parts import (
     array,
     b2,
     data,
-    draft01,
     entry,
     header_map,
     index,
@@ -61,6 +62,16 @@ def response_error(first, step, length=None, **settings):
     assert step in caught.value.step.split(", ")
     assert bundle.response(MANIFEST).status == 200
     return caught.value
+
+
+def refused_at(section, steps):
+    """See that the cases of the malformed table for these steps of a section are refused there."""
+    for step in steps.split():
+        cases = [case for case in CASES if case.step == f"{section} step {step}"]
+        assert cases
+        for case in cases:
+            with named(case.name):
+                check_case(case, "strict")
 
 
 def negotiated(count=6, variants=VARIANTS):
@@ -177,49 +188,33 @@ class TestLoadMetadata:
         "bundled-exchanges-01 3.3",
         'If reading 10 bytes from "stream" returns an error or doesn\'t return the bytes with hex encoding '
         '"84 48 F0 9F 8C 90 F0 9F 93 A6"',
-    )
-    def test_step_2_magic(self):
-        for content in (
-            b"",
-            GOOD.written()[:9],
-            b"\x87" + GOOD.written()[1:],
-            GOOD.written().replace(b"\x90", b"\x91", 1),
-        ):
-            assert format_error(content, "3.3 step 2").offset == 0
-        assert open_bundle(draft01().written()).metadata.version == "draft-01"
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
         'Let "version" be the result of reading 5 bytes from "stream". If this is an error, return a "format error".',
-    )
-    def test_step_3_version_bytes(self):
-        for end in range(10, 15):
-            assert format_error(GOOD.written()[:end], "3.3 step 3").offset == 10
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
         'If this is an error or "urlType" is not 3 (a CBOR text string), return a "format error".',
-    )
-    def test_step_4_url_head(self):
-        for url in (data(PRIMARY.encode()), b"\x7f", b"\x78\x05https", b"\x01"):
-            assert format_error(Parts(url=url), "3.3 step 4").offset == 15
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
         'Let "fallbackUrlBytes" be the result of reading "urlLength" bytes from "stream". If this is an '
         'error, return a "format error".',
-    )
-    def test_step_5_url_bytes(self):
-        format_error(GOOD.written()[:20], "3.3 step 5")
-        format_error(Parts(url=b"\x7b" + b"\xff" * 8), "3.3 step 5")
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
         'If either the UTF-8 decoding or parsing fails, return a "format error".',
+        'If "version" does not have the hex encoding "44 31 00 00 00" [...], return a "version error" '
+        'with "fallbackUrl".',
+        'Let "sectionLengthsLength" be the result of getting the length of the CBOR bytestring header '
+        'from "stream" (Section 3.5.2). If this is an error, return a "format error" with "fallbackUrl".',
+        'If "sectionLengthsLength" is 8192 (8*1024) or greater, return a "format error" with "fallbackUrl".',
+        'If "sectionLengthsBytes" is an error, return a "format error" with "fallbackUrl".',
+        'Let "sectionLengths" be the result of parsing one CBOR item (Section 3.5) from '
+        '"sectionLengthsBytes", matching the section-lengths rule in the CDDL ([CDDL]) above.',
+        'If "sectionLengths" is an error, return a "format error" with "fallbackUrl".',
+        'If "sectionsType" is not "4" (a CBOR array) or "numSections" is not half of the length of '
+        '"sectionLengths", return a "format error" with "fallbackUrl".',
+        'If "sectionOffsets["name"]" exists, return a "format error" with "fallbackUrl". That is, '
+        "duplicate sections are forbidden.",
+        'If the "responses" section is not last in "sectionLengths", return a "format error" with "fallbackUrl".',
+        'Seek to offset "offset" in "stream". If this fails, return a "format error" with "fallbackUrl".',
+        'Let "sectionContents" be the result of reading "length" bytes from "stream". If '
+        '"sectionContents" is an error, return a "format error" with "fallbackUrl".',
+        'If "metadata" doesn\'t have entries with keys "requests" and "manifest", return a "format error" '
+        'with "fallbackUrl".',
     )
-    def test_step_6_url(self):
-        for url in (b"https://\xff/", b"/relative", b"https://a b/", b""):
-            format_error(Parts(url=text(url)), "3.3 step 6")
+    def test_each_step_refuses(self):
+        refused_at("3.3", "2 3 4 5 6 7 8 9 10 11 12 13 19.2 20 22 24")
 
     @quotes(
         "bundled-exchanges-01 3.3",
@@ -227,77 +222,6 @@ class TestLoadMetadata:
     )
     def test_step_6_note_later_errors_have_the_fallback_url(self):
         assert refusal(GOOD.having(manifest=b"\x01")).fallback_url == PRIMARY
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'If "version" does not have the hex encoding "44 31 00 00 00" [...], return a "version error" '
-        'with "fallbackUrl".',
-    )
-    def test_step_7_version(self):
-        for version in (b"\x44b9\0\0", b"\x442\0\0\0", b"\x43b1\0\0", b"\x64b1\0\0"):
-            error = refusal(Parts(version=version))
-            assert isinstance(error, VersionError)
-            assert (error.step, error.fallback_url) == ("3.3 step 7", PRIMARY)
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'Let "sectionLengthsLength" be the result of getting the length of the CBOR bytestring header '
-        'from "stream" (Section 3.5.2). If this is an error, return a "format error" with "fallbackUrl".',
-    )
-    def test_step_8_section_lengths_head(self):
-        for found in (b"\x78\x20", b"\x58\x01", b"\x5f", b"\x84"):
-            assert format_error(Parts(lengths_head=found), "3.3 step 8").offset == GOOD.at("lengths head")
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'If "sectionLengthsLength" is 8192 (8*1024) or greater, return a "format error" with "fallbackUrl".',
-    )
-    def test_step_9_section_lengths_bound(self):
-        named = [("x" * 100 + str(number), b"\0") for number in range(76)]
-        size = len(GOOD.arranged(*named, *GOOD.sections.items()).section_lengths())
-        for total, taken in ((8191, True), (8192, False)):
-            padded = GOOD.arranged(("y" * (total - size - 3), b"\0"), *named, *GOOD.sections.items())
-            assert len(padded.section_lengths()) == total
-            if taken:
-                assert len(open_bundle(padded.written()).metadata.sections) == 80
-            else:
-                format_error(padded, "3.3 step 9")
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'If "sectionLengthsBytes" is an error, return a "format error" with "fallbackUrl".',
-    )
-    def test_step_10_section_lengths_bytes(self):
-        format_error(GOOD.written()[: GOOD.at("lengths") + 3], "3.3 step 10")
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'Let "sectionLengths" be the result of parsing one CBOR item (Section 3.5) from '
-        '"sectionLengthsBytes", matching the section-lengths rule in the CDDL ([CDDL]) above.',
-        'If "sectionLengths" is an error, return a "format error" with "fallbackUrl".',
-    )
-    def test_step_11_section_lengths(self):
-        good = GOOD.section_lengths()
-        for wrong in (
-            b"",
-            good + b"\0",
-            b"\xa0",
-            array(text("index")),
-            array(data(b"index"), uint(1)),
-            b"\x81\x18\x05",
-        ):
-            format_error(Parts(lengths=wrong), "3.3 step 11")
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'If "sectionsType" is not "4" (a CBOR array) or "numSections" is not half of the length of '
-        '"sectionLengths", return a "format error" with "fallbackUrl".',
-    )
-    def test_steps_12_and_13_sections_head(self):
-        for found in (b"\x82", b"\x84", b"\xa3", b"\x43"):
-            assert format_error(Parts(sections_head=found), "3.3 step 13").offset == GOOD.at("sections")
-        for found in (b"\x98\x03", b"\x9f"):
-            format_error(Parts(sections_head=found), "3.3 step 12")
 
     @quotes(
         "bundled-exchanges-01 3.3",
@@ -315,30 +239,12 @@ class TestLoadMetadata:
 
     @quotes(
         "bundled-exchanges-01 3.3",
-        'If "sectionOffsets["name"]" exists, return a "format error" with "fallbackUrl". That is, '
-        "duplicate sections are forbidden.",
-    )
-    def test_step_19_2_duplicate_sections(self):
-        lengths = array(*[text("junk"), uint(1)] * 2, text("responses"), uint(1))
-        format_error(Parts(lengths=lengths), "3.3 step 19.2")
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
         'Set "sectionOffsets["name"]" to ("currentOffset", "length").',
         'Set "currentOffset" to "currentOffset + length".',
     )
     def test_steps_19_3_and_19_4_each_section_begins_where_the_last_one_ends(self):
         for section in parse_metadata(GOOD.written()).sections:
             assert (section.offset, section.length) == (GOOD.at(section.name), len(GOOD.sections[section.name]))
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'If the "responses" section is not last in "sectionLengths", return a "format error" with "fallbackUrl".',
-    )
-    def test_step_20_responses_last(self):
-        format_error(GOOD.arranged(*GOOD.sections.items(), ("junk", b"\0")), "3.3 step 20")
-        format_error(GOOD.arranged(("index", b"\xa0")), "3.3 step 20")
-        format_error(GOOD.arranged(), "3.3 step 20")
 
     @quotes(
         "bundled-exchanges-01 3.3",
@@ -367,22 +273,6 @@ class TestLoadMetadata:
 
     @quotes(
         "bundled-exchanges-01 3.3",
-        'Seek to offset "offset" in "stream". If this fails, return a "format error" with "fallbackUrl".',
-    )
-    def test_step_22_4_seek(self):
-        lengths = array(text("junk"), uint(2**64 - 1), text("index"), uint(1), text("responses"), uint(1))
-        format_error(Parts(lengths=lengths), "3.3 step 22.4")
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'Let "sectionContents" be the result of reading "length" bytes from "stream". If '
-        '"sectionContents" is an error, return a "format error" with "fallbackUrl".',
-    )
-    def test_step_22_5_read(self):
-        format_error(GOOD.written()[: GOOD.at("index") + 5], "3.3 step 22.5")
-
-    @quotes(
-        "bundled-exchanges-01 3.3",
         'Follow ""name""\'s specification from "knownSections" to process the section [...] If this '
         'returns an error, return a "format error" with "fallbackUrl".',
     )
@@ -390,43 +280,23 @@ class TestLoadMetadata:
         for name in ("index", "manifest", "critical", "signatures"):
             assert isinstance(refusal(GOOD.having(**{name: b"\xf6"})), FormatError)
 
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'If "metadata" doesn\'t have entries with keys "requests" and "manifest", return a "format error" '
-        'with "fallbackUrl".',
-    )
-    def test_step_24_requests_and_manifest(self):
-        format_error(GOOD.having(index=None), "3.3 step 24")
-        format_error(GOOD.having(manifest=None), "3.3 step 24")
-        assert open_bundle(GOOD.having(manifest=None).written(), profile="compat").metadata.manifest_url is None
-
 
 class TestIndex:
     @quotes(
         "bundled-exchanges-01 3.3.1",
         'Let "index" be the result of parsing "sectionContents" as a CBOR item matching the "index" rule '
         'in the above CDDL (Section 3.5). If "index" is an error, return an error.',
-    )
-    def test_step_1_the_cddl(self):
-        good = index({PRIMARY: entry(LOCATIONS[0])})
-        for wrong in (
-            b"\x80",
-            good + b"\0",
-            index({PRIMARY: b"\x81\x40"}),
-            pairs((data(b"u"), entry((0, 1)))),
-            good[:-1],
-        ):
-            format_error(GOOD.having(index=wrong), "3.3.1 step 1")
-
-    @quotes(
-        "bundled-exchanges-01 3.3.1",
         'If "offset" + "length" is larger than "sectionOffsets["responses"].length", return an error.',
+        'If "parsedUrl" is a failure, its fragment is not null, or it includes credentials, return an error.',
+        'If the length of "responses" is not 3 (i.e. there is more than one "location-in-responses" in '
+        "responses), return an error.",
+        'Let "variants" be the result of parsing the first element of "responses" as the value of the '
+        '"Variants" HTTP header field (Section 2 of [I-D.ietf-httpbis-variants]). If this fails, return '
+        "an error.",
+        'If the length of "responses" is not "2 * len(variantKeys) + 1", return an error.',
     )
-    def test_step_3_1_the_bound_of_the_responses(self):
-        size = len(GOOD.sections["responses"])
-        assert open_bundle(indexed({PRIMARY: entry((1, size - 1))}).written())
-        for location in ((2, size - 1), (size + 1, 0), (2**64 - 1, 1)):
-            format_error(indexed({PRIMARY: entry(location)}), "3.3.1 step 3.1")
+    def test_each_step_refuses(self):
+        refused_at("3.3.1", "1 3 4.2 4.3.1 4.4.1 4.4.3")
 
     @quotes(
         "bundled-exchanges-01 3.3.1",
@@ -439,38 +309,12 @@ class TestIndex:
 
     @quotes(
         "bundled-exchanges-01 3.3.1",
-        'If "parsedUrl" is a failure, its fragment is not null, or it includes credentials, return an error.',
-    )
-    def test_step_4_2_urls(self):
-        for url in ("relative", "https://", PRIMARY + "#", PRIMARY + "#x", "https://u@a/", "https://:p@a/", ""):
-            format_error(indexed({url: entry(LOCATIONS[0])}), "3.3.1 step 4.2")
-
-    @quotes(
-        "bundled-exchanges-01 3.3.1",
-        'If the length of "responses" is not 3 (i.e. there is more than one "location-in-responses" in '
-        "responses), return an error.",
-    )
-    def test_step_4_3_1_one_location_without_variants(self):
-        format_error(indexed({PRIMARY: entry(LOCATIONS[0], LOCATIONS[1])}), "3.3.1 step 4.3.1")
-
-    @quotes(
-        "bundled-exchanges-01 3.3.1",
         'assert that "requests"["parsedUrl"] does not exist, and set "requests"["parsedUrl"] to '
         '"MakeRelativeToStream(location-in-responses)"',
     )
     def test_step_4_3_2_each_url_once(self):
         twice = {PRIMARY: entry(LOCATIONS[0]), PRIMARY.upper(): entry(LOCATIONS[0])}
         format_error(indexed(twice), "3.3.1 step 4.3.2")
-
-    @quotes(
-        "bundled-exchanges-01 3.3.1",
-        'Let "variants" be the result of parsing the first element of "responses" as the value of the '
-        '"Variants" HTTP header field (Section 2 of [I-D.ietf-httpbis-variants]). If this fails, return '
-        "an error.",
-    )
-    def test_step_4_4_1_a_variants_value(self):
-        for wrong in (b";", b"Accept;", b"Accept;a,", b"\xff", b'Accept;"'):
-            format_error(negotiated(variants=wrong), "3.3.1 step 4.4.1")
 
     @quotes(
         "bundled-exchanges-01 3.3.1",
@@ -484,14 +328,6 @@ class TestIndex:
         swapped = negotiated(variants=b"Accept-Language;en;fr;ja, Accept-Encoding;gzip;br")
         found = open_bundle(swapped.written()).metadata.requests[PRIMARY]
         assert list(found.locations) == ["en;gzip", "en;br", "fr;gzip", "fr;br", "ja;gzip", "ja;br"]
-
-    @quotes(
-        "bundled-exchanges-01 3.3.1",
-        'If the length of "responses" is not "2 * len(variantKeys) + 1", return an error.',
-    )
-    def test_step_4_4_3_as_many_locations_as_keys(self):
-        for count in (1, 5, 7):
-            format_error(negotiated(count), "3.3.1 step 4.4.3")
 
     @quotes(
         "bundled-exchanges-01 3.3.1",
@@ -524,18 +360,10 @@ class TestManifest:
         "bundled-exchanges-01 3.3.2",
         'Let "urlString" be the result of parsing "sectionContents" as a CBOR item matching the above '
         '"manifest" rule (Section 3.5. If "urlString" is an error, return that error.',
-    )
-    def test_step_1_the_cddl(self):
-        for wrong in (data(MANIFEST.encode()), b"", text(MANIFEST) + b"\0", b"\x78\x01a", text(b"\xff")):
-            format_error(GOOD.having(manifest=wrong), "3.3.2 step 1")
-
-    @quotes(
-        "bundled-exchanges-01 3.3.2",
         'If "url" is a failure, its fragment is not null, or it includes credentials, return an error.',
     )
-    def test_steps_2_and_3_the_url(self):
-        for url in ("manifest", PRIMARY + "#", "https://u:p@test.example.com/"):
-            format_error(GOOD.having(manifest=text(url)), "3.3.2 step 3")
+    def test_each_step_refuses(self):
+        refused_at("3.3.2", "1 3")
 
     @quotes(
         "bundled-exchanges-01 3.3.2",
@@ -556,17 +384,8 @@ class TestSignatures:
         'Let "signatures" be the result of parsing "sectionContents" as a CBOR item matching the '
         '"signatures" rule in the above CDDL (Section 3.5).',
     )
-    def test_step_1_the_cddl(self):
-        wrong = [
-            b"\xa0",
-            array(b"\x80"),
-            array(b"\x80", b"\x80", b"\x80"),
-            array(array(b"\xa0"), b"\x80"),
-            array(b"\x80", array(pairs((text("sig"), data(b"s"))))),
-            array(b"\x80", b"\x80") + b"\0",
-        ]
-        for section in wrong:
-            format_error(GOOD.having(signatures=section), "3.3.3 step 1")
+    def test_each_step_refuses(self):
+        refused_at("3.3.3", "1")
 
     @quotes(
         "bundled-exchanges-01 3.3.3",
@@ -592,21 +411,11 @@ class TestCritical:
         "bundled-exchanges-01 3.3.4",
         'Let "critical" be the result of parsing "sectionContents" as a CBOR item matching the above '
         '"critical" rule (Section 3.5). If "critical" is an error, return that error.',
-    )
-    def test_step_1_the_cddl(self):
-        for wrong in (text("index"), array(data(b"index")), array(text("index")) + b"\0", b"\x9f\xff"):
-            format_error(GOOD.having(critical=wrong), "3.3.4 step 1")
-
-    @quotes(
-        "bundled-exchanges-01 3.3.4",
         'For each value "sectionName" in the "critical" list, if the client has not implemented sections '
         'named "sectionName", return an error.',
     )
-    def test_step_2_unknown_names(self):
-        known = ("index", "manifest", "signatures", "critical", "responses")
-        assert open_bundle(GOOD.having(critical=array(*map(text, known))).written())
-        for name in ("Index", "primary", "", "unknown"):
-            format_error(GOOD.having(critical=array(text(name))), "3.3.4 step 2")
+    def test_each_step_refuses(self):
+        refused_at("3.3.4", "1 2")
 
     @quotes(
         "bundled-exchanges-01 3.3.4",
@@ -623,19 +432,10 @@ class TestFromEnd:
         "bundled-exchanges-01 3.3.6",
         'Let "byteStringHeader" be "bytes[bytes.length - 9]". If "byteStringHeader is not "0x48` (the '
         "CBOR ([CBORbis]) initial byte for an 8-byte byte string), return an error.",
-    )
-    def test_step_1_the_head(self):
-        format_error(GOOD.written()[:-9] + b"\x49" + GOOD.written()[-8:], "3.3.6 step 1", from_end=True)
-        format_error(GOOD.written()[:8], "3.3.6 step 1", from_end=True)
-
-    @quotes(
-        "bundled-exchanges-01 3.3.6",
         'If "bundleLength > bytes.length", return an error.',
     )
-    def test_steps_2_and_3_the_length(self):
-        size = len(GOOD.written())
-        format_error(Parts(trailer=trailer(size + 1)), "3.3.6 step 3", from_end=True)
-        format_error(Parts(trailer=trailer(2**64 - 1)), "3.3.6 step 3", from_end=True)
+    def test_each_step_refuses(self):
+        refused_at("3.3.6", "1 3")
 
     @quotes(
         "bundled-exchanges-01 3.3.6",
@@ -663,44 +463,23 @@ class TestLoadResponse:
     @quotes(
         "bundled-exchanges-01 3.4",
         'Read 1 byte from "stream". If this is an error or isn\'t "0x82", return an error.',
-    )
-    def test_steps_1_and_2_the_first_byte(self):
-        response_error(b"\x83" + response()[1:], "3.4 step 2")
-        bundle = open_bundle(GOOD.written()[: GOOD.at("responses")])
-        with pytest.raises(ResponseError, match="ends before the response"):
-            bundle.response(PRIMARY)
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
         'Let "headerLength" be the result of getting the length of a CBOR bytestring header from "stream" '
         '(Section 3.5.2). If "headerLength" is an error, return that error.',
-    )
-    def test_step_3_the_length_of_the_headers(self):
-        for found in (b"\x78\x20", b"\x58\x05", b"\x5f", b"\xa0"):
-            response_error(b"\x82" + found + b"x" * 40, "3.4 step 3")
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
         'If "headerLength" is 524288 (512*1024) or greater, return an error.',
-    )
-    def test_step_4_the_bound_of_the_headers(self):
-        for total in (524_287, 524_288):
-            padding = total - len(fields({b"x": b"y" * 70_000})) + 70_000
-            stored = response(fields({b"x": b"y" * padding}))
-            if total < 524_288:
-                assert open_bundle(GOOD.answering(stored).written()).response(PRIMARY).status == 200
-            else:
-                response_error(stored, "3.4 step 4")
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
         'Let "headerCbor" be the result of reading "headerLength" bytes from "stream" and parsing a CBOR '
         'item from them matching the "headers" CDDL rule. If either the read or parse returns an error, '
         "return that error.",
+        "If \"pseudos\" does not have a key named ':status' or its size isn't 1, return an error.",
+        "If \"pseudos[':status']\" isn't exactly 3 ASCII decimal digits, return an error.",
+        'If "headers" does not contain a "Content-Type" header, return an error.',
+        'Let "payloadLength" be the result of getting the length of a CBOR bytestring header from '
+        '"stream" (Section 3.5.2). If "payloadLength" is an error, return that error.',
+        'If "stream.currentOffset + payloadLength != responseMetadata.offset + responseMetadata.length", '
+        "return an error.",
+        'starting at the current offset and ending after "payloadLength" bytes.',
     )
-    def test_step_5_the_headers(self):
-        for wrong in (b"", b"\x80", fields() + b"\0", pairs((text("a"), data(b"b"))), b"\xbf\xff", fields()[:-1]):
-            response_error(response(wrong), "3.4 step 5")
+    def test_each_step_refuses(self):
+        refused_at("3.4", "2 3 4 5 7 8 9 10 11 12")
 
     @quotes(
         "bundled-exchanges-01 3.4",
@@ -709,30 +488,6 @@ class TestLoadResponse:
     )
     def test_step_6_the_header_list(self):
         response_error(response(fields({b"X": b"y"})), "3.4 step 6")
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
-        "If \"pseudos\" does not have a key named ':status' or its size isn't 1, return an error.",
-    )
-    def test_step_7_status_alone(self):
-        response_error(response(fields({b":status": None})), "3.4 step 7")
-        response_error(response(fields({b":path": b"/"})), "3.4 step 7")
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
-        "If \"pseudos[':status']\" isn't exactly 3 ASCII decimal digits, return an error.",
-    )
-    def test_step_8_three_digits(self):
-        for status in (b"", b"20", b"0200", b"2OO", b"\xd9\xa0\xd9", b"-20", b" 20"):
-            response_error(response(fields({b":status": status})), "3.4 step 8")
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
-        'If "headers" does not contain a "Content-Type" header, return an error.',
-    )
-    def test_step_9_content_type(self):
-        response_error(response(fields({b"content-type": None})), "3.4 step 9")
-        response_error(response(fields({b"content-type": None}), b""), "3.4 step 9")
 
     @quotes(
         "bundled-exchanges-01 3.4",
@@ -746,25 +501,6 @@ class TestLoadResponse:
 
     @quotes(
         "bundled-exchanges-01 3.4",
-        'Let "payloadLength" be the result of getting the length of a CBOR bytestring header from '
-        '"stream" (Section 3.5.2). If "payloadLength" is an error, return that error.',
-    )
-    def test_step_10_the_length_of_the_payload(self):
-        for found in (text("hello"), b"\x58\x05hello", b"\x5fhello\xff", b"\xf6"):
-            response_error(b"\x82" + data(fields()) + found, "3.4 step 10")
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
-        'If "stream.currentOffset + payloadLength != responseMetadata.offset + responseMetadata.length", '
-        "return an error.",
-    )
-    def test_step_11_the_location_fits(self):
-        for difference in (-30, -1, 1):
-            response_error(response() + b"\0", "3.4 step 11", len(response()) + difference)
-        response_error(b"\x82" + data(fields()) + b"\x5b" + b"\xff" * 8, "3.4 step 11")
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
         'Let "response" be a new response ([FETCH]) whose: [...] status is "pseudos[\':status\']", header '
         'list is "headers", and body is "body".',
     )
@@ -773,16 +509,6 @@ class TestLoadResponse:
         found = open_bundle(GOOD.answering(stored).written()).response(PRIMARY)
         assert (found.status, bytes(found.payload)) == (404, b"gone")
         assert found.stored_headers == {"content-type": "text/plain", "etag": '"1"'}
-
-    @quotes(
-        "bundled-exchanges-01 3.4",
-        'starting at the current offset and ending after "payloadLength" bytes.',
-    )
-    def test_step_12_a_body_that_is_cut(self):
-        bundle = open_bundle(GOOD.written()[:-10])
-        with pytest.raises(ResponseError) as caught:
-            bundle.response(MANIFEST)
-        assert caught.value.step == "3.4 step 12"
 
 
 class TestCborItems:
@@ -890,10 +616,10 @@ class TestHeaders:
     @quotes(
         "bundled-exchanges-01 3.6",
         'If "name" contains any upper-case or non-ASCII characters, return an error.',
+        'If "name" or "value" doesn\'t satisfy the requirements for a header in [FETCH], return an error.',
     )
-    def test_step_4_1_lower_case_ascii(self):
-        for name in (b"Etag", b"x-\xc3\xa9", b":Status", b"\xff"):
-            response_error(response(fields({name: b"x"})), "3.6 step 4.1")
+    def test_each_step_refuses(self):
+        refused_at("3.6", "4.1 4.3")
 
     @quotes(
         "bundled-exchanges-01 3.6",
@@ -901,14 +627,6 @@ class TestHeaders:
     )
     def test_step_4_2_pseudo_headers(self):
         assert ":status" not in open_bundle(GOOD.written()).response(PRIMARY).headers
-
-    @quotes(
-        "bundled-exchanges-01 3.6",
-        'If "name" or "value" doesn\'t satisfy the requirements for a header in [FETCH], return an error.',
-    )
-    def test_step_4_3_names_and_values(self):
-        for name, value in ((b"a b", b"x"), (b"", b"x"), (b"a", b" x"), (b"a", b"x\t"), (b"a", b"x\ny"), (b"a", b"\0")):
-            response_error(response(fields({name: value})), "3.6 step 4.3")
 
     @quotes(
         "bundled-exchanges-01 3.6",

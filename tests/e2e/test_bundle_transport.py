@@ -11,7 +11,7 @@ import pytest
 from headgate.agent import Courtesy
 from headgate.agent.bundle import AsyncBundleTransport, BundleTransport, collect
 from headgate.bundle import BundleWriter
-from tests.bundle_site import LARGE, PAGE, SERVED, SITE, Request, head, honest, make_bundle, serving
+from tests.bundle_site import LARGE, PAGE, SITE, Request, head, honest, make_bundle, serving
 from tests.e2e.programs import headgate
 
 BUNDLE = make_bundle()
@@ -44,33 +44,6 @@ def test_transports_answer_from_a_fetched_bundle(library, tmp_path):
                 assert (await client.get(url)).content == BUNDLE
 
         asyncio.run(check())
-
-
-async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
-    writer.write(head(503, {"Content-Length": "0", "Retry-After": "86400"}))
-
-
-async def cut(_request: Request, writer: asyncio.StreamWriter) -> None:
-    writer.write(head(200, {**SERVED, "Content-Length": str(len(BUNDLE))}) + BUNDLE[:100])
-    writer.close()
-
-
-@pytest.mark.parametrize("failure", [refuse, cut, honest(b"no bundle")], ids=["503", "cut", "no bundle"])
-def test_site_stays_reachable_without_its_bundle(library, failure):
-    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
-        if request.path == "/site.wbn":
-            await failure(request, writer)
-        else:
-            writer.write(head(200, {"Content-Length": "7"}) + b"network")
-
-    messages: list[str] = []
-    with serving(answer) as server:
-        transport = BundleTransport(f"{server.url}/site.wbn", tell=messages.append)
-        with library.Client(transport=transport) as client:
-            assert [client.get(f"{server.url}/page").content for _ in range(3)] == [b"network"] * 3
-        assert [request.path for request in server.requests] == ["/site.wbn", "/page", "/page", "/page"]
-    assert len(messages) == 1
-    assert messages[0].startswith(f"{server.url}/site.wbn: ")
 
 
 def test_bundle_is_requested_uncoded(library):

@@ -1,13 +1,15 @@
 """Check that all ways to read a bundle give the same result."""
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
 from headgate.bundle.model import Location, Metadata, Profile
 from tests.malformed import drivers
+from tests.malformed.case import Case
 from tests.malformed.drivers import Read, Refusal
-from tests.malformed.parts import data, trailer
+from tests.malformed.parts import MANIFEST, PRIMARY, data, trailer
 
 BLOCK = data("🖋📦".encode())
 """The magic of an integrity block, which `open_bundle` skips."""
@@ -30,6 +32,29 @@ def check_agreement(content: bytes, profile: Profile, cuts: Sequence[int], path:
         assert drivers.from_end(content, profile) == answer
         assert drivers.after_other(b"MZ" * 7, content, profile) == answer
     return answer
+
+
+def check_case(case: Case, profile: Profile) -> None:
+    """See that a bundle is read or refused as its case says."""
+    read = drivers.from_end if case.from_end else drivers.from_bytes
+    answer = read(case.content, profile)
+    expected = case.expected_of(profile)
+    if expected == "either":
+        return
+    if isinstance(answer, Read):
+        refused = answer.refused()
+        assert expected == ("response" if refused else "ok")
+        assert {url for url, _ in refused} <= {PRIMARY}
+        assert expected == "ok" or MANIFEST in {url for url, _ in answer.responses}
+        refusals = list(refused.values())
+    else:
+        assert answer.kind == expected
+        refusals = [answer]
+    for refusal in refusals:
+        assert not case.step or re.search(re.escape(case.step) + r"(?!\d)", refusal.step)
+        assert refusal.fallback_url == case.fallback_url
+        assert case.offset in (None, refusal.offset)
+        assert refusal.offset >= 0
 
 
 def _without_overlaps(streamed: drivers.Answer, answer: drivers.Answer) -> drivers.Answer:

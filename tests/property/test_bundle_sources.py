@@ -75,17 +75,6 @@ def test_each_file_has_a_unique_url_that_decodes_to_its_path(paths: list[tuple[b
     assert found == files
 
 
-@given(PATHS)
-@slow
-def test_the_same_files_give_the_same_bundle(paths: list[tuple[bytes, ...]]) -> None:
-    written = []
-    for order in (paths, paths):
-        with tempfile.TemporaryDirectory() as made:
-            planted(made, [*order, (b"index.html",)])
-            written.append(bundled(directory(Path(made), BASE)))
-    assert written[0] == written[1]
-
-
 def bundled(exchanges: Iterable[Exchange]) -> bytes:
     target = BytesIO()
     with BundleWriter(target, version="b2") as writer:

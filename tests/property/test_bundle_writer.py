@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.bundle.api import open_bundle, parse_metadata
+from headgate.bundle.api import open_bundle
 from headgate.bundle.conversion import convert
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format.cbor import encode
@@ -101,16 +101,6 @@ def test_bundles_are_deterministic_cbor(added, version, sections):
     assert encode(decode(item)) == item
 
 
-@given(exchanges(), VERSIONS)
-def test_metadata_ends_before_the_first_response(added, version):
-    """2.2: "This operation only waits for a prefix of the stream that [...] ends before the first response." """
-    source = written(added, version=version, manifest_url=PAGE)
-    metadata = parse_metadata(source)
-    first = min(location.offset for location in metadata.requests.values())
-    assert parse_metadata(source[:first]) == metadata
-    assert source[first] == 0x82
-
-
 @given(exchanges(), VERSIONS, st.randoms())
 def test_order_of_headers_and_size_of_chunks_do_not_matter(added, version, chance):
     source = written(added, version=version, manifest_url=PAGE)
@@ -123,19 +113,6 @@ def test_order_of_headers_and_size_of_chunks_do_not_matter(added, version, chanc
         parts = [more["payload"][start:end] for start, end in edges]
         again.append((url, {**more, "headers": headers, "payload": iter(parts)}))
     assert written(again, version=version, manifest_url=PAGE) == source
-
-
-@given(st.lists(st.tuples(PATHS, PAYLOADS), min_size=1, max_size=8, unique_by=lambda added: parse_url(PAGE + added[0])))
-def test_index_is_independent_of_the_order_of_exchanges(added):
-    one, other = (
-        written(
-            [(PAGE + path, {"payload": payload, "headers": {"content-type": "a/b"}}) for path, payload in ordered],
-            primary_url=None,
-        )
-        for ordered in (added, added[::-1])
-    )
-    assert list(parse_metadata(one).requests) == list(parse_metadata(other).requests)
-    assert len(one) >= len(other) - 16 * len(added)
 
 
 @st.composite

@@ -58,13 +58,6 @@ class TestCreateBundle:
             assert bundle.urls == tuple(bundle) == (PAGE, STYLE)
             assert (len(bundle), bool(bundle)) == (2, True)
 
-    def test_b1_needs_a_primary_url_and_a_manifest(self):
-        with pytest.raises(ConfigurationError, match="needs a primary URL"):
-            create_bundle(EXCHANGES, version="b1")
-        content = create_bundle(EXCHANGES, version="b1", primary_url=PAGE, manifest_url=STYLE)
-        with open_bundle(content) as bundle:
-            assert (bundle.version, bundle.manifest_url) == ("b1", STYLE)
-
     def test_bundle_without_exchanges_is_empty_and_true(self):
         with open_bundle(create_bundle([])) as bundle:
             assert (len(bundle), bool(bundle), bundle.urls) == (0, True, ())

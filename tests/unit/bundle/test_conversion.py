@@ -182,15 +182,6 @@ def test_responses_are_copied_unchanged():
     assert held(converted(odd, "b2"))[0][3]["x"] == "\x01\xff"
 
 
-def test_signatures_are_kept_where_they_stay_valid():
-    """3.3.3: what is signed are URLs, Variants values, header maps and payloads: none of them changes."""
-    signatures = [[{"cert": b"c"}], [{"authority": 0, "sig": b"s", "signed": b"x"}]]
-    source = written((PAGE, {}), manifest_url=PAGE, sections={"signatures": encode(signatures)})
-    for version in ("b1", "draft-01"):
-        assert sections(converted(source, version))["signatures"] == signatures
-    assert "signatures" not in sections(converted(source, "b2", remarks=[NO_B2_SIGNATURES]))
-
-
 def test_real_signature_stays_valid_in_draft_01():
     target = io.BytesIO()
     proof = {"certificate": signers.certificate_pem(signers.certificate()), "key": signers.pem(signers.p256())}

@@ -2,11 +2,9 @@
 
 import pytest
 
-from headgate.bundle.format.cbor import encode
 from headgate.bundle.layout import (
     BundleSpec,
     IndexBuilder,
-    build_spec,
     lay_out,
     normalize_primary_url,
     normalize_url,
@@ -103,13 +101,6 @@ def test_keys_are_limited_as_in_readers():
     assert placing.finish()[URL].ordinals == [0] * 1_000
 
 
-def test_values_other_than_tokens_are_quoted():
-    variants = 'Accept-Language;en;"*"'
-    placing = placed("en", variants=variants)
-    placing.place_variant(URL, 1, None, '"*"')
-    assert placing.finish()[URL].ordinals == [0, 1]
-
-
 def test_variant_keys_of_all_urls_are_limited(monkeypatch):
     monkeypatch.setattr("headgate.bundle.layout.MAX_TOTAL_KEYS", 11)
     placing = placed("br;en")
@@ -121,16 +112,6 @@ def test_variant_keys_of_all_urls_are_limited(monkeypatch):
 
 
 PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest"
-
-
-@pytest.mark.parametrize("version", ["b1", "draft-01", "b2"])
-def test_order_is_that_of_wbn(version):
-    spec = build_spec(version, PAGE, MANIFEST)
-    known = {"primary": encode(PAGE), "manifest": encode(MANIFEST), "index": b""}
-    if version != "b2":
-        del known["primary"]
-    assert list(spec.sections.items()) == list(known.items())
-    assert list(build_spec(version, None, None).sections) == ["index"]
 
 
 def test_urls_have_neither_fragment_nor_credentials():

@@ -55,13 +55,6 @@ class TestSources:
                     assert bytes(bundle.response(PRIMARY).payload) == b"hello"
                     assert bytes(bundle.raw) == GOOD
 
-    def test_short_reads_of_a_file_are_repeated(self):
-        class Slow(io.BytesIO):
-            def read(self, size=-1):
-                return super().read(min(size, 7))
-
-        assert bytes(open_bundle(Slow(GOOD)).response(PRIMARY).payload) == b"hello"
-
     def test_empty_file_is_refused(self, tmp_path):
         path = tmp_path / "empty.wbn"
         path.touch()
@@ -81,13 +74,6 @@ class TestSources:
         with pytest.raises(FileNotFoundError):
             open_bundle(tmp_path / "missing.wbn")
 
-    def test_payloads_outlive_their_bundle(self, tmp_path):
-        path = tmp_path / "good.wbn"
-        path.write_bytes(GOOD)
-        with open_bundle(path) as bundle:
-            payload = bundle.response(PRIMARY).payload
-        assert bytes(payload) == b"hello"
-
     def test_refused_files_are_closed(self, tmp_path):
         path = tmp_path / "bad.wbn"
         path.write_bytes(b"nothing of the kind")
@@ -98,14 +84,6 @@ class TestSources:
 
 
 class TestMetadata:
-    def test_metadata_of_b1(self):
-        metadata = parse_metadata(GOOD)
-        assert (metadata.version, metadata.primary_url, metadata.manifest_url) == ("b1", PRIMARY, MANIFEST)
-        assert [section.name for section in metadata.sections] == ["index", "manifest", "responses"]
-        assert metadata.length == len(GOOD)
-        first = metadata.requests[PRIMARY]
-        assert GOOD[first.offset : first.offset + first.length] == response()
-
     def test_relative_urls_of_b2_are_resolved_with_the_base_or_the_primary_url(self):
         relative = b2().having(index=index({"a.css": array(uint(1), uint(10))})).written()
         assert set(parse_metadata(relative).requests) == {PRIMARY + "a.css"}
@@ -123,25 +101,12 @@ class TestMetadata:
             with pytest.raises(FormatError):
                 parse_metadata(b2().having(primary=None, index=index({wrong: array(uint(1), uint(1))})).written())
 
-    def test_metadata_needs_no_byte_of_the_responses(self):
-        parts = Parts()
-        assert parse_metadata(parts.written()[: parts.at("responses")]) == parse_metadata(GOOD)
-        with pytest.raises(FormatError):
-            parse_metadata(parts.written()[: parts.at("responses") - 1])
-
     def test_unknown_profiles_are_configuration_errors(self):
         with pytest.raises(ConfigurationError, match="'lax' is not a profile"):
             open_bundle(GOOD, profile="lax")
 
 
 class TestFromEnd:
-    def test_bundle_after_other_content_is_found(self):
-        with open_bundle(b"#!/bin/sh\nexit\n" + GOOD, from_end=True) as bundle:
-            assert bundle.start == 15
-            assert bundle.metadata == parse_metadata(GOOD)
-            assert bytes(bundle.response(PRIMARY).payload) == b"hello"
-            assert bytes(bundle.raw) == GOOD
-
     def test_offsets_of_errors_are_those_of_the_file(self):
         bad = Parts().answering(b"\x83").written()
         with pytest.raises(ResponseError) as alone:
@@ -149,53 +114,6 @@ class TestFromEnd:
         with pytest.raises(ResponseError) as behind:
             open_bundle(b"x" * 100 + bad, from_end=True).response(PRIMARY)
         assert behind.value.offset == alone.value.offset + 100
-
-
-class TestResponses:
-    def test_nosniff_is_appended(self):
-        found = open_bundle(GOOD).response(PRIMARY)
-        assert found.status == 200
-        assert found.stored_headers == {"content-type": "text/plain"}
-        assert found.headers == {"content-type": "text/plain", "x-content-type-options": "nosniff"}
-
-    def test_cut_payload_does_not_affect_others(self):
-        parts = Parts()
-        cut = parts.written()[: parts.at("trailer") - 1]
-        bundle = open_bundle(cut)
-        assert bundle.response(PRIMARY).status == 200
-        with pytest.raises(ResponseError) as caught:
-            bundle.response(MANIFEST)
-        assert caught.value.step == "3.4 step 12"
-        assert caught.value.kind == "response"
-
-    def test_headers_longer_than_the_first_read_are_read(self):
-        fields = {b":status": b"200", b"content-type": b"text/plain", b"x-long": b"y" * 5_000}
-        bundle = open_bundle(Parts().answering(response(header_map(fields))).written())
-        assert len(bundle.response(PRIMARY).headers["x-long"]) == 5_000
-
-    def test_size_limit_of_headers_is_exact(self):
-        for size, taken in ((524_287, True), (524_288, False)):
-            padding = (
-                size - len(header_map({b":status": b"200", b"content-type": b"a/b", b"x": b"y" * 70_000})) + 70_000
-            )
-            headers = header_map({b":status": b"200", b"content-type": b"a/b", b"x": b"y" * padding})
-            assert len(headers) == size
-            bundle = open_bundle(Parts().answering(response(headers)).written())
-            if taken:
-                assert bundle.response(PRIMARY).status == 200
-            else:
-                with pytest.raises(ResponseError) as caught:
-                    bundle.response(PRIMARY)
-                assert caught.value.step == "3.4 step 4"
-
-    def test_compat_accepts_empty_payloads_without_a_type(self):
-        empty = Parts().answering(response(header_map({b":status": b"301", b"location": b"/"}), b"")).written()
-        with pytest.raises(ResponseError):
-            open_bundle(empty).response(PRIMARY)
-        assert open_bundle(empty, profile="compat").response(PRIMARY).status == 301
-        typeless = Parts().answering(response(header_map({b":status": b"200"}), b"x")).written()
-        with pytest.raises(ResponseError):
-            open_bundle(typeless, profile="compat").response(PRIMARY)
 
 
 class TestExchanges:
@@ -210,11 +128,6 @@ class TestExchanges:
         ]
         assert found[2].location == found[3].location
         assert bytes(found[3].response.payload) == b"br;en"
-
-    def test_malformed_response_does_not_affect_others(self):
-        found = list(open_bundle(Parts().answering(b"\x83\0\0").written()).exchanges())
-        assert [type(exchange.response) for exchange in found][1] is ResponseError
-        assert found[0].response.status == 200
 
 
 @pytest.mark.parametrize("kind", ["bytes", "path", "file"])
@@ -276,13 +189,6 @@ def test_errors_name_the_existing_variants(url, key, why):
     with pytest.raises(NotInBundle) as missing:
         locate(METADATA, url, key)
     assert why in str(missing.value)
-
-
-def test_best_variant_is_selected():
-    headers = {"accept-encoding": "gzip", "accept-language": "fr"}
-    assert select_location(METADATA, f"{SITE}/page", headers) == Location(20, 1)
-    with pytest.raises(NotInBundle):
-        select_location(METADATA, f"{SITE}/other", headers)
 
 
 def test_overlapping_responses_are_refused() -> None:

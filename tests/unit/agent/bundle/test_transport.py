@@ -34,10 +34,6 @@ class TestAnswers:
         }  # fmt: skip
         assert agent.network_requests == []
 
-    @pytest.mark.parametrize("url", [f"{SITE}/#part", f"{SITE}:443/", "https://SITE.example", f"{SITE}/x/.."])
-    def test_url_is_normalized_without_fragment(self, agent, content, url):
-        assert agent.get(content, url).content == b"<p>home"
-
     @pytest.mark.parametrize(
         "url", [f"{SITE}/?", f"{SITE}/other", "http://site.example/", "https://me:pw@site.example/"]
     )

@@ -9,7 +9,6 @@ from headgate.bundle.format.cbor import encode
 from headgate.bundle.format.headers import (
     HeaderEncoder,
     decode_headers,
-    encode_stored_headers,
     join_header_map,
 )
 from headgate.errors import ConfigurationError
@@ -22,12 +21,6 @@ class TestDecoding:
         source = encode({b":status": b"304", b"content-type": b"text/html", b"x-own": b"caf\xe9", b"etag": b""})
         fields = {"etag": "", "x-own": "caf\xe9", "content-type": "text/html"}
         assert decode_headers(source) == (304, fields)
-
-    def test_names_and_values_of_every_length_are_decoded(self):
-        for length in (1, 2, 22, 23, 24, 255, 256, 70_000):
-            for name, value in (("etag", "v" * length), ("n" * length, "v")):
-                source = encode({**STATUS, name.encode(): value.encode()})
-                assert decode_headers(source) == (200, {name: value}), (name[:30], value[:30], length)
 
     def test_maps_of_every_size_are_decoded(self):
         for count in (0, 1, 21, 22, 23, 24, 300):
@@ -70,14 +63,6 @@ class TestEncoding:
         for length in (0, 1, 23, 24, 255, 256, 65_535, 65_536):
             fields = {"n" * max(length, 1): "v" * length}
             assert decode_headers(written(204, fields)) == (204, fields), length
-
-    def test_names_are_written_in_lower_case(self):
-        """3.6 step 4.1: "If "name" contains any upper-case or non-ASCII characters, return an error." """
-        assert encoded({"Content-TYPE": "a/B"}) == {"content-type": "a/B"}
-
-    def test_values_of_one_name_are_joined_in_order(self):
-        pairs = [("Link", "<a>"), ("vary", "x"), ("link", "<b>"), ("LINK", "<c>")]
-        assert encoded(pairs) == {"link": "<a>, <b>, <c>", "vary": "x"}
 
     def test_empty_values_are_left_out_when_joined(self):
         """3.6 step 4.3: a value that ends in a space "doesn't satisfy the requirements for a header in [FETCH]"."""
@@ -134,10 +119,6 @@ class TestEncoding:
         assert len(written(200, {"x": "v" * (524_287 - frame)})) == 524_287
         with pytest.raises(ConfigurationError, match="the headers take 524288 bytes"):
             written(200, {"x": "v" * (524_288 - frame)})
-
-    def test_decoded_headers_are_encoded_unchanged(self):
-        stored = encode({b":status": b"099", b"x": b"\x01\xff", b"a": b""})
-        assert join_header_map(encode_stored_headers(*decode_headers(stored))) == stored
 
     def test_the_cache_of_names_is_bounded(self):
         encoder = HeaderEncoder()

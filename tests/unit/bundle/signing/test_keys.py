@@ -20,21 +20,11 @@ PARAMETERS = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARA
 """What `openssl ecparam -genkey` writes before the key."""
 
 
-@pytest.mark.parametrize("key", [signers.ed(), signers.p256()], ids=["ed25519", "p256"])
-def test_private_keys_are_read(key: keys.PrivateKey) -> None:
-    assert keys.read_private_key(signers.pem(key)).public_key() == key.public_key()
-
-
 def test_older_encodings_of_p256_keys_are_read() -> None:
     older = signers.pem(signers.p256(), encoding=PrivateFormat.TraditionalOpenSSL)
     assert b"BEGIN EC PRIVATE KEY" in older
     for content in (older, PARAMETERS + older):
         assert keys.read_private_key(content).public_key() == signers.p256().public_key()
-
-
-def test_key_is_found_beside_certificates() -> None:
-    content = signers.certificate_pem(signers.certificate()) + signers.pem(signers.p256())
-    assert keys.read_private_key(content).public_key() == signers.p256().public_key()
 
 
 def test_encrypted_key_needs_its_passphrase() -> None:
@@ -87,29 +77,6 @@ def test_web_bundle_ids_equal_the_published_ones() -> None:
     curve = keys.web_bundle_id(signers.p256().public_key())
     assert len(curve) == 58
     assert curve.endswith("aacai")
-
-
-def test_signatures_are_deterministic() -> None:
-    for key in (signers.ed(), signers.p256()):
-        assert keys.sign(key, b"message") == keys.sign(key, b"message")
-
-
-def test_signatures_are_valid_for_their_message_alone() -> None:
-    for key in (signers.ed(), signers.p256()):
-        public_key, signature = key.public_key(), keys.sign(key, b"message")
-        assert keys.verify_signature(public_key, signature, b"message")
-        assert not keys.verify_signature(public_key, signature, b"massage")
-        for wrong in (b"", b"garbage", signature + b"\0", signature[:-1]):
-            assert not keys.verify_signature(public_key, wrong, b"message")
-
-
-@pytest.mark.parametrize(
-    ("attribute", "raw"),
-    [("ecdsaP256SHA256PublicKey", b"\5" + bytes(32)), ("ecdsaP256SHA256PublicKey", b"\2" + b"\xff" * 32)],
-)
-def test_invalid_points_are_refused(attribute: str, raw: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        keys.load_public_key(attribute, raw)
 
 
 LEAF = signers.certificate()

@@ -51,14 +51,6 @@ def test_signed_message_equals_the_reference_signers() -> None:
     assert hashlib.sha256(signed_message(write_subset(subset))).hexdigest() == REFERENCE_MESSAGE_SHA256
 
 
-def test_signed_message_begins_with_the_context() -> None:
-    assert signed_message(b"signed") == b" " * 64 + b"Web Package 1 b1" + b"\0" + b"signed"
-
-
-def test_written_subsets_are_read() -> None:
-    assert read_subset(write_subset(SUBSET)) == SUBSET
-
-
 def members(**other: object) -> bytes:
     known: Mapping[str, object] = decode(write_subset(SUBSET))
     changed = {**known, **{name.replace("_", "-"): value for name, value in other.items()}}

@@ -84,10 +84,6 @@ def test_signed_bundles_are_valid_and_complete() -> None:
         assert content_of(after, url) == old.payload
 
 
-def test_same_arguments_give_the_same_bytes() -> None:
-    assert signed(SMALL) == signed(SMALL)
-
-
 def test_every_variant_is_signed() -> None:
     leaf = signers.certificate(["variants.example.com"])
     content = signed(VARIANTS, certificate=signers.certificate_pem(leaf), validity_url="https://variants.example.com/v")

@@ -278,10 +278,5 @@ def test_certificates_without_a_chain_to_a_root_are_untrusted() -> None:
     assert code(trusted(signers.certificate(issuer=(other, signers.p256(3))), other)) == Reason.UNTRUSTED
 
 
-def test_without_roots_signatures_are_untrusted() -> None:
-    (signature,) = verify_subsets(opened(vouch()), now=signers.NOW)
-    assert code(signature) == Reason.UNTRUSTED
-
-
 def test_trust_is_checked_last() -> None:
     assert code(trusted(LEAF, subset_hashes={URL: [b"", *forging.hashes(b"two")]})) == Reason.WRONG_HEADER_SHA256

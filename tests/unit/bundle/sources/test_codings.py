@@ -97,14 +97,6 @@ def test_truncated_body_is_an_error(coding: str) -> None:
         list(decode_chunks(pieces(written[:-20], 65_536), coding))
 
 
-@pytest.mark.parametrize("coding", ENCODE)
-def test_damage_after_the_beginning_is_reported(coding: str) -> None:
-    written = bytearray(ENCODE[coding](bytes(Random(2).choices(b"abcdefgh", k=600_000))))
-    written[150_000:] = b"\0" * 50_000  # a coding without a checksum notices no less
-    with pytest.raises(DecodingError):
-        list(decode_chunks(pieces(bytes(written), 65_536), coding))
-
-
 @pytest.mark.parametrize(("extra", "modules"), [("br", {"brotli"}), ("zstd", {"backports", "compression"})])
 def test_missing_codec_names_its_extra(extra: str, modules: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def without(name: str, *args: Any, **options: Any) -> Any:

@@ -51,30 +51,6 @@ def test_index_has_the_url_of_its_directory_and_a_redirect(tmp_path: Path) -> No
     assert moved.headers["content-type"]  # without one a strict reader refuses the response
 
 
-@pytest.mark.parametrize(
-    ("name", "url"),
-    [
-        ("a b.txt", "a%20b.txt"),
-        ("100%.txt", "100%25.txt"),
-        ("a#b?c.txt", "a%23b%3Fc.txt"),
-        ("a\\b.txt", "a%5Cb.txt"),
-        ("é.txt", "%C3%A9.txt"),
-        ("%2e%2e", "%252e%252e"),
-        ("...", None),
-        ("a:b@c,d;e=f&g+h!$'()*~_-.txt", "a:b@c,d;e=f&g+h!$'()*~_-.txt"),
-        ('"<>^`{|}.txt', "%22%3C%3E%5E%60%7B%7C%7D.txt"),
-        ("new\nline\ttab\x01.txt", "new%0Aline%09tab%01.txt"),
-        ("javascript:alert(1)", "javascript:alert(1)"),
-        (os.fsdecode(b"latin\xe9.txt"), "latin%E9.txt"),
-    ],
-)
-def test_file_names_are_percent_encoded_by_byte(name: str, url: str | None, tmp_path: Path) -> None:
-    put(tmp_path, name)
-    found, messages = read(tmp_path)
-    assert list(found) == ([] if url is None else [BASE + url])
-    assert bool(messages) == (url is None)
-
-
 def test_order_is_by_name_bytes_in_each_directory(tmp_path: Path) -> None:
     for name in ["b", "B", "a/z", "a-", "é", "a.b"]:
         put(tmp_path, name)

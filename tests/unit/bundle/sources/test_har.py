@@ -79,14 +79,6 @@ def reasons(tmp_path: Path, *entries: Any) -> list[str]:
     return [sentence.removeprefix(f"{tmp_path / 'a.har'}: left out ") for sentence in messages]
 
 
-def test_exchanges_are_in_the_order_of_the_entries(tmp_path: Path) -> None:
-    found, messages = read(save(tmp_path / "a.har", entry(), entry(f"{URL}b"), entry(f"{URL}a", 404)))
-    assert list(found) == [URL, f"{URL}b", f"{URL}a"]
-    assert found[f"{URL}a"].status == 404
-    assert payload(found[URL]) == b"hello"
-    assert not messages
-
-
 def test_fields_of_the_removed_coding_are_dropped(tmp_path: Path) -> None:
     headers = {
         ":status": "200",

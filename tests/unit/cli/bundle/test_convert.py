@@ -49,25 +49,6 @@ def test_lost_and_missing_parts_are_printed(run, make, tmp_path):
     assert run("convert", plain, "--version", "draft-01", *whole, "-o", tmp_path / "out.wbn") == (0, b"", "")
 
 
-def test_variants_cannot_be_written_in_b2(run, make, tmp_path):
-    axes = {"variants": "Accept-Language;en;fr"}
-    site = make({BASE: [{"payload": key.encode(), "variant_key": key, **axes} for key in ("en", "fr")]})
-    refused = run("convert", site, "--version", "b2", "-o", tmp_path / "out.wbn")
-    assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert "variants" in refused.err
-
-
-def test_malformed_response_refuses_the_bundle(run, site, tmp_path):
-    content = site.read_bytes()
-    at = content.index(b":status") + len(b":statusC")
-    site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
-    result = run("convert", site, "--version", "b2", "-o", tmp_path / "out.wbn")
-    assert result.code == 1
-    assert result.err.startswith(f"headgate: {site}: ")
-    assert "(3.4 step 8)" in result.err
-    assert not (tmp_path / "out.wbn").exists()
-
-
 def test_overlapping_responses_are_refused(run, tmp_path):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -41,26 +40,6 @@ def test_directory_becomes_a_bundle(run, folder, out):
     assert run("check", out).code == 0
 
 
-MANIFESTS = [
-    ("manifest.webmanifest", "b1", "manifest.webmanifest"),
-    ("manifest.json", "b1", "manifest.json"),
-    ("manifest.json", "draft-01", "manifest.json"),
-    ("manifest.json", "b2", None),
-    (None, "b2", None),
-]
-
-
-@pytest.mark.parametrize(("name", "version", "found"), MANIFESTS)
-def test_manifest_of_a_directory_is_found(run, folder, out, name, version, found):
-    if name:
-        (folder / name).write_bytes(b"{}")
-    result = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
-    assert result.code == 0
-    assert "strict" not in result.err
-    fields = run("info", out, "--json").json
-    assert (fields["version"], fields["manifest_url"]) == (version, found and BASE + found)
-
-
 @pytest.mark.parametrize("version", ["b1", "draft-01"])
 def test_only_b2_is_written_without_a_manifest(run, folder, out, version):
     out.write_bytes(b"before")
@@ -100,18 +79,6 @@ def test_output_file_is_left_out(run, folder):
         assert result.code == 0
     assert "left out https://example.com/site.wbn: it is the output file" in result.err
     assert BASE + "site.wbn" not in {url for url, _ in lines_of(run, out)}
-
-
-def test_har_becomes_a_bundle(run, tmp_path, out):
-    entry = {
-        "request": {"method": "GET", "url": BASE + "page", "headers": []},
-        "response": {"status": 200, "headers": [], "content": {"mimeType": "text/html", "text": "<p>"}},
-    }
-    (tmp_path / "page.har").write_text(json.dumps({"log": {"entries": [entry]}}))
-    result = run("create", "--har", tmp_path / "page.har", "--version", "b2", "-o", out)
-    assert result.code == 0
-    assert run("info", out, "--json").json["primary_url"] == BASE + "page"
-    assert run("get", out, BASE + "page").out == b"<p>"
 
 
 def test_failed_create_leaves_the_old_file(run, folder, out):

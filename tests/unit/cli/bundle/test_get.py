@@ -75,12 +75,6 @@ def test_request_headers_choose_the_variant(run, site):
     assert run("get", site, BASE, "--variant-key", "en").code == 1
 
 
-def test_variant_key_overrides_request_headers(run, site):
-    flags = ("-H", "Accept-Language: en", "--variant-key", "fr")
-    assert run("get", site, BASE + "page", *flags) == (0, b"fr", "")
-    assert run("get", site, BASE + "page", "-H", "Accept-Language: en", "--variant-key", "de").code == 1
-
-
 @pytest.mark.parametrize("value", ["Accept-Encoding;br;identity", "Accept-Encoding;br;gzip;identity"])
 def test_identity_is_preferred_without_request_headers(run, make, value):
     keys = value.split(";")[1:]

@@ -102,20 +102,6 @@ def site(make):
     })  # fmt: skip
 
 
-def test_list_order_is_that_of_the_file_and_the_index(run, site):
-    lines = run("list", site, "--json").objects
-    assert [(line["url"], line["variant_key"]) for line in lines] == [
-        (BASE + "z", None),
-        (BASE + "page", "en"),
-        (BASE + "page", "fr"),
-        (BASE + "page", "ja"),
-        (BASE, None),
-    ]
-    english, french, japanese = lines[1:4]
-    assert {**english, "variant_key": "ja"} == japanese
-    assert english["offset"] < french["offset"]
-
-
 def test_list_json_has_every_field(run, site):
     line = run("list", site, "--json").objects[0]
     with open_bundle(site) as bundle:
@@ -160,19 +146,6 @@ def test_list_shows_responses_beside_a_malformed_one(run, site, tmp_path):
     assert b"refused" in shown.out
     assert b"(3.4 step 8)" in shown.out
     assert shown.err.endswith("5 responses, 1 refused, 14 B of payloads\n")
-
-
-def test_list_refuses_truncated_responses_only(run, site):
-    whole = run("list", site, "--json").objects
-    content = site.read_bytes()
-    last = whole[-1]
-    for length in range(whole[0]["offset"], len(content)):
-        site.write_bytes(content[:length])
-        lines = run("list", site, "--json").objects
-        cut = [line["offset"] + line["length"] > length for line in whole]
-        assert [("error" in line) for line in lines] == cut
-        assert run("info", site, "--json").code == 0
-    assert last["offset"] + last["length"] == len(content) - 9
 
 
 def test_list_prints_a_table(run, site):
@@ -224,13 +197,6 @@ def test_check_reports_every_error(run, bad):
     assert set(report) == {"errors", "warnings"}
     assert all(set(one) == {"code", "message", "step", "offset"} for one in report["errors"] + report["warnings"])
     assert {"3.3 step 24", "3.4 step 7"} <= {one["step"] for one in report["errors"]}
-
-
-def test_check_warns_about_what_the_profile_accepts(run, tmp_path):
-    path = tmp_path / "no-manifest.wbn"
-    path.write_bytes(parts.Bundle().having(manifest=None).written())
-    assert run("check", path, "--json").code == 1
-    assert run("check", path, "--json", "--profile", "compat").code == 0
 
 
 def test_check_lines_have_the_form_of_compilers(run, bad):

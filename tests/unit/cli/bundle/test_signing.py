@@ -78,12 +78,6 @@ def test_signature_is_invalid_after_a_change(run, site, keys, tmp_path):
     assert b"not valid: wrong-digest: " in run("verify", out).out
 
 
-def test_second_signature_is_added(run, site, keys, tmp_path):
-    assert vouch(run, site, keys, "-o", site).code == 0  # over the file that is read
-    assert vouch(run, site, keys, "-o", site, "--date", "-1h").code == 0
-    assert [one["valid"] for one in run("verify", site, "--any-certificate", "--json").json["signatures"]] == [True] * 2
-
-
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
@@ -188,28 +182,6 @@ def test_integrity_block_is_added_shown_and_removed(run, site, keys, tmp_path):
     assert out.read_bytes() == before
 
 
-def test_integrity_block_can_have_two_signatures(run, site, keys, tmp_path):
-    out = tmp_path / "app.swbn"
-    assert add_block(run, site, keys, out=out).code == 0
-    assert add_block(run, out, keys, "key.pem").code == 0
-    block = run("info", out, "--json").json["integrity_block"]
-    first, second = block["signatures"]
-    assert (block["web_bundle_id"], block["version"]) == (first, "2b")
-    assert run("verify", out).code == 0
-    shown = [line.split() for line in run("info", out).out.decode().splitlines()]
-    assert ["web", "bundle", "id", first] in shown
-    assert [line[2] for line in shown if line[:2] == ["signed", "by"]] == [first, second]
-    before = out.read_bytes()
-    result = run("sign", out, "--remove", "--key", keys / "ed.pem", "-o", out)
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "the web bundle id is derived from this key" in result.err
-    assert out.read_bytes() == before
-    assert run("sign", out, "--remove", "--key", keys / "key.pem", "-o", out).code == 0
-    assert run("info", out, "--json").json["integrity_block"]["signatures"] == [first]
-    again = run("sign", out, "--remove", "--key", keys / "key.pem", "-o", out)
-    assert (again.code, again.err.count("\n")) == (1, 1)
-
-
 def test_standard_input_goes_to_standard_output(run, site, keys):
     before = site.read_bytes()
     signed = run("sign", "-", "--integrity-block", "--key", keys / "ed.pem", "-o", "-", stdin=before)
@@ -256,33 +228,6 @@ def test_wrong_use_is_exit_code_2(run, site, keys, monkeypatch):
             assert words in result.err
             assert result.err.count("\n") == 1
             assert not Path("o").exists()
-
-
-def test_unsignable_bundle_is_exit_code_1(run, make, keys, tmp_path):
-    b2 = make({BASE: b"home"}, "b2.wbn", version="b2")
-    elsewhere = make({"https://elsewhere.example/": b"not ours"}, "elsewhere.wbn", primary_url=BASE)
-    digested = make({BASE: {"headers": {"content-type": "text/plain", "digest": "sha-256=AAAA"}}}, "digested.wbn")
-    behind = make({BASE: b"home"}, "behind.swbn")
-    assert add_block(run, behind, keys).code == 0
-    refused = {
-        b2: "b2 has no signatures",
-        elsewhere: "has no URL of these hosts",
-        digested: "Digest",
-        behind: "integrity block",
-    }
-    for bundle, words in refused.items():
-        result = vouch(run, bundle, keys, "-o", tmp_path / "o")
-        assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
-        assert words in result.err
-        assert not (tmp_path / "o").exists()
-
-
-def test_invalid_integrity_block_gets_no_second_signature(run, site, keys):
-    assert add_block(run, site, keys).code == 0
-    site.write_bytes(site.read_bytes().replace(b"home", b"hole"))
-    result = add_block(run, site, keys, "key.pem")
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "remove it first: bad-signature" in result.err
 
 
 def test_unacceptable_signature_is_refused(run, site, keys, tmp_path):

@@ -162,20 +162,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("fields", "payload"),
-    [
-        (["Accept-Encoding: br", "Accept-Language: fr"], b"body br;fr"),
-        (["accept-encoding: gzip;q=0.5, br", "accept-language: ja;q=0.5, en"], b"body br;en"),
-        (["Accept-Encoding: gzip", "Accept-Language: ja"], b"body gzip;ja, br;ja"),
-    ],
-)
-def test_get_chooses_the_variant_of_the_request(run, fields, payload):
-    flags = [word for field in fields for word in ("-H", field)]
-    got = run("get", VECTORS / "variants_b1.wbn", "https://variants.example.com/", *flags)
-    assert (got.code, got.out, got.err) == (0, payload, "")
-
-
 def test_bundle_after_an_integrity_block_is_read(run):
     behind = VECTORS / REAL["small_b2_signed.swbn"]["signed_file"]
     signed = VECTORS / "small_b2_signed.swbn"
@@ -185,15 +171,3 @@ def test_bundle_after_an_integrity_block_is_read(run):
     block = info.pop("integrity_block")
     assert info == run("info", behind, "--json").json
     assert (block["signatures"], block["version"]) == ([block["web_bundle_id"]], "2b")
-
-
-@pytest.mark.parametrize("name", [*READABLE, "small_b2_signed.swbn"])
-def test_every_prefix_is_read_or_refused(run, tmp_path, name):
-    content = (VECTORS / name).read_bytes()
-    cut = tmp_path / "cut.wbn"
-    for length in range(0, len(content), 7):
-        cut.write_bytes(content[:length])
-        result = run("list", cut, "--json", "--profile", "compat")
-        assert result.code == 1 or len(content) - length <= 9
-        assert result.out
-        assert not result.err

@@ -90,19 +90,6 @@ def test_long_content_is_sent_from_the_file(bundle):
     assert ask(front, b"/site.wbn").source.length == front.bundle.snapshot.file.size
 
 
-def test_overwritten_file_is_not_served(bundle):
-    path = bundle({"url": "/", "payload": b"home"})
-    fronts = [BundleServer(ReloadingBundle(path), unpack=unpack) for unpack in (False, True)]
-    for front in fronts:
-        assert ask(front).status == 200
-    os.truncate(path, 10)
-    for front in fronts:
-        response = ask(front)
-        assert response.status == 503
-        assert field(response, b"retry-after") == b"1"
-        assert problem_detail(response)
-
-
 # The site inside
 
 
@@ -152,16 +139,6 @@ def test_malformed_response_is_a_502_and_does_not_affect_others(unpacked):
     assert refused.status == 502
     assert "its status 101 is not that of a final response" in problem_detail(refused)
     assert ask(front).body == PAGE
-
-
-def test_replaced_bundle_changes_the_site(bundle):
-    path = bundle({"url": "/", "payload": b"one"})
-    front = BundleServer(ReloadingBundle(path), unpack=True)
-    first = ask(front)
-    front.bundle.snapshot = ReloadingBundle(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).snapshot
-    second = ask(front)
-    assert (first.body, second.body) == (b"one", b"two")
-    assert field(first, b"etag") != field(second, b"etag")
 
 
 @pytest.mark.parametrize("fields", [[], [(b"range", b"bytes=0-99999")]], ids=["whole", "part"])

@@ -405,11 +405,3 @@ def test_file_replaced_after_the_check_is_loaded_once(replaced, bundle, monkeypa
         third = renewed(replaced)
     assert replaced.is_current
     assert renewed(replaced) is third
-
-
-def test_missing_file_is_refused(tmp_path):
-    (tmp_path / "x").write_bytes(b"x")
-    with pytest.raises(FormatError):
-        ReloadingBundle(tmp_path / "x")
-    with pytest.raises(FileNotFoundError):
-        ReloadingBundle(tmp_path / "none")
