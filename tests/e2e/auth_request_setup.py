@@ -209,7 +209,7 @@ class System:
         )
         assert self.sidecar.ready["address"] == str(self.socket)
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, Any]:
         """Return the counters of the data plane, without their common prefix."""
         return {name.removeprefix("sidecar_"): number for name, number in self.sidecar.state()["counters"].items()}
 

@@ -26,7 +26,7 @@ class Router:
         """Return what /api/state shows."""
         return self.program.state()
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, Any]:
         """Return its counters, without their common prefix."""
         return {name.removeprefix("router_"): count for name, count in self.state()["counters"].items()}
 

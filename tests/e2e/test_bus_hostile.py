@@ -80,8 +80,8 @@ def test_oversized_messages_and_batches_are_dropped(master):
         one.send_multipart([b"api\0", b"ACCEPTED", b"many", b"1", b"", b"", *[b"x"] * 100_000])
         one.send_multipart([batch_topic("api"), b"\xdd\x00\x03\xff\xff" + b"\x90" * 250_000])
         one.send_multipart([b"api\0", b"ACCEPTED", b"x" * 200_000, b"1", b"", b""])
-        counts = settled(master, lambda counts: counts["too_long"] == 1)
-        assert (counts["malformed"], counts["accepted"]) == (1, 1)
+        counts = settled(master, lambda counts: counts["dropped"]["too_long"] == 1)
+        assert (counts["dropped"]["malformed"], counts["accepted"]) == (1, 1)
         assert still_serves(master)
         assert process.memory_info().rss < 200 * MEBIBYTE
         context.destroy(linger=0)

@@ -100,8 +100,8 @@ def test_each_malformed_message_of_frames_is_counted_once(master, publisher, cou
         publisher.send_multipart(random_frames(random) if number % 2 else changed_frames(random))
         publisher.send_multipart(MARKER)
     found = counts_after(master, count)
-    assert found["malformed"] + found["accounted"] == 2 * count
-    assert all(found[kind] for kind in ("malformed", "too_long", "unknown"))
+    assert found["dropped"]["malformed"] + found["accounted"] == 2 * count
+    assert all((*found["dropped"].values(), found["unknown"]))
     assert serves(master, publisher)
     assert survived(master)
     assert psutil.Process(master.process.pid).memory_info().rss - resident < 64 * MEBIBYTE
@@ -116,7 +116,7 @@ def test_each_malformed_batch_is_counted_once(master, publisher, count):
         publisher.send_multipart(MARKER)
     found = counts_after(master, count)
     assert 0 < found["batches"] < count
-    assert found["malformed"] > count - found["batches"]  # records of batches, too
+    assert found["dropped"]["malformed"] > count - found["batches"]  # records of batches, too
     assert serves(master, publisher)
     assert survived(master)
     assert psutil.Process(master.process.pid).memory_info().rss - resident < 64 * MEBIBYTE

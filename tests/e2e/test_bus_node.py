@@ -67,7 +67,7 @@ def test_a_node_gatekeeper_obeys_our_master():
     assert control["rest"][0].isdigit()
     assert time.time() < control["until"] / 1_000 < time.time() + 61
     assert counts["accepted"] >= 5
-    assert counts["malformed"] == counts["unknown"] == 0
+    assert counts["dropped"]["malformed"] == counts["unknown"] == 0
 
 
 def test_our_gatekeeper_obeys_a_node_master(run):

@@ -95,8 +95,10 @@ def test_master_killed_while_it_writes_keeps_the_previous_snapshot(tmp_path, con
             records = [(0, b"%d" % (256 * batch + number), now, 0, b"") for number in range(256)]
             gatekeeper.accounting.send_multipart([batch_topic("api"), encode_batch(records)])
         state = master.until(lambda: [s for s in [master.state()] if s["identifiers"] == count], "histories")[0]
-        saved = state["counters"]["snapshots_saved"]
-        master.until(lambda: master.state()["counters"]["snapshots_saved"] > saved + 1, "snapshots of all of them")
+        saved = state["counters"]["snapshot_writes"]["saved"]
+        master.until(
+            lambda: master.state()["counters"]["snapshot_writes"]["saved"] > saved + 1, "snapshots of all of them"
+        )
         deadline = time.monotonic() + programs.PATIENCE
         while not new.exists():
             assert time.monotonic() < deadline

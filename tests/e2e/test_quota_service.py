@@ -85,7 +85,7 @@ def test_reports_hold_an_identifier_on_the_bus_too(tmp_path):
         state = master.state()
         assert state["quotas"]["streams"] == state["quotas"]["buckets"] == 1
         assert master.totals("api") == (2, 0, 0)
-        assert "headgate_quota_reports_total 1.0" in master.admin("/metrics").splitlines()
+        assert 'headgate_quota_reports_total{outcome="assigned"} 1.0' in master.admin("/metrics").splitlines()
 
 
 def test_a_reload_applies_to_envoys(tmp_path):

@@ -203,7 +203,7 @@ def test_hostile_identifiers_are_held(system):
         running.until_rejected(X_Client=value)
         assert running.nginx.statuses(2, X_Client=value) == {503: 2}
     assert running.nginx.statuses(1, X_Client="a" * 7999) == {200: 1}
-    assert running.counters()["malformed"] == 0
+    assert running.counters()["failed"]["malformed"] == 0
 
 
 def test_header_that_is_repeated_or_missing_identifies_by_the_address(system):
@@ -253,7 +253,7 @@ def test_heads_that_are_too_large_are_limited_and_do_not_end_the_limit_of_others
     for _ in range(5):
         assert running.nginx.get(X_Client="other", **fields).status == 503, "identified by its address"
         assert running.nginx.get(X_Client="held").status == 503
-    assert running.counters()["malformed"] == 0
+    assert running.counters()["failed"]["malformed"] == 0
     assert not [line for line in running.nginx.errors() if "upstream" in line]
 
 

@@ -227,7 +227,7 @@ def test_a_haproxy_that_does_not_run_or_does_not_answer_is_reported_once(
     running.process.kill()
     plane.until(lambda: "Connection refused" in plane.plane.unready(), "reason")
     count = len(plane.messages)
-    plane.until(lambda: plane.plane.totals.errors > 5, "further attempts")
+    plane.until(lambda: plane.plane.totals.failed["errors"] > 5, "further attempts")
     assert len(plane.messages) == count
 
 
@@ -243,7 +243,7 @@ def test_no_identifier_of_a_control_changes_the_meaning_of_a_command(stack: Exit
         for identifier in HOSTILE:
             plane.hold_in_table(identifier, seconds)
     assert sorted(running.entries()) == sorted(map(encode_key, HOSTILE))
-    assert plane.plane.totals.errors == 0, plane.messages
+    assert plane.plane.totals.failed["errors"] == 0, plane.messages
 
 
 VALUES = [

@@ -128,7 +128,7 @@ def test_a_suspended_sidecar_costs_no_request_and_little_memory_under_load(stack
     system.sidecar.until(lambda: system.workers() == 2, "connections of both workers")
     counters = system.sidecar.state()["counters"]
     system.sidecar.until(lambda: system.sidecar.state()["counters"]["sidecar_dropped"] > 0, "dropped verdicts")
-    assert counters["sidecar_malformed"] == 0
+    assert counters["sidecar_failed"]["malformed"] == 0
     accepted, _, _ = system.sidecar.totals("api")
     system.statuses(50)
     system.sidecar.until(lambda: system.sidecar.totals("api")[0] >= accepted + 50, "accounting")
@@ -338,7 +338,7 @@ def test_a_full_dictionary_drops_holds_and_counts_them(tmp_path: Path) -> None:
     with connected(tmp_path, options=small) as (plane, nginx):
         for number in range(5_000):
             plane.hold(b"client-%d" % number, 300.0)
-        plane.until(lambda: plane.plane.totals.evicted > 0, "evictions")
+        plane.until(lambda: plane.plane.totals.failed["evicted"] > 0, "evictions")
         hold_until_effective(plane, nginx, CLIENT, 300.0)
         plane.until_connected()
         assert nginx.get("/empty", X_Address="192.0.2.8").status == 200

@@ -50,10 +50,14 @@ class Peer:
         return json.loads(lines[-1]) if lines else {}
 
     def until(self, **counts):
-        """Wait until each count has reached a value."""
-        self.master.until(
-            lambda: self.counts() and all(self.counts()[name] >= value for name, value in counts.items()), str(counts)
-        )
+        """Wait until each count of the store has reached a value."""
+
+        def reached():
+            found = self.counts()
+            store = {**found["store_records"], "learned": found["store_learned"]} if found else {}
+            return bool(found) and all(store[name] >= value for name, value in counts.items())
+
+        self.master.until(reached, str(counts))
 
 
 @pytest.fixture
@@ -105,7 +109,7 @@ def test_any_master_may_take_any_message(store, start):
     peers = [start(store) for _ in range(2)]
     for index in range(5):
         peers[index % 2].accept()
-        peers[index % 2].until(store_shared=index // 2 + 1)
+        peers[index % 2].until(shared=index // 2 + 1)
     identifier, release = peers[0].held()
     assert identifier == IDENTIFIER
     assert release > time.time() + 300
@@ -157,7 +161,7 @@ def test_gates_with_masters_of_their_own_share_a_rule(server, tmp_path, workers)
         first, second = gates
 
         def shared(gate, count):
-            gate.until(lambda: gate.state()["counters"]["store_shared"] >= count, f"{count} shared")
+            gate.until(lambda: gate.state()["counters"]["store_records"]["shared"] >= count, f"{count} shared")
 
         assert first.statuses(4) == [200] * 4
         shared(first, 4)
@@ -168,7 +172,7 @@ def test_gates_with_masters_of_their_own_share_a_rule(server, tmp_path, workers)
         assert first.statuses(1) == [200]
         first.until(lambda: first.statuses(1) == [503], "hold")
         shared(first, 5)
-        assert "headgate_store_shared_total " in first.admin("/metrics")
+        assert "headgate_store_records_total{" in first.admin("/metrics")
 
 
 def test_reload_keeps_the_store_and_what_is_shared(server, tmp_path, start):
@@ -180,11 +184,11 @@ def test_reload_keeps_the_store_and_what_is_shared(server, tmp_path, start):
         peer, other = Peer(context, master), start(url(server))
         for _ in range(3):
             other.accept()
-        other.until(store_shared=3)
+        other.until(shared=3)
         file.write_text(text.format("memory", "6/h burst 4"))
         master.process.send_signal(signal.SIGHUP)
         master.wait_for(r"master\.toml read again; a restart is needed for .*master\.store")
         peer.accept()
         assert peer.held()[0] == IDENTIFIER
-        peer.until(store_shared=1, store_learned=1)
+        peer.until(shared=1, learned=1)
         peer.close()

@@ -75,7 +75,10 @@ class Gates:
     async def settled(self, which):
         counters, totals = self.stores[which].counters, self.gatekeepers[which].totals[self.domain.name]
         await self.until(
-            lambda: totals.accepted + totals.delayed == counters.shared + counters.unshared + counters.lost
+            lambda: (
+                totals.accepted + totals.delayed
+                == counters.records["shared"] + counters.records["unshared"] + counters.records["lost"]
+            )
         )
 
     async def until(self, done):
@@ -286,7 +289,9 @@ def test_slots_that_move_to_another_node_lose_no_record(folder):
             for client in clients:
                 client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
             assert await spend(shared, 12) == 3
-            assert {(store.counters.lost, store.counters.unshared) for store in shared.stores} == {(0, 0)}
+            assert {
+                (store.counters.records["lost"], store.counters.records["unshared"]) for store in shared.stores
+            } == {(0, 0)}
 
     with servers.redis_cluster(folder) as nodes, ExitStack() as stack:
         clients = [stack.enter_context(redis.Redis(port=node.port)) for node in nodes]

@@ -22,10 +22,8 @@ class MasterCounters(msgspec.Struct):
     """Accounting messages and records read, including those for unknown domains."""
     batches: int = 0
     """Batches read."""
-    malformed: int = 0
-    """Malformed messages, batches and records of batches; dropped."""
-    too_long: int = 0
-    """Messages and records whose identifier is too long for a control message; dropped."""
+    dropped: dict[str, int] = msgspec.field(default_factory=lambda: {"malformed": 0, "too_long": 0})
+    """Messages, batches and records dropped: malformed, or the identifier is too long for a control message."""
     controls: int = 0
     """Controls published."""
     resent: int = 0
@@ -71,11 +69,11 @@ class AccountingReceiver:
                 return self._process_batch(domain_of(first[len(BATCH) :]), frames[1] if len(frames) > 1 else b"", now)
             accounting = decode_accounting(frames)
         except WireError:
-            self._counters.malformed += 1
+            self._counters.dropped["malformed"] += 1
             return 1
         self._counters.accounted += 1
         if len(accounting.identifier) > MAX_CONTROL_FRAME:
-            self._counters.too_long += 1
+            self._counters.dropped["too_long"] += 1
         else:
             control = self.master.account(accounting, now)
             if control is not None:
@@ -87,17 +85,17 @@ class AccountingReceiver:
         record, instant, behind = master.record, master.clock.read(now), master.clock.behind
         records, malformed = decode_batch(payload)
         counters.batches += 1
-        counters.malformed += malformed
+        counters.dropped["malformed"] += malformed
         counters.accounted += len(records)
         earliest, latest = now - MAX_AGE, now + master.max_delay
         for code, identifier, received, delayed, _ in records:
             timestamp = until = received / 1_000.0
             if len(identifier) > MAX_CONTROL_FRAME:
-                counters.too_long += 1
+                counters.dropped["too_long"] += 1
                 continue
             if code == 1:
                 if not delayed:
-                    counters.malformed += 1
+                    counters.dropped["malformed"] += 1
                     continue
                 until = delayed / 1_000.0
             if timestamp > now or timestamp < earliest or until < timestamp or until > latest:

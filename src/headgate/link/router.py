@@ -43,10 +43,8 @@ class RouterCounters(msgspec.Struct):
 
     accounted: int = 0
     """Accounting messages and records received."""
-    unheard: int = 0
-    """Messages and records dropped because no master is connected that reads them."""
-    malformed: int = 0
-    """Messages dropped: the first frame is not the name of a domain, or the batch or control message is malformed."""
+    unrouted: dict[str, int] = msgspec.field(default_factory=lambda: {"no_master": 0, "malformed": 0})
+    """Messages and records dropped: no master is connected that reads them, or the message is malformed."""
     subscriptions: int = 0
     """Subscriptions of gatekeepers received."""
     refused_keys: int = 0
@@ -237,11 +235,11 @@ class RouterLink:
             records = batch_size(b"".join(frames[1:2])) if is_batch else 1
             owner = self._owner(frames[0].removeprefix(BATCH))
         except WireError:
-            counters.malformed += 1
+            counters.unrouted["malformed"] += 1
             return
         counters.accounted += records
         if owner is None or (is_batch and not owner.connection.reads_batches):
-            counters.unheard += records
+            counters.unrouted["no_master"] += records
         elif owner.connection.send(frames[:_ACCOUNTING_FRAMES]):
             owner.sent += records
         else:
@@ -269,7 +267,7 @@ class RouterLink:
             if self._publish(frames[:_CONTROL_FRAMES]):
                 master.controls += 1
             else:
-                self.counters.malformed += 1
+                self.counters.unrouted["malformed"] += 1
 
         master.connection.receive_controls(_MAX_MESSAGES, publish)
 

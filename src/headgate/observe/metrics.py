@@ -2,15 +2,15 @@
 
 A counter is declared once, as a field of a `msgspec.Struct` that begins at 0, with its description as the docstring
 under it. A field that is a dictionary counts by reason: it begins with every reason at 0, and its metric has the label
-`reason`. A group is such a struct with the first word of its metrics: `("link", GatekeeperCounters)` declares
-`headgate_link_sent_total` and so on.
+`reason`, or the one that an `Annotated` type names. A group is such a struct with the first word of its metrics:
+`("link", GatekeeperCounters)` declares `headgate_link_sent_total` and so on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, fields
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headgate.config.file import field_docs
@@ -49,9 +49,11 @@ def _sum(one: int | dict[str, int], other: int | dict[str, int]) -> int | dict[s
 
 def counter_metrics(counters: Counters, groups: CounterGroups) -> Iterator[Metric]:
     """Make a metric of each counter, in the order of their names. Each must be declared in one of the groups."""
-    declared = {f"{group}_{name}": text for group, kind in groups for name, text in field_docs(kind).items()}
+    declared = {f"{group}_{field.name}": (kind, field) for group, kind in groups for field in fields(kind)}
     for name, value in sorted(counters.items()):
-        yield counter(f"headgate_{name}", " ".join(declared[name].split()), value)
+        kind, field = declared[name]
+        (label,) = getattr(field.type, "__metadata__", ("reason",))
+        yield counter(f"headgate_{name}", " ".join(field_docs(kind)[field.name].split()), value, label)
 
 
 def counter(name: str, text: str, value: float | Mapping[str, float], label: str = "reason") -> Metric:

@@ -11,7 +11,7 @@ How Envoy behaves, and why the law of shares is as it is: docs/decisions/quota-s
 import heapq
 import math
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -53,18 +53,13 @@ _LIFTED_PER_TURN: Final = 64
 class QuotaCounters(msgspec.Struct):
     """What the service counts since its start."""
 
-    streams: int = 0
-    """Streams opened."""
-    streams_refused: int = 0
-    """Streams refused: too many were open."""
-    reports: int = 0
-    """Usage reports of buckets read."""
-    malformed: int = 0
-    """Messages and reports dropped: malformed."""
-    unassignable: int = 0
-    """Reports of buckets with a value that is not UTF-8: counted, but Envoy reads no assignment to them."""
-    untracked: int = 0
-    """Reports of buckets that were counted only: the table was full."""
+    streams: Annotated[dict[str, int], "outcome"] = msgspec.field(default_factory=lambda: {"opened": 0, "refused": 0})
+    """Streams of Envoys: opened, or refused because too many were open."""
+    reports: Annotated[dict[str, int], "outcome"] = msgspec.field(
+        default_factory=lambda: {"assigned": 0, "untracked": 0, "unassignable": 0, "malformed": 0}
+    )
+    """Usage reports of buckets: assigned; counted only, because the table was full (untracked) or a value is not UTF-8,
+    so that Envoy reads no assignment to it (unassignable); or dropped, alone or with a whole message (malformed)."""
     assignments: int = 0
     """Assignments sent."""
     abandoned: int = 0
@@ -105,8 +100,7 @@ class QuotaService:
         It replaces a lost stream of the same `peer`, the address of an Envoy, if there is one.
         """
         stream = self._table.open(wake, peer)
-        self.counters.streams += stream is not None
-        self.counters.streams_refused += stream is None
+        self.counters.streams["opened" if stream is not None else "refused"] += 1
         return stream
 
     def close(self, stream: QuotaStream) -> None:
@@ -118,7 +112,7 @@ class QuotaService:
         try:
             reports = messages.decode_reports(data)
         except WireError:
-            self.counters.malformed += 1
+            self.counters.reports["malformed"] += 1
             return
         if reports.domain:
             stream.domain = domain_of(reports.domain)
@@ -126,12 +120,11 @@ class QuotaService:
             try:
                 self._process(stream, messages.decode_usage(one), now, moment)
             except WireError:
-                self.counters.malformed += 1
+                self.counters.reports["malformed"] += 1
             if index % _USAGES_PER_STEP == 0:
                 yield
 
     def _process(self, stream: QuotaStream, usage: Usage, now: float, moment: float) -> None:
-        self.counters.reports += 1
         identifier, claim = self._table.find(stream, usage.bucket_id, moment)
         # An Envoy that has connected again reports what it has had since its last tick.
         elapsed, since = 0.0, min(usage.elapsed, TIME_TO_LIVE)
@@ -141,11 +134,11 @@ class QuotaService:
             is_owed = claim is not None and claim.assignment.is_single
             self._account(stream.domain, identifier, usage, since, now, is_owed=is_owed)
         if claim is None:
-            self.counters.untracked += 1
+            self.counters.reports["untracked"] += 1
             return
         self._table.on_report(claim, moment)
         claim.assignment.is_single = False
-        self.counters.unassignable += not claim.bucket_id
+        self.counters.reports["assigned" if claim.bucket_id else "unassignable"] += 1
         claim.idle = 0.0 if usage.allowed or usage.denied else claim.idle + elapsed
         self._assign(claim, usage, elapsed, now, moment)
 

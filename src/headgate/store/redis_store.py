@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -59,12 +59,11 @@ Record = tuple[SharedDomain, bytes, float, float]
 class StoreCounters(msgspec.Struct):
     """Counters of a store since its start."""
 
-    shared: int = 0
-    """Records that the store has answered."""
-    unshared: int = 0
-    """Records that were not sent: the store was down, or the queue full."""
-    lost: int = 0
-    """Records of calls that failed."""
+    records: Annotated[dict[str, int], "outcome"] = msgspec.field(
+        default_factory=lambda: {"shared": 0, "unshared": 0, "lost": 0}
+    )
+    """Records by outcome: shared, unshared (not sent: the store was down, or the queue full), or lost in a call that
+    failed."""
     learned: int = 0
     """Holds published that were later than this master's own."""
     holds_sent: int = 0
@@ -139,7 +138,7 @@ class RedisStore:
     def add(self, domain: SharedDomain, identifier: bytes, timestamp: float, now: float) -> None:
         """Share a record: a request at `timestamp` whose message arrived at `now`."""
         if self.state == "down" or len(self._queue) >= MAX_QUEUE:
-            self.counters.unshared += 1
+            self.counters.records["unshared"] += 1
             return
         self._queue.append((domain, identifier, timestamp, now))
         if len(self._queue) == 1:
@@ -170,7 +169,7 @@ class RedisStore:
             return
         self._failures += 1
         self.state = "down"
-        self.counters.unshared += len(self._queue)
+        self.counters.records["unshared"] += len(self._queue)
         self._queue.clear()
 
     async def _probe(self) -> None:
@@ -253,7 +252,7 @@ class RedisStore:
                     self._publish_releases(operation, call, unpack_doubles(reply))
                 else:
                     failures.append(reply)
-                    self.counters.lost += len(call) if operation == RECORD else 0
+                    self.counters.records["lost"] += len(call) if operation == RECORD else 0
         if failures:
             raise failures[0]
 
@@ -275,7 +274,7 @@ class RedisStore:
             if name not in self._unusable:
                 servers.setdefault(name, []).append(call)
             elif operation == RECORD:
-                self.counters.unshared += len(call)
+                self.counters.records["unshared"] += len(call)
         return servers.values()
 
     async def _execute(self, operation: bytes, calls: list[list[Record]]) -> list[Any]:
@@ -309,7 +308,7 @@ class RedisStore:
         if len(releases) != len(records):
             raise ValueError(f"unexpected reply with {len(releases)} releases for {len(records)} records")
         if operation == RECORD:
-            self.counters.shared += len(releases)
+            self.counters.records["shared"] += len(releases)
         domain, now = records[0][0], self._clock()
         name = domain.domain.name
         # The rules may have changed since the records were sent.

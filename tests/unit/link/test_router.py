@@ -146,7 +146,7 @@ def test_malformed_controls_are_counted_and_not_published(setup, frames):
     setup.masters[MASTERS[0]].control.send_multipart(frames)
     setup.masters[MASTERS[0]].control.send_multipart([*HOLD, b"more"])
     setup.until(lambda: setup.link.masters[MASTERS[0]].controls)
-    assert setup.link.counters.malformed == 1
+    assert setup.link.counters.unrouted["malformed"] == 1
     assert received(gatekeeper.control) == [HOLD]  # never a fifth frame
 
 
@@ -227,7 +227,7 @@ def test_batches_are_offered_if_all_masters_read_them(setup):
     gatekeeper.accounting.send_multipart([*frames, b"more"])
     setup.until(lambda: setup.link.counters.accounted == 2)
     assert received(setup.masters[owner("api")].accounting) == [frames]
-    assert setup.link.counters.unheard == 1
+    assert setup.link.counters.unrouted["no_master"] == 1
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_malformed_accounting_is_counted_and_not_passed_on(setup, frames):
     gatekeeper.accounting.send_multipart(frames)
     gatekeeper.accounting.send_multipart([batch_topic("api"), RECORDS])
     setup.until(lambda: setup.link.counters.accounted)
-    assert setup.link.counters.malformed == 1
+    assert setup.link.counters.unrouted["malformed"] == 1
     assert received(setup.masters[owner("api")].accounting) == [[batch_topic("api"), RECORDS]]
 
 

@@ -90,7 +90,7 @@ def test_a_malformed_message_ends_no_stream():
         await call.write(b"\xff\xff")
         await call.write(FIRST)
         assert decode_actions(await call.read())
-        assert world.service.counters.malformed == 1
+        assert world.service.counters.reports["malformed"] == 1
 
     served(test, "10/s burst 20")
 

@@ -146,7 +146,7 @@ def test_a_value_that_is_not_utf_8_is_counted_and_never_assigned():
     actions = one_report(world, stream, (b"\xff\xfe", 0, 1, 0), (b"c", 0, 1, 0))
     assert list(actions) == [bucket_id(b"c")]
     assert [control.identifier for control in world.controls] == [b"\xff\xfe", b"c"]
-    assert world.service.counters.unassignable == 1
+    assert world.service.counters.reports["unassignable"] == 1
 
 
 def test_malformed_messages_and_reports_are_counted_and_the_others_are_read():
@@ -155,7 +155,7 @@ def test_malformed_messages_and_reports_are_counted_and_the_others_are_read():
     good = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
     for data in (b"\xff", good + b"\x12\x02\x18\x01" + good[5:], b"\x12\x01\xff", b""):
         list(world.service.receive(stream, data, now=world.now, moment=world.time))
-    assert world.service.counters.malformed == 3
+    assert world.service.counters.reports["malformed"] == 3
     assert world.master.totals["api"].accepted == 2
 
 
@@ -246,7 +246,7 @@ def test_streams_and_buckets_are_limited():
     assert len(one_report(world, one, *[(name, 0, 1, 0) for name in identifiers])) == 2
     assert len(one_report(world, two, *[(name, 0, 1, 0) for name in identifiers])) == 1
     assert world.master.totals["api"].accepted == 6
-    assert (world.service.counters.untracked, world.service.counters.streams_refused) == (3, 1)
+    assert (world.service.counters.reports["untracked"], world.service.counters.streams["refused"]) == (3, 1)
     world.service.close(one)
     assert world.open() is not None
 

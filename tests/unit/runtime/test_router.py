@@ -59,7 +59,7 @@ def test_state_of_masters_and_domains():
             gatekeeper.linger = 0
         assert [(one.address, one.up) for one in state.masters] == [("127.0.0.1:9", False)]
         assert [(one.name, one.master) for one in state.domains] == [("api\\xff", "")]
-        assert state.counters["router_unheard"] == state.counters["router_accounted"] > 0
+        assert state.counters["router_unrouted"]["no_master"] == state.counters["router_accounted"] > 0
         assert msgspec.json.decode(msgspec.json.encode(state), type=RouterState) == state
 
     run(reading(text()), steps)

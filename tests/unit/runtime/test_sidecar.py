@@ -308,5 +308,6 @@ def test_each_data_plane_is_built_and_its_counters_are_described(monkeypatch, se
     plane = module.compose(tree, None, print).plane
     counters = read_counters(("sidecar", plane.totals))
     assert list(module.collect_sidecar(SidecarState(module.server_name(tree.sidecar), counters=counters)))
+    assert not any(counters.pop("sidecar_failed").values())
     assert set(counters.values()) == {0}
     assert msgspec.json.decode(msgspec.json.encode(plane.details())) == plane.details()

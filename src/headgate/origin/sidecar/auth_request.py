@@ -104,7 +104,7 @@ class AuthRequest(DataPlane):
         self.totals.connections += 1
         self._connections.add(connection)
         is_admitted = len(self._connections) <= MAX_CONNECTIONS + self.settings.max_delayed
-        self.totals.refused += not is_admitted
+        self.totals.failed["refused"] += not is_admitted
         return is_admitted
 
     def forget(self, connection: "_Connection") -> None:
@@ -157,7 +157,7 @@ class AuthRequest(DataPlane):
             return None
         if match is not None and number not in self._delays:  # the release was before
             return _ACCEPTED
-        self.totals.malformed += 1
+        self.totals.failed["malformed"] += 1
         return _FAILED
 
     def _release(self, number: int) -> None:

@@ -4,8 +4,9 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from headgate.config.tree import Sidecar
 from headgate.limit import DelayUntil, Gatekeeper
@@ -15,32 +16,26 @@ from headgate.origin.sidecar.unix_socket import UnixSocket
 Details = dict[str, str | int | float | bool | list[str]]
 """What a data plane shows of itself in /api/state."""
 
+_FAILURES: Final = ("refused", "malformed", "unresponsive", "unknown_domain", "evicted", "errors")
+
 
 class SidecarCounters(Struct):
     """Totals of a data plane since its start; each kind of server counts some of them."""
 
     connections: int = 0
     """Connections of the server."""
-    refused: int = 0
-    """Connections of the server refused: too many."""
     requests: int = 0
     """auth_request: requests of nginx."""
-    malformed: int = 0
-    """Malformed messages of the server."""
-    unresponsive: int = 0
-    """nginx with Lua: connections closed because the worker sent or read nothing."""
-    unknown_domain: int = 0
-    """nginx with Lua: reports dropped because their domain is not one of the sidecar's."""
     dropped: int = 0
     """Requests that the server has not reported because the sidecar was not running, or was too slow."""
-    evicted: int = 0
-    """nginx with Lua: holds for which its dictionary had no space."""
     holds_sent: int = 0
     """Holds sent to the server one by one."""
     synchronizations: int = 0
     """Times that all holds in force were sent to the server."""
-    errors: int = 0
-    """HAProxy: exchanges with its runtime socket that failed."""
+    failed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_FAILURES, 0))
+    """Connections refused because there were too many, malformed messages, workers of nginx that sent or read nothing,
+    reports for a domain that the sidecar does not have, holds for which the dictionary of nginx had no space, and
+    exchanges with the runtime socket of HAProxy that failed."""
 
 
 class DataPlane(ABC):

@@ -122,7 +122,7 @@ class HAProxy(DataPlane):
                 await self._write_all()
         except (OSError, WireError) as error:
             self._is_incomplete = True
-            self.totals.errors += 1
+            self.totals.failed["errors"] += 1
             self._report_problem(reason_of(error) if isinstance(error, OSError) else str(error))
         else:
             self._report_problem("")
@@ -191,7 +191,7 @@ class HAProxy(DataPlane):
         self.totals.connections += 1
         self._connections.add(connection)
         is_admitted = len(self._connections) <= MAX_CONNECTIONS
-        self.totals.refused += not is_admitted
+        self.totals.failed["refused"] += not is_admitted
         return is_admitted
 
     def forget(self, connection: "_Connection") -> None:
@@ -213,7 +213,7 @@ class HAProxy(DataPlane):
         elif (dropped := _DROPPED.fullmatch(line)) is not None:
             self.totals.dropped += int(dropped[1])
         else:
-            self.totals.malformed += 1
+            self.totals.failed["malformed"] += 1
 
 
 class _Connection(asyncio.Protocol):

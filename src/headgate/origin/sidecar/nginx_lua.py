@@ -124,7 +124,7 @@ class _Connection(asyncio.Protocol):
             for record in self._reader.feed(data):
                 self._plane.on_record(self, record)
         except WireError:
-            self._plane.totals.malformed += 1
+            self._plane.totals.failed["malformed"] += 1
             self.abort()
 
     def pause_writing(self) -> None:
@@ -221,7 +221,7 @@ class NginxLua(DataPlane):
         self._connections.add(connection)
         self.totals.connections += 1
         if len(self._connections) > MAX_CONNECTIONS:
-            self.totals.refused += 1
+            self.totals.failed["refused"] += 1
             connection.abort()
 
     def on_disconnected(self, connection: _Connection) -> None:
@@ -243,7 +243,7 @@ class NginxLua(DataPlane):
             self._account(status, record)
         elif record.kind == b"status":
             self.totals.dropped += record.first
-            self.totals.evicted += record.second
+            self.totals.failed["evicted"] += record.second
 
     def _greet(self, connection: _Connection, hello: Record) -> None:
         if hello.kind != b"hello":
@@ -268,7 +268,7 @@ class NginxLua(DataPlane):
             raise WireError("verdict without a domain and an identifier of at most 255 bytes")
         domain = self._names.get(name)
         if domain is None:
-            self.totals.unknown_domain += 1
+            self.totals.failed["unknown_domain"] += 1
             return
         received = record.first / 1_000.0
         release = record.second / 1_000.0 if status is Status.DELAYED else received
@@ -297,7 +297,7 @@ class NginxLua(DataPlane):
         for connection in list(self._connections):
             connection.silent_ticks += 1
             if connection.silent_ticks > _MAX_SILENT_TICKS:
-                self.totals.unresponsive += 1
+                self.totals.failed["unresponsive"] += 1
                 connection.abort()
             else:
                 connection.write(encode_record(b"alive"))

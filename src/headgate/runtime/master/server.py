@@ -23,7 +23,7 @@ from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots
 from headgate.runtime.master.state import read_state
 from headgate.runtime.master_store import MasterStore
 
-MASTER_GROUPS: Final = (("master", MasterTotals), ("bus", MasterCounters), ("snapshots", SnapshotCounters))
+MASTER_GROUPS: Final = (("master", MasterTotals), ("bus", MasterCounters), ("snapshot", SnapshotCounters))
 """The groups of counters of a master without a store."""
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
@@ -143,7 +143,7 @@ class MasterServer(Server):
 
     async def _state(self, *, whole: bool) -> MasterState:
         state = await read_state(self._link, started=self._started, whole=whole)
-        counters = read_counters(("snapshots", self._snapshots.counters)) | state.counters | self._store.counters()
+        counters = read_counters(("snapshot", self._snapshots.counters)) | state.counters | self._store.counters()
         saved_at = round(self._snapshots.saved_at, 3)
         state = replace(state, store=self._store.state, snapshot_saved=saved_at, counters=counters)
         if self._quotas is None:
@@ -155,10 +155,9 @@ class MasterServer(Server):
         return master_metrics(state, [*MASTER_GROUPS, *self._store.groups(), *quotas])
 
     def _further_counts(self) -> dict[str, object]:
-        snapshots = self._snapshots.counters
-        counts = {"snapshots_saved": snapshots.saved, "snapshots_failed": snapshots.failed}
+        snapshots = read_counters(("snapshot", self._snapshots.counters))
         quotas: Counters = {} if self._quotas is None else self._quotas.counters()
-        return {"store": self._store.state, **self._store.counters(), **quotas, **counts}
+        return {"store": self._store.state, **self._store.counters(), **quotas, **snapshots}
 
     def _new_master(self, tree: Configuration) -> Master:
         settings = tree.master

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
 import msgspec
 
@@ -37,10 +37,8 @@ _end: Final = msgspec.msgpack.Decoder(tuple[float, float, float, int])
 class SnapshotCounters(msgspec.Struct):
     """What has become of the snapshots since the start."""
 
-    saved: int = 0
-    """Snapshots saved."""
-    failed: int = 0
-    """Snapshots that could not be saved."""
+    writes: Annotated[dict[str, int], "outcome"] = msgspec.field(default_factory=lambda: {"saved": 0, "failed": 0})
+    """Snapshots by outcome: saved, or failed."""
 
 
 class Snapshots:
@@ -101,10 +99,10 @@ class Snapshots:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if await self._write(file, master, is_last=is_last):
                     new.replace(path)
-                    self.counters.saved += 1
+                    self.counters.writes["saved"] += 1
                     self.saved_at = time.time()
         except OSError as error:
-            self.counters.failed += 1
+            self.counters.writes["failed"] += 1
             failure = reason_of(error)
             with suppress(OSError):
                 new.unlink(missing_ok=True)

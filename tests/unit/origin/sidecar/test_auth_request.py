@@ -218,7 +218,7 @@ def test_unknown_domain_is_accepted_and_reported_once(tmp_path):
     )
     assert plane.verdicts == []
     assert plane.lines == ["nginx asks about the domain 'other0', which is not limited; add it with --domain"]
-    assert plane.plane.totals.malformed == 3
+    assert plane.plane.totals.failed["malformed"] == 3
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_unknown_domain_is_accepted_and_reported_once(tmp_path):
 def test_malformed_requests_are_counted_and_nginx_accepts_them(tmp_path, data):
     plane = Plane(tmp_path)
     assert asked(plane, data, head()) == [FAILED, ACCEPTED]
-    assert plane.plane.totals.malformed == 1
+    assert plane.plane.totals.failed["malformed"] == 1
     assert len(plane.verdicts) == 1
 
 
@@ -399,7 +399,7 @@ def test_too_many_connections_are_refused_until_others_end(tmp_path, monkeypatch
         assert await plane.ask() == ACCEPTED
 
     run(check, plane)
-    assert plane.plane.totals.refused == 1
+    assert plane.plane.totals.failed["refused"] == 1
 
 
 PIECES = st.sampled_from(

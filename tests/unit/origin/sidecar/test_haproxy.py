@@ -143,7 +143,7 @@ def test_lines_are_the_same_however_they_are_split(places):
 def test_a_malformed_line_is_counted_and_the_next_is_read(line):
     connection = Connection()
     assert connection.receive(line + b"\n" + LINES) == VERDICTS
-    assert connection.plane.totals.malformed == 1
+    assert connection.plane.totals.failed["malformed"] == 1
     assert not connection.transport.aborted
 
 
@@ -158,7 +158,7 @@ def test_a_line_that_never_ends_closes_the_connection():
     assert not connection.transport.aborted
     connection.receive(b"1")
     assert connection.transport.aborted
-    assert connection.plane.totals.malformed == 1
+    assert connection.plane.totals.failed["malformed"] == 1
 
 
 def test_an_identifier_of_more_than_255_bytes_is_reported_as_its_digest():
@@ -181,4 +181,4 @@ def test_a_connection_beyond_the_maximum_is_refused(monkeypatch):
     first.protocol.connection_lost(None)
     third = Connection(first.plane)
     assert not third.transport.aborted
-    assert (first.plane.totals.connections, first.plane.totals.refused) == (3, 1)
+    assert (first.plane.totals.connections, first.plane.totals.failed["refused"]) == (3, 1)

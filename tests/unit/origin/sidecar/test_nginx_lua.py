@@ -198,7 +198,11 @@ def test_verdicts_are_reported(run):
                 (Status.DELAYED, b"\0\n", NOW + 0.123, NOW + 1),
                 (Status.REJECTED, b"x" * 255, NOW + 0.123, NOW + 0.123),
             ]
-            assert (site.totals.unknown_domain, site.totals.dropped, site.totals.evicted) == (1, 3, 4)
+            assert (site.totals.failed["unknown_domain"], site.totals.dropped, site.totals.failed["evicted"]) == (
+                1,
+                3,
+                4,
+            )
 
     run(test)
 
@@ -220,7 +224,7 @@ def test_the_connection_of_a_malformed_record_is_closed(run, data):
     async def test(site):
         async with site.worker(b"other") as good, site.worker(hello=False) as bad:
             bad.send_bytes(data)
-            await site.until(lambda: site.totals.malformed == 1)
+            await site.until(lambda: site.totals.failed["malformed"] == 1)
             await site.until(lambda: site.plane.details() == {"instances": 1, "workers": 1})
             good.send(b"accepted", 1, 0, b"api\0id")
             await site.until(lambda: site.verdicts)
@@ -246,7 +250,7 @@ def test_a_connection_beyond_the_maximum_is_closed(run, monkeypatch):
         async with site.worker(), site.worker(hello=False) as second:
             assert await second.has_ended()
             await site.until(lambda: site.plane.details()["workers"] == 1)
-            assert site.totals.refused == 1
+            assert site.totals.failed["refused"] == 1
 
     run(test)
 
@@ -259,7 +263,7 @@ def test_a_worker_that_sends_nothing_is_closed(run):
                 await site.until(lambda so_far=number: site.totals.dropped == so_far + 1)
                 site.plane.tick()
             assert await silent.has_ended()
-            assert site.totals.unresponsive == 1
+            assert site.totals.failed["unresponsive"] == 1
             site.hold(b"id")
             assert (await alive.receive()).content == b"api\0id"
 
@@ -299,7 +303,7 @@ def test_a_worker_that_reads_nothing_is_closed(run, monkeypatch):
                 worker.send(b"status", 1)
                 await site.until(lambda so_far=number: site.totals.dropped == so_far + 1)
                 site.plane.tick()
-            assert site.totals.unresponsive == 1
+            assert site.totals.failed["unresponsive"] == 1
             await site.until(site.plane.unready)
 
     run(test)

@@ -74,7 +74,7 @@ def test_without_a_path_nothing_is_saved_and_nothing_restored(tmp_path, monkeypa
         return master, snapshots
 
     master, snapshots = asyncio.run(main())
-    assert (len(master), snapshots.counters.saved) == (0, 0)
+    assert (len(master), snapshots.counters.writes["saved"]) == (0, 0)
     assert files(tmp_path) == []
 
 
@@ -93,7 +93,7 @@ def test_restart_gives_no_new_budget(setup):
     assert held.release > time.time()
     assert messages == [f"snapshot {setup.path}: 1 histories restored, saved 0 s ago"]
     assert setup.path.stat().st_mode & 0o777 == 0o600
-    assert (saved.counters.saved, saved.counters.failed) == (1, 0)
+    assert (saved.counters.writes["saved"], saved.counters.writes["failed"]) == (1, 0)
     assert saved.saved_at == pytest.approx(snapshots.saved_at, abs=1.0)
 
 
@@ -161,7 +161,7 @@ def test_damaged_snapshot_is_ignored_as_a_whole(setup, damage):
 def test_file_of_a_snapshot_that_another_process_writes_is_left_alone(setup):
     with setup.path.with_name(".snapshot.new").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert setup.save(new_master()).counters.failed == 1
+        assert setup.save(new_master()).counters.writes["failed"] == 1
     assert not setup.path.exists()
 
 
@@ -210,7 +210,7 @@ class TestErrors:
     def test_full_disk_is_logged_once_and_the_previous_file_stays(self, setup, monkeypatch):
         counters = self.run(setup, monkeypatch, [None, errno.ENOSPC, errno.ENOSPC])
         assert setup.messages == [f"warning: snapshot {setup.path}: No space left on device; the previous one stays"]
-        assert (counters.saved, counters.failed) == (1, 2)
+        assert (counters.writes["saved"], counters.writes["failed"]) == (1, 2)
         assert len(setup.restore()[0]) == 1
         assert files(setup.path.parent) == ["snapshot"]
 
@@ -280,7 +280,7 @@ class TestSteps:
             account(master)
             async with asyncio.timeout(20):
                 await snapshots.close()
-            assert snapshots.counters.saved == 1
+            assert snapshots.counters.writes["saved"] == 1
 
         asyncio.run(main())
         assert len(setup.restore()[0]) == 1
@@ -296,7 +296,7 @@ class TestSteps:
                 account(master, now=time.time() - 100.0)
 
         monkeypatch.setattr(Master, "export", step)
-        assert setup.save(master).counters.saved == 0
+        assert setup.save(master).counters.writes["saved"] == 0
         assert not setup.path.exists()
         monkeypatch.undo()
-        assert setup.save(master).counters.saved == 1
+        assert setup.save(master).counters.writes["saved"] == 1
