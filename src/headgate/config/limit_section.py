@@ -18,9 +18,10 @@ class ConcurrencySection(ConfigSection, frozen=True):
     """
 
     max: MaxInFlight = 0
-    """Requests in flight at the origin at once, at most: a number, or learned from latencies; 0 for no limit. A request
-    is in flight until its exchange is complete, uploads, downloads and event streams included; an open WebSocket is
-    not. Further requests wait in a queue or are rejected."""
+    """Requests in flight at the origin at once, at most: a number, or learned from latencies, which needs
+    healthy_latency in the file, for example twice the usual latency of a response; 0 for no limit. A request is in
+    flight until its exchange is complete, uploads, downloads and event streams included; an open WebSocket is not.
+    Further requests wait in a queue or are rejected."""
     queue: Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] = 128
     """Requests that wait for a permit, at most. Below the capacity, queues of up to 64 requests come and go: 128 for
     each worker reject none of them."""
@@ -29,7 +30,9 @@ class ConcurrencySection(ConfigSection, frozen=True):
     ceiling: Annotated[int, Meta(ge=1, le=MAX_IN_FLIGHT)] = 1_000
     """The largest limit that is learned."""
     healthy_latency: Seconds = 1.0
-    """Mean seconds until responses begin that a learned limit permits; set it to twice what it is at low load."""
+    """Mean seconds until responses begin that a learned limit permits. A learned limit needs it: for example twice the
+    usual latency of a response. With 1 s, it does not protect an origin that answers in 0.1 s and slows down under
+    load."""
 
     @property
     def is_on(self) -> bool:

@@ -47,7 +47,9 @@ class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     ceiling: int = 1_000
     """The largest limit that is learned."""
     healthy_latency: float = 1.0
-    """Mean seconds from a request to its response that a learned limit permits: twice what it is at low load."""
+    """Mean seconds from a request to its response that a learned limit permits. A learned limit needs it: for example
+    twice the usual latency of a response. With 1 s, it does not protect an origin that answers in 0.1 s and slows down
+    under load."""
 
     def __post_init__(self) -> None:
         for name, low in (("queue", 0), ("ceiling", 1), ("max", 1)):
