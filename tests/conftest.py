@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -58,7 +59,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     parameters = inspect.signature(pyfuncitem.obj).parameters
-    run = pyfuncitem.funcargs.get("run", asyncio.run)
+    run: Any = pyfuncitem.funcargs.get("run", asyncio.run)
     run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in parameters}))
     return True
 

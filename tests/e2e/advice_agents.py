@@ -4,7 +4,6 @@ of a prefetch proxy. Each has an address of its own on loopback.
 
 import asyncio
 import itertools
-import ssl
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -74,39 +73,6 @@ async def agents(port: int, load: Load, *, count: int, rate: float) -> AsyncIter
                 # Requests that are late are made up for, so that the demand stays the same on a busy machine.
                 due = max(due + 1 / rate, time.monotonic() - _MAX_LATE)
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-
-    async with _running(*(run(number) for number in range(count))):
-        yield
-
-
-@asynccontextmanager
-async def prefetching(
-    proxy: int, authority: str, load: Load, *, count: int, rate: float, tls: ssl.SSLContext
-) -> AsyncIterator[None]:
-    """Run clients that want `rate` prefetches per second each, through a prefetch proxy that speaks no TLS."""
-
-    async def prefetch(number: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", proxy, local_addr=(f"127.0.2.{number + 1}", 0))
-        try:
-            writer.write(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
-            if b" 200 " not in (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]:
-                return
-            await writer.start_tls(tls, server_hostname=authority.partition(":")[0])
-            fields = f"Host: {authority}\r\nSec-Purpose: prefetch;anonymous-client-ip\r\nUser-Agent: Mozilla/5.0 a\r\n"
-            writer.write(f"GET / HTTP/1.1\r\n{fields}Connection: close\r\n\r\n".encode())
-            await reader.readuntil(b"\r\n\r\n")
-            load.send()
-        finally:
-            writer.transport.abort()
-
-    async def run(number: int) -> None:
-        await asyncio.sleep(number / count / rate)
-        while True:
-            due = time.monotonic() + 1 / rate
-            load.attempt()
-            with suppress(OSError, asyncio.IncompleteReadError):
-                await prefetch(number)
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async with _running(*(run(number) for number in range(count))):
         yield

@@ -6,17 +6,15 @@ No test expects a time: each waits until a state is reached, and the gate and th
 import asyncio
 import json
 import signal
-import ssl
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from tests.e2e import programs
-from tests.e2e.advice_agents import WINDOW, Load, agents, prefetching, state_of, wait_until
+from tests.e2e.advice_agents import WINDOW, Load, agents, state_of, wait_until
 
 CAPACITY = 20.0
 """Requests per second: so few that agents want far more on a busy machine, too."""
@@ -65,38 +63,6 @@ def test_polite_agents_come_down_to_the_capacity(tmp_path, origin, workers):
 
     with programs.gate(tmp_path, "--origin", origin.url, "--workers", workers) as gate:
         asyncio.run(check(gate))
-
-
-def test_a_prefetch_proxy_comes_down_to_the_capacity(tmp_path, origin):
-    (tmp_path / "gate").mkdir()
-    (tmp_path / "proxy").mkdir()
-    written(tmp_path / "gate", capacity=10.0)
-    authority, names = trustme.CA(), ("www.example.org",)
-    issued = authority.issue_cert(*names)
-    cert, key, ca = (tmp_path / name for name in ("cert.pem", "key.pem", "ca.pem"))
-    issued.cert_chain_pems[0].write_to_path(str(cert))
-    issued.private_key_pem.write_to_path(str(key))
-    authority.cert_pem.write_to_path(str(ca))
-    tls = ssl.create_default_context()
-    authority.configure_trust(tls)
-
-    def reached(state: dict[str, Any], load: Load) -> bool:
-        fits = load.rate > 20.0 and load.rate * load.part_sent < 18.0
-        return bool(fits and 0.0 < state["fraction"] < 0.7)
-
-    async def check(gate: programs.Program, proxy: programs.Program) -> None:
-        load = Load()
-        async with prefetching(proxy.port, f"www.example.org:{gate.port}", load, count=40, rate=1.0, tls=tls):
-            await wait_until(gate, "prefetch-proxy", lambda state: reached(state, load))
-            assert (await state_of(gate, "*"))["arrivals"] == 0.0
-
-    with programs.gate(tmp_path / "gate", "--origin", origin.url, "--cert", cert, "--key", key) as gate:
-        words = ["--plaintext", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--advice-ca", ca]
-        words += ["--allow-port", gate.port, "--allow-address", "127.0.0.0/8", "--resolve", "*=127.0.0.1"]
-        words += ["--min-freshness", "1"]
-        with programs.headgate(tmp_path / "proxy", "proxy", *words) as proxy:
-            assert proxy.ready
-            asyncio.run(check(gate, proxy))
 
 
 def advice_of(gate: programs.Program) -> dict[str, float]:

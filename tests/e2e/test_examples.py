@@ -168,9 +168,3 @@ def test_each_file_runs_and_limits(run_file, name, path, domain, policy):
     assert {answer.status for answer in answers} == {200, 503}
     assert next(json.loads(answer.body) for answer in answers if answer.status == 200) == {"hello": "world"}
     assert_refused(next(answer for answer in answers if answer.status == 503), domain, policy)
-
-
-def test_identifiers_do_not_share_a_rule(run_file):
-    server = run_file("flask_app.py")
-    assert 503 in {answer.status for answer in burst(server, "/", 14, X_Api_Key="greedy")}
-    assert ask(server, "/", X_Api_Key="modest").status == 200

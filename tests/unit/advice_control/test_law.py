@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from headgate.advice_control import Entry, Explanation, HistoryLaw, LawSettings, Reason, share
+from headgate.advice_control import Entry, Explanation, HistoryLaw, LawSettings, Reason
 from headgate.advice_control.law import TARGET
 from headgate.errors import ConfigurationError
 
@@ -190,18 +190,6 @@ def test_decides_once_a_period():
     assert law.explain()[0].reason is Reason.START
     assert law.is_due(now=14.995)  # a timer may be early by a rounding error
     assert law.update(now=14.995, capacity=1.0) != (Entry("*"),)
-
-
-@pytest.mark.parametrize(
-    ("available", "demands", "shares"),
-    [
-        (90.0, {"a": 10.0, "b": 100.0, "c": 100.0}, {"a": 10.0, "b": 40.0, "c": 40.0}),
-        (300.0, {"a": 10.0, "b": 100.0}, {"a": 10.0, "b": 100.0}),
-        (-5.0, {"a": 10.0}, {"a": 0.0}),
-    ],
-)
-def test_shares_are_max_min_fair(available, demands, shares):
-    assert share(available, demands) == shares
 
 
 @pytest.mark.parametrize(

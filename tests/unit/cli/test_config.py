@@ -198,21 +198,3 @@ def test_help_and_errors_name_other_keys_by_their_flags(headgate, tmp_path, monk
     assert "proxy: a certificate needs its key; set both --cert and --key" in headgate("proxy", "--cert", "a.pem").err
     (tmp_path / "headgate.toml").write_text('[gate.tls]\ncert = "a.pem"\n')
     assert "gate.tls: a certificate needs its key; set both `cert` and `key`" in headgate("config", "check").err
-
-
-LONG_LOG = '[[domain]]\nname = "a"\nrules = ["{rule}"]\nalgorithm = "{algorithm}"\n'
-
-
-@pytest.mark.parametrize(
-    ("rule", "algorithm", "lines"), [("9/s", "log", 0), ("20000/h", "log", 1), ("20000/h", "gcra", 0)]
-)
-def test_config_check_warns_of_long_logs(headgate, tmp_path, rule, algorithm, lines):
-    file = tmp_path / "headgate.toml"
-    file.write_text(LONG_LOG.format(rule=rule, algorithm=algorithm))
-    ran = headgate("config", "check", "--config", file)
-    assert (ran.code, ran.out) == (0, f"{file}: valid, 1 domain\n".encode())
-    assert len(ran.err.splitlines()) == lines
-    if lines:
-        assert ran.err.startswith(
-            "headgate: warning: domain 'a': the algorithm log stores 20000 timestamps of each client"
-        )

@@ -1,7 +1,6 @@
 import asyncio
-import functools
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,16 +12,6 @@ from tests.unit.origin.middlewares import Limit, permits
 
 DISCONNECT = {"type": "http.disconnect"}
 BODY = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.request", "body": b"b"}]
-
-
-def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in an event loop of its own, for ten seconds at most."""
-
-    @functools.wraps(test)
-    def run(**fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(**fixtures), 10))
-
-    return run
 
 
 def limited(app: Any, limit: Limit, **options: Any) -> Any:
@@ -105,7 +94,6 @@ async def until(condition: Callable[[], bool], *, step: float = 0.001) -> None:
     pytest.fail("the condition did not become true")
 
 
-@in_a_loop
 async def test_a_queued_request_starts_when_another_ends_and_has_its_whole_body():
     app, limit = App(), Limit()
     middleware = limited(app, limit)
@@ -121,7 +109,6 @@ async def test_a_queued_request_starts_when_another_ends_and_has_its_whole_body(
     assert limit.counts == (0, 0)
 
 
-@in_a_loop
 async def test_a_read_that_is_under_way_ends_with_its_request():
     """That of a request which has waited, of one that was refused, and of one that was cancelled while delayed."""
     app, limit, gatekeeper = App(), Limit(queue=1), Gatekeeper()
@@ -140,7 +127,6 @@ async def test_a_read_that_is_under_way_ends_with_its_request():
     assert [task for task in asyncio.all_tasks() if "_message" in repr(task)] == []
 
 
-@in_a_loop
 async def test_a_waiting_client_that_leaves_gives_up_its_place_in_the_queue():
     app, limit = App(), Limit(queue=1)
     middleware = limited(app, limit)
@@ -159,7 +145,6 @@ async def test_a_waiting_client_that_leaves_gives_up_its_place_in_the_queue():
 
 
 @pytest.mark.parametrize("in_queue", [True, False])
-@in_a_loop
 async def test_a_request_that_the_server_cancels_releases_its_permit(in_queue):
     app, limit = App(), Limit()
     middleware = limited(app, limit)
@@ -175,7 +160,6 @@ async def test_a_request_that_the_server_cancels_releases_its_permit(in_queue):
     assert len(limit.latencies) == 1
 
 
-@in_a_loop
 async def test_a_request_that_is_cancelled_when_it_was_to_start_releases_its_permit():
     app, limit = App(), Limit()
     middleware = limited(app, limit)
@@ -193,7 +177,6 @@ async def test_a_request_that_is_cancelled_when_it_was_to_start_releases_its_per
     assert limit.counts == (0, 0)
 
 
-@in_a_loop
 async def test_an_application_that_returns_without_a_response_says_nothing_of_the_load():
     limit = Limit()
 
@@ -204,7 +187,6 @@ async def test_an_application_that_returns_without_a_response_says_nothing_of_th
     assert (limit.latencies, limit.in_flight) == ([], 0)
 
 
-@in_a_loop
 async def test_the_wait_in_the_queue_and_for_the_request_body_is_no_part_of_the_latency():
     app, limit = App(), Limit()
     middleware = limited(app, limit)
@@ -219,24 +201,6 @@ async def test_the_wait_in_the_queue_and_for_the_request_body_is_no_part_of_the_
     assert limit.latencies == [0.5, 0.0]
 
 
-@pytest.mark.parametrize("path", ["/begun", "/body"])
-@in_a_loop
-async def test_a_slow_exchange_holds_its_permit_until_the_application_has_returned(path):
-    app, limit = App(), Limit(1)
-    middleware = limited(app, limit)
-    slow = Client(middleware, path, BODY[0])
-    await settle()
-    other = Client(middleware)
-    await settle()
-    limit.now += 3600.0
-    assert limit.counts == (1, 1)
-    slow.complete.set_result(BODY[1])
-    app.released.set()
-    await asyncio.gather(slow.task, other.task)
-    assert limit.counts == (0, 0)
-
-
-@in_a_loop
 async def test_a_server_may_add_fields_to_a_rejection():
     limit = Limit(queue=0)
     limit.start()
@@ -248,7 +212,6 @@ async def test_a_server_may_add_fields_to_a_rejection():
         client.sent[0]["headers"].append((b"server", b"x"))
 
 
-@in_a_loop
 async def test_a_websocket_needs_no_permit():
     app, limit = App(), Limit()
     middleware = limited(app, limit)
@@ -260,7 +223,6 @@ async def test_a_websocket_needs_no_permit():
         client.task.cancel()
 
 
-@in_a_loop
 async def test_a_delayed_request_waits_for_a_permit_too():
     app, limit = App(), Limit()
     gatekeeper = Gatekeeper()
@@ -276,7 +238,6 @@ async def test_a_delayed_request_waits_for_a_permit_too():
     assert limit.counts == (0, 0)
 
 
-@in_a_loop
 async def test_a_request_that_waits_too_long_under_overload_is_rejected_by_a_timer():
     app, limit = App(), Limit(1)
     limit._capacity = 1e5  # the spans of overload are those of requests of 10 microseconds

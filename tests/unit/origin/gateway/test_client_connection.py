@@ -292,11 +292,6 @@ def test_a_client_that_leaves_while_queued_is_not_forwarded() -> None:
     assert in_flight(harness) == 0
 
 
-def test_a_client_that_sends_no_more_while_queued_has_left() -> None:
-    harness = queueing().receive(GET)
-    assert not harness.connection.eof_received()
-
-
 async def test_a_request_that_waits_too_long_is_refused_and_the_next_one_is_read() -> None:
     harness = queueing().receive(GET, GET[:5])
     harness.expire()

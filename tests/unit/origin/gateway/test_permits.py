@@ -138,18 +138,6 @@ async def test_an_origin_that_cannot_be_reached_releases_the_permit(connect: str
 # Requests that wait.
 
 
-def test_a_request_that_is_decided_on_later_is_woken_with_its_permit() -> None:
-    permits = Recorded()
-    first = permits.take_one()
-    waiting = permits.wait()
-    assert (waiting.is_decided, waiting.woken) == (False, 0)
-    first.release()
-    assert (waiting.is_decided, waiting.woken) == (True, 1)
-    assert waiting.permit is not None
-    permits.leave(waiting)
-    assert permits.limit.in_flight == 0
-
-
 def test_a_request_that_is_decided_on_at_once_is_not_woken() -> None:
     permits = Recorded(queue=0)
     permits.take_one()
@@ -158,15 +146,6 @@ def test_a_request_that_is_decided_on_at_once_is_not_woken() -> None:
     assert waiting.retry_after >= 1.0
     permits.leave(waiting)
     assert permits.limit.in_flight == 1
-
-
-def test_a_request_that_leaves_is_not_decided_on() -> None:
-    permits = Recorded()
-    first = permits.take_one()
-    waiting = permits.wait()
-    permits.leave(waiting)
-    first.release()
-    assert (waiting.is_decided, permits.limit.in_flight) == (False, 0)
 
 
 def test_a_request_that_has_waited_for_too_long_is_rejected_and_counted() -> None:

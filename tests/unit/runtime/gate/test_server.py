@@ -97,12 +97,6 @@ def test_reload_checks_bundles_in_a_thread(monkeypatch):
     assert workers.configuration(0).configuration.tree.domain[0].rules == ("2/s",)
 
 
-def test_keys_that_need_a_restart_are_kept():
-    workers = GateWorkers(configuration(tree()))
-    asyncio.run(workers.reload(configuration(tree(more="workers = 3"))))
-    assert workers.configuration(0).configuration.tree.gate.workers == 1
-
-
 def test_totals_of_a_worker_that_has_ended_are_kept():
     class Ended:
         last_state = GateState((DomainState("a", accepted=2),), delayed_now=1, connections=3)
