@@ -32,7 +32,7 @@ class Server:
 
 
 class Link:
-    def attach(self, handler, *, held):
+    def attach(self, handler):
         self.handler = handler
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Configuration
-from headgate.limit import Gatekeeper, Master
+from headgate.limit import Gatekeeper
 from headgate.token.replay_table import MAX_TOKENS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,16 +36,6 @@ def default(call, name):
                 default(Gatekeeper, "max_delayed"),
                 default(Gatekeeper.embedded, "max_delayed"),
                 Configuration().gate.max_delayed,
-            ],
-        ),
-        (
-            "how-to/protect-a-fastapi-app.md",
-            r"`max_identifiers`, the number of\s+clients in memory \(([\d,]+),",
-            [
-                default(Master, "max_identifiers"),
-                default(Gatekeeper, "max_holds"),
-                default(Gatekeeper.embedded, "max_identifiers"),
-                Configuration().master.max_identifiers,
             ],
         ),
         ("reference/token.md", r"table in memory, for ([\d,]+) tokens", [MAX_TOKENS]),
