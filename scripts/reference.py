@@ -34,7 +34,7 @@ from headgate.observe.state import DomainState, GateState
 from headgate.origin.sidecar.data_plane import SidecarCounters
 from headgate.proxy.counters import Counts
 from headgate.rlqs.service import QuotaCounters
-from headgate.runtime.gate.server import GATE_GROUPS
+from headgate.runtime.gate_server import GATE_GROUPS
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.master.server import MASTER_GROUPS
 from headgate.runtime.prefetch_proxy_server import ProxyState, proxy_metrics

@@ -50,7 +50,7 @@ def config() -> None:
 def check_file(named: str | None, file: str | None) -> None:
     """Check FILE: print the first error, or that the file is valid."""
     from headgate.runtime.bus_protection import bus_warnings, key_file_warnings
-    from headgate.runtime.gate.build import check_composition
+    from headgate.runtime.gate_build import check_composition
 
     tree, name = configuration(_one_name(named, file))
     if name is None:

@@ -91,7 +91,7 @@ def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> 
     """
     from msgspec.structs import replace
 
-    from headgate.runtime.gate.build import CATCH_ALL
+    from headgate.runtime.gate_build import CATCH_ALL
 
     if any(section.name == CATCH_ALL for section in sections):
         return tuple(replace(one, rules=rules) if one.name == CATCH_ALL else one for one in sections)
@@ -171,7 +171,7 @@ def serve(
         advice=given({"capacity": capacity, "mode": advice_mode}),
         rules=rules,
     )
-    from headgate.runtime.gate.server import GateOptions, run_gate
+    from headgate.runtime.gate_server import GateOptions, run_gate
 
     run_options = GateOptions(options.read, demo=demo, require_admin=options.admin_is_chosen)
     click.get_current_context().exit(run_gate(run_options))

@@ -28,7 +28,7 @@ from headgate.http.fields import Pairs
 from headgate.http.h1.response import parse_response_head
 from headgate.http.h1.syntax import split_fields
 from headgate.runtime.demo_origin import DemoOrigin
-from headgate.runtime.gate.process import GateConfiguration, GateProcess
+from headgate.runtime.gate_process import GateConfiguration, GateProcess
 from headgate.runtime.listen import reserve_addresses
 from headgate.throttle import Throttle
 

@@ -7,7 +7,7 @@ import pytest
 from headgate.config import Configuration, parse
 from headgate.observe import AdviceState
 from headgate.origin.gateway.arrivals import PEOPLE
-from headgate.runtime.gate.advice import (
+from headgate.runtime.gate_advice import (
     AdviceLoop,
     AdviceReport,
     GateAdvice,

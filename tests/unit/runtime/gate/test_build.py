@@ -6,7 +6,7 @@ from headgate.limit import Domain
 from headgate.limit.messages import DelayUntil
 from headgate.origin import RequestInfo
 from headgate.release import Status
-from headgate.runtime.gate.build import (
+from headgate.runtime.gate_build import (
     build_gatekeeper,
     check_composition,
     compose,

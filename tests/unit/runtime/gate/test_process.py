@@ -12,10 +12,10 @@ from headgate.http.h1 import RequestLimits, parse_request_head
 from headgate.limit import DelayUntil
 from headgate.link import GatekeeperLink
 from headgate.release import Status
+from headgate.runtime import gate_process as module
 from headgate.runtime import gatekeeping, master_reports
-from headgate.runtime.gate import process as module
-from headgate.runtime.gate.advice import AdvicePublication, AdviceReport
-from headgate.runtime.gate.process import GateConfiguration, GateProcess
+from headgate.runtime.gate_advice import AdvicePublication, AdviceReport
+from headgate.runtime.gate_process import GateConfiguration, GateProcess
 
 FILE = """
 [gate]

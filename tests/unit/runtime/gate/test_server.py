@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from headgate.errors import ConfigurationError
 from headgate.link.curve import new_key_pair
 from headgate.observe import DomainState, GateState
-from headgate.runtime.gate import server as module
-from headgate.runtime.gate.server import GateOptions, GateWorkers
+from headgate.runtime import gate_server as module
+from headgate.runtime.gate_server import GateOptions, GateWorkers
 from tests.unit.runtime import serving
 from tests.unit.runtime.gate.test_process import configuration, record_threads, tree
 from tests.unit.runtime.serving import reload

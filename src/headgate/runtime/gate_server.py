@@ -25,8 +25,8 @@ from headgate.observe.concurrency import ended_limit
 from headgate.origin.gateway.policy import GatewayCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
-from headgate.runtime.gate.advice import AdviceReport, make_loop, report_interval
-from headgate.runtime.gate.build import (
+from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval
+from headgate.runtime.gate_build import (
     build_master,
     check_composition,
     compose,
@@ -35,7 +35,7 @@ from headgate.runtime.gate.build import (
     require_gate,
     restart_keys,
 )
-from headgate.runtime.gate.process import GateConfiguration, GateProcess
+from headgate.runtime.gate_process import GateConfiguration, GateProcess
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
@@ -146,7 +146,7 @@ class GateWorkers(Backend):
     Raises `ConfigurationError` for a configuration that cannot be served.
     """
 
-    module: str = "headgate.runtime.gate.process"
+    module: str = "headgate.runtime.gate_process"
     message_type: Any = Ready | StartFailed | StateReport[GateState] | AdviceReport
     initial_state: GateState = GateState(workers=0)
 

@@ -1,6 +1,6 @@
 """One gate in one process: gateway, gatekeeper and link built together, watched, reloaded and drained.
 
-It is a gate of its own, or one worker of several: `python -m headgate.runtime.gate.process` runs a worker.
+It is a gate of its own, or one worker of several: `python -m headgate.runtime.gate_process` runs a worker.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from headgate.observe import Counters, GateState, HeldIdentifier, MasterTotals, 
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
-from headgate.runtime.gate.advice import (
+from headgate.runtime.gate_advice import (
     AdvicePublication,
     AdviceReport,
     GateAdvice,
@@ -28,7 +28,7 @@ from headgate.runtime.gate.advice import (
     report_interval,
     static_states,
 )
-from headgate.runtime.gate.build import (
+from headgate.runtime.gate_build import (
     Composition,
     build_gatekeeper,
     build_policy,

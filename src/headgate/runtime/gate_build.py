@@ -21,7 +21,7 @@ from headgate.origin.gateway import GatewayPolicy, TlsKeys
 from headgate.origin.identify import client_address
 from headgate.origin.refusal import Refusals
 from headgate.origin.routes import plain_path
-from headgate.runtime.gate.advice import GateAdvice
+from headgate.runtime.gate_advice import GateAdvice
 from headgate.runtime.gatekeeping import new_rejections
 from headgate.runtime.master_store import MasterStore
 

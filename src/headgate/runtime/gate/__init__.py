@@ -1,1 +1,0 @@
-"""The gate: one process, or a supervisor of several workers."""
