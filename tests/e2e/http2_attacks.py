@@ -10,10 +10,7 @@ from hpack import Encoder, NeverIndexedHeaderTuple
 from hyperframe.frame import (
     ContinuationFrame,
     DataFrame,
-    GoAwayFrame,
     HeadersFrame,
-    PingFrame,
-    PriorityFrame,
     RstStreamFrame,
     SettingsFrame,
     WindowUpdateFrame,
@@ -133,46 +130,9 @@ def heads_in_huffman_code(port: int) -> Iterator[bytes]:
 
 
 @attack(ENHANCE_YOUR_CALM, word="settings")
-def settings(port: int) -> Iterator[bytes]:
-    while True:
-        yield SettingsFrame(0).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="settings")
 def settings_of_tables_and_windows(port: int) -> Iterator[bytes]:
     for number in range(1 << 20):
         yield SettingsFrame(0, settings={1: number * 4096, 4: number}).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="pings")
-def pings(port: int) -> Iterator[bytes]:
-    while True:
-        yield PingFrame(0, opaque_data=b"12345678").serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="pings")
-def ping_answers_without_a_ping(port: int) -> Iterator[bytes]:
-    while True:
-        yield PingFrame(0, opaque_data=b"12345678", flags=["ACK"]).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="idle frames")
-def priorities(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        yield PriorityFrame(stream, depends_on=0).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="idle frames")
-def frames_of_unknown_types(port: int) -> Iterator[bytes]:
-    while True:
-        yield b"\0\0\x08\xbe\0\0\0\0\x01abcdefgh"
-
-
-@attack(ENHANCE_YOUR_CALM, word="idle frames")
-def goaways(port: int) -> Iterator[bytes]:
-    yield connect(1, port)
-    while True:
-        yield GoAwayFrame(0).serialize()
 
 
 @attack(ENHANCE_YOUR_CALM, word="empty DATA")
@@ -189,23 +149,9 @@ def padding_alone(port: int) -> Iterator[bytes]:
         yield DataFrame(1, pad_length=255, flags=["PADDED"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM, word="late DATA")
-def data_for_closed_streams(port: int) -> Iterator[bytes]:
-    yield connect(1, port) + RstStreamFrame(1).serialize()
-    while True:
-        yield DataFrame(1, data=b"x").serialize()
-
-
 @attack(ENHANCE_YOUR_CALM, word="WINDOW_UPDATE")
 def windows_increased_by_one(port: int) -> Iterator[bytes]:
     yield connect(1, port)
-    while True:
-        yield WindowUpdateFrame(1, window_increment=1).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="WINDOW_UPDATE")
-def windows_of_closed_streams(port: int) -> Iterator[bytes]:
-    yield connect(1, port) + RstStreamFrame(1).serialize()
     while True:
         yield WindowUpdateFrame(1, window_increment=1).serialize()
 

@@ -56,20 +56,6 @@ def test_few_pipelined_requests_are_buffered(encryption: Encryption, run: Callab
     run(check())
 
 
-def test_a_refusal_closes_a_connection_with_connection_close(run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
-        async with proxy_running(decision) as server:
-            for rest in (b"HTTP/1.0\r\n\r\n", b"HTTP/1.1\r\nConnection: x, Close\r\n\r\n"):
-                async with client_at(server) as client:
-                    await client.send(b"CONNECT no.example:443 " + rest)
-                    closing = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-                    assert await client.rest() == closing, rest
-
-    run(check())
-
-
 REFUSED = {
     "another method, the last request": (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 405),
     "another request with a body": (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", 405),

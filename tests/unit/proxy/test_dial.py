@@ -158,15 +158,6 @@ def test_a_refusal_does_not_end_the_wait_for_another_address(run: Any, local: Lo
     assert said.reason == "dial_timeout"
 
 
-def test_no_address_is_tried_after_one_has_answered(run: Any, local: LocalEndpoints) -> None:
-    first, other = local.answering(), local.answering()
-    with run(dial([first, other], seconds=LONG, delay=LONG)) as sock:
-        assert endpoint_of_peer(sock) == first
-    local.listeners[1].setblocking(False)
-    with pytest.raises(BlockingIOError):
-        local.listeners[1].accept()
-
-
 def test_the_second_of_two_connections_is_closed(
     run: Any, local: LocalEndpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,14 +24,13 @@ FOUND = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 0))]
 
 
 class NameServer:
-    """Replaces `getaddrinfo`: "hang…" is answered after `answer_all`, "hung later…" after `later` too."""
+    """Replaces `getaddrinfo`: "hang…" is answered after `answer_all`."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.asking: set[threading.Thread] = set()
         self.hanging = threading.Semaphore(0)
         self.answered = threading.Event()
-        self.later = threading.Event()
 
     def __call__(self, host: bytes, port: None, **more: Any) -> list[Any]:
         assert more == {"type": socket.SOCK_STREAM}
@@ -41,9 +40,6 @@ class NameServer:
         if name.startswith("hang"):
             self.hanging.release()
             self.answered.wait()
-        if name.startswith("hung later"):
-            self.hanging.release()
-            self.later.wait()
         return FOUND
 
     async def hang(self, names: int) -> None:
@@ -60,7 +56,6 @@ def server() -> Iterator[NameServer]:
     serving = NameServer()
     yield serving
     serving.answer_all()
-    serving.later.set()
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])

@@ -156,20 +156,6 @@ async def test_the_shutdown_waits_for_requests_in_flight(echo: bool) -> None:
 
 
 @async_test
-async def test_closing_twice_sends_one_goaway() -> None:
-    async with connected() as pair:
-        pair.client.send_frames(DataFrame(5, data=b"x"))
-        await pair.client.final_goaway()
-        pair.connection.drain()
-        pair.connection.close(module.ErrorCodes.NO_ERROR, "again")
-        pair.connection.finish_turn()
-        pair.connection.abort()
-        pair.connection.abort()
-        assert not pair.server.connections
-        assert len(pair.client.goaways) == 1
-
-
-@async_test
 async def test_abort_closes_tunnels() -> None:
     async with target_running() as port, connected() as pair:
         tunnel = await pair.client.open(port)

@@ -54,21 +54,6 @@ async def test_a_refused_stream_is_closed_at_once(ended: bool) -> None:
 
 
 @async_test
-async def test_a_stream_ended_during_the_decision_is_not_reset() -> None:
-    decision = StubDecision()
-    decision.gate = asyncio.Event()
-    decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
-    async with connected(decision) as pair:
-        refused = pair.client.ask("no.example:443")
-        pair.client.end(refused)
-        await pair.client.ping()
-        decision.gate.set()
-        assert await pair.client.answered(refused) == 403
-        await pair.client.ping()
-        assert refused.code is None
-
-
-@async_test
 async def test_a_surplus_connection_is_refused_and_closed() -> None:
     async with connected(surplus=True) as pair:
         refused = pair.client.ask("a.example:443")

@@ -152,19 +152,6 @@ def test_the_totals_of_workers_that_have_ended_are_kept() -> None:
     assert state == WorkerState(Counts(connects={"accepted": 6}, received=10), dropped=2, cut=4)
 
 
-def test_the_origins_of_workers_that_have_ended_are_limited() -> None:
-    both = workers()
-    counts = Counts()
-    for number in range(1500):
-        counts.connected(f"https://{number}.example", "port")
-        if number % 500 == 499:
-            both.on_worker_exit(ended(0, counts))
-            counts = Counts()
-    origins = asyncio.run(both.state(whole=False)).counts.origins
-    assert len(origins) == 1000
-    assert list(origins)[-1] == "https://1499.example"
-
-
 def test_the_slots_of_a_worker_that_has_ended_are_free() -> None:
     both = workers()
     slots = TunnelSlots(2, os.dup(both.configuration(0).configuration.slots), worker=1)

@@ -100,17 +100,6 @@ def test_a_key_file_has_the_documented_members_and_is_read_again(entropy):
     assert again[0].verify(b"message", keys[0].sign(b"message"))
 
 
-def test_new_key_takes_32_bytes_of_entropy(entropy):
-    lengths = []
-
-    def counted(length):
-        lengths.append(length)
-        return entropy(length)
-
-    assert len({new_key(entropy=counted).key_id for _ in range(2)}) == 2
-    assert lengths == [32] * 2
-
-
 def test_key_files_of_other_programs():
     for value in FOREIGN_KEYS:
         (key,) = read(value)

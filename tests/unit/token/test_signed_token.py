@@ -118,18 +118,6 @@ def test_header_of_a_minted_token(key, new_token):
     assert [has_bound_form(token) for token in (new_token(), new_token(origin=A), "x")] == [False, True, False]
 
 
-def test_each_token_has_16_bytes_of_entropy(new_token):
-    lengths = []
-
-    def entropy(length):
-        lengths.append(length)
-        return bytes([len(lengths)]) * length
-
-    headers = [decode_token(new_token(entropy=entropy))[0] for _ in range(2)]
-    assert lengths == [16, 16]
-    assert [header.token_id for header in headers] == [b"\1" * 16, b"\2" * 16]
-
-
 def test_ttl_is_bounded_by_the_key(new_token):
     assert new_token(ttl=86_400)
     for ttl in (0, -1, 86_400.5, float("inf"), float("nan")):

@@ -177,20 +177,6 @@ async def test_every_response_is_a_result(said, kind, why):
 
 
 @async_test
-async def test_retry_after_of_an_origin_is_kept():
-    origin, proxy = Origin(b"HTTP/1.1 429 Busy\r\nRetry-After: 3\r\n\r\n"), Proxy()
-    async with origin.running() as port:
-        advice, _ = await proxy.ask(port)
-        assert advice.hold_until == proxy.now + 3
-        proxy.now += 2.9
-        await proxy.ask(port)
-        assert origin.connections == 1
-        proxy.now += 0.2
-        await proxy.ask(port)
-        assert origin.connections == 2
-
-
-@async_test
 async def test_a_certificate_for_another_name_is_unreachable():
     origin, proxy = Origin(name="other.example.org"), Proxy()
     async with origin.running() as port:
@@ -210,19 +196,6 @@ async def test_a_silent_origin_times_out(monkeypatch):
         origin.hold.set()
     assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
     assert "not within" in advice.reason
-
-
-@async_test
-async def test_an_origin_without_tls_is_unreachable():
-    async def garbage(reader, writer):
-        writer.write(b"220 ready\r\n")
-        writer.close()
-
-    proxy = Proxy()
-    server = await asyncio.start_server(garbage, "127.0.0.1", 0)
-    async with server:
-        advice, unreachable_reason = await proxy.ask(server.sockets[0].getsockname()[1])
-    assert (advice.result, unreachable_reason) == (UNREACHABLE, None)
 
 
 @async_test

@@ -280,54 +280,29 @@ def override(overrides: Overrides, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("entry", "endpoint"),
+    ("entries", "target", "endpoints"),
     [
-        ("a.test=127.0.0.1", "127.0.0.1:443"),
-        ("a.test=127.0.0.1:8443", "127.0.0.1:8443"),
-        ("A.TEST.=127.0.0.1", "127.0.0.1:443"),
-        ("a.test=::1", "[::1]:443"),
-        ("a.test=[::1]", "[::1]:443"),
-        ("a.test=[::1]:8443", "[::1]:8443"),
-        ("a.test=::ffff:127.0.0.1", "[::ffff:7f00:1]:443"),
-        ("a.test=2001:db8::8443", "[2001:db8::8443]:443"),
-        (" a.test=127.0.0.1 ", "127.0.0.1:443"),
-        ("*=127.0.0.1:8443", "127.0.0.1:8443"),
+        ("a.test=127.0.0.1", "A.test.:8443", "127.0.0.1:8443"),
+        ("A.TEST.=127.0.0.1:8443", "a.test:443", "127.0.0.1:8443"),
+        ("a.test=::1", "a.test:443", "[::1]:443"),
+        ("a.test=[::1]", "a.test:443", "[::1]:443"),
+        ("a.test=[::1]:8443", "a.test:443", "[::1]:8443"),
+        ("a.test=::ffff:127.0.0.1", "a.test:443", "[::ffff:7f00:1]:443"),
+        ("a.test=2001:db8::8443", "a.test:443", "[2001:db8::8443]:443"),
+        ("a.test=::1 a.test=127.0.0.1:81", "a.test:443", "[::1]:443 127.0.0.1:81"),
+        # An entry does not include subdomains; a star is for names without an entry, and no address.
+        ("a.test=127.0.0.1", "b.a.test:443", ""),
+        ("a.test=127.0.0.1", "test:443", ""),
+        ("*=127.0.0.1:8443 a.test=127.0.0.2", "a.test:443", "127.0.0.2:443"),
+        ("*=127.0.0.1:8443 a.test=127.0.0.2", "b.a.test:443", "127.0.0.1:8443"),
+        ("*=127.0.0.1", "0x5db8d822:443", ""),
+        ("*=127.0.0.1", "[2606:4700::1]:443", ""),
+        ("93.184.216.34=127.0.0.1:8443", "0x5db8d822:443", "127.0.0.1:8443"),
+        ("[2606:4700::1]=127.0.0.2", "[2606:4700:0::1]:443", "127.0.0.2:443"),
     ],
 )
-def test_entries_for_a_name(entry: str, endpoint: str) -> None:
-    assert override(Overrides([entry]), "a.test:443") == [endpoint]
-    assert override(Overrides([entry]), "A.test.:443") == [endpoint]
-
-
-def test_without_a_port_the_requested_one_is_used() -> None:
-    overrides = Overrides(["a.test=127.0.0.1"])
-    assert override(overrides, "a.test:8443") == ["127.0.0.1:8443"]
-
-
-def test_an_entry_does_not_include_subdomains() -> None:
-    overrides = Overrides(["a.test=127.0.0.1"])
-    assert override(overrides, "b.a.test:443") == []
-    assert override(overrides, "test:443") == []
-
-
-def test_a_star_matches_names_without_an_entry_and_no_address() -> None:
-    overrides = Overrides(["*=127.0.0.1", "a.test=127.0.0.2"])
-    assert override(overrides, "a.test:443") == ["127.0.0.2:443"]
-    assert override(overrides, "b.a.test:443") == ["127.0.0.1:443"]
-    assert override(overrides, "localhost:443") == ["127.0.0.1:443"]
-    for literal in ("93.184.216.34", "0x5db8d822", "[2606:4700::1]"):
-        assert override(overrides, f"{literal}:443") == []
-
-
-def test_an_address_may_have_an_entry_of_its_own() -> None:
-    overrides = Overrides(["93.184.216.34=127.0.0.1:8443", "[2606:4700::1]=127.0.0.2"])
-    assert override(overrides, "0x5db8d822:443") == ["127.0.0.1:8443"]
-    assert override(overrides, "[2606:4700:0::1]:443") == ["127.0.0.2:443"]
-
-
-def test_entries_for_one_host_add_up() -> None:
-    overrides = Overrides(["a.test=::1", "a.test=127.0.0.1:81"])
-    assert override(overrides, "a.test:443") == ["[::1]:443", "127.0.0.1:81"]
+def test_entries_and_the_endpoints_of_a_target(entries: str, target: str, endpoints: str) -> None:
+    assert override(Overrides(entries.split()), target) == endpoints.split()
 
 
 INVALID_ENTRIES = [

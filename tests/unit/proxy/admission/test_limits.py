@@ -156,31 +156,6 @@ async def test_slots_of_an_ended_worker_are_reclaimed(slots):
     assert await parent.take()
 
 
-_GRASPING = """
-import asyncio, sys
-from headgate.proxy.admission.limits import TunnelSlots
-
-async def main():
-    slots = TunnelSlots(100, int(sys.argv[1]), worker=int(sys.argv[2]))
-    taken = 0
-    for _ in range(100):
-        taken += await slots.take()
-    print(taken)
-
-asyncio.run(main())
-"""
-
-
-def test_concurrent_processes_take_no_more(descriptor):
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", _GRASPING, str(descriptor), str(worker)], pass_fds=[descriptor], stdout=-1, text=True
-        )
-        for worker in range(4)
-    ]
-    assert sum(int(process.communicate(timeout=60)[0]) for process in processes) == 100
-
-
 _HOLDING = """
 import fcntl, sys, time
 fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX)
