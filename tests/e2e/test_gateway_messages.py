@@ -1,10 +1,8 @@
 """Requests and responses of all forms, through the gateway and back."""
 
-import asyncio
-
 import pytest
 
-from tests.e2e.gateway_setup import agent_at, read_request, respond_with, served
+from tests.e2e.gateway_setup import agent_at, respond_with, served
 
 pytestmark = pytest.mark.usefixtures("run")
 
@@ -44,20 +42,3 @@ async def test_chunked_responses_keep_their_trailers(version: bytes) -> None:
             else:
                 assert reply.trailers == []
                 assert reply.field(b"transfer-encoding") is None
-
-
-async def test_an_early_response_is_passed_on_while_the_body_still_comes() -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbe")
-        await reader.readexactly(5)
-        writer.write(b"fn")
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    async with served(script) as (_, gateway), agent_at(gateway) as agent:
-        await agent.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe")
-        assert (await agent.reader.readuntil(b"be")).endswith(b"\r\n\r\nbe")
-        await agent.send(b"llo")
-        assert await agent.reader.readexactly(2) == b"fn"
-        assert (await agent.ask(GET + b"\r\n")).status == 200

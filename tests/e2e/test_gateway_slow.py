@@ -13,7 +13,7 @@ import trustme
 
 from headgate.config.tree import Timeouts
 from headgate.origin.gateway import Gateway
-from tests.e2e.gateway_setup import PATIENCE, agent_at, read_request, served, tls_keys, until
+from tests.e2e.gateway_setup import PATIENCE, served, tls_keys, until
 
 pytestmark = pytest.mark.usefixtures("run")
 
@@ -98,18 +98,3 @@ async def test_a_client_that_stops_reading_is_closed(contexts: Contexts) -> None
         finally:
             stay.set()
             await client
-
-
-@pytest.mark.parametrize("silence", [5.0, 0])
-async def test_a_pause_within_a_response_has_a_timeout_of_its_own(silence: float) -> None:
-    async def pausing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 10\r\n\r\n")
-        for piece in (b"hello", b"world"):
-            await asyncio.sleep(0.4)
-            writer.write(piece)
-        await reader.read()
-
-    timeouts = Timeouts(idle=0.1, response=0.1, response_body=silence)
-    async with served(pausing, timeouts=timeouts) as (_, gateway), agent_at(gateway) as agent:
-        assert (await agent.ask(GET)).body == b"helloworld"

@@ -159,27 +159,6 @@ def test_values_have_the_types_of_their_keys(capsys, arguments, values):
     assert run(capsys, *arguments) == repr(values)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--listen", "here"], "expected HOST:PORT"),
-        (["--listen", ""], "empty; give a value"),
-        (["--admin", ""], "empty; give a value"),
-        (["--client-rate", "often"], "'often'"),
-        (["--workers", "0"], "must be a whole number from 1 to 256, got '0'"),
-        (["--allow-port", "65536"], "from 1 to 65,535"),
-        (["--client-connections", "-1"], "of at least 0"),
-        (["--idle", "0"], "must be a number from 0.001 to 86,400, got '0'"),
-        (["--idle", "nan"], "got 'nan'"),
-        (["--unreachable", "ignore"], "'hold', 'permit'"),
-    ],
-)
-def test_values_beyond_the_limits_of_their_keys_are_wrong_use(capsys, arguments, message):
-    with pytest.raises(click.UsageError) as caught:
-        run(capsys, *arguments)
-    assert message in caught.value.format_message()
-
-
 def test_help_is_the_first_sentence_of_the_docstring_with_the_default():
     helps = {option.name: option.help for option in keys.params}
     assert helps["unreachable_hold"].endswith("unless a Retry-After says otherwise.  [default: 60]")

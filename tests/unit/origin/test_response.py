@@ -186,9 +186,3 @@ def test_equal_rejections_are_rendered_once():
         rejections(rejected(6.0), now=NOW, accept=b"application/json"),
     ):
         assert other is not first
-
-
-def test_a_long_accept_is_negotiated_and_not_remembered():
-    rejections = Rejections([api("10/s")])
-    accept = b"application/problem+json, " + b"x/y;q=0.1, " * 100
-    assert field(rejections(rejected(6.0), now=NOW, accept=accept), b"content-type") == b"application/problem+json"

@@ -21,6 +21,7 @@ from headgate.origin.gateway.responses import (
     serialize,
 )
 from headgate.origin.response import Response
+from tests.unit.origin.gateway.stub import StubTransport
 
 DATE = b"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\n"
 
@@ -80,37 +81,29 @@ def test_the_response_to_a_connection_over_a_limit_names_the_limit() -> None:
 CONTENT = b"".join(b"%07d\n" % number for number in range(100_000))
 
 
-class Transport:
-    """A transport without a socket: takes everything, and pauses its writer when `slow`."""
+class Transport(StubTransport):
+    """Takes everything, and pauses its writer when `slow`."""
 
     def __init__(self) -> None:
-        self.written = b""
+        super().__init__()
         self.largest = 0
-        self.buffered = 0
         self.slow = False
-        self.closing = False
         self.paused: Callable[[], None] = lambda: None
         self.limits: list[int | None] = []
         self.extra: dict[str, Any] = {}
 
-    def write(self, data: bytes) -> None:
-        self.written += data
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        super().write(data)
         self.largest = max(self.largest, len(data))
         if self.slow:
             self.buffered = len(data)
             self.paused()
 
-    def get_write_buffer_size(self) -> int:
-        return self.buffered
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.extra.get(name, default)
 
-    def get_extra_info(self, name: str) -> Any:
-        return self.extra.get(name)
-
-    def set_write_buffer_limits(self, high: int | None = None) -> None:
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.limits.append(high)
-
-    def is_closing(self) -> bool:
-        return self.closing
 
 
 class Client:
@@ -200,7 +193,7 @@ async def test_a_slow_client_is_waited_for_and_each_piece_renews_the_deadline(pa
 
 
 async def test_nothing_is_sent_once_abandoned_or_closing(path: Path) -> None:
-    for leave in (lambda one, _: one.abandon(), lambda _, transport: setattr(transport, "closing", True)):
+    for leave in (lambda one, _: one.abandon(), lambda _, transport: transport.close()):
         transport, client = Transport(), Client()
         response = make(path, transport, client)
         response.start()

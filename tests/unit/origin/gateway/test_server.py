@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings
 from headgate.origin import Rejections, Routes, client_address
@@ -57,19 +56,6 @@ async def test_draining_may_be_cut_short_by_draining_again() -> None:
     assert not first.done()
     await gateway.drain(0)
     await first
-
-
-@pytest.mark.parametrize(
-    "origin", ["https://a", "http://", "http://a/b", "http://a..b", f"http://{'x' * 64}:1", "http://a:99999", "a"]
-)
-def test_an_invalid_origin_is_refused(origin: str) -> None:
-    with pytest.raises(ConfigurationError, match="such as 'http://127"):
-        make_gateway(origin)
-
-
-def test_the_origin_is_a_host_and_a_port() -> None:
-    assert make_gateway("http://a").pool.authority == b"a:80"
-    assert make_gateway("http://[::1]:8000/").pool.authority == b"[::1]:8000"
 
 
 async def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes_on() -> None:
