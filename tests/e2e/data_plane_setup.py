@@ -28,7 +28,13 @@ class PlaneThread:
         options: dict[str, Any] = {"domain": "api", "max_hold": 3_600.0} | settings
         self.settings = Sidecar(**options)
         self.verdicts: list[Accounting] = []
-        self.gatekeeper = Gatekeeper(self._account, max_hold=self.settings.max_hold, spacing=spacing)
+        self.gatekeeper = Gatekeeper(
+            self._account,
+            max_delay=self.settings.max_delay,
+            max_delayed=self.settings.max_delayed,
+            max_hold=self.settings.max_hold,
+            spacing=spacing,
+        )
         self.messages: list[str] = []
         self.plane = new(
             gatekeeper=self.gatekeeper,

@@ -1,13 +1,11 @@
 """HAProxy as a process with a generated configuration, and the data plane of its sidecar in this process."""
 
-import os
 import re
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ class Plane(PlaneThread):
 class HAProxyProcess:
     """A running HAProxy with a generated configuration, in which texts may be replaced by others."""
 
-    def __init__(self, folder: Path, site: Site, replacements: Mapping[str, str], mode: str = "-db") -> None:
+    def __init__(self, folder: Path, site: Site, replacements: Mapping[str, str]) -> None:
         self.site = site
         self.port = site.listen.port
         self.file = folder / "haproxy.cfg"
@@ -49,23 +47,16 @@ class HAProxyProcess:
             assert old in text, old
             text = text.replace(old, new)
         self.file.write_text(text)
-        self._mode = mode
-        self._old: list[subprocess.Popen[bytes]] = []
-        self.process = self._start()
-
-    def _start(self, *words: str) -> "subprocess.Popen[bytes]":
         program = find_program("haproxy") or "haproxy"
         with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                [program, self._mode, "-f", str(self.file), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        wait_for(self.port, process)
+            command = [program, "-db", "-f", str(self.file)]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_for(self.port, self.process)
         deadline = time.monotonic() + PATIENCE
         # It binds its runtime socket last.
         while not self._answers():
             assert time.monotonic() < deadline, self.output()
             time.sleep(0.01)
-        return process
 
     def _answers(self) -> bool:
         try:
@@ -73,36 +64,10 @@ class HAProxyProcess:
         except OSError:
             return False
 
-    def reload(self) -> "subprocess.Popen[bytes]":
-        """Start another process, which asks this one to finish; return the old one."""
-        old = self.process
-        self._old.append(old)
-        self.process = self._start("-sf", str(old.pid))
-        return old
-
-    def reload_worker(self) -> None:
-        """Have the master process, which has to be one (`-W`), replace its worker."""
-        deadline = time.monotonic() + PATIENCE
-        while "Reloading HAProxy" not in self.output():
-            assert time.monotonic() < deadline, self.output()
-            # A master process that has just started loses a signal.
-            self.process.send_signal(signal.SIGUSR2)
-            time.sleep(0.1)
-
-    def restart(self, number: int = signal.SIGTERM) -> None:
-        """Stop it by a signal and start it again."""
-        self.process.send_signal(number)
-        self.process.wait(PATIENCE)
-        self.process = self._start()
-
     def stop(self) -> None:
-        """Kill all processes."""
-        for process in [*self._old, self.process]:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGCONT)
-            # A master process stops its workers.
-            process.send_signal(signal.SIGTERM if self._mode == "-W" else signal.SIGKILL)
-            process.wait(PATIENCE)
+        """Kill it, also while it is stopped."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
 
     def ask(self, command: str) -> str:
         """Send a command to its runtime socket; return the answer."""
@@ -131,9 +96,9 @@ class HAProxyProcess:
 
 @contextmanager
 def haproxy(
-    folder: Path, origin: str, *, replacements: Mapping[str, str] | None = None, mode: str = "-db", **site: Any
+    folder: Path, origin: str, *, replacements: Mapping[str, str] | None = None, **site: Any
 ) -> Iterator[HAProxyProcess]:
-    """Run HAProxy in front of an origin; `site` has more of its `Site`, `mode` is `-W` for a master process."""
+    """Run HAProxy in front of an origin; `site` has more of its `Site`."""
     values = {
         "listen": Address("127.0.0.1", free_port()),
         "origin": origin,
@@ -141,7 +106,7 @@ def haproxy(
         "socket": str(folder / "admin.sock"),
         "table": "headgate",
     }
-    running = HAProxyProcess(folder, Site(**values | site), replacements or {}, mode)
+    running = HAProxyProcess(folder, Site(**values | site), replacements or {})
     try:
         yield running
     finally:

@@ -17,16 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
 from tests import servers
 from tests.e2e.fault_node import PATIENCE, Node
 from tests.e2e.fault_system import ORIGIN, ORIGIN_HTTP, headgate_command, port_pair
-
-Bus = Literal["master", "two masters", "router", "keys"]
-"""What the sidecar connects to: a master, two of them, a router with two masters, or a master that requires keys."""
 
 DOMAIN = "default"
 RULE = "1/h burst 1"
@@ -223,40 +219,6 @@ def sidecar_command(plane: Plane, folder: Path, settings: Path, *bus: str) -> li
     return headgate_command("sidecar", "--config", settings, *bus, *words)
 
 
-def bus_nodes(folder: Path, settings: Path, bus: Bus) -> tuple[list[Node], list[str]]:
-    """Return masters, and a router if there is one, that have not started; and the options of a sidecar for them."""
-    ports = [port_pair() for _ in range(2 if bus in {"two masters", "router"} else 1)]
-    own, options = _key_options(folder) if bus == "keys" else ([], [])
-    commands = {
-        f"master{number or ''}": ("master", "--config", settings, "--listen", f"127.0.0.1:{port}", *own)
-        for number, port in enumerate(ports)
-    }
-    addresses = [word for port in ports for word in ("--master", f"127.0.0.1:{port}")]
-    if bus == "router":
-        ports.append(port_pair())
-        commands["router"] = ("router", "--listen", f"127.0.0.1:{ports[-1]}", *addresses)
-        addresses = ["--master", f"127.0.0.1:{ports[-1]}"]
-    nodes = [
-        Node(name, headgate_command(*words), folder, port=port)
-        for (name, words), port in zip(commands.items(), ports, strict=True)
-    ]
-    return nodes, [*addresses, *options]
-
-
-def _key_options(folder: Path) -> tuple[list[str], list[str]]:
-    """Create keys; return the options of a master and of a gatekeeper that it allows."""
-    for name in ("master-keys", "sidecar-keys"):
-        subprocess.run(headgate_command("keys", "new", "-o", folder / name), check=True, timeout=PATIENCE)
-    (folder / "allowed.keys").write_text((folder / "sidecar-keys" / "public.key").read_text())
-    own = ["--curve-key", f"{folder}/master-keys/secret.key", "--curve-allow", f"{folder}/allowed.keys"]
-    return own, [
-        "--curve-key",
-        f"{folder}/sidecar-keys/secret.key",
-        "--curve-server",
-        f"{folder}/master-keys/public.key",
-    ]
-
-
 def with_workers(plane: Plane, configuration: str, workers: int) -> str:
     """Return the configuration with another number of nginx workers."""
     if plane.program != "nginx":
@@ -277,22 +239,22 @@ def reachable_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def running_plane(
-    plane: Plane, *, rule: str = RULE, max_delay: float = 0.0, workers: int = 2, bus: Bus = "master"
-) -> Iterator[PlaneSystem]:
+def running_plane(plane: Plane, *, rule: str = RULE, max_delay: float = 0.0, workers: int = 2) -> Iterator[PlaneSystem]:
     """Run a data plane with all its parts; its requests are limited by the time the block begins."""
     with ExitStack() as running:
         folder = running.enter_context(reachable_folder())
         origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
         settings, port = folder / "headgate.toml", servers.free_port()
         settings.write_text(SETTINGS.format(rule=rule, max_delay=max_delay))
-        nodes, options = bus_nodes(folder, settings, bus)
+        master = port_pair()
+        command = headgate_command("master", "--config", settings, "--listen", f"127.0.0.1:{master}")
+        options = ("--master", f"127.0.0.1:{master}")
         sidecar = TimedNode("sidecar", sidecar_command(plane, folder, settings, *options), folder, port=0)
         configuration = folder / f"{plane.program}.conf"
         text = print_configuration(plane, folder, port, origin.url, settings)
         configuration.write_text(with_workers(plane, text, workers))
         server = ServerNode(plane, plane.server_command(folder, configuration), folder, port=port)
-        nodes += [sidecar, server]
+        nodes = [Node("master", command, folder, port=master), sidecar, server]
         for node in nodes:
             running.callback(node.close)
             node.launch()

@@ -1,18 +1,15 @@
 """Data planes with hostile peers on their sockets, few descriptors, floods of identifiers, and each kind of bus."""
 
 import os
-import re
 import resource
 import signal
 import socket
-import subprocess
 from contextlib import ExitStack, suppress
 
 import psutil
 import pytest
 
-from tests.e2e.fault_node import PATIENCE
-from tests.e2e.plane_system import ACCEPTED, PLANES, REJECTED, running_plane, sidecar_command
+from tests.e2e.plane_system import ACCEPTED, PLANES, REJECTED, running_plane
 
 MEBIBYTE = 1024 * 1024
 GARBAGE = [
@@ -73,21 +70,6 @@ def test_hostile_peers_end_nothing_and_fill_nothing(plane):
 
 @planes("nginx-lua", "auth-request", "haproxy")
 @pytest.mark.deep
-def test_peers_that_never_read_do_not_fill_the_memory(plane):
-    with running_plane(plane) as system, ExitStack() as peers:
-        before = memory(system.nodes["sidecar"])
-        request = b"GET / HTTP/1.1\r\nHost: x\r\nX-Client: unread\r\n\r\n" * 10_000
-        for _ in range(10):
-            peer = peers.enter_context(connected(system.socket))
-            with suppress(OSError):
-                for _ in range(10):
-                    peer.sendall(request)
-        system.wait_until_limited()
-        assert memory(system.nodes["sidecar"]) < before + 64 * MEBIBYTE
-
-
-@planes("nginx-lua", "auth-request", "haproxy")
-@pytest.mark.deep
 def test_a_sidecar_without_descriptors_lets_requests_pass_and_recovers(plane):
     with running_plane(plane) as system:
         sidecar = system.nodes["sidecar"]
@@ -100,33 +82,6 @@ def test_a_sidecar_without_descriptors_lets_requests_pass_and_recovers(plane):
             assert {system.get(f"crowded{number}").status for number in range(20)} == {ACCEPTED}
         system.wait_until_limited()
         assert "Traceback" not in sidecar.said()
-
-
-@planes("nginx-lua", "auth-request")
-def test_a_folder_that_cannot_be_written_is_named(plane, tmp_path):
-    command = sidecar_command(plane, tmp_path / "missing", tmp_path / "no.toml", "--master", "127.0.0.1:1")
-    command.remove("--config")
-    command.remove(str(tmp_path / "no.toml"))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 2
-    assert re.search(rf"--{plane.name}: cannot listen at .*missing.* \(No such file or directory\)", done.stderr)
-    assert "Traceback" not in done.stderr
-
-
-@planes("nginx-lua", "auth-request", "haproxy")
-@pytest.mark.parametrize("bus", ["two masters", "router", "keys"])
-@pytest.mark.deep
-def test_every_kind_of_bus_limits(plane, bus):
-    with running_plane(plane, bus=bus) as system:
-        system.hold(["held"])
-        if bus != "keys":  # the other master takes over; holds stay in force
-            system.nodes["master"].kill()
-            system.wait_until_limited()
-            assert system.get("held").status == REJECTED
-            system.nodes["master"].start()
-            system.nodes["master1"].kill(signal.SIGTERM)
-            system.wait_until_limited()
-            assert system.get("held").status == REJECTED
 
 
 @planes("nginx-lua", "auth-request", "haproxy")

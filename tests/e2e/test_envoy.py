@@ -2,60 +2,22 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
-from headgate.config import Address
-from headgate.origin.sidecar.envoy_conf import configuration
-from headgate.origin.sidecar.site import Site
-from tests import servers
 from tests.e2e.bus_setup import Gate, until
-from tests.e2e.envoy_load import ADMITTED, REJECTED
 from tests.e2e.envoy_setup import DOMAIN, fleet
+from tests.e2e.fault_load import GateClient
 
 pytestmark = pytest.mark.needs("envoy", "nginx")
 
+ADMITTED, REJECTED = 200, 429
 ONCE = "1/h burst 1"
 SLOW = "1/3s burst 3"
 INTERVAL = 3.0
-
-
-def validate(file):
-    command = [servers.find_program("envoy"), "--mode", "validate", "-c", file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=servers.PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"configuration '{file}' OK" in done.stdout
-    assert "work-in-progress" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"identify": "header:X-Api-Key"},
-        {"listen": Address("*", 8080), "origin": "http://origin.example", "rlqs": Address("master.example", 10_006)},
-        {"listen": Address("::1", 8080), "origin": "http://[::1]:8000", "rlqs": Address("::1", 10_006)},
-        {"domain": "a\"b\\c: 'd' # {é😀%REQ(x)%} ${e}"},
-    ],
-    ids=["header", "names", "ipv6", "domain"],
-)
-def test_envoy_accepts_the_configuration(tmp_path, changes):
-    site = {"listen": Address("127.0.0.1", 8080), "origin": "http://127.0.0.1:8000", "domain": "api"} | changes
-    file = tmp_path / "envoy.yaml"
-    file.write_text(configuration(Site(**site)))
-    validate(file)
-
-
-def test_envoy_accepts_what_the_command_prints(tmp_path):
-    command = [sys.executable, "-m", "headgate", "sidecar", "--print-conf", "envoy", "--domain", DOMAIN]
-    places = ["--listen", "127.0.0.1:8080", "--origin", "http://127.0.0.1:8000", "--rlqs", "127.0.0.1:10006"]
-    file = tmp_path / "envoy.yaml"
-    file.write_bytes(subprocess.run([*command, *places], capture_output=True, check=True).stdout)
-    validate(file)
 
 
 def test_requests_pass_without_a_quota_service(tmp_path):
@@ -208,4 +170,54 @@ def test_a_value_that_is_not_utf_8_ends_nothing(tmp_path):
         assert system.are_alive()
 
     with fleet(tmp_path, ONCE, edit=lambda text: text.replace(r"[^,\x80-\xff]{1,255}", ".+")) as system:
+        asyncio.run(main(system))
+
+
+@pytest.mark.deep
+def test_holds_stay_while_the_master_is_killed_and_after_it_has_restarted(tmp_path):
+    """A new master knows nothing of them. Other clients are limited again once it is there."""
+
+    async def main(system):
+        for envoy in system.envoys:
+            await until_status(envoy, "held", REJECTED)
+        for step in system.master.kill, system.master.start:
+            await asyncio.to_thread(step)
+            for _ in range(200):
+                assert {(await ask(envoy, "held")).status for envoy in system.envoys} == {REJECTED}
+                await asyncio.sleep(0.03)
+        await until_status(system.envoys[0], "new", REJECTED)
+
+    with fleet(tmp_path, ONCE, envoys=2) as system:
+        asyncio.run(main(system))
+
+
+@pytest.mark.deep
+def test_two_envoys_share_a_rule(tmp_path):
+    """tests/unit/rlqs/test_shared_rule.py has loads that change, and a master that is killed."""
+    seconds, settled = 24, 12
+    request = b"GET / HTTP/1.1\r\nHost: shop.example\r\nX-Client: k\r\n\r\n"
+
+    async def load(port, rate, admitted):
+        client, began = GateClient(port), time.monotonic()
+
+        async def send(due):
+            if await client.send(request) == ADMITTED:
+                admitted.append(due)
+
+        async with asyncio.TaskGroup() as requests:
+            for number in range(seconds * rate):
+                await asyncio.sleep(began + number / rate - time.monotonic())
+                requests.create_task(send(number / rate))
+        client.close()
+
+    async def main(system):
+        one, two = [], []
+        async with asyncio.TaskGroup() as loads:
+            for envoy, rate, admitted in zip(system.envoys, (120, 40), (one, two), strict=True):
+                loads.create_task(load(envoy.port, rate, admitted))
+        rates = [sum(due >= settled for due in admitted) / (seconds - settled) for admitted in (one, two)]
+        assert 88 <= sum(rates) <= 105, rates
+        assert rates[1] >= 36
+
+    with fleet(tmp_path, "100/s burst 20", envoys=2) as system:
         asyncio.run(main(system))

@@ -1,14 +1,16 @@
 """`headgate sidecar` as a process: its start, socket, admin listener and end; each server has a file of its own."""
 
+import re
 import signal
 import socket
 import stat
+import subprocess
 
 import pytest
 
 from tests.e2e.bus_setup import running_master
-from tests.e2e.nginx_lua_setup import nginx
-from tests.e2e.programs import headgate, origin, refused
+from tests.e2e.programs import command, headgate, refused
+from tests.servers import find_program, free_port
 
 NO_MASTER = "127.0.0.1:9"
 
@@ -123,22 +125,39 @@ def test_reload_replaces_the_socket_and_an_invalid_file_does_not(server, tmp_pat
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.needs("nginx-lua")
-def test_reload_changes_the_rejections_of_nginx_and_keeps_its_holds(tmp_path):
-    path, file = tmp_path / "s", tmp_path / "headgate.toml"
-    with (
-        running_master("tcp://127.0.0.1:0", "api=1/min burst 3") as master,
-        origin() as behind,
-        nginx(tmp_path, path, behind.url) as server,
-    ):
-        text = f'[sidecar]\nmaster = "{master.address}"\ndomain = "api"\nnginx_lua = "{path}"\nadmin = "127.0.0.1:0"\n'
-        file.write_text(text)
-        with headgate(tmp_path, "sidecar") as running:
-            running.until(lambda: running.readyz() == "ready\n", "connection of nginx")
-            running.until(lambda: server.get().status == 503, "rejection")
-            admitted = len(behind.seen)
-            file.write_text(text + 'rejection_status = 429\n[[domain]]\nname = "api"\nrules = ["1/min burst 3"]')
-            running.process.send_signal(signal.SIGHUP)
-            answer = running.until(lambda: found if (found := server.get()).status != 503 else None, "other status")
-            assert (answer.status, answer.headers["RateLimit-Policy"]) == (429, '"api";q=3;w=180')
-            assert len(behind.seen) == admitted
+HEADER = ("--identify", "header:X-Api-Key")
+
+
+@pytest.mark.parametrize(
+    ("server", "program", "words", "listen", "options"),
+    [
+        pytest.param(*case, marks=pytest.mark.needs(needed), id=f"{case[0]} {case[3]} {len(case[4])}")
+        for needed, *case in (
+            ("nginx-lua", "nginx-lua", "nginx", ("-t", "-p", ".", "-e", "stderr", "-c"), "127.0.0.1", HEADER),
+            ("nginx-lua", "nginx-lua", "nginx", ("-t", "-p", ".", "-e", "stderr", "-c"), "[::1]", ()),
+            ("nginx", "auth-request", "nginx", ("-t", "-p", ".", "-e", "stderr", "-c"), "127.0.0.1", HEADER),
+            ("nginx", "auth-request", "nginx", ("-t", "-p", ".", "-e", "stderr", "-c"), "127.0.0.1", ()),
+            ("envoy", "envoy", "envoy", ("--mode", "validate", "-c"), "[::1]", HEADER),
+            ("envoy", "envoy", "envoy", ("--mode", "validate", "-c"), "*", ("--rlqs", "master.example:1")),
+            ("haproxy", "haproxy", "haproxy", ("-c", "-f"), "[::1]", HEADER),
+            ("haproxy", "haproxy", "haproxy", ("-c", "-f"), "*", ("--table", "holds", "--rejection-status", "429")),
+        )
+    ],
+)
+def test_servers_accept_the_printed_configuration_without_warnings(tmp_path, server, program, words, listen, options):
+    port = free_port()
+    site = ("--listen", f"{listen}:{port}", "--origin", "http://[::1]:1", "--domain", 'a"b $x {} \\;ü%')
+    place = () if server == "envoy" else ("--socket", "s")
+    printed = command("sidecar", "--print-conf", server, *site, *place, *options, folder=tmp_path)
+    assert (printed.code, printed.err) == (0, "")
+    file = tmp_path / "server.yaml"  # which Envoy reads by its ending
+    file.write_text(printed.out, encoding="utf-8")
+    checked = subprocess.run(
+        [find_program(program), *(tmp_path if word == "." else word for word in words), file],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert not re.search("warn|work-in-progress", checked.stderr, re.IGNORECASE)

@@ -1,16 +1,16 @@
-"""The real HAProxy as a gatekeeper: in a whole system, and with its data plane in this process."""
+"""The real HAProxy as a gatekeeper, with its data plane in this process.
+
+tests/e2e/test_one_limit.py and test_data_plane_faults.py run the whole system.
+"""
 
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from headgate.origin.sidecar.haproxy_table import encode_end, encode_key
 from headgate.release import Status
 from tests.e2e import haproxy_setup, programs
 from tests.e2e.haproxy_setup import HAProxyProcess, Plane
-from tests.servers import find_program, free_port
+from tests.servers import free_port
 
 pytestmark = pytest.mark.needs("haproxy")
 
@@ -47,32 +47,6 @@ HOSTILE = [
 """Identifiers that a control may have; those without control characters can also be values of a header."""
 
 
-class System:
-    """An origin, a master, HAProxy and a sidecar, as an operator starts them."""
-
-    def __init__(self, stack: ExitStack, folder: Path, rule: str) -> None:
-        self.folder = folder
-        self.origin = stack.enter_context(programs.origin())
-        self.master = stack.enter_context(
-            programs.headgate(folder, "master", "--listen", "127.0.0.1:0", "--domain", f"api={rule}")
-        )
-        self.haproxy = stack.enter_context(haproxy_setup.haproxy(folder, self.origin.url))
-        self.sidecar = stack.enter_context(self.run_sidecar())
-
-    @contextmanager
-    def run_sidecar(self) -> Iterator[programs.Program]:
-        """Run a sidecar; comes back when it is ready."""
-        site, master = self.haproxy.site, self.master.ready["address"].removeprefix("tcp://")
-        options = ("--master", master, "--domain", "api", "--haproxy", site.socket)
-        with programs.headgate(self.folder, "sidecar", *options, "--admin", "127.0.0.1:0") as running:
-            assert running.ready["address"] == site.socket
-            yield running
-
-    def statuses(self, count: int) -> Counter[int]:
-        """Send so many requests one after another; count the statuses."""
-        return Counter(self.haproxy.get().status for _ in range(count))
-
-
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
     """What ends with the test."""
@@ -90,30 +64,6 @@ def running(stack: ExitStack, tmp_path: Path) -> HAProxyProcess:
 def plane(stack: ExitStack, running: HAProxyProcess) -> Plane:
     """The data plane of that HAProxy."""
     return stack.enter_context(Plane(running))
-
-
-def test_a_burst_is_rejected_by_the_rule_of_the_master(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "1/min burst 5")
-    assert system.statuses(5) == {200: 5}
-    system.sidecar.until(lambda: system.haproxy.get().status == 503, "rejection")
-    accepted = len(system.origin.seen)
-    assert {system.haproxy.get().status for _ in range(10)} == {503}
-    system.sidecar.until(lambda: system.sidecar.totals("api")[2] >= 11, "accounting of rejections")
-    assert system.sidecar.totals("api")[0] == accepted == len(system.origin.seen)
-
-
-def test_without_master_and_sidecar_all_requests_pass_and_holds_stay_in_force(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "1/min burst 2")
-    system.sidecar.until(lambda: system.haproxy.get().status == 503, "rejection")
-    system.master.end(signal.SIGKILL)
-    assert system.statuses(10) == {503: 10}
-    system.sidecar.end(signal.SIGKILL)
-    entries = system.haproxy.entries()
-    assert system.statuses(10) == {503: 10}
-    assert system.haproxy.entries() == entries
-    assert {system.haproxy.get(host="127.0.0.1").status for _ in range(3)} == {503}
-    system.haproxy.ask("clear table headgate")
-    assert system.statuses(20) == {200: 20}
 
 
 def test_requests_are_accounted_for_while_the_origin_processes_them(stack: ExitStack, tmp_path: Path) -> None:
@@ -138,6 +88,14 @@ def test_a_hold_ends_on_time_and_not_early_without_the_sidecar(running: HAProxyP
     assert time.time() >= release
 
 
+def test_the_holds_are_there_again_after_the_table_was_cleared(running: HAProxyProcess, plane: Plane) -> None:
+    """tests/e2e/test_data_plane_faults.py reloads, restarts and kills HAProxy."""
+    plane.hold_in_table(b"127.0.0.1", 60)
+    running.ask("clear table headgate")
+    plane.until(lambda: running.get().status == 503, "hold")
+    assert plane.plane.unready() == ""
+
+
 @pytest.mark.parametrize("count", [100, 3_000])
 def test_many_holds_are_extended(running: HAProxyProcess, plane: Plane, count: int) -> None:
     for seconds in (60, 120):
@@ -145,41 +103,6 @@ def test_many_holds_are_extended(running: HAProxyProcess, plane: Plane, count: i
         expected = {name: encode_end(end) for name, end in ends.items()}
         plane.until(lambda expected=expected: running.entries() == expected, "entries")
     assert plane.plane.unready() == ""
-
-
-@pytest.mark.parametrize("change", ["reload", "restart", "kill", "clear table"])
-def test_the_holds_are_there_again_after_a_change_of_haproxy(
-    running: HAProxyProcess, plane: Plane, change: str
-) -> None:
-    plane.hold_in_table(b"127.0.0.1", 60)
-    plane.hold_in_table(b"other", 60)
-    entries = running.entries()
-    if change == "reload":
-        running.get()  # leaves a connection to the sidecar open for half a second
-        assert running.reload().wait(programs.PATIENCE) == 0
-    elif change == "clear table":
-        running.ask("clear table headgate")
-    else:
-        running.restart(signal.SIGKILL if change == "kill" else signal.SIGTERM)
-    plane.until(lambda: running.entries() == entries, "entries")
-    assert running.get().status == 503
-    plane.until(lambda: plane.plane.unready() == "", "readiness")
-    plane.hold_in_table(b"third", 60)
-
-
-def test_the_holds_are_there_again_after_a_master_process_has_replaced_its_worker(
-    stack: ExitStack, tmp_path: Path
-) -> None:
-    """As systemd reloads HAProxy on Debian."""
-    origin = stack.enter_context(programs.origin())
-    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, mode="-W"))
-    plane = stack.enter_context(Plane(running))
-    plane.hold_in_table(b"127.0.0.1", 60)
-    worker, count = running.ask("show info"), plane.plane.totals.synchronizations
-    running.reload_worker()
-    plane.until(lambda: plane.plane.totals.synchronizations > count, "another synchronization")
-    assert re.findall(r"^Pid: .*", running.ask("show info"), re.M) != re.findall(r"^Pid: .*", worker, re.M)
-    assert running.get().status == 503
 
 
 def test_all_holds_are_written_if_more_wait_than_are_stored(
@@ -384,30 +307,3 @@ def test_a_client_that_prefers_json_gets_a_problem_document(
 ) -> None:
     plane.hold_in_table(b"127.0.0.1", 60)
     assert running.get(Accept=accept).headers["Content-Type"] == media_type
-
-
-@pytest.mark.parametrize(
-    ("listen", "identify"),
-    [("127.0.0.1", ()), ("[::1]", ("--identify", "header:X-Api-Key")), ("*", ("--rejection-status", "429"))],
-    ids=["IPv4", "IPv6", "all"],
-)
-def test_the_printed_configuration_passes_the_check_of_haproxy(
-    tmp_path: Path, listen: str, identify: tuple[str, ...]
-) -> None:
-    site = ["--listen", f"{listen}:{free_port()}", "--origin", "http://[::1]:1", "--domain", 'a"b $x {} \\;ü%']
-    paths = ["--socket", "admin.sock", "--table", "holds"]
-    printed = subprocess.run(
-        [sys.executable, "-m", "headgate", "sidecar", "--print-conf", "haproxy", *site, *paths, *identify],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    assert printed.stderr == ""
-    (tmp_path / "haproxy.cfg").write_text(printed.stdout)
-    program = find_program("haproxy") or "haproxy"
-    checked = subprocess.run(
-        [program, "-c", "-f", "haproxy.cfg"], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert checked.returncode == 0, checked.stderr
-    assert "WARNING" not in checked.stderr

@@ -1,16 +1,15 @@
-"""The real nginx with Lua as a gatekeeper: in a whole system, and with its data plane in this process."""
+"""The real nginx with Lua as a gatekeeper, with its data plane in this process.
+
+tests/e2e/test_one_limit.py and test_data_plane_faults.py run the whole system.
+"""
 
 import os
 import pwd
 import random
-import re
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -20,53 +19,15 @@ from typing import Any
 
 import pytest
 
-from headgate.limit import DelayUntil
 from headgate.release import Status
-from tests.e2e import nginx_lua_setup, programs
-from tests.e2e.nginx_lua_setup import REAL_IP, Nginx, Plane
-from tests.servers import free_port
+from tests.e2e import nginx_setup, programs
+from tests.e2e.nginx_setup import REAL_IP, Nginx, Plane
 
 pytestmark = pytest.mark.needs("nginx-lua")
 
 CLIENT = "192.0.2.7"
 EMPTY = "location = /empty { empty_gif; }"
 """A location that answers without an origin."""
-
-
-class System:
-    """An origin, a master, a sidecar and nginx, as an operator starts them."""
-
-    def __init__(self, stack: ExitStack, folder: Path, rule: str, *options: object) -> None:
-        self.folder = folder
-        self.origin = stack.enter_context(programs.origin())
-        self.master = stack.enter_context(
-            programs.headgate(folder, "master", "--listen", "127.0.0.1:0", "--domain", f"api={rule}")
-        )
-        self.options = ("--master", self.master.ready["address"].removeprefix("tcp://"), "--domain", "api", *options)
-        self.socket = folder / "headgate.sock"
-        self.sidecar = stack.enter_context(self.run_sidecar())
-        self.nginx = stack.enter_context(
-            nginx_lua_setup.nginx(folder, self.socket, self.origin.url, server=REAL_IP + EMPTY)
-        )
-        self.sidecar.until(lambda: self.workers() == 2, "connections of both workers")
-
-    @contextmanager
-    def run_sidecar(self) -> Iterator[programs.Program]:
-        """Run a sidecar; comes back when it is ready."""
-        with programs.headgate(
-            self.folder, "sidecar", *self.options, "--nginx-lua", self.socket, "--admin", "127.0.0.1:0"
-        ) as running:
-            assert running.ready["address"] == str(self.socket)
-            yield running
-
-    def workers(self) -> int:
-        """Return the number of workers that are connected."""
-        number: int = self.sidecar.state()["details"]["workers"]
-        return number
-
-    def statuses(self, count: int) -> Counter[int]:
-        """Send so many requests one after another; count the statuses."""
-        return Counter(self.nginx.get("/empty").status for _ in range(count))
 
 
 @pytest.fixture
@@ -76,82 +37,15 @@ def stack() -> Iterator[ExitStack]:
         yield open_things
 
 
-def test_a_burst_is_rejected_by_the_rule_of_the_master(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "1/min burst 5")
-    assert [system.nginx.get().status for _ in range(5)] == [200] * 5
-    system.sidecar.until(lambda: system.nginx.get().status == 503, "rejection")
-    accepted, _, _ = system.sidecar.totals("api")
-    answers = [system.nginx.get() for _ in range(10)]
-    assert {answer.status for answer in answers} == {503}
-    assert 1 <= int(answers[0].headers["Retry-After"]) <= 300
-    assert answers[0].headers["RateLimit"].startswith('"api";r=0;t=')
-    system.sidecar.until(lambda: system.sidecar.totals("api")[2] >= 11, "accounting of rejections")
-    assert system.sidecar.totals("api")[0] == accepted == len(system.origin.seen)
-
-
-def test_a_killed_sidecar_stops_no_request_and_another_one_resumes_the_accounting(
-    stack: ExitStack, tmp_path: Path
-) -> None:
-    system = System(stack, tmp_path, "1/min burst 5")
-    system.sidecar.until(lambda: system.nginx.get().status == 503, "rejection")
-    # What the killed one has not received yet is accounted for by the next one.
-    system.sidecar.until(lambda: system.sidecar.totals("api") == (len(system.origin.seen), 0, 1), "accounting")
-    system.sidecar.end(signal.SIGKILL)
-    assert system.statuses(20) == {503: 20}, "the hold stays in force"
-    assert {system.nginx.get("/empty", X_Address=CLIENT).status for _ in range(20)} == {200}
-    system.sidecar = stack.enter_context(system.run_sidecar())
-    system.sidecar.until(lambda: system.workers() == 2, "connections of both workers")
-    assert system.statuses(20) == {503: 20}
-    system.sidecar.until(lambda: system.sidecar.totals("api") == (20, 0, 40), "accounting, that of the pause included")
-
-
-@pytest.mark.deep
-@pytest.mark.needs("wrk")
-def test_a_suspended_sidecar_costs_no_request_and_little_memory_under_load(stack: ExitStack, tmp_path: Path) -> None:
-    system = System(stack, tmp_path, "1000000/s burst 1000000")
-    url = f"http://127.0.0.1:{system.nginx.port}/empty"
-
-    def load(seconds: int) -> int:
-        command = ["wrk", "-t1", "-c16", f"-d{seconds}", url]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert "Non-2xx" not in printed
-        assert "Socket errors" not in printed
-        return int(re.search(r"(\d+) requests in", printed)[1])  # type: ignore[index]  # wrk always prints it
-
-    load(2)
-    before = [resident_memory(worker) for worker in system.nginx.workers()]
-    system.sidecar.process.send_signal(signal.SIGSTOP)
-    assert load(10) > 20_000, "more than the queues of two workers can hold"
-    after = [resident_memory(worker) for worker in system.nginx.workers()]
-    assert max(after) < max(before) + 10_000_000
-    system.sidecar.process.send_signal(signal.SIGCONT)
-    system.sidecar.until(lambda: system.workers() == 2, "connections of both workers")
-    counters = system.sidecar.state()["counters"]
-    system.sidecar.until(lambda: system.sidecar.state()["counters"]["sidecar_dropped"] > 0, "dropped verdicts")
-    assert counters["sidecar_failed"]["malformed"] == 0
-    accepted, _, _ = system.sidecar.totals("api")
-    system.statuses(50)
-    system.sidecar.until(lambda: system.sidecar.totals("api")[0] >= accepted + 50, "accounting")
-
-
-def resident_memory(process: int) -> int:
-    """Return the resident memory of a process in bytes, without what it shares with others."""
-    fields = Path(f"/proc/{process}/statm").read_text().split()
-    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGESIZE")
-
-
-# -- with the data plane in this process ---------------------------------------------------------------------------
-
-
 @contextmanager
 def connected(
-    folder: Path, *, workers: int = 2, server: str = "", options: dict[str, str] | None = None, **settings: Any
+    folder: Path, *, workers: int = 2, server: str = "", options: dict[str, Any] | None = None, **settings: Any
 ) -> Iterator[tuple[Plane, Nginx]]:
     """Run a data plane with these settings, and an nginx whose workers are connected to it."""
     socket = folder / "headgate.sock"
     with (
         Plane(socket, **settings) as plane,
-        nginx_lua_setup.nginx(
+        nginx_setup.nginx(
             folder, socket, "http://127.0.0.1:1", workers=workers, server=REAL_IP + EMPTY + server, **(options or {})
         ) as nginx,
     ):
@@ -226,7 +120,7 @@ def test_a_delayed_request_keeps_its_body_and_a_client_may_leave(tmp_path: Path,
     listen = {" default_server;": " http2 default_server;"} if "http2" in version else {}
     body = tmp_path / "body"
     body.write_bytes(b"x" * 200_000)
-    with connected(tmp_path, workers=1, max_delayed=1, server=size, options=listen) as (plane, nginx):
+    with connected(tmp_path, workers=1, max_delayed=1, server=size, options={"replacements": listen}) as (plane, nginx):
         command = ["curl", "-s", version, "-H", "X-Address: 192.0.2.7", f"http://127.0.0.1:{nginx.port}/size"]
 
         def post() -> str:
@@ -262,48 +156,6 @@ def test_delayed_requests_are_spaced_out_whichever_worker_they_meet(tmp_path: Pa
         assert len([step for step in steps if step > 0.051]) <= 1, "steps are longer only where the hold had ended"
 
 
-def test_a_hold_beyond_the_longest_is_shortened(tmp_path: Path) -> None:
-    with connected(tmp_path, max_hold=10.0) as (plane, nginx):
-        now = time.time()
-        plane.run(lambda: plane.plane.hold(DelayUntil("api", b"192.0.2.7", now + 100_000.0), now=now))
-        answer = plane.until(
-            lambda: (found := nginx.get("/empty", X_Address=CLIENT)).status == 503 and found, "rejection"
-        )
-        assert int(answer.headers["Retry-After"]) == 10
-
-
-@pytest.mark.parametrize("change", ["reload", "restart", "kill"])
-def test_holds_are_in_force_again_after_a_change_of_nginx(tmp_path: Path, change: str) -> None:
-    with connected(tmp_path) as (plane, nginx):
-        hold_until_effective(plane, nginx, CLIENT, 300.0)
-        workers = set(nginx.workers())
-        if change == "reload":
-            nginx.reload()
-            statuses = [nginx.get("/empty", X_Address=CLIENT).status for _ in range(100)]
-            assert set(statuses) == {503}, "a reload keeps the dictionary"
-        else:
-            nginx.restart(signal.SIGKILL if change == "kill" else signal.SIGTERM)
-        plane.until(lambda: nginx.get("/empty", X_Address=CLIENT).status == 503, "rejection")
-        plane.until(lambda: len(nginx.workers()) == 2 and not workers & set(nginx.workers()), "new workers")
-        plane.until_connected()
-        hold_until_effective(plane, nginx, "192.0.2.8", 300.0)
-
-
-def test_holds_that_a_crashed_worker_had_not_read_are_in_force(tmp_path: Path) -> None:
-    with connected(tmp_path) as (plane, nginx):
-        hold_until_effective(plane, nginx, CLIENT, 300.0)
-        for number in range(3):  # one of them receives the holds
-            worker = nginx.workers()[0]
-            os.kill(worker, signal.SIGSTOP)
-            release = plane.hold(b"192.0.2.%d" % (10 + number), 300.0)
-            os.kill(worker, signal.SIGKILL)
-            plane.until(lambda gone=worker: gone not in nginx.workers() and len(nginx.workers()) == 2, "another worker")
-            plane.until_connected()
-            plane.until(lambda of=number: nginx.get("/empty", X_Address=f"192.0.2.{10 + of}").status == 503, "hold")
-            assert release > time.time()
-        assert nginx.get("/empty", X_Address=CLIENT).status == 503
-
-
 def test_settings_and_holds_stay_when_nginx_is_reloaded_without_a_sidecar(tmp_path: Path) -> None:
     with connected(tmp_path, rejection_status=429, identify="header:X-Api-Key") as (plane, nginx):
         plane.hold(b"key", 300.0)
@@ -322,7 +174,7 @@ def test_a_worker_without_a_connection_has_the_settings_of_the_others(
     monkeypatch.setattr("headgate.origin.sidecar.nginx_lua.MAX_CONNECTIONS", 1)
     socket, fields = tmp_path / "headgate.sock", REAL_IP + EMPTY + "add_header X-Worker $pid always;"
     with (
-        nginx_lua_setup.nginx(tmp_path, socket, "http://127.0.0.1:1", workers=2, server=fields) as nginx,
+        nginx_setup.nginx(tmp_path, socket, "http://127.0.0.1:1", workers=2, server=fields) as nginx,
         Plane(socket, rejection_status=429, max_delay=0.0) as plane,
     ):
         plane.until_connected(1)
@@ -335,7 +187,7 @@ def test_a_worker_without_a_connection_has_the_settings_of_the_others(
 
 def test_a_full_dictionary_drops_holds_and_counts_them(tmp_path: Path) -> None:
     small = {"lua_shared_dict headgate 64m;": "lua_shared_dict headgate 64k;"}
-    with connected(tmp_path, options=small) as (plane, nginx):
+    with connected(tmp_path, options={"replacements": small}) as (plane, nginx):
         for number in range(5_000):
             plane.hold(b"client-%d" % number, 300.0)
         plane.until(lambda: plane.plane.totals.failed["evicted"] > 0, "evictions")
@@ -358,23 +210,6 @@ def test_an_internal_redirect_is_not_another_request(tmp_path: Path) -> None:
         nginx.get("/empty", X_Address=CLIENT)
         plane.until(lambda: plane.verdicts and plane.verdicts[-1].identifier == CLIENT.encode(), "last verdict")
         assert [verdict.identifier.decode() for verdict in plane.verdicts] == [*paths, CLIENT]
-
-
-def test_holds_are_sent_again_when_the_clock_is_set_back(tmp_path: Path) -> None:
-    ahead = [1_000.0]
-    with connected(tmp_path, clock=lambda: time.time() + ahead[0]) as (plane, nginx):
-        plane.hold(b"192.0.2.7", 500.0)
-        answer = plane.until(
-            lambda: (found := nginx.get("/empty", X_Address=CLIENT)).status == 503 and found, "rejection"
-        )
-        assert 1_490 < int(answer.headers["Retry-After"]) <= 1_501
-        ahead[0] = 0.0
-        # Between the removal of the old holds and the arrival of the new ones, requests are accepted.
-        plane.until(
-            lambda: 0 < int(nginx.get("/empty", X_Address=CLIENT).headers["Retry-After"] or 0) <= 501,
-            "hold of the new time",
-        )
-        plane.until_connected()
 
 
 def test_nginx_works_as_an_ordinary_user_and_as_root_with_other_workers() -> None:
@@ -414,7 +249,7 @@ def test_a_sidecar_that_sends_wrong_records_harms_nothing(tmp_path: Path, data: 
         listener.listen()
         listener.settimeout(programs.PATIENCE)
         nginx = stack.enter_context(
-            nginx_lua_setup.nginx(tmp_path, path, "http://127.0.0.1:1", workers=1, server=REAL_IP + EMPTY)
+            nginx_setup.nginx(tmp_path, path, "http://127.0.0.1:1", workers=1, server=REAL_IP + EMPTY)
         )
         for _ in range(2):  # the worker closes the connection, and connects again
             connection, _address = listener.accept()
@@ -463,7 +298,7 @@ def test_a_worker_connects_again_when_all_timers_of_nginx_were_taken(tmp_path: P
         ngx.print("made")
     } }"""
     limit = {"lua_shared_dict headgate 64m;": "lua_shared_dict headgate 64m; lua_max_pending_timers 20;"}
-    with connected(tmp_path, workers=1, server=timers, options=limit) as (plane, nginx):
+    with connected(tmp_path, workers=1, server=timers, options={"replacements": limit}) as (plane, nginx):
         assert nginx.get("/timers").body == b"made"
         plane.run(plane.plane.close)
         plane.until(lambda: "headgate: no connection" in nginx.output(), "end of the connection")
@@ -476,27 +311,3 @@ def test_an_error_in_the_module_rejects_no_request(tmp_path: Path) -> None:
     with connected(tmp_path, server=broken) as (_, nginx):
         assert nginx.get("/broken").status == 200
         assert "headgate: " in nginx.output()
-
-
-@pytest.mark.parametrize("identify", [(), ("--identify", "header:X-Api-Key")], ids=["address", "header"])
-def test_the_printed_configuration_passes_the_test_of_nginx(tmp_path: Path, identify: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "headgate", "sidecar", "--print-conf", "nginx-lua", "--domain", 'a"b $x {} \\;ü']
-    command += [
-        "--listen",
-        f"127.0.0.1:{free_port()}",
-        "--origin",
-        "http://127.0.0.1:1",
-        "--socket",
-        "s.sock",
-        *identify,
-    ]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    (tmp_path / "nginx.conf").write_text(printed.stdout)
-    tested = subprocess.run(
-        [Nginx.program(), "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert tested.returncode == 0, tested.stderr
-    assert "warn" not in tested.stderr

@@ -17,8 +17,8 @@ from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import prefers_problem
 from headgate.origin.sidecar.nginx_lua_wire import encode_record
 from headgate.release import Status
-from tests.e2e import nginx_lua_setup
-from tests.e2e.nginx_lua_setup import REAL_IP, Nginx, Plane
+from tests.e2e import nginx_setup
+from tests.e2e.nginx_setup import REAL_IP, Nginx, Plane
 from tests.e2e.programs import PATIENCE
 
 pytestmark = pytest.mark.needs("nginx-lua")
@@ -94,7 +94,7 @@ def site(folder: Path, **settings: object) -> Iterator[Site]:
     """Run a plane and an nginx."""
     with (
         Plane(folder / "headgate.sock", **settings) as plane,
-        nginx_lua_setup.nginx(
+        nginx_setup.nginx(
             folder, folder / "headgate.sock", "http://127.0.0.1:1", workers=1, server=REAL_IP + FUNCTIONS
         ) as nginx,
     ):
@@ -218,15 +218,6 @@ def test_records_are_read_however_they_are_divided(
     assert by_address.connection.ask(f"/records?size={size}", [], data) == (200, data)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"hold 1 2 3 abcd", b"x" * 100, b"hold 1 2 99999999 x", b"hold -1 2 3 abc\n" + b" " * 64, b"\0" * 100],
-    ids=["no line feed", "no record", "too long", "negative", "zeros"],
-)
-def test_malformed_records_are_an_error(by_address: Site, data: bytes) -> None:
-    assert by_address.connection.ask("/records?size=1000", [], data)[0] == 409
-
-
 @pytest.mark.parametrize("accept", [None, "application/json"])
 def test_a_rejection_has_the_text_and_the_fields_that_the_gate_writes(by_address: Site, accept: str | None) -> None:
     plane, nginx = by_address.plane, by_address.nginx
@@ -249,17 +240,3 @@ def test_the_body_of_a_rejected_request_is_not_taken_for_the_next_request(by_add
     body = b"GET /records HTTP/1.1\r\nHost: x\r\n\r\n" * 100
     assert by_address.connection.ask("/empty", fields, body)[0] == 503
     assert by_address.connection.ask("/empty", [])[0] == 200
-
-
-@pytest.mark.parametrize(
-    "value",
-    [b'";drop', b"a b\tc", b"\x01\x7f\xff\xfe", b"\\n\\0${x}%00", b"k" * 255, b"k" * 256, "\u00fc".encode()],
-    ids=["quote", "space", "not UTF-8", "escapes", "longest", "digest", "UTF-8"],
-)
-def test_a_hold_of_any_bytes_is_in_force(by_header: Site, value: bytes) -> None:
-    plane, fields = by_header.plane, [(b"X-Api-Key", value)]
-    identifier = by_header.identifier(fields)
-    plane.hold(identifier, 100.0)
-    plane.until(lambda: by_header.connection.ask("/empty", fields)[0] == 503, "rejection")
-    assert by_header.connection.ask("/empty", [(b"X-Api-Key", value[:-1] + b"z")])[0] == 200
-    assert by_header.connection.ask("/empty", [])[0] == 200

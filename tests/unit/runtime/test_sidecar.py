@@ -14,7 +14,7 @@ from headgate.release import Status
 from headgate.runtime import gatekeeping, master_reports
 from headgate.runtime import sidecar as module
 from headgate.runtime.lifecycle import LifecyclePhase
-from headgate.runtime.sidecar import SidecarServer, check_sidecar, read_domains
+from headgate.runtime.sidecar import SidecarServer, check_sidecar
 from tests.unit.runtime import serving
 from tests.unit.runtime.serving import reload, until
 
@@ -116,11 +116,6 @@ def test_rules_of_the_file_give_the_spacing_and_the_policy(planes):
     assert (b"ratelimit-policy", b'"api";q=8;w=2') in response.fields
 
 
-def test_domains_without_rules_in_the_file_have_none():
-    domains = read_domains(parse(text(domain='["b", "a"]', sections='[[domain]]\nname = "a"\nrules = ["1/s"]')))
-    assert [(domain.name, len(domain.rules)) for domain in domains] == [("b", 0), ("a", 1)]
-
-
 class TestReload:
     def test_another_composition_is_put_in_force_and_keeps_holds_and_totals(self, planes):
         async def steps(lifecycle):
@@ -150,14 +145,6 @@ class TestReload:
 
         other = text(sections='[[domain]]\nname = "other"\nrules = ["1/s"]')
         run(reading(text(), other), steps)
-
-    def test_another_rule_replaces_the_data_plane(self, planes):
-        async def steps(lifecycle):
-            await reload(lifecycle)
-            assert [plane.gatekeeper.spacing for plane in planes] == [{"api": 1.0}, {"api": 0.5}]
-
-        rules = ('[[domain]]\nname = "api"\nrules = ["1/s"]', '[[domain]]\nname = "api"\nrules = ["2/s"]')
-        run(reading(*(text(sections=sections) for sections in rules)), steps)
 
     def test_keys_that_need_a_restart_are_named_and_stay(self, planes):
         async def steps(lifecycle):
@@ -206,13 +193,6 @@ class TestReload:
 
         with pytest.raises(ConfigurationError, match="cannot listen"):
             run(reading(text(), text("max_delay = 1", socket="unavailable")), steps)
-
-    def test_nothing_to_reload_without_a_file(self):
-        async def steps(lifecycle):
-            await reload(lifecycle)
-
-        messages = run(reading(text(), file=None), steps)
-        assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
 
 
 def test_start_that_fails_closes_the_data_plane(planes):
@@ -265,26 +245,6 @@ def test_shortened_hold_and_missing_master_are_logged(monkeypatch):
     assert any(message.startswith("headgate: master 127.0.0.1:9 is not connected yet") for message in messages)
     expected = "headgate: warning: a master holds a client for longer than sidecar.max_hold, 60 s"
     assert [message.startswith(expected) for message in messages].count(True) == 1
-
-
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
-        ("", "no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration"),
-        ('[sidecar]\nmaster = "a:1"', "no domain: add --domain NAME, or sidecar.domain to the configuration"),
-        ('[sidecar]\nmaster = "a:1"\ndomain = "api"', "no server: add --nginx-lua SOCKET, --auth-request SOCKET or"),
-        (text('identify = "header:a b"'), "sidecar.identify: invalid identify 'header:a b'"),
-        (text('curve_key = "/none"'), "sidecar.curve_key"),
-        (
-            text(sections='[[domain]]\nname = "api"\npath_prefix = "no-slash"'),
-            "domain 'api': invalid path prefix 'no-slash'",
-        ),
-    ],
-)
-def test_what_check_sidecar_refuses(tree, message):
-    with pytest.raises(ConfigurationError) as raised:
-        check_sidecar(parse(tree))
-    assert str(raised.value).startswith(message)
 
 
 def test_valid_configuration_passes_the_check_and_starts_nothing(planes):
