@@ -4,7 +4,6 @@ import pytest
 
 from headgate.cli import sidecar as module
 from headgate.cli.sidecar import SidecarOptions
-from headgate.origin.sidecar.envoy_conf import DEFAULT_RLQS
 
 FILE = """\
 [sidecar]
@@ -123,12 +122,6 @@ def test_errors(headgate, tmp_path, monkeypatch, arguments, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_shows_a_command_for_each_server(headgate):
-    ran = headgate("sidecar", "--help")
-    for flag in ("--nginx-lua /run", "--auth-request /run", "--haproxy /run", "--print-conf nginx-lua --listen"):
-        assert f" {flag}" in ran.out.decode()
-
-
 def test_defaults_of_a_generated_configuration(site):
     found = site("nginx-lua", "--domain", "api")
     assert (str(found.listen), found.origin, found.domain) == ("127.0.0.1:8080", "http://127.0.0.1:8000", "api")
@@ -178,17 +171,6 @@ def test_rejections_of_haproxy_name_the_policy_of_the_file(headgate, tmp_path):
     assert ran.code == 0, ran.err
     assert ran.out.count(b"""hdr ratelimit-policy '"api";q=5;w=60'""") == 2
     assert ran.out.count(b"status 429 ") == 2
-
-
-@pytest.mark.parametrize("server", ["nginx-lua", "auth-request", "haproxy", "envoy"])
-def test_whole_configuration_is_printed_with_marks(headgate, server):
-    ran = headgate("sidecar", "--print-conf", server, *SITE, "--domain", "api")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.count(b"headgate: begin") == ran.out.count(b"headgate: end") > 0
-
-
-def test_default_of_rlqs_is_that_of_the_help(headgate):
-    assert f"[default: {DEFAULT_RLQS}]" in " ".join(headgate("sidecar", "--help").out.decode().split())
 
 
 @pytest.mark.parametrize(

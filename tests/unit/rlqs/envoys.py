@@ -17,6 +17,7 @@ from headgate.rlqs.table import QuotaLimits, QuotaStream
 START = 1_700_000_000.0
 """The wall-clock time at the start of a world; tests may set it back."""
 INTERVAL: Final = 5.0
+METHOD: Final = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"
 
 
 def encode_report(domain: bytes, usages: Sequence[tuple[bytes, int, int, int]]) -> bytes:

@@ -11,9 +11,8 @@ from headgate.errors import ConfigurationError
 from headgate.rlqs.server import QuotaServer
 from headgate.rlqs.table import QuotaLimits
 from headgate.runtime.lifecycle import event_loop_factory
-from tests.unit.rlqs.envoys import World, bucket_id, decode_actions, encode_report
+from tests.unit.rlqs.envoys import METHOD, World, bucket_id, decode_actions, encode_report
 
-METHOD = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"
 FIRST = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
 PATIENCE = 10.0
 

@@ -144,13 +144,6 @@ def test_rejection_has_the_fields_and_the_body(tmp_path):
     }
 
 
-def test_rejection_is_a_problem_document_for_a_client_that_prefers_it(tmp_path):
-    plane = Plane(tmp_path)
-    plane.hold(100)
-    (answer,) = asked(plane, head(b"192.0.2.1", b"Accept: application/json"))
-    assert fields_of(answer)[b"X-Headgate-Body"].startswith(b'{"type":')
-
-
 def test_policies_that_nginx_would_refuse_are_left_out(tmp_path):
     plane = Plane(tmp_path, rules=[f"{number}/h" for number in range(1, 500)])
     plane.hold(100)
@@ -196,12 +189,6 @@ def test_header_identifies(tmp_path, lines, identifier):
     plane, target = Plane(tmp_path), b"/check/api?identify=header:x-api-key"
     assert asked(plane, head(b"192.0.2.1", *lines, target=target)) == [ACCEPTED]
     assert plane.verdicts[0].identifier == identifier
-
-
-def test_prefix_of_ipv6_addresses(tmp_path):
-    plane = Plane(tmp_path, ipv6_prefix=128)
-    assert asked(plane, head(b"2001:db8::1")) == [ACCEPTED]
-    assert plane.verdicts[0].identifier == b"2001:db8::1"
 
 
 def test_domain_is_percent_encoded(tmp_path):

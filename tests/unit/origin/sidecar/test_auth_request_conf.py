@@ -44,8 +44,3 @@ def test_only_what_the_sidecar_reads_is_sent():
 def test_header_that_nginx_does_not_pass_on_is_refused(name):
     with pytest.raises(ConfigurationError, match="--identify: nginx ignores the header"):
         written(identify=f"header:{name}")
-
-
-def test_port_0_is_refused():
-    with pytest.raises(ConfigurationError, match="--listen: nginx needs a port, got 0"):
-        written(listen=Address("127.0.0.1", 0))

@@ -24,19 +24,11 @@ def test_all_addresses_are_written() -> None:
     assert "headgate master --rlqs 192.0.2.7:10106 " in text
 
 
-def test_the_service_is_on_loopback_unless_the_site_says_otherwise() -> None:
-    assert 'address: "127.0.0.1", port_value: 10006' in configuration(site())
-
-
 def test_names_are_looked_up_in_both_families() -> None:
     text = configuration(site(origin="http://origin.example"))
     assert text.count("type: LOGICAL_DNS\n    dns_lookup_family: ALL") == 1
     assert text.count("type: STATIC") == 1
     assert 'address: "origin.example", port_value: 80' in text
-
-
-def test_a_star_listens_on_ipv4_and_ipv6() -> None:
-    assert '{ address: "::", port_value: 8080, ipv4_compat: true }' in configuration(site(listen=Address("*", 8080)))
 
 
 def test_a_listener_with_a_name_is_refused() -> None:
@@ -55,14 +47,6 @@ def test_the_domain_stays_one_string(name: str) -> None:
     problem = json.loads(base64.b64decode(json.loads(body)))
     assert problem["violated-policies"] == [name]
     assert text.count("\n") == configuration(site()).count("\n")
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_rejections_have_the_status(status: int) -> None:
-    text = configuration(site(rejection_status=status))
-    assert f"http_status: {{ code: {status} }}" in text
-    (body,) = re.findall(r"http_body: \{ value: (.+) \}", text)
-    assert json.loads(base64.b64decode(json.loads(body)))["status"] == status
 
 
 def test_clients_are_addresses_unless_a_header_is_named() -> None:

@@ -54,10 +54,6 @@ def test_the_prefix_of_ipv6_addresses_is_that_of_the_site():
     assert "/128" not in write(ipv6_prefix=128)
 
 
-def test_the_status_is_that_of_the_site():
-    assert write(rejection_status=429).count("return status 429 ") == 2
-
-
 def test_the_table_has_room_for_the_keys_and_keeps_them_as_long_as_a_hold_can_be():
     assert "stick-table type string len 64 size 100k expire 3600s store gpt0" in write()
     text = write(identify="header:X-Api-Key", max_hold=7200.5, table="holds")

@@ -340,15 +340,6 @@ def test_a_clock_that_is_set_back_sends_all_holds_by_the_new_time(run):
     run(test)
 
 
-def test_holds_without_a_worker_cost_nothing(run):
-    async def test(site):
-        site.hold()
-        assert site.plane._holds == []
-        assert site.plane.unready() == "no worker of nginx is connected"
-
-    run(test)
-
-
 def test_workers_get_a_sign_of_life_by_themselves(run, monkeypatch):
     monkeypatch.setattr(nginx_lua, "_TICK", 0.01)
 

@@ -34,12 +34,6 @@ def test_a_text_cannot_end_its_string(text, written):
     assert lua_string(text) == written
 
 
-def test_addresses_are_written():
-    text = configuration(site(listen=Address("::1", 8080), origin="http://origin.example"))
-    assert "listen [::1]:8080 default_server;" in text
-    assert "server origin.example:80;" in text
-
-
 def test_a_method_is_written_only_if_it_is_given():
     assert "identify" not in configuration(site())
     assert 'identify = "client-address"' in configuration(site(identify="client-address"))
@@ -65,8 +59,3 @@ def test_workers_stay_root_only_if_others_cannot_reach_the_socket(tmp_path):
     assert "user root;" in configuration(site(socket=str(closed / "headgate.sock")))
     assert is_reachable(tmp_path.__class__("/tmp/headgate.sock"))
     assert "user root;" not in configuration(site(socket="/tmp/headgate.sock"))
-
-
-def test_the_command_of_the_sidecar_is_shown():
-    text = configuration(site(domain="two words"))
-    assert "headgate sidecar --master HOST:PORT --domain 'two words' --nginx-lua /run/headgate.sock" in text
