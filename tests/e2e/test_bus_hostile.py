@@ -1,26 +1,61 @@
-"""Hostile input at a master's two ports: the master counts it and continues."""
+"""Hostile input at a master's two ports and at a gatekeeper's link: counted, and never fatal.
 
+The malformed messages are those of `hostile_messages`; each test runs with few of them, and with many.
+"""
+
+import asyncio
+import json
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
+from random import Random
 
 import psutil
 import pytest
 import zmq
 
+from headgate.limit import Gatekeeper
+from headgate.limit.messages import control_frames
+from headgate.link import GatekeeperLink
 from headgate.link.batch import batch_topic
-from tests.e2e.bus_setup import running_master
+from headgate.link.curve import new_key_pair
+from headgate.link.sockets import bind_pair, open_socket
+from tests.e2e import programs
+from tests.e2e.bus_setup import running_master, until
+from tests.e2e.hostile_messages import (
+    GREETING,
+    changed_frames,
+    curve_stream,
+    random_batch,
+    random_control,
+    random_frames,
+    zmtp_stream,
+)
 
 MEBIBYTE = 1024 * 1024
 PATIENCE = 15.0
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-READY = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03PUB"
+READY = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03SUB"
+MARKER = [b"mark\0", b"ACCEPTED", b"marker", b"1", b"", b""]
+FEW_AND_MANY = [pytest.param(3_000, id="few"), pytest.param(100_000, id="many", marks=pytest.mark.deep)]
 
 
 @pytest.fixture
 def master():
-    with running_master() as master:
-        yield master
+    with running_master("tcp://127.0.0.1:0", "api=1/min burst 5", "mark=1000000/s burst 1000000") as running:
+        yield running
+
+
+@pytest.fixture
+def publisher(master):
+    """Return an accounting socket that waits when the master is slow, so that nothing is dropped."""
+    with zmq.Context() as context:
+        sender = context.socket(zmq.XPUB)
+        sender.setsockopt(zmq.XPUB_NODROP, 1)
+        sender.connect(master.address)
+        assert sender.poll(PATIENCE * 1_000)
+        yield sender
+        context.destroy(linger=0)
 
 
 def ports(master):
@@ -28,100 +63,194 @@ def ports(master):
     return port, port + 1
 
 
-def still_serves(master):
-    """Return whether a burst is counted and answered with a hold."""
-    port, control = ports(master)
-    before = master.counts()["accepted"]
-    with zmq.Context() as context:
-        publisher, subscriber = context.socket(zmq.XPUB), context.socket(zmq.SUB)
-        subscriber.connect(f"tcp://127.0.0.1:{control}")
-        subscriber.subscribe(b"api\0")
-        publisher.connect(f"tcp://127.0.0.1:{port}")
-        publisher.poll(PATIENCE * 1_000)
-        name, now = b"honest-%d" % time.monotonic_ns(), b"%d" % (time.time() * 1_000)
-        for _ in range(5):
-            publisher.send_multipart([b"api\0", b"ACCEPTED", name, now, b"", b""])
-        held = False
-        while not held and subscriber.poll(PATIENCE * 1_000):
-            held = subscriber.recv_multipart()[2] == name
-        context.destroy(linger=0)
-    return held and master.counts()["accepted"] - before >= 5
+def connected(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
 
 
-def publisher(context, master):
-    one = context.socket(zmq.XPUB)
-    one.set_hwm(0)
-    one.setsockopt(zmq.XPUB_NODROP, 1)
-    one.connect(master.address)
-    assert one.poll(PATIENCE * 1_000)
-    return one
+def resident(master):
+    return psutil.Process(master.process.pid).memory_info().rss
 
 
 def settled(master, condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition(master.counts()):
-        assert time.monotonic() < deadline, master.counts()
+    """Return the counts once they fulfil a condition, as long as the master makes progress."""
+    before, deadline = None, 0.0
+    while not condition(found := master.counts()):
+        if found != before:
+            before, deadline = found, time.monotonic() + PATIENCE
+        assert time.monotonic() < deadline, found
         time.sleep(0.02)
-    return master.counts()
+    return found
 
 
-def test_thousands_of_silent_connections_are_survived(master):
+def serves(master, publisher):
+    """Return whether a burst is counted and answered with a hold."""
+    before = master.counts()["accepted"]
+    with publisher.context.socket(zmq.SUB) as control:
+        control.connect(f"tcp://127.0.0.1:{ports(master)[1]}")
+        control.subscribe(b"api\0")
+        name, now = b"honest %d" % time.monotonic_ns(), b"%d" % (time.time() * 1_000)
+        for _ in range(5):
+            publisher.send_multipart([b"api\0", b"ACCEPTED", name, now, b"", b""])
+        while control.poll(PATIENCE * 1_000):
+            if control.recv_multipart()[2] == name:
+                return master.counts()["accepted"] - before >= 5
+    return False
+
+
+def frames(random):
+    return random.choice((random_frames, changed_frames))(random)
+
+
+@pytest.mark.parametrize("count", FEW_AND_MANY)
+@pytest.mark.parametrize("draw", [frames, random_batch])
+def test_each_malformed_message_is_counted_once(master, publisher, draw, count):
+    random, before = Random(count), resident(master)
+    for _ in range(count):
+        publisher.send_multipart(draw(random))
+        publisher.send_multipart(MARKER)
+    found = settled(master, lambda counts: counts["domains"].get("mark", 0) >= count)
+    if draw is frames:
+        assert found["dropped"]["malformed"] + found["accounted"] == 2 * count
+        assert all((*found["dropped"].values(), found["unknown"]))
+    else:
+        assert 0 < found["batches"] < count
+        assert found["dropped"]["malformed"] > count - found["batches"]  # records of batches, too
+    assert serves(master, publisher)
+    assert resident(master) - before < 64 * MEBIBYTE
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(100, id="few"), pytest.param(10_000, id="many", marks=pytest.mark.deep)]
+)
+def test_connections_with_malformed_zmtp_are_survived(master, publisher, count):
+    """Both ports; a million frames in the long run."""
+    random, before = Random(count), resident(master)
+    for number in range(count):
+        # The master closes the connection at the first malformed frame.
+        with connected(ports(master)[number % 2]) as peer, suppress(OSError):
+            peer.sendall(b"".join(zmtp_stream(random, (b"PUB", b"SUB", b"XPUB", b"REQ")[number % 4])))
+    assert serves(master, publisher)
+    settled(master, lambda counts: counts["failed_handshakes"] > 0)
+    assert resident(master) - before < 64 * MEBIBYTE
+
+
+def test_connections_with_malformed_curve_handshakes_are_survived(tmp_path):
+    """Commands of CURVE of the right and of a wrong size, with random content; a gatekeeper with a key is admitted."""
+    random, server, client = Random(1), new_key_pair(), new_key_pair()
+    key, allowed = tmp_path / "secret.key", tmp_path / "allowed.keys"
+    key.write_bytes(server.secret)
+    allowed.write_bytes(client.public)
+    words = ("--domain", "api=1/min burst 5", "--curve-key", key, "--curve-allow", allowed, "--json")
+    with (
+        programs.headgate(tmp_path, "master", "--listen", "127.0.0.1:0", *words) as master,
+        zmq.Context() as context,
+    ):
+        port = int(master.ready["address"].rpartition(":")[2])
+        for _ in range(300):
+            with connected(port) as peer, suppress(OSError):
+                peer.sendall(b"".join(curve_stream(random)))
+
+        def failed():
+            lines = master.out.read_text().splitlines()
+            return lines and json.loads(lines[-1])["failed_handshakes"] >= 100
+
+        master.until(failed, "failed handshakes")
+        assert master.said().count("failed its handshake") == 1
+        sender = context.socket(zmq.XPUB)
+        sender.curve_publickey, sender.curve_secretkey = client
+        sender.curve_serverkey = server.public
+        sender.connect(master.ready["address"])
+        assert sender.poll(PATIENCE * 1_000)
+        assert "Traceback" not in master.said()
+        context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("count", FEW_AND_MANY)
+def test_malformed_controls_are_counted_and_later_ones_obeyed(count):
+    async def main(context):
+        accounting = open_socket(context, zmq.SUB, queue=1_000, largest=-1)
+        control = open_socket(context, zmq.XPUB, queue=1_000, largest=-1)
+        control.setsockopt(zmq.XPUB_NODROP, 1)
+        accounting.subscribe(b"")
+        link = GatekeeperLink(bind_pair(accounting, control, "tcp://127.0.0.1:0").accounting, ["api"])
+        gatekeeper = Gatekeeper(link.account, max_holds=1_000)
+        link.attach(gatekeeper)
+        link.start(asyncio.get_running_loop())
+
+        def publish(message):
+            """Return False if the queue of the gatekeeper is full."""
+            with suppress(zmq.Again):
+                control.send_multipart(message, zmq.NOBLOCK)
+                return True
+            return False
+
+        await until(lambda: control.poll(0))
+        await until(lambda: accounting.poll(0) or link.has_master)  # a socket that is used sends subscriptions
+        random = Random(count)
+        for number in range(count):
+            await until(partial(publish, random_control(random)))
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: link.counters.controls + link.counters.malformed == count)
+        assert link.counters.malformed > count / 2
+        assert publish(list(control_frames(b"api\0", b"honest", time.time() + 60.0)))
+        await until(lambda: gatekeeper.held("api", b"honest", now=time.time()) > time.time())
+        for one in (link, accounting, control):
+            one.close()
+
+    with zmq.Context() as context:
+        asyncio.run(main(context))
+
+
+def test_thousands_of_silent_connections_are_survived(master, publisher):
     with ExitStack() as stack:
         for number in range(2_000):
-            port = ports(master)[number % 2]
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
-        assert still_serves(master)
+            stack.enter_context(connected(ports(master)[number % 2]))
+        assert serves(master, publisher)
 
 
-def test_oversized_messages_and_batches_are_dropped(master):
-    process = psutil.Process(master.process.pid)
-    with zmq.Context() as context:
-        one = publisher(context, master)
-        one.send_multipart([b"api\0", b"ACCEPTED", b"many", b"1", b"", b"", *[b"x"] * 100_000])
-        one.send_multipart([batch_topic("api"), b"\xdd\x00\x03\xff\xff" + b"\x90" * 250_000])
-        one.send_multipart([b"api\0", b"ACCEPTED", b"x" * 200_000, b"1", b"", b""])
-        counts = settled(master, lambda counts: counts["dropped"]["too_long"] == 1)
-        assert (counts["dropped"]["malformed"], counts["accepted"]) == (1, 1)
-        assert still_serves(master)
-        assert process.memory_info().rss < 200 * MEBIBYTE
-        context.destroy(linger=0)
+def test_oversized_messages_and_batches_are_dropped(master, publisher):
+    publisher.send_multipart([b"api\0", b"ACCEPTED", b"many", b"1", b"", b"", *[b"x"] * 100_000])
+    publisher.send_multipart([batch_topic("api"), b"\xdd\x00\x03\xff\xff" + b"\x90" * 250_000])
+    publisher.send_multipart([b"api\0", b"ACCEPTED", b"x" * 200_000, b"1", b"", b""])
+    counts = settled(master, lambda counts: counts["dropped"]["too_long"] == 1)
+    assert (counts["dropped"]["malformed"], counts["accepted"]) == (1, 1)
+    assert serves(master, publisher)
+    assert resident(master) < 200 * MEBIBYTE
 
 
-def test_a_flood_of_subscriptions_does_not_block_the_master(master):
-    with zmq.Context() as context:
-        one = publisher(context, master)
-        now = b"%d" % (time.time() * 1_000)
-        for number in range(5_000):
-            one.send_multipart([b"api\0", b"DELAYED", b"%d" % (number // 5), now, now, b""])
-        settled(master, lambda counts: counts["controls"] >= 1_000)
-        before, start = master.counts(), time.monotonic()
-        flood = [b"\1api\0", b"\0api\0"] * 10_000 + [b"\1%d" % number for number in range(10_000)]
-        with socket.create_connection(("127.0.0.1", ports(master)[1]), timeout=PATIENCE) as peer:
-            peer.sendall(GREETING + READY.replace(b"PUB", b"SUB"))
-            peer.sendall(b"".join(bytes([0, len(message)]) + message for message in flood))
-            after = settled(master, lambda counts: counts["subscriptions"] - before["subscriptions"] == 20_000)
-        rounds = (time.monotonic() - start) / 0.1 + 2
-        assert after["resent"] - before["resent"] <= 1_000 * rounds
-        assert still_serves(master)
-        context.destroy(linger=0)
+def delay(publisher, count):
+    """Send `count` messages about delayed requests, five of each identifier."""
+    now = b"%d" % (time.time() * 1_000)
+    for number in range(count):
+        publisher.send_multipart([b"api\0", b"DELAYED", b"%d" % (number // 5), now, now, b""])
 
 
-def test_subscribers_that_never_read_do_not_grow_memory(master):
-    process = psutil.Process(master.process.pid)
-    with zmq.Context() as context:
-        kept = [context.socket(zmq.SUB) for _ in range(50)]
-        for subscriber in kept:
-            subscriber.setsockopt(zmq.RCVHWM, 1)
-            subscriber.setsockopt(zmq.RCVBUF, 4_096)
-            subscriber.connect(f"tcp://127.0.0.1:{ports(master)[1]}")
-            subscriber.subscribe(b"api\0")
-            subscriber.poll(0)
-        settled(master, lambda counts: counts["subscriptions"] == 50)
-        one = publisher(context, master)
-        now = b"%d" % (time.time() * 1_000)
-        for number in range(100_000):
-            one.send_multipart([b"api\0", b"DELAYED", b"%d" % (number // 5), now, now, b""])
-        settled(master, lambda counts: counts["delayed"] == 100_000)
-        assert still_serves(master)
-        assert process.memory_info().rss < 400 * MEBIBYTE
-        context.destroy(linger=0)
+def test_a_flood_of_subscriptions_does_not_block_the_master(master, publisher):
+    delay(publisher, 5_000)
+    before, start = settled(master, lambda counts: counts["controls"] >= 1_000), time.monotonic()
+    flood = [b"\1api\0", b"\0api\0"] * 10_000 + [b"\1%d" % number for number in range(10_000)]
+    with connected(ports(master)[1]) as peer:
+        peer.sendall(GREETING + READY)
+        peer.sendall(b"".join(bytes([0, len(message)]) + message for message in flood))
+        after = settled(master, lambda counts: counts["subscriptions"] - before["subscriptions"] == 20_000)
+    rounds = (time.monotonic() - start) / 0.1 + 2
+    assert after["resent"] - before["resent"] <= 1_000 * rounds
+    assert serves(master, publisher)
+
+
+def test_subscribers_that_never_read_do_not_grow_memory(master, publisher):
+    kept = [publisher.context.socket(zmq.SUB) for _ in range(50)]
+    for subscriber in kept:
+        subscriber.setsockopt(zmq.RCVHWM, 1)
+        subscriber.setsockopt(zmq.RCVBUF, 4_096)
+        subscriber.connect(f"tcp://127.0.0.1:{ports(master)[1]}")
+        subscriber.subscribe(b"api\0")
+        subscriber.poll(0)
+    settled(master, lambda counts: counts["subscriptions"] == 50)
+    delay(publisher, 100_000)
+    settled(master, lambda counts: counts["delayed"] == 100_000)
+    assert serves(master, publisher)
+    assert resident(master) < 400 * MEBIBYTE
+    for subscriber in kept:
+        subscriber.close(linger=0)
