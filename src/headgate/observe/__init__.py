@@ -5,7 +5,7 @@ The admin application is imported from `headgate.observe.admin`: it needs Starle
 
 from headgate.observe.advice import AdviceState
 from headgate.observe.master_state import MasterDomainState, MasterState, master_metrics
-from headgate.observe.metrics import CounterGroups, Counters, read_counters, sum_counters
+from headgate.observe.metrics import CounterGroups, Counters, read_counters
 from headgate.observe.router_state import RoutedDomain, RoutedMasterState, RouterState, router_metrics
 from headgate.observe.sidecar_state import SidecarMasterState, SidecarState, sidecar_metrics
 from headgate.observe.state import (
@@ -40,5 +40,4 @@ __all__ = [
     "read_counters",
     "router_metrics",
     "sidecar_metrics",
-    "sum_counters",
 ]

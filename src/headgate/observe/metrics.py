@@ -6,14 +6,16 @@ under it. A field that is a dictionary counts by reason: it begins with every re
 `("link", GatekeeperCounters)` declares `headgate_link_sent_total` and so on.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import asdict, fields
+from msgspec.structs import asdict, fields, replace
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headgate.config.file import field_docs
+
+_State = TypeVar("_State", bound=Struct)
 
 Counters: TypeAlias = dict[str, int | dict[str, int]]
 """Counts, or counts by reason, by the names of their metrics without `headgate_` and `_total`."""
@@ -30,21 +32,23 @@ def read_counters(*groups: tuple[str, Struct]) -> Counters:
     }
 
 
-def sum_counters(all_counters: Iterable[Counters]) -> Counters:
-    """Return the sums of the counters of several processes."""
-    total: Counters = {}
-    for counters in all_counters:
-        for name, value in counters.items():
-            total[name] = _sum(total[name], value) if name in total else value
-    return total
+def sum_states(states: Sequence[_State], **others: Any) -> _State:
+    """Return the last of some states with the sums of their fields (see `_total`), apart from the `others`."""
+    names = [name for name in states[-1].__struct_fields__ if name not in others]
+    return replace(states[-1], **others, **{name: _total([getattr(one, name) for one in states]) for name in names})
 
 
-def _sum(one: int | dict[str, int], other: int | dict[str, int]) -> int | dict[str, int]:
-    if isinstance(one, int) and isinstance(other, int):
-        return one + other
-    assert isinstance(one, dict)
-    assert isinstance(other, dict)
-    return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in one | other}
+def _total(values: Sequence[Any]) -> Any:
+    """Return the sum of numbers, or of dictionaries by key; whether any of some truths holds; or the last value."""
+    last = values[-1]
+    if isinstance(last, bool):
+        return any(values)
+    if isinstance(last, int | float):
+        return sum(values)
+    if isinstance(last, dict):
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: _total([value[key] for value in values if key in value]) for key in keys}
+    return last
 
 
 def counter_metrics(counters: Counters, groups: CounterGroups) -> Iterator[Metric]:
@@ -68,6 +72,13 @@ def gauge(name: str, text: str, value: float | Mapping[str, float], label: str =
     if isinstance(value, Mapping):
         return _fill(GaugeMetricFamily(name, text, labels=[label]), value)
     return GaugeMetricFamily(name, text, value)
+
+
+def gauges(state: Struct, names: Mapping[str, str]) -> Iterator[Metric]:
+    """Make a gauge of each of these fields, with the names of their metrics; their docstrings describe them."""
+    docs = field_docs(type(state))
+    for field, name in names.items():
+        yield gauge(name, " ".join(docs[field].split()), getattr(state, field))
 
 
 def _fill(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]) -> Metric:

@@ -13,14 +13,25 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from headgate.limit import Gatekeeper, Master
-from headgate.limit.concurrency import ConcurrencyState
+from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, Reason
 from headgate.observe.advice import AdviceState, advice_metrics
-from headgate.observe.concurrency import concurrency_metrics, sum_limits
-from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge, sum_counters
+from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge, gauges, sum_states
 
 _MOST_HELD = 10
 _DIGITS = 16
 _OUTCOMES = ("accepted", "delayed", "rejected")
+_GAUGES = {
+    "delayed_now": "headgate_delayed_requests",
+    "connections": "headgate_connections",
+    "workers": "headgate_workers",
+}
+_LIMIT_GAUGES = {
+    "limit": "headgate_concurrency_limit",
+    "in_flight": "headgate_requests_in_flight",
+    "overloaded": "headgate_concurrency_overloaded",
+    "latency": "headgate_concurrency_latency_seconds",
+    "capacity": "headgate_concurrency_capacity",
+}
 
 
 class HeldIdentifier(msgspec.Struct, frozen=True):
@@ -135,14 +146,10 @@ def merge_states(states: Iterable[GateState]) -> GateState:
     for state in listed:
         for domain in state.domains:
             domains.setdefault(domain.name, []).append(domain)
-    return GateState(
+    return sum_states(
+        listed,
         domains=tuple(_merged_domain(same) for same in domains.values()),
-        delayed_now=sum(state.delayed_now for state in listed),
-        connections=sum(state.connections for state in listed),
-        workers=sum(state.workers for state in listed),
-        master=listed[-1].master,
         concurrency=sum_limits(state.concurrency for state in listed),
-        counters=sum_counters(state.counters for state in listed),
         advice=next((state.advice for state in listed if state.advice), ()),
     )
 
@@ -150,13 +157,20 @@ def merge_states(states: Iterable[GateState]) -> GateState:
 def _merged_domain(same: list[DomainState]) -> DomainState:
     # Rules and modes are those of the last state, the one read last after a reload.
     held = {one.identifier: one for one in sorted((one for domain in same for one in domain.held), key=_release)}
-    return msgspec.structs.replace(
-        same[-1],
-        accepted=sum(domain.accepted for domain in same),
-        delayed=sum(domain.delayed for domain in same),
-        rejected=sum(domain.rejected for domain in same),
-        held=tuple(nlargest(_MOST_HELD, held.values(), key=_release)),
-    )
+    return sum_states(same, held=tuple(nlargest(_MOST_HELD, held.values(), key=_release)))
+
+
+def ended_limit(state: ConcurrencyState) -> ConcurrencyState:
+    """Return what remains of a limit when its worker has ended: the totals."""
+    return ConcurrencyState(0.0, 0, 0, state.mode, rejected=state.rejected)
+
+
+def sum_limits(states: Iterable[ConcurrencyState | None]) -> ConcurrencyState | None:
+    """Return the sum of the limits of several workers; None without one."""
+    found = [state for state in states if state is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    return sum_states(found, latency=max(state.latency for state in found))
 
 
 def _release(held: HeldIdentifier) -> float:
@@ -166,12 +180,23 @@ def _release(held: HeldIdentifier) -> float:
 def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
     """Make the metrics of a gate with these groups of counters."""
     yield domain_totals("headgate_requests", "Requests by domain and outcome.", state.domains)
-    yield gauge("headgate_delayed_requests", "Requests that are delayed now.", state.delayed_now)
-    yield gauge("headgate_connections", "Open connections of clients.", state.connections)
-    yield gauge("headgate_workers", "Processes that accept connections.", state.workers)
-    yield from concurrency_metrics(state.concurrency)
+    yield from gauges(state, _GAUGES)
+    if state.concurrency is not None:
+        yield from _limit_metrics(state.concurrency)
     yield from advice_metrics(state.advice)
     yield from counter_metrics(state.counters, groups)
+
+
+def _limit_metrics(state: ConcurrencyState) -> Iterator[Metric]:
+    yield from gauges(state, _LIMIT_GAUGES)
+    waiting: dict[str, float] = {name: state.waiting.get(name, 0) for name in PRIORITIES}
+    yield gauge("headgate_queued_requests", "Requests that wait for a permit.", waiting, "priority")
+    text = "Requests rejected by the concurrency limit; in monitor mode those that would be."
+    rejected = CounterMetricFamily("headgate_concurrency_rejected", text, labels=["priority", "reason"])
+    for priority in PRIORITIES:
+        for reason in Reason:
+            rejected.add_metric([priority, reason.value], state.rejected.get(priority, {}).get(reason.value, 0))
+    yield rejected
 
 
 def domain_totals(name: str, text: str, domains: Iterable[DomainState]) -> Metric:

@@ -21,7 +21,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
-from headgate.observe.concurrency import ended_limit
+from headgate.observe.state import ended_limit
 from headgate.origin.gateway.policy import GatewayCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings

@@ -4,6 +4,7 @@ import pytest
 from headgate.observe import (
     DomainState,
     GatekeeperTotals,
+    GateState,
     MasterDomainState,
     MasterState,
     MasterTotals,
@@ -12,10 +13,10 @@ from headgate.observe import (
     SidecarMasterState,
     SidecarState,
     master_metrics,
+    merge_states,
     read_counters,
     router_metrics,
     sidecar_metrics,
-    sum_counters,
 )
 from headgate.observe.master_state import QuotaState
 
@@ -66,7 +67,8 @@ def test_a_counter_that_is_not_declared_is_an_error():
 
 def test_sums():
     one, other = read_counters(("link", LinkCounters(4))), read_counters(("link", LinkCounters(3, {"full": 2})))
-    assert sum_counters([one, other, {"gateway_retried": 1}]) == {
+    states = [GateState(counters=counters) for counters in (one, other, {"gateway_retried": 1})]
+    assert merge_states(states).counters == {
         "link_sent": 7,
         "link_dropped": {"full": 2, "too_long": 0},
         "gateway_retried": 1,
