@@ -15,8 +15,6 @@ from headgate.limit import Accounting
 from headgate.release import Status
 from tests.e2e.bus_setup import Gate, running_master, until
 
-MEBIBYTE = 1024 * 1024
-
 
 def verdict(identifier):
     now = time.time()
@@ -51,7 +49,7 @@ def test_a_stopped_master_costs_neither_requests_nor_memory(run):
             await until(lambda: not gate.link._waiting)
             # Heartbeats may have ended the connection meanwhile.
             assert counters.sent + counters.dropped["queue_full"] + counters.dropped["no_master"] == accounted + 200_001
-            assert process.memory_info().rss - before < 64 * MEBIBYTE
+            assert process.memory_info().rss - before < 64 * 1024 * 1024
             os.kill(master.process.pid, signal.SIGCONT)
             sent = counters.sent
             await until(lambda: gate.link.account(verdict(b"later"), time.time()) or counters.sent > sent)

@@ -6,8 +6,6 @@ from tests.e2e.fault_cases import FAULTS, Times, run_fault
 from tests.e2e.fault_figures import ADMITTED
 from tests.e2e.fault_system import BURST, Shape, running_system
 
-MEBIBYTE = 1024 * 1024
-
 
 @pytest.mark.needs("nginx")
 def test_a_gate_that_starts_before_its_master_serves_at_once(tmp_path):

@@ -98,13 +98,6 @@ class TestDelayedRequests:
         assert gatekeeper.admit("api", b"bob", now=101.0).status is Status.DELAYED
         assert gatekeeper.admit("api", b"bob", now=101.0).status is Status.REJECTED
 
-    def test_slot_is_free_after_cancel(self):
-        gatekeeper = self.full()
-        gatekeeper.cancel(self.second)
-        assert gatekeeper.delayed == 1
-        assert gatekeeper.admit("api", b"alice", now=100.0).status is Status.DELAYED
-        assert gatekeeper.admit("api", b"alice", now=100.0).status is Status.REJECTED
-
     def test_cancel_of_a_released_or_rejected_request_does_nothing(self):
         gatekeeper = self.full()
         rejected = gatekeeper.admit("api", b"alice", now=100.0)
@@ -278,21 +271,6 @@ def test_slots_with_one_release_are_freed_one_by_one():
     slots.take(7.0)
     slots.free(6.0)
     assert slots.taken == 1
-
-
-def test_cancel_of_a_free_slot_does_nothing():
-    slots = DelaySlots()
-    slots.take(5.0)
-    for release in (5.0, 5.0, 4.0):
-        slots.cancel(release)
-    assert slots.taken == 0
-    slots.take(5.0)
-    assert slots.taken == 1
-    slots.free(4.9)
-    assert slots.taken == 1
-    slots.free(5.0)
-    slots.cancel(5.0)
-    assert slots.taken == 0
 
 
 ONE = (Rule.parse("1/s burst 1"),)

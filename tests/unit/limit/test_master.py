@@ -183,13 +183,6 @@ def test_hourly_limit_survives_forgetting(algorithm):
 class TestBounds:
     """Maps that untrusted input can grow."""
 
-    def test_expired_histories_are_dropped(self):
-        master = Master([log_domain("api", (Rule.parse("1 per 10s burst 1"),)), log_domain("free")])
-        for number in range(10):
-            master.account(accepted(b"%d" % number, 100.0 + number), 100.0 + number)
-        assert master.forget(now=116.5) == 7
-        assert len(master) == 3
-
     def test_forget_in_steps_drops_every_expired_history(self):
         master = Master([Domain("api", ONE)])
         for number in range(10):

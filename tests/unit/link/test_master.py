@@ -1,7 +1,5 @@
-import asyncio
 import threading
 import time
-from itertools import pairwise
 
 import pytest
 import zmq
@@ -85,24 +83,6 @@ def test_run_serves_until_stop_is_called(context, link):
     link.stop()
     thread.join()
     assert link.counters.accounted == 1
-
-
-def test_other_callbacks_run_while_many_messages_wait(context, link):
-    sender, _ = peers(context, link)
-    for number in range(5_000):
-        sender.send_multipart(message(b"%d" % number))
-    seen = []
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        link.start(loop)
-        while link.counters.accounted < 5_000 and len(seen) < 1_000:
-            seen.append(link.counters.accounted)
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
-    assert max(later - earlier for earlier, later in pairwise(seen)) <= 256
-    assert len(set(seen)) > 10
 
 
 def test_ended_histories_are_forgotten(context, link):
@@ -265,7 +245,7 @@ def test_a_subscriber_that_arrives_during_a_resend_receives_all_holds(context):
 
 
 def test_the_holds_of_a_new_master_are_published_at_once(context):
-    setup = Setup(context, "api")
+    setup = Setup(context, "api", held=1_500)  # more than are sent at once
     subscriber = setup.subscribe(b"")
     setup.turn()
     received(subscriber)

@@ -122,10 +122,11 @@ def test_accounting_goes_to_the_owner_of_its_domain(setup):
 def test_controls_of_all_masters_reach_the_subscribed_gatekeepers(setup):
     gatekeeper, other = setup.connected(), setup.new_gatekeeper(b"web\0")
     setup.until(lambda: setup.link.counters.subscriptions == 2)
+    longest = [*HOLD[:2], b"x" * 255, HOLD[3]]
     for master in setup.masters.values():
-        master.control.send_multipart(HOLD)
+        master.control.send_multipart(longest)
     setup.until(lambda: sum(one.controls for one in setup.link.masters.values()) == 2)
-    assert received(gatekeeper.control) == [HOLD, HOLD]
+    assert received(gatekeeper.control) == [longest, longest]
     assert received(other.control) == []
 
 
@@ -211,6 +212,7 @@ def test_at_the_start_the_router_waits_for_all_masters(context):
 
 def test_a_router_does_not_wait_long_for_a_master_that_is_lost(context):
     setup = Setup(context, MASTERS[:1])
+    assert setup.link._starting_until - time.monotonic() <= 0.5
     setup.link._starting_until = time.monotonic()
     gatekeeper = setup.new_gatekeeper()
     setup.until(lambda: received(gatekeeper.accounting))

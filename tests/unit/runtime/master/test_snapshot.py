@@ -62,22 +62,6 @@ def setup(tmp_path):
     return Setup(tmp_path)
 
 
-def test_without_a_path_nothing_is_saved_and_nothing_restored(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    async def main():
-        snapshots = Snapshots("", 0.001, print)
-        master = await snapshots.restore(new_master)
-        snapshots.start(lambda: master)
-        await asyncio.sleep(0.01)
-        await snapshots.close()
-        return master, snapshots
-
-    master, snapshots = asyncio.run(main())
-    assert (len(master), snapshots.counters.writes["saved"]) == (0, 0)
-    assert files(tmp_path) == []
-
-
 def test_without_a_file_the_master_is_empty_and_nothing_is_logged(setup):
     master, _, messages = setup.restore()
     assert (len(master), messages) == (0, [])
@@ -207,19 +191,15 @@ class TestErrors:
 
         return asyncio.run(main())
 
-    def test_full_disk_is_logged_once_and_the_previous_file_stays(self, setup, monkeypatch):
-        counters = self.run(setup, monkeypatch, [None, errno.ENOSPC, errno.ENOSPC])
-        assert setup.messages == [f"warning: snapshot {setup.path}: No space left on device; the previous one stays"]
-        assert (counters.writes["saved"], counters.writes["failed"]) == (1, 2)
-        assert len(setup.restore()[0]) == 1
-        assert files(setup.path.parent) == ["snapshot"]
-
-    def test_recovery_is_logged(self, setup, monkeypatch):
-        self.run(setup, monkeypatch, [errno.ENOSPC, None, None, errno.EIO])
+    def test_full_disk_is_logged_once_and_the_previous_file_stays_until_recovery(self, setup, monkeypatch):
+        counters = self.run(setup, monkeypatch, [None, errno.ENOSPC, errno.ENOSPC, None, None, errno.EIO])
         assert [message.rpartition(": ")[2] for message in setup.messages] == [
             "No space left on device; the previous one stays", "saved again",
             "Input/output error; the previous one stays",
         ]  # fmt: skip
+        assert counters.writes == {"saved": 3, "failed": 3}
+        assert len(setup.restore()[0]) == 1
+        assert files(setup.path.parent) == ["snapshot"]
 
     @pytest.mark.parametrize(
         "path", ["missing/snapshot", "file/snapshot", ".", "pipe", "/dev/null", "link-to-pipe", "link-to-missing"]
