@@ -223,10 +223,7 @@ class TestLoadMetadata:
     def test_step_6_note_later_errors_have_the_fallback_url(self):
         assert refusal(GOOD.having(manifest=b"\x01")).fallback_url == PRIMARY
 
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'Let "sectionsStart" be the current offset within "stream".',
-    )
+    @quotes("bundled-exchanges-01 3.3", 'Let "sectionsStart" be the current offset within "stream".')
     def test_steps_14_and_18_offsets_begin_behind_the_head(self):
         assert parse_metadata(GOOD.written()).sections[0].offset == GOOD.at("sections") + 1
 
@@ -256,17 +253,13 @@ class TestLoadMetadata:
             parse_metadata(Parts(url=text("https://test.example.com/Other")).written()).primary_url == PRIMARY + "Other"
         )
 
-    @quotes(
-        "bundled-exchanges-01 3.3",
-        'If ""name"" isn\'t in "knownSections", continue to the next triple.',
-    )
+    @quotes("bundled-exchanges-01 3.3", 'If ""name"" isn\'t in "knownSections", continue to the next triple.')
     def test_step_22_1_unknown_sections(self):
         parts = GOOD.arranged(("first", b"\xff"), *GOOD.sections.items())
         assert len(open_bundle(parts.written()).metadata.requests) == 2
 
     @quotes(
-        "bundled-exchanges-01 3.3",
-        'If ""name""\'s Metadata field (Section 6.2) is "No", continue to the next triple.',
+        "bundled-exchanges-01 3.3", 'If ""name""\'s Metadata field (Section 6.2) is "No", continue to the next triple.'
     )
     def test_step_22_2_the_responses_are_not_read(self):
         assert parse_metadata(GOOD.written()[: GOOD.at("responses")]).requests
@@ -365,10 +358,7 @@ class TestManifest:
     def test_each_step_refuses(self):
         refused_at("3.3.2", "1 3")
 
-    @quotes(
-        "bundled-exchanges-01 3.3.2",
-        'Set "metadata["manifest"]" to "url".',
-    )
+    @quotes("bundled-exchanges-01 3.3.2", 'Set "metadata["manifest"]" to "url".')
     def test_step_4_metadata(self):
         parts = GOOD.having(manifest=text("HTTPS://test.example.com/./manifest"))
         assert parse_metadata(parts.written()).manifest_url == MANIFEST
@@ -399,8 +389,7 @@ class TestSignatures:
         assert (subset.authority, subset.sig, subset.signed) == (0, b"s", b"t")
 
     @quotes(
-        "bundled-exchanges-01 3.3.3",
-        "In particular, the algorithm below does not check that signatures are valid.",
+        "bundled-exchanges-01 3.3.3", "In particular, the algorithm below does not check that signatures are valid."
     )
     def test_parsing_verifies_no_signature(self):
         assert open_bundle(GOOD.having(signatures=array(b"\x80", array(SUBSET))).written()).metadata.vouched_subsets
@@ -417,10 +406,7 @@ class TestCritical:
     def test_each_step_refuses(self):
         refused_at("3.3.4", "1 2")
 
-    @quotes(
-        "bundled-exchanges-01 3.3.4",
-        "This section does not modify the returned metadata.",
-    )
+    @quotes("bundled-exchanges-01 3.3.4", "This section does not modify the returned metadata.")
     def test_it_changes_no_metadata(self):
         found = parse_metadata(GOOD.having(critical=array(text("index"))).written())
         plain = parse_metadata(GOOD.written())
@@ -437,10 +423,7 @@ class TestFromEnd:
     def test_each_step_refuses(self):
         refused_at("3.3.6", "1 3")
 
-    @quotes(
-        "bundled-exchanges-01 3.3.6",
-        'Return the result of running Section 3.3 with "stream" as input.',
-    )
+    @quotes("bundled-exchanges-01 3.3.6", 'Return the result of running Section 3.3 with "stream" as input.')
     def test_steps_4_and_5_the_stream(self):
         with open_bundle(b"\x7fELF" * 100 + GOOD.written(), from_end=True) as bundle:
             assert bundle.metadata == parse_metadata(GOOD.written())
@@ -512,10 +495,7 @@ class TestLoadResponse:
 
 
 class TestCborItems:
-    @quotes(
-        "bundled-exchanges-01 3.5.1",
-        'If "bytes" are not a well-formed CBOR item, return an error.',
-    )
+    @quotes("bundled-exchanges-01 3.5.1", 'If "bytes" are not a well-formed CBOR item, return an error.')
     def test_3_5_1_step_1_well_formed(self):
         self.refused("3.5.1 step 1", b"", b"\x82\x01", b"\x1c", b"\x42a", b"\xff", b"\xf8\x10")
 
@@ -536,18 +516,14 @@ class TestCborItems:
         self.refused("3.5.1 step 3", b"\x01\x01", b"\x80\xff")
 
     @quotes(
-        "bundled-exchanges-01 3.5.1",
-        'If a CDDL rule was specified, but "item" does not match it, return an error.',
+        "bundled-exchanges-01 3.5.1", 'If a CDDL rule was specified, but "item" does not match it, return an error.'
     )
     def test_3_5_1_step_5_the_cddl(self):
         with pytest.raises(CborError) as caught:
             Items(b"\x41a").text()
         assert caught.value.step == "3.5.1 step 5"
 
-    @quotes(
-        "bundled-exchanges-01 3.5.2",
-        'If "type" is not "2", the item is not a bytestring. Return an error.',
-    )
+    @quotes("bundled-exchanges-01 3.5.2", 'If "type" is not "2", the item is not a bytestring. Return an error.')
     def test_3_5_2_step_2_a_bytestring(self):
         assert "3.5.2 step 2" in response_error(b"\x82" + text("headers"), "3.4 step 3").step
 
@@ -559,10 +535,7 @@ class TestCborItems:
     def test_3_5_3_step_1_a_first_byte(self):
         assert "3.5.3 step 1" in format_error(GOOD.written()[: GOOD.at("lengths head")], "3.3 step 8").step
 
-    @quotes(
-        "bundled-exchanges-01 3.5.3",
-        '0..23, inclusive Return ("type", "firstByte & 0x1F").',
-    )
+    @quotes("bundled-exchanges-01 3.5.3", '0..23, inclusive Return ("type", "firstByte & 0x1F").')
     def test_3_5_3_step_3_the_argument(self):
         assert [read_head(bytes([byte]))[:2] for byte in (0x00, 0x17, 0x57, 0x97)] == [
             (0, 0),
@@ -607,8 +580,7 @@ class TestCborItems:
 
 class TestHeaders:
     @quotes(
-        "bundled-exchanges-01 3.6",
-        'If "item" doesn\'t match the "headers" rule in the above CDDL, return an error.',
+        "bundled-exchanges-01 3.6", 'If "item" doesn\'t match the "headers" rule in the above CDDL, return an error.'
     )
     def test_step_1_the_cddl(self):
         response_error(response(pairs((data(b":status"), text("200")))), "3.4 step 5")
@@ -621,10 +593,7 @@ class TestHeaders:
     def test_each_step_refuses(self):
         refused_at("3.6", "4.1 4.3")
 
-    @quotes(
-        "bundled-exchanges-01 3.6",
-        "If \"name\" starts with a ':'",
-    )
+    @quotes("bundled-exchanges-01 3.6", "If \"name\" starts with a ':'")
     def test_step_4_2_pseudo_headers(self):
         assert ":status" not in open_bundle(GOOD.written()).response(PRIMARY).headers
 
@@ -636,10 +605,7 @@ class TestHeaders:
         twice = pairs((data(b":status"), data(b"200")), *[(data(b"set-cookie"), data(b"a=b"))] * 2)
         response_error(response(twice), "3.5.1 step 2")
 
-    @quotes(
-        "bundled-exchanges-01 3.6",
-        'Return ("headers", "pseudos").',
-    )
+    @quotes("bundled-exchanges-01 3.6", 'Return ("headers", "pseudos").')
     def test_step_5_the_headers(self):
         stored = response(fields({b"x-name": "é".encode("latin-1")}))
         assert open_bundle(GOOD.answering(stored).written()).response(PRIMARY).headers["x-name"] == "é"
@@ -664,10 +630,7 @@ class TestAuthors:
             items.any()
             items.end()
 
-    @quotes(
-        "bundled-exchanges-01 3.1",
-        "length: bytes .size 8, ; Big-endian number of bytes in the bundle.",
-    )
+    @quotes("bundled-exchanges-01 3.1", "length: bytes .size 8, ; Big-endian number of bytes in the bundle.")
     def test_the_last_item_is_the_length_of_the_bundle(self):
         content = self.written()
         assert content[-9:] == b"\x48" + len(content).to_bytes(8, "big")
@@ -705,10 +668,7 @@ class TestContentSniffing:
 
 
 class TestMediaType:
-    @quotes(
-        "bundled-exchanges-01 6.1",
-        "v: A string denoting the version of the file format.",
-    )
+    @quotes("bundled-exchanges-01 6.1", "v: A string denoting the version of the file format.")
     def test_the_version_is_a_parameter(self, tmp_path):
         served = []
         for number, parts in enumerate((GOOD, b2())):
@@ -717,10 +677,7 @@ class TestMediaType:
             served.append(served_headers(path)[b"content-type"])
         assert served == [b"application/webbundle;v=b1", b"application/webbundle;v=b2"]
 
-    @quotes(
-        "bundled-exchanges-01 6.2",
-        "Section Names MUST be encoded in UTF-8.",
-    )
+    @quotes("bundled-exchanges-01 6.2", "Section Names MUST be encoded in UTF-8.")
     def test_section_names_are_utf_8(self):
         lengths = array(text(b"\xff"), uint(1), text("responses"), uint(1))
         format_error(Parts(lengths=lengths), "3.3 step 11")

@@ -1,6 +1,5 @@
 """Sources into bundles with the whole command: what a browser saved, a site on disk."""
 
-import base64
 import hashlib
 import json
 import subprocess
@@ -9,11 +8,9 @@ import sys
 import pytest
 
 from tests.e2e import programs
-from tests.e2e.node_process import NodeProcess
 
 BASE = "https://example.com/"
 PROGRAM = [sys.executable, "-m", "headgate", "bundle"]
-MEGABYTE = 1 << 20
 SCRIPT = "".join(f"let line{number} = {number};\n" for number in range(500)).encode()
 
 
@@ -87,15 +84,6 @@ def test_a_site_comes_back_as_it_was(site, tmp_path, version, manifest):
     assert run("check", tmp_path / "site.wbn").returncode == 0
     info = json.loads(run("info", tmp_path / "site.wbn", "--json").stdout)
     assert (info["primary_url"], info["manifest_url"]) == (BASE, manifest)
-
-
-@pytest.mark.needs("node-wbn")
-def test_wbn_reads_the_bundle_of_a_site(site, tmp_path):
-    root, files = site
-    created(tmp_path / "site.wbn", "--dir", root, "--base-url", BASE)
-    with NodeProcess("bundles.mjs", "wbn") as wbn:
-        found = wbn("read", bundle=base64.b64encode((tmp_path / "site.wbn").read_bytes()).decode())
-    assert len(found["responses"]) == len(files) + 2
 
 
 def har_entry(url, content, *, status=200, method="GET", headers=()):

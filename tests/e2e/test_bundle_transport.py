@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import threading
 
 import httpx
 import httpx2
@@ -55,27 +54,6 @@ def test_bundle_is_requested_uncoded(library):
         with library.Client(transport=BundleTransport(f"{server.url}/site.wbn")) as client:
             assert client.get(f"{server.url}/page").content == b"out of the bundle"
         assert [request.fields["accept-encoding"] for request in server.requests] == ["identity"]
-
-
-def test_several_threads_read_one_bundle(tmp_path):
-    path = tmp_path / "site.wbn"
-    path.write_bytes(BUNDLE)
-    wrong: list[str] = []
-    with serving(honest(BUNDLE)) as server:
-        for bundle in (server.url, path):
-            with httpx2.Client(transport=BundleTransport(bundle, origins=[SITE]), follow_redirects=True) as client:
-
-                def ask(client=client) -> None:
-                    for name, content in [("moved", b"<p>home"), ("large", LARGE), ("last", b"the last")] * 5:
-                        if client.get(f"{SITE}/{name}").content != content:
-                            wrong.append(name)
-
-                threads = [threading.Thread(target=ask) for _ in range(4)]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
-    assert wrong == []
 
 
 def test_urls_are_fetched_one_after_another_over_one_connection(library):

@@ -140,41 +140,40 @@ class Bundle:
         """Yield every URL and variant key with its response, or with its error; ordered as `locations`."""
         last: Location | None = None
         response: Response | ResponseError
-        for url, found in self._in_file_order():
-            located = ((None, found),) if isinstance(found, Location) else found.locations.items()
-            for variant_key, location in located:
-                if location != last:
-                    last = location
-                    try:
-                        response = self.load(location)
-                    except ResponseError as error:
-                        response = error
-                yield StoredExchange(url, variant_key, location, response)
+        for url, variant_key, location in self.locations():
+            if location != last:
+                last = location
+                try:
+                    response = self.load(location)
+                except ResponseError as error:
+                    response = error
+            yield StoredExchange(url, variant_key, location, response)
 
     def locations(self) -> Iterator[tuple[str, str | None, Location]]:
         """Yield every URL and variant key with its location.
 
         URLs come in the order in which their first responses are in the file, the variants of one in row-major order.
         """
-        for url, found in self._in_file_order():
+        for url, found in sorted(self.metadata.requests.items(), key=lambda entry: entry[1].offset):
             if isinstance(found, Location):
                 yield url, None, found
             else:
                 for key, location in found.locations.items():
                     yield url, key, location
 
-    def _in_file_order(self) -> list[tuple[str, Location | VariantSet]]:
-        return sorted(self.metadata.requests.items(), key=lambda entry: entry[1].offset)
+    def load(self, location: Location, *, profile: Profile | None = None) -> Response:
+        """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`.
 
-    def load(self, location: Location) -> Response:
-        """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
+        `profile` replaces the one that the bundle was opened with.
+        """
+        profile = profile or self.profile
         read, start, length = self._source.read, self._start + location.offset, location.length
         size = length if length < FIRST_READ_SIZE else FIRST_READ_SIZE
         try:
             # As `response_parser`, without the cost of a generator and of a `ResponseHead`.
-            found = decode_head(read(start, size).tobytes(), size, length, self.profile)
+            found = decode_head(read(start, size).tobytes(), size, length, profile)
             while isinstance(found, int):
-                found = decode_head(read(start, found).tobytes(), found, length, self.profile)
+                found = decode_head(read(start, found).tobytes(), found, length, profile)
             status, headers, begin = found
             payload = read(start + begin, length - begin)
             if len(payload) < length - begin:

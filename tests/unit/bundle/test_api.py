@@ -32,11 +32,7 @@ EXCHANGES = [
 
 class TestNames:
     def test_every_exported_name_can_be_imported(self):
-        for package in (
-            "headgate.bundle",
-            "headgate.bundle.sources",
-            "headgate.bundle.signing",
-        ):
+        for package in ("headgate.bundle", "headgate.bundle.sources", "headgate.bundle.signing"):
             module = importlib.import_module(package)
             for name in module.__all__:
                 assert getattr(module, name) is not None, (package, name)

@@ -164,9 +164,7 @@ def test_variants_are_refused_for_b2():
 
 def test_duplicate_value_of_an_axis_has_the_later_location():
     source = written(
-        (PAGE, {"variants": "Accept;a/b;a/c", "variant_key": "a/b"}),
-        (PAGE, {"variant_key": "a/c"}),
-        manifest_url=PAGE,
+        (PAGE, {"variants": "Accept;a/b;a/c", "variant_key": "a/b"}), (PAGE, {"variant_key": "a/c"}), manifest_url=PAGE
     ).replace(b"Accept;a/b;a/c", b"Accept;a/b;a/b")
     there = converted(source, "draft-01")
     with open_bundle(there) as bundle:

@@ -2,14 +2,7 @@
 
 import pytest
 
-from headgate.bundle.layout import (
-    BundleSpec,
-    IndexBuilder,
-    lay_out,
-    normalize_primary_url,
-    normalize_url,
-    parse_axes,
-)
+from headgate.bundle.layout import BundleSpec, IndexBuilder, lay_out, normalize_primary_url, normalize_url, parse_axes
 from headgate.errors import ConfigurationError
 
 URL = "https://example.com/"
@@ -29,10 +22,7 @@ def test_second_response_of_a_url_is_refused():
     placing.place(f"{URL}a", 1)
     assert placing.finish() == {URL: 0, f"{URL}a": 1}
     assert f"{URL}a" in placing
-    for again in (
-        lambda: placing.place(URL, 2),
-        lambda: placing.place_variant(URL, 2, "Accept;a/b", "a/b"),
-    ):
+    for again in (lambda: placing.place(URL, 2), lambda: placing.place_variant(URL, 2, "Accept;a/b", "a/b")):
         with pytest.raises(ConfigurationError, match="added before"):
             again()
 

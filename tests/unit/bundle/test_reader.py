@@ -192,10 +192,7 @@ def test_errors_name_the_existing_variants(url, key, why):
 
 
 def test_overlapping_responses_are_refused() -> None:
-    with (
-        open_bundle(parts.nested(3).written()) as bundle,
-        pytest.raises(HeadgateError, match=r"3\d\d\d bytes in"),
-    ):
+    with open_bundle(parts.nested(3).written()) as bundle, pytest.raises(HeadgateError, match=r"3\d\d\d bytes in"):
         reject_overlapping_responses(bundle)
 
 

@@ -207,11 +207,7 @@ ACCEPT_ROWS = [
     # "preserving the precedence order implied by the media ranges' specificity"
     ("*/*, text/*, text/html", "image/png text/plain text/html", "text/html text/plain image/png"),
     ("text/*, text/html;q=0.5", "text/html text/plain", "text/plain text/html"),
-    (
-        "text/*;q=0.3, text/html;q=0.7, */*;q=0.5",
-        "text/plain image/png text/html",
-        "text/html image/png text/plain",
-    ),
+    ("text/*;q=0.3, text/html;q=0.7, */*;q=0.5", "text/plain image/png text/html", "text/html image/png text/plain"),
     ("text/*, text/html;q=0", "text/html text/plain", "text/plain"),
     ("*/*, text/*;q=0", "text/html image/png", "image/png"),
     # "this algorithm explicitly ignores extension parameters on media types"

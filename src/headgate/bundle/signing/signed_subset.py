@@ -7,11 +7,8 @@ from msgspec import Struct
 
 from headgate.bundle.format import cbor
 from headgate.bundle.format.cbor import LONGEST_HEAD, read_string_head
-from headgate.bundle.format.incremental import drive, reads_from
-from headgate.bundle.format.response import response_parser
-from headgate.bundle.model import Location
+from headgate.bundle.model import Location, Response
 from headgate.bundle.reader import Bundle
-from headgate.errors import ResponseError
 
 MAX_LIFETIME: Final = 7 * 24 * 60 * 60
 """Seconds from date to expires (signed exchanges, signature validity): "more than 7 days" is invalid."""
@@ -112,32 +109,14 @@ def _parts(integrity: ResourceIntegrity) -> tuple[bytes, str]:
     return integrity.header_sha256, integrity.payload_integrity_header
 
 
-class RawResponse(Struct, frozen=True):
-    """A response as it is stored."""
+def load_signed(bundle: Bundle, location: Location) -> tuple[Response, memoryview]:
+    """Load a response that can be read at all, and the bytes of its header map, which `header-sha256` is over.
 
-    status: int
-    headers: dict[str, str]
-    header_map: memoryview
-    """The bytes that the headers were read from: what `header-sha256` is over."""
-    payload: memoryview
-
-
-def load_raw_response(bundle: Bundle, location: Location) -> RawResponse:
-    """Load a response that can be read at all; raises `ResponseError`.
-
-    Profile compat is used: a signature is valid or not whatever else readers require of a response.
+    Profile compat is used: a signature is valid or not whatever else readers require of a response. Raises
+    `ResponseError`.
     """
-    raw, fallback_url = bundle.raw, bundle.metadata.primary_url
-    try:
-        head = drive(response_parser(location, profile="compat", fallback_url=fallback_url), reads_from(raw))
-    except ResponseError as error:
-        error.offset += bundle.start
-        raise
-    start, length = head.payload.offset, head.payload.length
-    if start + length > len(raw):
-        fault = f"the payload of {length} bytes is cut"
-        raise ResponseError(fault, step="3.4 step 12", offset=start + bundle.start, fallback_url=fallback_url)
+    response = bundle.load(location, profile="compat")
     # 3.4 step 2 and 3: 0x82, and the head of the header map's byte string
-    map_length, begin = read_string_head(bytes(raw[location.offset + 1 : location.offset + 1 + LONGEST_HEAD]), 0)
-    begin += location.offset + 1
-    return RawResponse(head.status, head.stored_headers, raw[begin : begin + map_length], raw[start : start + length])
+    rest = bundle.raw[location.offset + 1 : location.offset + location.length]
+    length, begin = read_string_head(bytes(rest[:LONGEST_HEAD]), 0)
+    return response, rest[begin : begin + length]

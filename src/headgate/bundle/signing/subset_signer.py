@@ -23,17 +23,16 @@ from headgate.bundle.format.merkle_integrity import (
     without_mi_coding,
 )
 from headgate.bundle.layout import VariantEntry
-from headgate.bundle.model import Location, Metadata, VariantSet
+from headgate.bundle.model import Location, Metadata, Response, VariantSet
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
 from headgate.bundle.signing.keys import AugmentedCertificate, CertificateNames, certificate_host
 from headgate.bundle.signing.signed_subset import (
     MAX_LIFETIME,
-    RawResponse,
     ResourceIntegrity,
     SignedSubset,
     SubsetEntry,
-    load_raw_response,
+    load_signed,
     signed_message,
     write_subset,
 )
@@ -216,30 +215,30 @@ class _StoredResponses:
         place = location, coded is not None
         if place not in self._ordinals:
             self._ordinals[place] = len(self.in_order)
-            self.in_order.append(_stored(load_raw_response(self._bundle, location), coded))
+            self.in_order.append(_stored(*load_signed(self._bundle, location), coded))
         return self._ordinals[place]
 
     def _encode(self, url: str, location: Location) -> MiEncoded | None:
         if location not in self._coded:
-            self._coded[location] = _encode_payload(url, load_raw_response(self._bundle, location))
+            self._coded[location] = _encode_payload(url, self._bundle.load(location, profile="compat"))
         return self._coded[location]
 
 
-def _stored(response: RawResponse, coded: MiEncoded | None) -> SignedResponse:
+def _stored(response: Response, header_map: memoryview, coded: MiEncoded | None) -> SignedResponse:
     if coded is None:
-        headers, payload, length = bytes(response.header_map), response.payload, len(response.payload)
+        headers, payload, length = bytes(header_map), response.payload, len(response.payload)
         return SignedResponse(headers, hashlib.sha256(headers).digest(), payload, length)
-    headers = join_header_map(encode_stored_headers(response.status, _coded_headers(response.headers, coded)))
+    headers = join_header_map(encode_stored_headers(response.status, _coded_headers(response.stored_headers, coded)))
     return SignedResponse(headers, hashlib.sha256(headers).digest(), coded, coded.length)
 
 
-def _encode_payload(url: str, response: RawResponse) -> MiEncoded | None:
+def _encode_payload(url: str, response: Response) -> MiEncoded | None:
     """Encode a payload as `mi-sha256-03`; return None for one that is stored so, once its proofs are verified."""
-    digest = response.headers.get("digest")
+    digest = response.stored_headers.get("digest")
     if digest is None:
         return mi_encode(response.payload)
     proof = parse_mi_digest(digest)
-    if proof is None or without_mi_coding(response.headers.get("content-encoding", "")) is None:
+    if proof is None or without_mi_coding(response.stored_headers.get("content-encoding", "")) is None:
         raise HeadgateError(
             f"{url} has a Digest header, {digest[:80]!r}; signing would make it invalid; remove it first"
         )

@@ -25,7 +25,7 @@ from headgate.bundle.signing.signed_subset import (
     ResourceIntegrity,
     SignedSubset,
     SubsetEntry,
-    load_raw_response,
+    load_signed,
     read_subset,
     signed_message,
 )
@@ -168,10 +168,10 @@ class _Verifier:
         if (location, integrity) in self._valid:
             return
         try:
-            response = load_raw_response(self._bundle, location)
+            response, header_map = load_signed(self._bundle, location)
         except ResponseError as error:
             raise _InvalidError(Reason.RESPONSE_UNREADABLE, f"{url}: {error}") from None
-        if hashlib.sha256(response.header_map).digest() != integrity.header_sha256:
+        if hashlib.sha256(header_map).digest() != integrity.header_sha256:
             raise _InvalidError(
                 Reason.WRONG_HEADER_SHA256, f"the status or headers of {url} are not those that were signed"
             )
@@ -179,7 +179,7 @@ class _Verifier:
             found = integrity.payload_integrity_header
             fault = f"{found[:80]!r} for {url}, only {merkle_integrity.PAYLOAD_INTEGRITY!r} is known"
             raise _InvalidError(Reason.UNKNOWN_PAYLOAD_INTEGRITY, fault)
-        proof = merkle_integrity.parse_mi_digest(response.headers.get("digest", ""))
+        proof = merkle_integrity.parse_mi_digest(response.stored_headers.get("digest", ""))
         if proof is None:
             raise _InvalidError(Reason.NO_DIGEST, f"{url} lacks a Digest of {merkle_integrity.MI_CODING}")
         try:

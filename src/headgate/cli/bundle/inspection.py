@@ -234,6 +234,8 @@ def check(*, source: BundleSource, as_json: bool) -> None:
     headgate bundle check site.wbn
     headgate bundle check --json site.wbn | jq -r '.errors[].code'
     """
+    import msgspec
+
     from headgate.bundle.check import check_bundle
 
     file = source.file
@@ -241,9 +243,7 @@ def check(*, source: BundleSource, as_json: bool) -> None:
         content, base_url = source.read()
         report = check_bundle(content, profile=source.profile, from_end=source.from_end, base_url=base_url)
     if as_json:
-        print_json(
-            {"errors": [*map(_finding_fields, report.errors)], "warnings": [*map(_finding_fields, report.warnings)]}
-        )
+        print_json(msgspec.to_builtins(report))
     else:
         lines = [_finding_line(file, finding, style("error", fg="red", bold=True)) for finding in report.errors]
         lines += [_finding_line(file, finding, style("warning", fg="yellow", bold=True)) for finding in report.warnings]
@@ -252,10 +252,6 @@ def check(*, source: BundleSource, as_json: bool) -> None:
         click.echo(f"{source.name}: {counts}", err=True)
     if report.errors:
         exit_with_failure()
-
-
-def _finding_fields(finding: "BundleFinding") -> dict[str, Any]:
-    return {"code": finding.code, "message": finding.message, "step": finding.step, "offset": finding.offset}
 
 
 def _finding_line(file: str, finding: "BundleFinding", kind: str) -> str:

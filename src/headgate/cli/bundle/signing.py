@@ -226,20 +226,15 @@ def verify(
             bundle, now=time.time(), trust=roots, any_certificate=any_certificate, web_bundle_id=web_bundle_id
         )
     if as_json:
-        print_json(_verification_fields(found))
+        import msgspec
+
+        print_json({"result": found.result, **msgspec.to_builtins(found)})
     else:
         click.echo("\n".join(_verification_lines(source.name, found)))
     if found.result == "untrusted" and roots is None and not as_json:
         click.echo("headgate: --trust FILE names trusted roots; --any-certificate accepts every certificate", err=True)
     if not found.valid:
         exit_with_failure()
-
-
-def _verification_fields(found: "Verification") -> dict[str, Any]:
-    import msgspec
-
-    fields: dict[str, Any] = msgspec.to_builtins(found)
-    return {"result": found.result, **fields}
 
 
 def _verification_lines(name: str, found: "Verification") -> list[str]:

@@ -329,11 +329,7 @@ HTTPS://A.EXAMPLE:443/./
 https://b.example/x
 https://a.example/%41?q=\xc3\xa9
 """
-    assert listed(tmp_path, content) == [
-        "https://a.example/",
-        "https://b.example/x",
-        "https://a.example/%41?q=%C3%A9",
-    ]
+    assert listed(tmp_path, content) == ["https://a.example/", "https://b.example/x", "https://a.example/%41?q=%C3%A9"]
 
 
 @pytest.mark.parametrize(

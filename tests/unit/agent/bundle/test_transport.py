@@ -43,12 +43,6 @@ class TestAnswers:
         assert FROM not in response.headers
         assert len(agent.network_requests) == 1
 
-    def test_redirects_within_the_bundle_are_followed(self, agent, content):
-        response = agent.get(content, f"{SITE}/moved")
-        assert [hop.status_code for hop in response.history] == [301]
-        assert (str(response.url), response.content) == (f"{SITE}/", b"<p>home")
-        assert agent.network_requests == []
-
     def test_accept_encoding_chooses_the_variant(self, agent, content):
         coded = agent.get(content, f"{SITE}/page")
         assert (coded.headers["content-encoding"], coded.content) == ("gzip", PAGE)
@@ -205,12 +199,6 @@ class TestRequests:
         for method in ("GET", "HEAD"):
             request = parse_request(method, SITE, fields)
             assert (request.is_answerable, request.only_stored) == (True, False)
-
-    def test_whole_response_has_length_and_source(self):
-        status, headers, start, stop = answer()
-        assert (status, start, stop) == (200, 0, LENGTH)
-        assert headers == {**STORED, FROM: "bundle", "content-length": "1000"}
-        assert answer("HEAD") == (200, headers, 0, 0)
 
     def test_fields_of_the_recorded_message_are_dropped(self):
         stored = {

@@ -6,11 +6,7 @@ import pytest
 
 from headgate.bundle.format import headers
 from headgate.bundle.format.cbor import encode
-from headgate.bundle.format.headers import (
-    HeaderEncoder,
-    decode_headers,
-    join_header_map,
-)
+from headgate.bundle.format.headers import HeaderEncoder, decode_headers, join_header_map
 from headgate.errors import ConfigurationError
 
 STATUS = {b":status": b"200"}

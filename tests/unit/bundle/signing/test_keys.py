@@ -8,11 +8,7 @@ from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 from headgate.bundle.format import cbor
 from headgate.bundle.signing import keys
-from headgate.bundle.signing.keys import (
-    certificate_host,
-    names_of,
-    read_certificate_chain,
-)
+from headgate.bundle.signing.keys import certificate_host, names_of, read_certificate_chain
 from headgate.errors import ConfigurationError
 from tests import signers
 

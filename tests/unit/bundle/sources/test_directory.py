@@ -29,17 +29,6 @@ def read(root: Path, base: str = BASE) -> tuple[dict[str, Exchange], list[str]]:
     return {exchange.url: exchange for exchange in exchanges}, messages
 
 
-def test_each_file_has_the_url_of_its_path(tmp_path: Path) -> None:
-    put(tmp_path, "a.css", b"a{}")
-    put(tmp_path, "img/deep/x.png", b"\x89PNG")
-    found, messages = read(tmp_path, "https://example.com/site/")
-    assert list(found) == ["https://example.com/site/a.css", "https://example.com/site/img/deep/x.png"]
-    assert found["https://example.com/site/a.css"] == Exchange(
-        "https://example.com/site/a.css", 200, {"content-type": "text/css; charset=utf-8"}, tmp_path / "a.css"
-    )
-    assert not messages
-
-
 def test_index_has_the_url_of_its_directory_and_a_redirect(tmp_path: Path) -> None:
     put(tmp_path, "index.html", b"<p>top")
     put(tmp_path, "sub/index.html", b"<p>sub")

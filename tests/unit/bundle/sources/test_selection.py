@@ -21,13 +21,7 @@ def answer(url: str, status: int, payload: bytes = b"") -> Exchange:
 
 @pytest.mark.parametrize(
     ("statuses", "stays"),
-    [
-        ([200, 200], 1),
-        ([200, 503], 0),
-        ([503, 200], 1),
-        ([404, 410], 1),
-        ([200, 301, 204, 500], 2),
-    ],
+    [([200, 200], 1), ([200, 503], 0), ([503, 200], 1), ([404, 410], 1), ([200, 301, 204, 500], 2)],
 )
 def test_last_success_of_a_url_is_kept_or_else_the_last(statuses: list[int], stays: int) -> None:
     left_out = SkipReport()

@@ -1,7 +1,6 @@
 import pytest
 
 from headgate.bundle import open_bundle
-from tests.malformed import parts
 
 BASE = "https://example.com/"
 
@@ -47,16 +46,6 @@ def test_lost_and_missing_parts_are_printed(run, make, tmp_path):
     assert not (tmp_path / "out.wbn").exists()
     whole = ("--primary-url", BASE, "--manifest-url", BASE)
     assert run("convert", plain, "--version", "draft-01", *whole, "-o", tmp_path / "out.wbn") == (0, b"", "")
-
-
-def test_overlapping_responses_are_refused(run, tmp_path):
-    path = tmp_path / "nested.wbn"
-    path.write_bytes(parts.nested(50).written())
-    for out in (tmp_path / "out.wbn", "-"):
-        result = run("convert", path, "--version", "draft-01", "-o", out)
-        assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
-        assert "the responses overlap" in result.err
-    assert not (tmp_path / "out.wbn").exists()
 
 
 @pytest.mark.parametrize(

@@ -49,20 +49,6 @@ def test_shared_payload_is_written_once(run, make, tmp_path):
     assert entries[0]["file"] == entries[1]["file"]
 
 
-def test_malformed_response_does_not_affect_others(run, make, tmp_path):
-    site = make({BASE: b"home", BASE + "x": b"other"})
-    content = site.read_bytes()
-    at = content.index(b":status") + len(b":statusC")
-    site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
-    out = tmp_path / "out"
-    result = run("extract", site, "-o", out)
-    assert result == (1, b"", f"{out}: 1 file, 5 B, 1 response refused: see exchanges.json\n")
-    entries, found = extracted(out)
-    assert found == {"files/example.com/x"}
-    assert (entries[0]["url"], entries[0]["error"], entries[0]["step"]) == (BASE, "response", "3.4 step 8")
-    assert "file" not in entries[0]
-
-
 @pytest.mark.parametrize("name", ["files", "exchanges.json"])
 @pytest.mark.parametrize("kind", ["file", "directory", "link", "dangling"])
 def test_existing_files_and_links_are_not_overwritten(run, make, tmp_path, name, kind):
@@ -179,15 +165,6 @@ def test_equal_names_get_numbers():
     assert names_of("http://h/a~2.png", "http://h/a.png", "https://h/a.png") == ["a~2.png", "a.png", "a~3.png"]
 
 
-def test_file_and_directory_of_one_name_get_numbers():
-    assert names_of("http://h/a", "http://h/a/b", "http://h/a/c") == ["a", "a~2/b", "a~2/c"]
-    assert names_of("http://h/a/b", "http://h/a", "http://h/a/b/c") == ["a/b", "a~2", "a/b~2/c"]
-
-
-def test_directory_url_and_its_index_get_different_names():
-    assert names_of("http://h/a/", "http://h/a/index.html") == ["a/index.html", "a/index~2.html"]
-
-
 def test_variant_keys_are_in_the_names():
     names = FileNames()
     keys = ["gzip;en", 'br;"x y"', "gzip;EN", "."]
@@ -197,17 +174,6 @@ def test_variant_keys_are_in_the_names():
         "h/a~gzip_EN~2.html",
         "h/a~_.html",
     ]
-
-
-def test_long_names_end_in_a_digest_and_stay_unique():
-    long = "http://h/" + "x" * 5_000
-    first, second = names_of(long, long + "y")
-    assert first != second
-    assert all(len(name) < 200 for name in (first, second))
-    assert names_of("http://h/" + "d/" * 5_000) != names_of("http://h/" + "d/" * 5_001)
-    assert all(len(name) < 900 for name in names_of("http://h/" + "d/" * 5_000, "http://h/" + "dd/" * 250))
-    key = FileNames().name("http://h/a", "k" * 5_000)
-    assert len(key) < 200
 
 
 LONG = b"".join(b"%07d\n" % number for number in range(3_000))

@@ -3,7 +3,7 @@ import pytest
 from headgate.bundle import open_bundle
 from headgate.bundle.reader import Bundle
 from headgate.cli.bundle.output import iterate_responses
-from headgate.errors import HeadgateError, ResponseError
+from headgate.errors import HeadgateError
 from tests.malformed import parts
 
 LONG = parts.response(parts.header_map({b":status": b"200", b"content-type": b"text/plain", b"x": b"y" * 500_000}))
@@ -38,11 +38,3 @@ def test_reading_of_overlapping_headers_is_limited(run, tmp_path, command):
     result = run(command, path, *flags)
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert path.stat().st_size < 2 * len(LONG)
-
-
-def test_headers_up_to_the_bundles_size_are_read(tmp_path):
-    path = overlapping(tmp_path, range(len(LONG) - 100, len(LONG) + 1))
-    with open_bundle(path) as bundle:
-        assert [
-            one.response.status for one in iterate_responses(bundle) if not isinstance(one.response, ResponseError)
-        ] == [200]

@@ -66,19 +66,6 @@ def long(bundle):
     )
 
 
-def test_application_serves_the_bundle_or_its_site(long):
-    whole = serve(BundleApp(long), scope("/site.wbn"))
-    assert whole.body == long.read_bytes()
-    assert whole.fields[b"content-type"] == b"application/webbundle;v=b1"
-    site = BundleApp(long, unpack=True)
-    assert serve(site, scope("/")).body == PAGE
-    assert serve(site, scope("/long")).body == LONG
-    assert serve(site, scope("/none")).status == 404
-    assert serve(site, scope("/", method="POST")).fields[b"allow"] == b"GET, HEAD"
-    head = serve(site, scope("/long", method="HEAD"))
-    assert (head.body, head.fields[b"content-length"]) == (b"", b"%d" % len(LONG))
-
-
 def test_long_content_is_sent_in_pieces_of_256_kib(long):
     pieces = serve(BundleApp(long, unpack=True), scope("/long")).sent[1:]
     assert [len(piece["body"]) for piece in pieces] == [262_144] * 3 + [13_568]

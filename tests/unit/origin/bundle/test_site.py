@@ -88,13 +88,6 @@ def test_named_hosts_get_the_primary_site(snapshot):
     assert payload(any_host, b"/", b"other.example") == b"other home"
 
 
-def test_paths_of_other_origins_are_not_found(two):
-    assert payload(two, b"/only") == b"only"
-    assert payload(two, b"/far") is None
-    assert payload(two, b"/far", b"other.example") == b"far"
-    assert payload(two, b"/only", b"other.example") is None
-
-
 @pytest.mark.parametrize(
     ("stored", "target"),
     [
@@ -203,14 +196,6 @@ def test_truncated_file_serves_its_complete_responses(bundle):
     path.write_bytes(whole[: whole.index(b"x" * 5000) - 3])
     with pytest.raises(ResponseError):
         payload(Site(BundleSnapshot(path), site_headers), b"/long")
-
-
-def test_nosniff_is_always_sent(snapshot):
-    site = Site(
-        snapshot({"url": "/", "headers": HTML | {"x-content-type-options": "sniff"}, "payload": b"x"}), site_headers
-    )
-    fields = site.representation(b"", b"/", []).fields
-    assert [value for name, value in fields if name == b"x-content-type-options"] == [b"nosniff"]
 
 
 @pytest.mark.parametrize(
