@@ -15,9 +15,8 @@ from headgate.origin.concurrency import RequestClasses
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
-from headgate.origin.refusal import Refusals
 from headgate.origin.request_info import field_value
-from headgate.origin.response import Response
+from headgate.origin.response import Refusals, Response
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]

@@ -1,7 +1,8 @@
-"""A whole response as a value, and the responses to rejected requests: when to come back, by which policies, and why.
+"""A whole response as a value, and the responses to requests that a rule rejects or a concurrency limit refuses.
 
-Sources: smockron.txt, Protocol (503 and Retry-After); draft-ietf-httpapi-ratelimit-headers-11 (RateLimit and
-RateLimit-Policy); RFC 9457 (problem details); anti-ddos-throttling.txt (DDoS-Bucket-With).
+Sources: smockron.txt, Protocol (503 and Retry-After); draft-ietf-httpapi-ratelimit-headers-11 (RateLimit,
+RateLimit-Policy and problem types); RFC 9457 (problem details); RFC 8288 (Link); anti-ddos-throttling.txt
+(DDoS-Bucket-With).
 """
 
 import math
@@ -122,10 +123,8 @@ class Rejections:
         status: int = 503,
         path_prefixes: Mapping[str, str] | None = None,
     ) -> None:
-        if status not in _STATUSES:
-            raise ConfigurationError(f"rejection status {status} does not ask the client to come back; use 503 or 429")
         self._domains = {domain.name: domain for domain in domains}
-        self.status = status
+        self.status = _checked_status(status, "rejection")
         """The status code of the responses."""
         self._buckets = {name: quote(prefix, safe=_PATH) for name, prefix in (path_prefixes or {}).items()}
         for name, bucket in self._buckets.items():
@@ -175,6 +174,12 @@ class Rejections:
         return response
 
 
+def _checked_status(status: int, of: str) -> int:
+    if status not in _STATUSES:
+        raise ConfigurationError(f"{of} status {status} does not ask the client to come back; use 503 or 429")
+    return status
+
+
 def _seconds(accounting: Accounting, now: float) -> int | None:
     """Return the seconds to wait, rounded up; None for a release that is never."""
     return None if accounting.release == NEVER else max(1, whole_seconds(accounting.release - now))
@@ -201,3 +206,46 @@ def ratelimit(name: str, seconds: int | None) -> bytes:
     """
     item = sf_string(name) + parameter(b"r", 0)
     return item if seconds is None else item + parameter(b"t", seconds)
+
+
+_LIMIT = "concurrency"
+"""The name of the limit in RateLimit; its quota is not sent, because the draft advises against showing capacity."""
+REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+"""The problem type of a request that cannot be satisfied now (the draft, section 5.2)."""
+
+_MAX_SECONDS = 86_400
+
+
+class Refusals:
+    """Writes the responses to refused requests: called with the seconds that a client is asked to wait.
+
+    `status` is 503 or 429, as that of rejections. Responses are cached: they must not be changed. Raises
+    `ConfigurationError` for another status.
+    """
+
+    def __init__(self, *, status: int = 503) -> None:
+        self._status = _checked_status(status, "refusal")
+        self._prefers_problem = remembered(prefers_problem)
+        self._rendered = lru_cache(_MAX_RENDERED)(self._render)
+
+    def __call__(self, retry_after: float, *, accept: bytes | None = None, link: bytes = b"") -> Response:
+        """Answer a refused request in a form that `accept` prefers; `link` is the value of Link.
+
+        Seconds round up to whole ones, from a second to a day.
+        """
+        return self._rendered(_limited_seconds(retry_after), self._prefers_problem(accept), link)
+
+    def _render(self, seconds: int, is_problem: bool, link: bytes) -> Response:  # noqa: FBT001 - a key of the cache
+        detail = f"The server is handling as many requests as it can; try again in {seconds} s."
+        members = {"type": REDUCED_CAPACITY}
+        response = document(self._status, ("Server is busy", detail), members, is_problem=is_problem)
+        response.fields.append((b"retry-after", b"%d" % seconds))
+        response.fields.append((b"ratelimit", ratelimit(_LIMIT, seconds)))
+        if link:
+            response.fields.append((b"link", link))
+        return response
+
+
+@lru_cache(_MAX_RENDERED)
+def _limited_seconds(retry_after: float) -> int:
+    return min(max(1, whole_seconds(retry_after)), _MAX_SECONDS)

@@ -18,8 +18,7 @@ from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Co
 from headgate.origin.concurrency import RequestClasses
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.permits import Permit, Permits, QueuedRequest
-from headgate.origin.refusal import Refusals
-from headgate.origin.response import Response
+from headgate.origin.response import Refusals, Response
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

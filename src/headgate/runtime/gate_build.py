@@ -19,7 +19,7 @@ from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import GatewayPolicy, TlsKeys
 from headgate.origin.identify import client_address
-from headgate.origin.refusal import Refusals
+from headgate.origin.response import Refusals
 from headgate.origin.routes import plain_path
 from headgate.runtime.gate_advice import GateAdvice
 from headgate.runtime.gatekeeping import new_rejections

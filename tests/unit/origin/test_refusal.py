@@ -5,8 +5,7 @@ import json
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.origin.refusal import Refusals
-from headgate.origin.response import Response
+from headgate.origin.response import Refusals, Response
 
 
 def field(response: Response, name: bytes) -> bytes | None:

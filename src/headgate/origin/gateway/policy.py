@@ -15,9 +15,8 @@ from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.responses import Respond
 from headgate.origin.identify import Identify, client_address
-from headgate.origin.refusal import Refusals
 from headgate.origin.request_info import RequestInfo
-from headgate.origin.response import Response
+from headgate.origin.response import Refusals, Response
 from headgate.origin.routes import Routes
 from headgate.release import Status
 
