@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headgate.errors import WireError
 from headgate.limit import Rule
 from headgate.limit.history import ALGORITHMS, new_history
-from headgate.limit.shares import deal, fair_shares, is_stable, next_want
+from headgate.limit.shares import fair_shares
 from headgate.release import ASAP
 from headgate.rlqs import messages
 from headgate.rlqs.service import MIN_HOLD, TIME_TO_LIVE
@@ -33,24 +33,6 @@ def test_a_share_does_not_depend_on_the_order(total, wants, data):
     order = data.draw(st.permutations(range(len(wants))))
     shares, permuted = fair_shares(total, wants), fair_shares(total, [wants[index] for index in order])
     assert permuted == pytest.approx([shares[index] for index in order])
-
-
-@given(offered=rates, want=rates, share=rates, rate=st.floats(1e-6, 1e6))
-def test_a_want_covers_what_is_offered(offered, want, share, rate):
-    assert next_want(offered, want=want, share=share, rate=rate) >= max(1.05 * offered, 0.02 * rate)
-
-
-@given(shares=wants, change=st.floats(-0.029, 0.029))
-def test_small_changes_keep_shares(shares, change):
-    assert is_stable(shares, [share * (1 + change) for share in shares])
-
-
-@given(tokens=st.integers(0, 10_000), shares=wants)
-def test_tokens_are_dealt_whole_and_in_proportion(tokens, shares):
-    dealt = deal(tokens, shares)
-    assert sum(dealt) == (tokens if sum(shares) > 0 else 0)
-    exact = [tokens * share / sum(shares) for share in shares] if sum(shares) > 0 else [0.0] * len(shares)
-    assert all(abs(part - share) < 1 + 1e-6 for part, share in zip(dealt, exact, strict=True))
 
 
 @given(data=st.binary(max_size=200))
