@@ -123,13 +123,11 @@ _SERVER_SETTINGS = {"timeouts", "bounds", "allow", "concurrency"}
 
 
 @asynccontextmanager
-async def gateway_running(
-    port: int, *, rule: str = "", max_delay: float = 5.0, **settings: Any
-) -> AsyncIterator[Gateway]:
+async def gateway_running(port: int, *, rule: str = "", **settings: Any) -> AsyncIterator[Gateway]:
     """Run a gateway before the origin at `port`, listening on a port of its own."""
     domain = Domain(name="default", rules=(Rule.parse(rule),) if rule else ())
     tls = settings.pop("tls", None)
-    settings.setdefault("gatekeeper", Gatekeeper.embedded([domain], max_delay=max_delay))
+    settings.setdefault("gatekeeper", Gatekeeper.embedded([domain], max_delay=5.0))
     settings.setdefault("identify", client_address())
     settings.setdefault("routes", Routes([Route("default")]))
     server = {name: settings.pop(name) for name in _SERVER_SETTINGS & settings.keys()}
@@ -157,8 +155,6 @@ class Reply:
     fields: list[tuple[bytes, bytes]]
     body: bytes = b""
     trailers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    interim: list[int] = field(default_factory=list)
-    version: bytes = b"1.1"
 
     def field(self, name: bytes) -> bytes | None:
         values = [value for field_name, value in self.fields if field_name == name]
@@ -194,17 +190,13 @@ class Agent:
         machine.send(h11.EndOfMessage())
         if self.early:
             machine.receive_data(self.early)
-        reply, interim = Reply(0, []), []
+        reply = Reply(0, [])
         while True:
             event = machine.next_event()
             if event is h11.NEED_DATA:
                 machine.receive_data(await asyncio.wait_for(self.reader.read(65536), PATIENCE))
-            elif isinstance(event, h11.InformationalResponse):
-                interim.append(event.status_code)
-                if event.status_code == 101:
-                    break
             elif isinstance(event, h11.Response):
-                reply = Reply(event.status_code, list(event.headers), interim=interim, version=event.http_version)
+                reply = Reply(event.status_code, list(event.headers))
             elif isinstance(event, h11.Data):
                 reply.body += event.data
             elif isinstance(event, h11.EndOfMessage):
