@@ -12,7 +12,7 @@ import inspect
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ hypothesis.settings.load_profile("fast")
 TESTS = Path(__file__).parent
 MODULES_THAT_START_PROCESSES = {"multiprocessing", "os", "programs", "servers", "subprocess"}
 MAX_ID_LENGTH = 40
+_TIMEOUT = 240.0  # seconds for a test that is a coroutine; only ever reached by a failing test
 MISSING = "missing server"
 missing_servers = pytest.StashKey[Counter[str]]()
 
@@ -53,14 +54,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(sentence)
 
 
+async def _bounded(test: Coroutine[object, None, None]) -> None:
+    async with asyncio.timeout(_TIMEOUT):
+        await test
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine by its fixture `run`, or in an event loop of its own."""
+    """Run a test that is a coroutine by its fixture `run`, or in an event loop of its own, for a limited time."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     parameters = inspect.signature(pyfuncitem.obj).parameters
     run: Any = pyfuncitem.funcargs.get("run", asyncio.run)
-    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in parameters}))
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in parameters})
+    run(_bounded(test))
     return True
 
 

@@ -121,7 +121,7 @@ def hpack_bomb(port: int) -> Iterator[bytes]:
         yield HeadersFrame(stream, data=block(port) + b"\xbe" * 16_000, flags=["END_HEADERS"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM, word="head bytes")
+@attack(ENHANCE_YOUR_CALM, PROTOCOL_ERROR)  # too many bytes of heads or, of a slow server, too many streams
 def heads_in_huffman_code(port: int) -> Iterator[bytes]:
     """Write as many letters in Huffman code as a head can have."""
     letters = Encoder().encode([NeverIndexedHeaderTuple("x", "e" * 16_000)])

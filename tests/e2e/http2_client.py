@@ -9,8 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any
 
 from hpack import Decoder, Encoder
 from hyperframe.frame import (
@@ -32,23 +31,10 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WIDEST = (1 << 31) - 1
 
 
-_Parameters = ParamSpec("_Parameters")
-
-
 async def bounded(test: Coroutine[Any, Any, None]) -> None:
     """Run a test for a limited time."""
     async with asyncio.timeout(6 * PATIENCE):
         await test
-
-
-def async_test(test: Callable[_Parameters, Coroutine[Any, Any, None]]) -> Callable[_Parameters, None]:
-    """Run an asynchronous test in an event loop of its own, for a limited time."""
-
-    @wraps(test)
-    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> None:
-        asyncio.run(bounded(test(*args, **kwargs)))
-
-    return run
 
 
 @dataclass

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
@@ -23,6 +25,8 @@ from tests.e2e.tunnels import (
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("run")
+
 
 async def connections(server: TunnelServer) -> list[Http1Connection]:
     """Return the connections that are not tunnels, when there are any."""
@@ -30,25 +34,22 @@ async def connections(server: TunnelServer) -> list[Http1Connection]:
     return list(server.connections)
 
 
-def test_a_client_may_close_its_sending_side_with_its_head(run: Callable) -> None:
+async def test_a_client_may_close_its_sending_side_with_its_head() -> None:
     async def answer(target: Target) -> None:
         target.writer.write(await target.reader.read())
 
-    async def check() -> None:
-        decision = StubDecision()
-        decision.gate = asyncio.Event()
-        async with target_running(answer) as port, proxy_running(decision) as server, client_at(server) as client:
-            await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nthat is all" % port)
-            client.writer.write_eof()
-            [connection] = await connections(server)
-            await until(lambda: connection._client_ended)
-            decision.gate.set()
-            assert (await client.rest()).endswith(b"\r\n\r\nthat is all")
-
-    run(check())
+    decision = StubDecision()
+    decision.gate = asyncio.Event()
+    async with target_running(answer) as port, proxy_running(decision) as server, client_at(server) as client:
+        await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nthat is all" % port)
+        client.writer.write_eof()
+        [connection] = await connections(server)
+        await until(lambda: connection._client_ended)
+        decision.gate.set()
+        assert (await client.rest()).endswith(b"\r\n\r\nthat is all")
 
 
-def test_inside_tls_a_client_that_closes_its_sending_side_receives_the_answer(tmp_path: Path, run: Callable) -> None:
+async def test_inside_tls_a_client_that_closes_its_sending_side_receives_the_answer(tmp_path: Path) -> None:
     async def answer(target: Target) -> None:
         target.writer.write(b"you said " + await target.reader.read())
 
@@ -60,17 +61,14 @@ def test_inside_tls_a_client_that_closes_its_sending_side_receives_the_answer(tm
             client.shutdown_write()
             return client.rest()
 
-    async def check() -> None:
-        decision = StubDecision()
-        async with target_running(answer) as port, proxy_running(decision, tls=listener_context(tmp_path)) as server:
-            assert await asyncio.to_thread(talk, server.addresses[0], port) == b"you said that is all"
-            await until(lambda: decision.closed)
-        assert decision.closed == [(20, 11, "ended")]
-
-    run(check())
+    decision = StubDecision()
+    async with target_running(answer) as port, proxy_running(decision, tls=listener_context(tmp_path)) as server:
+        assert await asyncio.to_thread(talk, server.addresses[0], port) == b"you said that is all"
+        await until(lambda: decision.closed)
+    assert decision.closed == [(20, 11, "ended")]
 
 
-def test_inside_tls_a_target_that_closes_its_sending_side_receives_further_data(tmp_path: Path, run: Callable) -> None:
+async def test_inside_tls_a_target_that_closes_its_sending_side_receives_further_data(tmp_path: Path) -> None:
     is_told = threading.Event()
 
     def talk(address: tuple[str, int], port: int) -> bytes:
@@ -84,25 +82,22 @@ def test_inside_tls_a_target_that_closes_its_sending_side_receives_further_data(
             client.shutdown_write()
             return answer
 
-    async def check() -> None:
-        heard = asyncio.get_running_loop().create_future()
+    heard = asyncio.get_running_loop().create_future()
 
-        async def first(target: Target) -> None:
-            target.writer.write(b"that is all")
-            target.writer.write_eof()
-            heard.set_result(await target.reader.read())
+    async def first(target: Target) -> None:
+        target.writer.write(b"that is all")
+        target.writer.write_eof()
+        heard.set_result(await target.reader.read())
 
-        decision = StubDecision()
-        async with target_running(first) as port, proxy_running(decision, tls=listener_context(tmp_path)) as server:
-            talking = asyncio.create_task(asyncio.to_thread(talk, server.addresses[0], port))
-            await until(lambda: any(tunnel.client_end.finished for tunnel in server.tunnels.open))
-            is_told.set()
-            assert await talking == b"that is all"
-            assert len(await heard) == 1_000_000
-            await until(lambda: decision.closed)
-        assert decision.closed == [(11, 1_000_000, "ended")]
-
-    run(check())
+    decision = StubDecision()
+    async with target_running(first) as port, proxy_running(decision, tls=listener_context(tmp_path)) as server:
+        talking = asyncio.create_task(asyncio.to_thread(talk, server.addresses[0], port))
+        await until(lambda: any(tunnel.client_end.finished for tunnel in server.tunnels.open))
+        is_told.set()
+        assert await talking == b"that is all"
+        assert len(await heard) == 1_000_000
+        await until(lambda: decision.closed)
+    assert decision.closed == [(11, 1_000_000, "ended")]
 
 
 class InTls:
@@ -162,31 +157,28 @@ class InTls:
         return whole
 
 
-def test_a_reset_of_the_client_resets_the_target(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        lost = asyncio.Event()
+async def test_a_reset_of_the_client_resets_the_target(encryption: Encryption) -> None:
+    lost = asyncio.Event()
 
-        async def pour(target: Target) -> None:
-            try:
-                while True:
-                    target.writer.write(b"x" * 100_000)
-                    await target.writer.drain()
-            except ConnectionError:
-                lost.set()
-                raise
+    async def pour(target: Target) -> None:
+        try:
+            while True:
+                target.writer.write(b"x" * 100_000)
+                await target.writer.drain()
+        except ConnectionError:
+            lost.set()
+            raise
 
-        decision = StubDecision()
-        async with target_running(pour) as port, proxy_running(decision, tls=encryption.listener) as server:
-            async with client_at(server, tls=encryption.client) as client:
-                await open_tunnel(client, port)
-                await client.read(1_000_000)
-                client.reset()
-            async with asyncio.timeout(5):
-                await lost.wait()
-            await until(lambda: decision.closed)
-            assert server.loop_state.buffered == 0
-        [(received, sent, why)] = decision.closed
-        assert (sent, why) == (0, "client_gone")
-        assert received >= 1_000_000
-
-    run(check())
+    decision = StubDecision()
+    async with target_running(pour) as port, proxy_running(decision, tls=encryption.listener) as server:
+        async with client_at(server, tls=encryption.client) as client:
+            await open_tunnel(client, port)
+            await client.read(1_000_000)
+            client.reset()
+        async with asyncio.timeout(5):
+            await lost.wait()
+        await until(lambda: decision.closed)
+        assert server.loop_state.buffered == 0
+    [(received, sent, why)] = decision.closed
+    assert (sent, why) == (0, "client_gone")
+    assert received >= 1_000_000

@@ -10,85 +10,75 @@ from hyperframe.frame import GoAwayFrame, SettingsFrame
 from tests.e2e.http2_client import Http2Client
 from tests.e2e.tunnels import StubDecision, target_running, until
 
+pytestmark = pytest.mark.usefixtures("run")
+
 CONNECT_ERROR = 10
 
 
-def test_data_is_relayed_in_both_directions(http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        async with target_running() as port, http2(decision) as (server, client):
-            tunnel = await client.open(port, ("proxy-authorization", "Bearer x"))
-            assert tunnel.fields == {}
-            for word in (b"hello\n", b"x", b"y" * 1000):
-                await client.send_data(tunnel, word)
-                assert await client.receive(tunnel, len(word)) == word
-            assert server.tunnel_count == 1
-            assert server.bytes_passed == (1007, 1007)
-            client.end(tunnel)
-            await client.ended(tunnel)
-            await until(lambda: decision.closed)
-            assert server.tunnel_count == 0
-        assert decision.closed == [(1007, 1007, "ended")]
-        [asked] = decision.requests
-        assert asked.authority == f"a.example:{port}"
-        assert list(asked.fields) == [("proxy-authorization", "Bearer x")]
-        assert (asked.protocol, asked.peer[0], asked.draining) == ("h2", "127.0.0.1", False)
-        assert 30 < asked.head_bytes < 80
-
-    run(check())
+async def test_data_is_relayed_in_both_directions(http2: Callable) -> None:
+    decision = StubDecision()
+    async with target_running() as port, http2(decision) as (server, client):
+        tunnel = await client.open(port, ("proxy-authorization", "Bearer x"))
+        assert tunnel.fields == {}
+        for word in (b"hello\n", b"x", b"y" * 1000):
+            await client.send_data(tunnel, word)
+            assert await client.receive(tunnel, len(word)) == word
+        assert server.tunnel_count == 1
+        assert server.bytes_passed == (1007, 1007)
+        client.end(tunnel)
+        await client.ended(tunnel)
+        await until(lambda: decision.closed)
+        assert server.tunnel_count == 0
+    assert decision.closed == [(1007, 1007, "ended")]
+    [asked] = decision.requests
+    assert asked.authority == f"a.example:{port}"
+    assert list(asked.fields) == [("proxy-authorization", "Bearer x")]
+    assert (asked.protocol, asked.peer[0], asked.draining) == ("h2", "127.0.0.1", False)
+    assert 30 < asked.head_bytes < 80
 
 
-def test_many_tunnels_share_a_connection(http2: Callable, run: Callable) -> None:
+async def test_many_tunnels_share_a_connection(http2: Callable) -> None:
     async def one(client: Http2Client, port: int, number: int) -> None:
         payload = os.urandom(20_000 + 10_000 * number)
         tunnel = await client.open(port)
         await client.send_data(tunnel, payload, end=True)
         assert await client.ended(tunnel) == payload
 
-    async def check() -> None:
-        decision = StubDecision()
-        async with target_running() as port, http2(decision) as (_, client):
-            assert client.settings[SettingsFrame.MAX_CONCURRENT_STREAMS] >= 100
-            await asyncio.gather(*(one(client, port, number) for number in range(30)))
-            await until(lambda: len(decision.closed) == 30)
-        assert {why for _, _, why in decision.closed} == {"ended"}
-        assert all(received == sent for received, sent, _ in decision.closed)
-
-    run(check())
+    decision = StubDecision()
+    async with target_running() as port, http2(decision) as (_, client):
+        assert client.settings[SettingsFrame.MAX_CONCURRENT_STREAMS] >= 100
+        await asyncio.gather(*(one(client, port, number) for number in range(30)))
+        await until(lambda: len(decision.closed) == 30)
+    assert {why for _, _, why in decision.closed} == {"ended"}
+    assert all(received == sent for received, sent, _ in decision.closed)
 
 
 @pytest.mark.parametrize("ending", ["reset", "gone"])
-def test_a_decision_is_cancelled_when_its_stream_ends(ending: str, http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        decision.gate = asyncio.Event()
-        async with http2(decision) as (server, client):
-            tunnel = client.ask("a.example:443")
-            await until(lambda: decision.requests)
-            assert server.tunnel_count == 1
-            if ending == "reset":
-                client.reset(tunnel)
-            else:
-                client.writer.transport.abort()
-            await until(lambda: decision.cancelled)
-            assert server.tunnel_count == 0
-        assert decision.closed == []
-
-    run(check())
+async def test_a_decision_is_cancelled_when_its_stream_ends(ending: str, http2: Callable) -> None:
+    decision = StubDecision()
+    decision.gate = asyncio.Event()
+    async with http2(decision) as (server, client):
+        tunnel = client.ask("a.example:443")
+        await until(lambda: decision.requests)
+        assert server.tunnel_count == 1
+        if ending == "reset":
+            client.reset(tunnel)
+        else:
+            client.writer.transport.abort()
+        await until(lambda: decision.cancelled)
+        assert server.tunnel_count == 0
+    assert decision.closed == []
 
 
-def test_a_connection_after_goaway_closes_when_its_tunnels_end(http2: Callable, run: Callable) -> None:
-    async def check() -> None:
-        async with target_running() as port, http2() as (_, client):
-            tunnel = await client.open(port)
-            client.send_frames(GoAwayFrame(0))
-            await client.send_data(tunnel, b"x")
-            assert await client.receive(tunnel, 1) == b"x"
-            client.end(tunnel)
-            await client.ended(tunnel)
-            assert (await client.final_goaway()).error_code == 0
-
-    run(check())
+async def test_a_connection_after_goaway_closes_when_its_tunnels_end(http2: Callable) -> None:
+    async with target_running() as port, http2() as (_, client):
+        tunnel = await client.open(port)
+        client.send_frames(GoAwayFrame(0))
+        await client.send_data(tunnel, b"x")
+        assert await client.receive(tunnel, 1) == b"x"
+        client.end(tunnel)
+        await client.ended(tunnel)
+        assert (await client.final_goaway()).error_code == 0
 
 
 """Bytes of a window of which nothing has been said."""

@@ -23,7 +23,7 @@ from hyperframe.frame import GoAwayFrame, HeadersFrame, SettingsFrame
 from tests import servers
 from tests.e2e.gateway_setup import PATIENCE
 from tests.e2e.http2_attacks import ATTACKS, PREFACE, Attack
-from tests.e2e.http2_client import WIDEST, Http2Client, async_test, http2_at
+from tests.e2e.http2_client import WIDEST, Http2Client, http2_at
 from tests.e2e.tunnels import Target, client_context, listener_context, target_running
 
 GROWTH = 96 << 20
@@ -127,7 +127,6 @@ async def answer_to(attack: Attack, proxy: Proxy, port: int) -> GoAwayFrame:
         return await client.final_goaway()
 
 
-@async_test
 async def test_an_attack_is_closed(proxy: Proxy) -> None:
     async with target_running() as port, watched(proxy, port) as bystander:
         for name, attack in ATTACKS.items():
@@ -158,7 +157,6 @@ async def many(proxy: Proxy, count: int, stack: AsyncExitStack, **settings: Any)
     return [await stack.enter_async_context(client) for client in connecting]
 
 
-@async_test
 async def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
     """Each tunnel receives repeatedly what its windows allow, and none of it is forwarded."""
 
@@ -180,7 +178,6 @@ async def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy
         await bystander.served()
 
 
-@async_test
 async def test_clients_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
     """Each has windows as wide as there are, and targets that pour."""
     async with (
@@ -199,7 +196,6 @@ async def test_clients_that_do_not_read_do_not_affect_other_clients(proxy: Proxy
             await bystander.served()
 
 
-@async_test
 async def test_windows_of_one_byte(proxy: Proxy) -> None:
     """Each byte is allowed for by itself, in many tunnels."""
     async with (
@@ -215,7 +211,6 @@ async def test_windows_of_one_byte(proxy: Proxy) -> None:
 
 
 @pytest.mark.deep
-@async_test
 async def test_windows_of_no_byte(proxy: Proxy) -> None:
     async with (
         target_running(pours) as pouring,
@@ -240,7 +235,6 @@ UNFINISHED = (
 )
 
 
-@async_test
 async def test_unfinished_frames_time_out(proxy: Proxy) -> None:
     async with target_running() as port, watched(proxy, port), AsyncExitStack() as stack:
         clients = await many(proxy, 10 * len(UNFINISHED), stack, greet=False)
@@ -250,7 +244,6 @@ async def test_unfinished_frames_time_out(proxy: Proxy) -> None:
             assert (await client.final_goaway()).error_code == 11
 
 
-@async_test
 async def test_unfinished_handshakes(proxy: Proxy) -> None:
     hello = ssl.MemoryBIO()
     beginning = client_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
@@ -266,7 +259,6 @@ async def test_unfinished_handshakes(proxy: Proxy) -> None:
 
 
 @pytest.mark.deep
-@async_test
 async def test_idle_streams(proxy: Proxy) -> None:
     async with target_running() as port, watched(proxy, port) as bystander, AsyncExitStack() as stack:
         for client in await many(proxy, 8, stack):

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,8 @@ from tests.e2e.tunnels import (
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("run")
+
 MOST_READ_AHEAD = 32 * 2**20
 
 
@@ -34,34 +35,29 @@ async def is_served(server: TunnelServer, port: int, encryption: Encryption) -> 
         return await bystander.read(5) == b"hello"
 
 
-def test_the_oldest_handshake_above_the_limit_is_closed(
-    tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_oldest_handshake_above_the_limit_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.proxy.server._MAX_HANDSHAKES", 2)
 
-    async def check() -> None:
-        async with (
-            target_running() as port,
-            proxy_running(tls=listener_context(tmp_path)) as server,
-            client_at(server) as first,
-            client_at(server) as second,
-            client_at(server) as quiet,
-        ):
-            for client in (first, second):
-                await client.send(b"\x16")
-                await asyncio.sleep(0.02)
-            assert await is_served(server, port, Encryption(None, client_context()))
-            with contextlib.suppress(ConnectionResetError):
-                assert await first.rest() == b""
-            await until(lambda: len(server.connections) == 2)
-            assert not second.reader.at_eof()
-            assert not quiet.reader.at_eof()
-
-    run(check())
+    async with (
+        target_running() as port,
+        proxy_running(tls=listener_context(tmp_path)) as server,
+        client_at(server) as first,
+        client_at(server) as second,
+        client_at(server) as quiet,
+    ):
+        for client in (first, second):
+            await client.send(b"\x16")
+            await asyncio.sleep(0.02)
+        assert await is_served(server, port, Encryption(None, client_context()))
+        with contextlib.suppress(ConnectionResetError):
+            assert await first.rest() == b""
+        await until(lambda: len(server.connections) == 2)
+        assert not second.reader.at_eof()
+        assert not quiet.reader.at_eof()
 
 
 @pytest.mark.parametrize("stalls", ["client", "target"])
-def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, encryption: Encryption, run: Callable) -> None:
+async def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, encryption: Encryption) -> None:
     poured = 0
 
     async def pour(writer: asyncio.StreamWriter) -> None:
@@ -81,127 +77,106 @@ def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, encryption: En
             target.writer.transport.pause_reading()
             await asyncio.sleep(20)
 
-    async def check() -> None:
-        nonlocal poured
-        async with target_running(serve) as port, proxy_running(tls=encryption.listener) as server:
-            async with client_at(server, tls=encryption.client) as client:
-                await open_tunnel(client, port)
-                await client.send(b"p")
-                client.writer.transport.pause_reading()
-                pouring = asyncio.create_task(pour(client.writer)) if stalls == "target" else None
-                before = -1
-                while before < poured:
-                    before = poured
-                    await asyncio.sleep(0.6)
-                assert 0 < poured < MOST_READ_AHEAD
-                assert server.loop_state.buffered <= 2**20
-                async with client_at(server, tls=encryption.client) as bystander:
-                    await open_tunnel(bystander, port)
-                    await bystander.send(b"ehello")
-                    assert await bystander.read(5) == b"hello"
-                client.reset()
-                if pouring is not None:
-                    await asyncio.gather(pouring, return_exceptions=True)
-            await until(lambda: not server.tunnels.open)
-            assert server.loop_state.buffered == 0
-
-    run(check())
+    async with target_running(serve) as port, proxy_running(tls=encryption.listener) as server:
+        async with client_at(server, tls=encryption.client) as client:
+            await open_tunnel(client, port)
+            await client.send(b"p")
+            client.writer.transport.pause_reading()
+            pouring = asyncio.create_task(pour(client.writer)) if stalls == "target" else None
+            before = -1
+            while before < poured:
+                before = poured
+                await asyncio.sleep(0.6)
+            assert 0 < poured < MOST_READ_AHEAD
+            assert server.loop_state.buffered <= 2**20
+            async with client_at(server, tls=encryption.client) as bystander:
+                await open_tunnel(bystander, port)
+                await bystander.send(b"ehello")
+                assert await bystander.read(5) == b"hello"
+            client.reset()
+            if pouring is not None:
+                await asyncio.gather(pouring, return_exceptions=True)
+        await until(lambda: not server.tunnels.open)
+        assert server.loop_state.buffered == 0
 
 
-def test_a_connection_above_the_limit_is_503(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        async with (
-            target_running() as port,
-            proxy_running(decision, tls=encryption.listener, connections=2) as server,
-            client_at(server, tls=encryption.client) as first,
-            client_at(server, tls=encryption.client),
-        ):
-            await open_tunnel(first, port)
-            async with client_at(server, tls=encryption.client) as third:
-                answer = await third.ask(port)
-                assert answer.startswith(b"HTTP/1.1 503 ")
-                assert b'details="connections"' in answer
-                assert await third.rest() == b""
-            await first.send(b"hello")
-            assert await first.read(5) == b"hello"
-            assert decision.early_refusals == ["connections"]
-
-    run(check())
+async def test_a_connection_above_the_limit_is_503(encryption: Encryption) -> None:
+    decision = StubDecision()
+    async with (
+        target_running() as port,
+        proxy_running(decision, tls=encryption.listener, connections=2) as server,
+        client_at(server, tls=encryption.client) as first,
+        client_at(server, tls=encryption.client),
+    ):
+        await open_tunnel(first, port)
+        async with client_at(server, tls=encryption.client) as third:
+            answer = await third.ask(port)
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b'details="connections"' in answer
+            assert await third.rest() == b""
+        await first.send(b"hello")
+        assert await first.read(5) == b"hello"
+        assert decision.early_refusals == ["connections"]
 
 
-def test_connections_far_above_the_limit_are_closed(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_far_above_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.proxy.server._MAX_SURPLUS", 1)
 
-    async def check() -> None:
-        decision = StubDecision()
-        async with (
-            proxy_running(decision, connections=1) as server,
-            client_at(server),
-            client_at(server),
-            client_at(server) as third,
-        ):
-            assert await third.rest() == b""
-            assert len(server.connections) == 2
-            assert decision.early_refusals == ["connections"]
-
-    run(check())
+    decision = StubDecision()
+    async with (
+        proxy_running(decision, connections=1) as server,
+        client_at(server),
+        client_at(server),
+        client_at(server) as third,
+    ):
+        assert await third.rest() == b""
+        assert len(server.connections) == 2
+        assert decision.early_refusals == ["connections"]
 
 
-def test_connections_above_the_limit_do_not_count(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        async with target_running() as port, proxy_running(tls=encryption.listener, connections=1) as server:
-            async with client_at(server, tls=encryption.client) as first:
-                await open_tunnel(first, port)
-                async with client_at(
-                    server, tls=encryption.client
-                ) as too_many:  # it has shaken hands, and says nothing
-                    await until(lambda: server.connections)
-                    first.reset()
-                    await until(lambda: not server.tunnels.open)
-                    async with client_at(server, tls=encryption.client) as next_one:
-                        await open_tunnel(next_one, port)
-                        assert (await too_many.ask(port)).startswith(b"HTTP/1.1 503 ")
-            await until(lambda: not server.connections)
-            assert not server._surplus
-
-    run(check())
+async def test_connections_above_the_limit_do_not_count(encryption: Encryption) -> None:
+    async with target_running() as port, proxy_running(tls=encryption.listener, connections=1) as server:
+        async with client_at(server, tls=encryption.client) as first:
+            await open_tunnel(first, port)
+            async with client_at(server, tls=encryption.client) as too_many:  # it has shaken hands, and says nothing
+                await until(lambda: server.connections)
+                first.reset()
+                await until(lambda: not server.tunnels.open)
+                async with client_at(server, tls=encryption.client) as next_one:
+                    await open_tunnel(next_one, port)
+                    assert (await too_many.ask(port)).startswith(b"HTTP/1.1 503 ")
+        await until(lambda: not server.connections)
+        assert not server._surplus
 
 
-def test_many_short_connections_leave_nothing_behind(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        async with target_running() as port, proxy_running(tls=encryption.listener) as server:
-            for number in range(600):
-                with socket.create_connection(server.addresses[0]) as sock:
-                    if number % 3:
-                        sock.send((b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)[: number % 50])
-                    if number % 2:
-                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                if number % 50 == 0:
-                    await asyncio.sleep(0)
-            await until(lambda: not server.tunnel_count and not server.connections)
-            assert await is_served(server, port, encryption)
-
-    run(check())
+async def test_many_short_connections_leave_nothing_behind(encryption: Encryption) -> None:
+    async with target_running() as port, proxy_running(tls=encryption.listener) as server:
+        for number in range(600):
+            with socket.create_connection(server.addresses[0]) as sock:
+                if number % 3:
+                    sock.send((b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)[: number % 50])
+                if number % 2:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if number % 50 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: not server.tunnel_count and not server.connections)
+        assert await is_served(server, port, encryption)
 
 
 # The end of the proxy.
 
 
-def test_a_drain_waits_for_decisions_in_progress(run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        decision.gate = asyncio.Event()
-        async with target_running() as port, proxy_running(decision) as server, client_at(server) as client:
-            await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)
-            await until(lambda: decision.requests)
-            draining = asyncio.create_task(server.drain(20))
-            await asyncio.sleep(0.05)
-            decision.gate.set()
-            assert b" 200 " in await client.head()
-            assert await client.read(5) == b"hello"
-            assert not draining.done()
-            client.writer.close()
-            assert await draining == 0
-
-    run(check())
+async def test_a_drain_waits_for_decisions_in_progress() -> None:
+    decision = StubDecision()
+    decision.gate = asyncio.Event()
+    async with target_running() as port, proxy_running(decision) as server, client_at(server) as client:
+        await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)
+        await until(lambda: decision.requests)
+        draining = asyncio.create_task(server.drain(20))
+        await asyncio.sleep(0.05)
+        decision.gate.set()
+        assert b" 200 " in await client.head()
+        assert await client.read(5) == b"hello"
+        assert not draining.done()
+        client.writer.close()
+        assert await draining == 0

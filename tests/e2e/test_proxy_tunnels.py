@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable
+
+import pytest
 
 from tests.e2e.tunnels import (
     LARGE,
@@ -16,57 +17,53 @@ from tests.e2e.tunnels import (
     until,
 )
 
-
-def test_data_is_relayed_in_both_directions(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        decision = StubDecision()
-        async with target_running() as port, proxy_running(decision, tls=encryption.listener) as server:
-            async with client_at(server, tls=encryption.client) as client:
-                assert (await client.ask(port)).startswith(b"HTTP/1.1 200 ")
-                for word in (b"hello\n", b"x", b"y" * 1000):
-                    await client.send(word)
-                    assert await client.read(len(word)) == word
-                assert server.bytes_passed == (1007, 1007)
-            await until(lambda: decision.closed)
-            assert server.bytes_passed == (0, 0)
-        assert decision.closed == [(1007, 1007, "ended")]
-        [asked] = decision.requests
-        assert asked.authority == f"a.example:{port}"
-        assert asked.fields == [("host", f"a.example:{port}")]
-        assert asked.peer[0] == "127.0.0.1"
-        head = len(f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n")
-        assert asked.head_bytes == head + (22 if encryption.listener else 0)  # RFC 8446, 5.2
-
-    run(check())
+pytestmark = pytest.mark.usefixtures("run")
 
 
-def test_bulk_is_relayed_in_both_directions_at_once(encryption: Encryption, run: Callable) -> None:
-    async def check() -> None:
-        up, down = os.urandom(LARGE), os.urandom(LARGE)
-        received, read = hashlib.sha256(), asyncio.Event()
+async def test_data_is_relayed_in_both_directions(encryption: Encryption) -> None:
+    decision = StubDecision()
+    async with target_running() as port, proxy_running(decision, tls=encryption.listener) as server:
+        async with client_at(server, tls=encryption.client) as client:
+            assert (await client.ask(port)).startswith(b"HTTP/1.1 200 ")
+            for word in (b"hello\n", b"x", b"y" * 1000):
+                await client.send(word)
+                assert await client.read(len(word)) == word
+            assert server.bytes_passed == (1007, 1007)
+        await until(lambda: decision.closed)
+        assert server.bytes_passed == (0, 0)
+    assert decision.closed == [(1007, 1007, "ended")]
+    [asked] = decision.requests
+    assert asked.authority == f"a.example:{port}"
+    assert asked.fields == [("host", f"a.example:{port}")]
+    assert asked.peer[0] == "127.0.0.1"
+    head = len(f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n")
+    assert asked.head_bytes == head + (22 if encryption.listener else 0)  # RFC 8446, 5.2
 
-        async def both(target: Target) -> None:
-            async def send() -> None:
-                target.writer.write(down)
-                await target.writer.drain()
 
-            sending = asyncio.create_task(send())
-            while piece := await target.reader.read(1 << 18):
-                received.update(piece)
+async def test_bulk_is_relayed_in_both_directions_at_once(encryption: Encryption) -> None:
+    up, down = os.urandom(LARGE), os.urandom(LARGE)
+    received, read = hashlib.sha256(), asyncio.Event()
+
+    async def both(target: Target) -> None:
+        async def send() -> None:
+            target.writer.write(down)
+            await target.writer.drain()
+
+        sending = asyncio.create_task(send())
+        while piece := await target.reader.read(1 << 18):
+            received.update(piece)
+        await sending
+        read.set()
+
+    decision = StubDecision()
+    async with target_running(both) as port, proxy_running(decision, tls=encryption.listener) as server:
+        async with client_at(server, tls=encryption.client) as client:
+            await client.ask(port)
+            sending = asyncio.create_task(client.send(up))
+            assert await client.read(LARGE) == down
             await sending
-            read.set()
-
-        decision = StubDecision()
-        async with target_running(both) as port, proxy_running(decision, tls=encryption.listener) as server:
-            async with client_at(server, tls=encryption.client) as client:
-                await client.ask(port)
-                sending = asyncio.create_task(client.send(up))
-                assert await client.read(LARGE) == down
-                await sending
-            await until(lambda: decision.closed)
-            assert server.loop_state.buffered == 0
-            await read.wait()
-        assert received.digest() == hashlib.sha256(up).digest()
-        assert decision.closed == [(LARGE, LARGE, "ended")]
-
-    run(check())
+        await until(lambda: decision.closed)
+        assert server.loop_state.buffered == 0
+        await read.wait()
+    assert received.digest() == hashlib.sha256(up).digest()
+    assert decision.closed == [(LARGE, LARGE, "ended")]

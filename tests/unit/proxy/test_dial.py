@@ -204,11 +204,6 @@ def test_an_unroutable_address_has_its_own_error_type(run: Any) -> None:
     assert said.rule.error == "destination_ip_unroutable"
 
 
-def test_a_refusal_beside_an_unroutable_address_is_dial_refused(run: Any, local: LocalEndpoints) -> None:
-    order = [Endpoint(ip_address("224.0.0.1"), 443), local.refusing()]
-    assert run(refusal(dial(order, delay=LONG))).rule.error == "connection_refused"
-
-
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS])
 def test_running_out_of_sockets_is_a_local_failure(
     run: Any, local: LocalEndpoints, number: int, monkeypatch: pytest.MonkeyPatch
@@ -310,20 +305,5 @@ def test_connecting_times_out(local: LocalEndpoints) -> None:
             with pytest.raises(TimeoutError) as raised:
                 await connecting
             assert raised.value.errno is None
-
-    run_check(check)
-
-
-def test_connecting_can_be_cancelled(local: LocalEndpoints) -> None:
-    silent = local.silent()
-
-    async def check(connector: Connector, _poll: Counting) -> None:
-        with new_socket() as sock:
-            connecting = asyncio.ensure_future(connector.connect(sock, (silent.host, silent.port), 10))
-            await asyncio.sleep(0.01)
-            connecting.cancel()
-            await asyncio.gather(connecting, return_exceptions=True)
-            connector.expire(NOW + 100)
-            assert sock.fileno() >= 0
 
     run_check(check)

@@ -18,6 +18,8 @@ import uvloop
 from headgate.proxy.dns import SystemLookup
 from headgate.proxy.refusal import Refusal
 
+pytestmark = pytest.mark.usefixtures("run")
+
 CLIENT = b"\xc0\x00\x02\x01"
 OTHER = b"\xc0\x00\x02\x02"
 FOUND = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 0))]
@@ -28,7 +30,6 @@ class NameServer:
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
-        self.asking: set[threading.Thread] = set()
         self.hanging = threading.Semaphore(0)
         self.answered = threading.Event()
 
@@ -36,7 +37,6 @@ class NameServer:
         assert more == {"type": socket.SOCK_STREAM}
         name = host.decode()
         self.asked[name] += 1
-        self.asking.add(threading.current_thread())
         if name.startswith("hang"):
             self.hanging.release()
             self.answered.wait()
@@ -80,15 +80,12 @@ def reason(refusal: BaseException | object) -> tuple[str, str]:
     return refusal.reason, refusal.rule.error
 
 
-def test_addresses_are_unique_in_order_and_without_zones(run: Any) -> None:
+async def test_addresses_are_unique_in_order_and_without_zones() -> None:
     given = ["2001:db8::1", "192.0.2.1", "fe80::1%eth0", "192.0.2.1", "fe80::1%eth1", "not an address"]
 
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=lambda *_, **__: [(0, 0, 0, "", (each, 0)) for each in given])
-        found = await lookup("a.test", CLIENT)
-        assert [*map(str, found)] == ["2001:db8::1", "192.0.2.1", "fe80::1"]
-
-    run(main())
+    lookup = SystemLookup(getaddrinfo=lambda *_, **__: [(0, 0, 0, "", (each, 0)) for each in given])
+    found = await lookup("a.test", CLIENT)
+    assert [*map(str, found)] == ["2001:db8::1", "192.0.2.1", "fe80::1"]
 
 
 @pytest.mark.parametrize(
@@ -104,132 +101,111 @@ def test_addresses_are_unique_in_order_and_without_zones(run: Any) -> None:
         None,
     ],
 )
-def test_a_name_without_an_address_is_refused(run: Any, failure: Exception | None) -> None:
+async def test_a_name_without_an_address_is_refused(failure: Exception | None) -> None:
     def fail(*_: Any, **__: Any) -> list[Any]:
         if failure is not None:
             raise failure
         return []
 
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=fail)
-        for _ in range(3):  # a thread outlives what failed
-            with pytest.raises(Refusal) as raised:
-                await lookup("a.test", CLIENT)
-            assert reason(raised.value) == ("name", "dns_error")
-            assert raised.value.detail.startswith("a.test ")
-
-    run(main())
+    lookup = SystemLookup(getaddrinfo=fail)
+    for _ in range(3):  # a thread outlives what failed
+        with pytest.raises(Refusal) as raised:
+            await lookup("a.test", CLIENT)
+        assert reason(raised.value) == ("name", "dns_error")
+        assert raised.value.detail.startswith("a.test ")
 
 
-def test_concurrent_lookups_of_a_name_are_shared(run: Any, server: NameServer) -> None:
+async def test_concurrent_lookups_of_a_name_are_shared(server: NameServer) -> None:
     """A popular name whose name server does not answer occupies one thread."""
 
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, threads=2)
-        asking = [asyncio.create_task(lookup("hang.test", client)) for client in (CLIENT, OTHER) for _ in range(20)]
-        await server.hang(1)
-        asking[0].cancel()  # the caller that started it leaves, the others still wait
-        assert await lookup("a.test", OTHER)
-        server.answer_all()
-        assert len(await asyncio.gather(*asking[1:])) == 39
-        assert server.asked["hang.test"] == 1
-        assert not lookup._pending
-        assert lookup._clients == {}
-
-    run(main())
+    lookup = SystemLookup(getaddrinfo=server, threads=2)
+    asking = [asyncio.create_task(lookup("hang.test", client)) for client in (CLIENT, OTHER) for _ in range(20)]
+    await server.hang(1)
+    asking[0].cancel()  # the caller that started it leaves, the others still wait
+    assert await lookup("a.test", OTHER)
+    server.answer_all()
+    assert len(await asyncio.gather(*asking[1:])) == 39
+    assert server.asked["hang.test"] == 1
+    assert not lookup._pending
+    assert lookup._clients == {}
 
 
-def test_a_client_delays_only_its_own_lookups(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        before = threads()
-        lookup = SystemLookup(getaddrinfo=server, threads=4, client_threads=2, timeout=60)
-        held = [asyncio.create_task(lookup(f"hang{number}.test", CLIENT)) for number in range(50)]
-        await server.hang(2)
-        assert len(threads() - before) == 2
-        for name in ("www.good.test", "hello.test", "localhost"):
-            assert await lookup(name, OTHER) == (ip_address("93.184.216.34"),)
-        mine = asyncio.create_task(lookup("good.test", CLIENT))
-        await asyncio.sleep(0)
-        assert not server.asked["good.test"]  # it waits for the other lookups of the client
-        server.answer_all()
-        assert await mine
-        assert len(await asyncio.gather(*held)) == 50
-        assert lookup._clients == {}
-
-    run(main())
+async def test_a_client_delays_only_its_own_lookups(server: NameServer) -> None:
+    before = threads()
+    lookup = SystemLookup(getaddrinfo=server, threads=4, client_threads=2, timeout=60)
+    held = [asyncio.create_task(lookup(f"hang{number}.test", CLIENT)) for number in range(50)]
+    await server.hang(2)
+    assert len(threads() - before) == 2
+    for name in ("www.good.test", "hello.test", "localhost"):
+        assert await lookup(name, OTHER) == (ip_address("93.184.216.34"),)
+    mine = asyncio.create_task(lookup("good.test", CLIENT))
+    await asyncio.sleep(0)
+    assert not server.asked["good.test"]  # it waits for the other lookups of the client
+    server.answer_all()
+    assert await mine
+    assert len(await asyncio.gather(*held)) == 50
+    assert lookup._clients == {}
 
 
-def test_threads_are_limited_and_every_caller_is_served(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        before = threads()
-        lookup = SystemLookup(getaddrinfo=server, threads=3, timeout=60)
-        waiting = [asyncio.create_task(lookup(f"hang.a{number}.test", bytes([number]))) for number in range(9)]
-        await server.hang(3)
-        assert len(threads() - before) == 3
-        assert sum(server.asked.values()) == 3
-        server.answer_all()
-        await asyncio.gather(*waiting)
-        assert sum(server.asked.values()) == 9
-        await asyncio.to_thread(wait_for_end, before)
-
-    run(main())
+async def test_threads_are_limited_and_every_caller_is_served(server: NameServer) -> None:
+    before = threads()
+    lookup = SystemLookup(getaddrinfo=server, threads=3, timeout=60)
+    waiting = [asyncio.create_task(lookup(f"hang.a{number}.test", bytes([number]))) for number in range(9)]
+    await server.hang(3)
+    assert len(threads() - before) == 3
+    assert sum(server.asked.values()) == 3
+    server.answer_all()
+    await asyncio.gather(*waiting)
+    assert sum(server.asked.values()) == 9
+    await asyncio.to_thread(wait_for_end, before)
 
 
-def test_cancelled_callers_leave_only_their_threads(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        before = threads()
-        lookup = SystemLookup(getaddrinfo=server, threads=2, timeout=60)
-        tasks = [asyncio.create_task(lookup(f"hang{number}.test", bytes([number % 5]))) for number in range(100)]
-        await server.hang(2)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(task.cancelled() for task in tasks)
-        tasks.clear()
-        late = asyncio.create_task(lookup("late.test", CLIENT))
-        await asyncio.sleep(0)
-        assert not server.asked["late.test"]
-        server.answer_all()
-        assert await late
-        assert sum(server.asked.values()) == 3  # those that left before their turn were not looked up
-        await asyncio.to_thread(wait_for_end, before)
-        assert not lookup._pending
-        assert lookup._clients == {}
-
-    run(main())
+async def test_cancelled_callers_leave_only_their_threads(server: NameServer) -> None:
+    before = threads()
+    lookup = SystemLookup(getaddrinfo=server, threads=2, timeout=60)
+    tasks = [asyncio.create_task(lookup(f"hang{number}.test", bytes([number % 5]))) for number in range(100)]
+    await server.hang(2)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(task.cancelled() for task in tasks)
+    tasks.clear()
+    late = asyncio.create_task(lookup("late.test", CLIENT))
+    await asyncio.sleep(0)
+    assert not server.asked["late.test"]
+    server.answer_all()
+    assert await late
+    assert sum(server.asked.values()) == 3  # those that left before their turn were not looked up
+    await asyncio.to_thread(wait_for_end, before)
+    assert not lookup._pending
+    assert lookup._clients == {}
 
 
-def test_running_out_of_threads_is_a_local_failure(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        lookup = SystemLookup(threads=1, client_threads=1)
+async def test_running_out_of_threads_is_a_local_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup = SystemLookup(threads=1, client_threads=1)
 
-        def start(_: threading.Thread) -> None:
-            raise RuntimeError("can't start new thread")
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
 
-        with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "start", start)
-            for _ in range(3):  # no slot is lost
-                with pytest.raises(Refusal) as raised:
-                    await lookup("localhost", CLIENT)
-        assert raised.value.reason == "connections"
-        assert await lookup("localhost", CLIENT)
-
-    run(main())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for _ in range(3):  # no slot is lost
+            with pytest.raises(Refusal) as raised:
+                await lookup("localhost", CLIENT)
+    assert raised.value.reason == "connections"
+    assert await lookup("localhost", CLIENT)
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_running_out_of_descriptors_is_a_local_failure(run: Any, number: int) -> None:
+async def test_running_out_of_descriptors_is_a_local_failure(number: int) -> None:
     def fail(*_: Any, **__: Any) -> list[Any]:
         raise OSError(number, os.strerror(number))
 
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=fail)
-        with pytest.raises(Refusal) as raised:
-            await lookup("a.test", CLIENT)
-        assert (raised.value.reason, raised.value.rule.status) == ("connections", 503)
-        assert raised.value.detail == f"a.test does not resolve: {os.strerror(number)}"
-
-    run(main())
+    lookup = SystemLookup(getaddrinfo=fail)
+    with pytest.raises(Refusal) as raised:
+        await lookup("a.test", CLIENT)
+    assert (raised.value.reason, raised.value.rule.status) == ("connections", 503)
+    assert raised.value.detail == f"a.test does not resolve: {os.strerror(number)}"
 
 
 EXIT = """

@@ -12,7 +12,6 @@ from headgate.proxy.http1 import (
     response_head,
 )
 from headgate.proxy.poller import READ, WRITE
-from tests.e2e.http2_client import async_test
 from tests.unit.proxy.stubs import StubServices, StubSocket
 
 CONNECT = b"CONNECT a.example:443 HTTP/1.1\r\n\r\n"
@@ -120,7 +119,6 @@ async def cause(world: World, event: str) -> None:
 
 
 @pytest.mark.parametrize("row", EXPECTED, ids="-".join)
-@async_test
 async def test_each_event_changes_the_state(row: tuple[str, str]) -> None:
     state, event, expected = Http1State[row[0]], row[1], Http1State[EXPECTED[row]]
     world = World()
@@ -135,7 +133,6 @@ async def test_each_event_changes_the_state(row: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("state", [Http1State.HANDED_OVER, Http1State.CLOSED])
-@async_test
 async def test_nothing_changes_a_final_state(state: Http1State) -> None:
     world = World()
     await bring_to(world, state)
@@ -158,7 +155,6 @@ def ended(world: World) -> None:
 
 @pytest.mark.parametrize("leave", [lost, ended])
 @pytest.mark.parametrize("state", [Http1State.READING, Http1State.DECIDING, Http1State.LINGERING])
-@async_test
 async def test_a_client_that_leaves_is_noticed_in_every_state(
     leave: Callable[[World], None], state: Http1State
 ) -> None:
@@ -170,7 +166,6 @@ async def test_a_client_that_leaves_is_noticed_in_every_state(
     assert world.outcome.cancelled() == (state is Http1State.DECIDING)
 
 
-@async_test
 async def test_a_tunnel_for_a_client_that_has_left_is_closed() -> None:
     world = World()
     closed: list[tuple[object, ...]] = []
@@ -183,7 +178,6 @@ async def test_a_tunnel_for_a_client_that_has_left_is_closed() -> None:
     assert (world.connection.state, world.services.tunnels) == (Http1State.CLOSED, [])
 
 
-@async_test
 async def test_a_head_has_a_deadline_of_its_own() -> None:
     world = World()
     timeouts, now = world.services.timeouts, world.services.loop_state.now

@@ -13,14 +13,13 @@ from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 from headgate.proxy import http2 as module
 from headgate.proxy.connect import RefusedConnect, TunnelTimeouts
 from headgate.proxy.poller import READ
-from tests.e2e.http2_client import WIDEST, async_test
+from tests.e2e.http2_client import WIDEST
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.connected import Connected, connected
 
 ENHANCE_YOUR_CALM = 11
 
 
-@async_test
 async def test_an_idle_connection_is_closed() -> None:
     async with target_running() as port, connected() as pair:
         quiet = pair.server.timeouts.idle
@@ -35,7 +34,6 @@ async def test_an_idle_connection_is_closed() -> None:
         assert (await pair.client.final_goaway()).error_code == 0
 
 
-@async_test
 async def test_each_tunnel_has_its_own_deadline() -> None:
     decision = StubDecision(idle=5)
     async with target_running() as port, connected(decision) as pair:
@@ -53,7 +51,6 @@ async def test_each_tunnel_has_its_own_deadline() -> None:
         assert [why for _, _, why in decision.closed] == ["idle", "idle"]
 
 
-@async_test
 async def test_incomplete_frames_and_heads_time_out() -> None:
     async with target_running() as port, connected() as pair:
         tunnel = await pair.client.open(port)
@@ -72,7 +69,6 @@ async def test_incomplete_frames_and_heads_time_out() -> None:
         assert pair.decision.closed == [(0, 0, "client_gone")]
 
 
-@async_test
 async def test_input_after_goaway_is_discarded() -> None:
     async with connected() as pair:
         pair.client.send_frames(DataFrame(5, data=b"x"))
@@ -87,7 +83,6 @@ async def test_input_after_goaway_is_discarded() -> None:
         assert not pair.server.connections
 
 
-@async_test
 async def test_a_client_that_does_not_read_responses_is_disconnected() -> None:
     decision = StubDecision()
     decision.refusals["no.example:443"] = RefusedConnect(status=403, fields=[("x", "y" * 300)], reason="host")
@@ -111,7 +106,6 @@ async def test_a_client_that_does_not_read_responses_is_disconnected() -> None:
         assert (await pair.client.final_goaway()).error_code == ENHANCE_YOUR_CALM
 
 
-@async_test
 async def test_a_client_that_stops_reading_is_disconnected() -> None:
     wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
     payload = bytes(1 << 22)
@@ -136,7 +130,6 @@ async def test_a_client_that_stops_reading_is_disconnected() -> None:
 
 
 @pytest.mark.parametrize("echo", [False, True])
-@async_test
 async def test_the_shutdown_waits_for_requests_in_flight(echo: bool) -> None:
     async with connected() as pair:
         if not echo:
@@ -155,7 +148,6 @@ async def test_the_shutdown_waits_for_requests_in_flight(echo: bool) -> None:
         assert [goaway.last_stream_id for goaway in pair.client.goaways] == [WIDEST, 0]
 
 
-@async_test
 async def test_abort_closes_tunnels() -> None:
     async with target_running() as port, connected() as pair:
         tunnel = await pair.client.open(port)
@@ -165,7 +157,6 @@ async def test_abort_closes_tunnels() -> None:
         assert pair.decision.closed == [(0, 0, "drained")]
 
 
-@async_test
 async def test_a_lost_client_is_noticed_when_reading() -> None:
     async with target_running() as port, connected() as pair:
         await pair.client.open(port)
@@ -188,7 +179,6 @@ def break_sending(pair: Connected) -> None:
     )
 
 
-@async_test
 async def test_a_lost_client_is_noticed_when_writing() -> None:
     async def speak(target: Target) -> None:
         await target.reader.readexactly(1)
@@ -202,7 +192,6 @@ async def test_a_lost_client_is_noticed_when_writing() -> None:
         assert pair.decision.closed[0][2] == "client_gone"
 
 
-@async_test
 async def test_the_read_size_depends_on_the_share_of_data() -> None:
     async with target_running(Target.read_all) as port, connected() as pair:
         tunnel = await pair.client.open(port)
@@ -215,7 +204,6 @@ async def test_the_read_size_depends_on_the_share_of_data() -> None:
         assert pair.connection._read_size == module.TLS_RECORD_SIZE
 
 
-@async_test
 async def test_blocked_streams_send_in_turn() -> None:
     async def pour(target: Target) -> None:
         while True:
@@ -231,14 +219,12 @@ async def test_blocked_streams_send_in_turn() -> None:
         assert min(had) > sum(had) / 16
 
 
-@async_test
 async def test_a_connection_made_during_the_shutdown_is_told_at_once() -> None:
     async with connected(draining=True) as pair:
         await pair.client.final_goaway()
         assert [goaway.last_stream_id for goaway in pair.client.goaways] == [WIDEST, 0]
 
 
-@async_test
 async def test_each_incomplete_frame_has_its_own_deadline() -> None:
     async with connected(timeouts=TunnelTimeouts(idle=1000)) as pair:
         ping = PingFrame(0, opaque_data=b"12345678").serialize()
@@ -268,7 +254,6 @@ class ChangingKeys:
         return self._real.recv_into(buffer)
 
 
-@async_test
 async def test_reading_resumes_after_a_key_update() -> None:
     async with target_running() as port, connected() as pair:
         tunnel = await pair.client.open(port)
@@ -278,7 +263,6 @@ async def test_reading_resumes_after_a_key_update() -> None:
         assert pair.connection._socket.times == 0  # type: ignore[attr-defined]
 
 
-@async_test
 async def test_the_shutdown_waits_until_the_client_has_received_everything() -> None:
     """Where the socket were closed with something unread, what was not yet sent would be lost to a reset."""
     async with target_running() as port, connected() as pair:

@@ -7,14 +7,12 @@ from hyperframe.frame import RstStreamFrame
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2 import MAX_REQUEST_HEAD_SIZE, MAX_STREAMS, MalformedRequest, Request, parse_request
-from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import StubDecision, target_running, until
 from tests.unit.proxy.connected import PEER, connected
 
 GET = [(":method", "GET"), (":scheme", "https"), (":path", "/feed"), (":authority", "a")]
 
 
-@async_test
 async def test_the_decision_gets_the_whole_request() -> None:
     async with target_running() as port, connected() as pair:
         await pair.client.open(port, ("x", "é"), ("x", "z"))
@@ -30,7 +28,6 @@ async def test_the_decision_gets_the_whole_request() -> None:
     assert first.head_bytes > second.head_bytes > 9  # which HPACK knows already
 
 
-@async_test
 async def test_the_decision_knows_of_the_shutdown() -> None:
     async with connected() as pair:
         pair.server.draining = True
@@ -40,7 +37,6 @@ async def test_the_decision_knows_of_the_shutdown() -> None:
 
 
 @pytest.mark.parametrize("ended", [False, True])
-@async_test
 async def test_a_refused_stream_is_closed_at_once(ended: bool) -> None:
     decision = StubDecision()
     decision.refusals["no.example:443"] = RefusedConnect(status=403, reason="host")
@@ -53,7 +49,6 @@ async def test_a_refused_stream_is_closed_at_once(ended: bool) -> None:
         assert refused.code == (None if ended else 0)
 
 
-@async_test
 async def test_a_surplus_connection_is_refused_and_closed() -> None:
     async with connected(surplus=True) as pair:
         refused = pair.client.ask("a.example:443")
@@ -62,7 +57,6 @@ async def test_a_surplus_connection_is_refused_and_closed() -> None:
         assert (pair.decision.early_refusals, pair.decision.requests) == (["connections"], [])
 
 
-@async_test
 async def test_a_cancelled_decision_resets_the_stream() -> None:
     decision = StubDecision()
 
@@ -74,7 +68,6 @@ async def test_a_cancelled_decision_resets_the_stream() -> None:
         assert await pair.client.was_reset(pair.client.ask("a.example:443")) == 2  # INTERNAL_ERROR
 
 
-@async_test
 async def test_a_refusal_for_a_closed_stream_is_not_sent() -> None:
     decision = StubDecision()
     refused = RefusedConnect(status=403, reason="host")
@@ -93,7 +86,6 @@ async def test_a_refusal_for_a_closed_stream_is_not_sent() -> None:
         assert asked.status == 0
 
 
-@async_test
 async def test_a_failed_decision_is_reported_and_resets_the_stream() -> None:
     told: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["message"]))

@@ -12,7 +12,7 @@ from hyperframe.frame import DataFrame, WindowUpdateFrame
 
 from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2_limits import INITIAL_WINDOW
-from tests.e2e.http2_client import Tunnel, async_test
+from tests.e2e.http2_client import Tunnel
 from tests.e2e.tunnels import StubDecision, until
 from tests.unit.proxy.connected import Connected, connected
 
@@ -80,7 +80,6 @@ async def fill(pair: Connected, tunnel: Tunnel) -> bytes:
     return sent
 
 
-@async_test
 async def test_many_small_frames_are_forwarded_in_order() -> None:
     async with tunnelled() as (pair, decision, tunnel):
         pieces = [bytes([number % 256]) * (number % 7 + 1) for number in range(2000)]
@@ -88,7 +87,6 @@ async def test_many_small_frames_are_forwarded_in_order() -> None:
         assert await decision.read(sum(map(len, pieces))) == b"".join(pieces)
 
 
-@async_test
 async def test_buffered_data_is_forwarded_in_order() -> None:
     decision = DecisionWithTarget(narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):
@@ -102,7 +100,6 @@ async def test_buffered_data_is_forwarded_in_order() -> None:
         assert (pair.connection.held, pair.server.loop_state.buffered) == (0, 0)
 
 
-@async_test
 async def test_unforwarded_bytes_do_not_count() -> None:
     decision = DecisionWithTarget(narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):
@@ -116,7 +113,6 @@ async def test_unforwarded_bytes_do_not_count() -> None:
         assert pair.server.loop_state.buffered == 0
 
 
-@async_test
 async def test_a_reset_is_passed_on_as_a_reset() -> None:
     async with tunnelled() as (pair, decision, tunnel):
         pair.client.reset(tunnel)
@@ -125,7 +121,6 @@ async def test_a_reset_is_passed_on_as_a_reset() -> None:
         assert decision.closed == [(0, 0, "client_gone")]
 
 
-@async_test
 async def test_a_target_lost_while_data_is_buffered() -> None:
     decision = DecisionWithTarget(narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):
@@ -136,7 +131,6 @@ async def test_a_target_lost_while_data_is_buffered() -> None:
         assert pair.server.loop_state.buffered == 0
 
 
-@async_test
 async def test_a_target_lost_while_it_is_not_read() -> None:
     async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
         decision.target.send(bytes(100_000))
@@ -145,7 +139,6 @@ async def test_a_target_lost_while_it_is_not_read() -> None:
         assert await pair.client.was_reset(tunnel) == CONNECT_ERROR
 
 
-@async_test
 async def test_a_hangup_with_unread_data_is_not_reported_again() -> None:
     async with tunnelled(client={"updates_windows": False}) as (pair, decision, tunnel):
         payload = os.urandom(100_000)
@@ -162,7 +155,6 @@ async def test_a_hangup_with_unread_data_is_not_reported_again() -> None:
         assert decision.closed == [(100_000, 0, "ended")]
 
 
-@async_test
 async def test_the_targets_end_follows_its_last_byte() -> None:
     async with tunnelled() as (pair, decision, tunnel):
         decision.target.send(b"last words")
@@ -176,7 +168,6 @@ async def test_the_targets_end_follows_its_last_byte() -> None:
         assert decision.closed == [(10, 6, "ended")]
 
 
-@async_test
 async def test_a_stream_is_closed_once() -> None:
     async with tunnelled() as (pair, decision, tunnel):
         [stream] = pair.connection._streams.values()
@@ -188,7 +179,6 @@ async def test_a_stream_is_closed_once() -> None:
 
 
 @pytest.mark.parametrize("early", [b"early", b""])
-@async_test
 async def test_early_data_and_its_end_are_forwarded(early: bytes) -> None:
     decision = DecisionWithTarget()
     decision.gate = asyncio.Event()
@@ -208,7 +198,6 @@ async def test_early_data_and_its_end_are_forwarded(early: bytes) -> None:
         assert decision.closed == [(0, len(early), "ended")]
 
 
-@async_test
 async def test_data_is_forwarded_after_the_targets_end() -> None:
     decision = DecisionWithTarget(narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):
@@ -222,7 +211,6 @@ async def test_data_is_forwarded_after_the_targets_end() -> None:
         assert decision.closed == [(0, len(sent), "ended")]
 
 
-@async_test
 async def test_a_slow_target_keeps_its_tunnel() -> None:
     decision = DecisionWithTarget(idle=10, narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):
@@ -242,7 +230,6 @@ async def test_a_slow_target_keeps_its_tunnel() -> None:
         assert await pair.client.was_reset(tunnel) == 8
 
 
-@async_test
 async def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
     decision = DecisionWithTarget(narrow=True)
     async with tunnelled(decision) as (pair, _, tunnel):

@@ -12,7 +12,7 @@ from hyperframe.frame import (
 
 from headgate.proxy.http2_limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
 from headgate.proxy.poller import MAX_BUFFERED
-from tests.e2e.http2_client import WIDEST, async_test
+from tests.e2e.http2_client import WIDEST
 from tests.e2e.tunnels import StubDecision, Target, target_running, until
 from tests.unit.proxy.connected import connected
 
@@ -20,7 +20,6 @@ PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 1, 3, 6
 
 
 @pytest.mark.parametrize("ending", ["reset", "trailers"])
-@async_test
 async def test_no_window_update_for_a_stream_closed_in_the_same_read(ending: str) -> None:
     """9113 5.1: "An endpoint MUST NOT send frames other than PRIORITY on a closed stream." """
     async with target_running() as port, connected() as pair:
@@ -38,7 +37,6 @@ async def test_no_window_update_for_a_stream_closed_in_the_same_read(ending: str
         assert tunnel.window == INITIAL_WINDOW
 
 
-@async_test
 async def test_late_data_is_returned_to_the_connection_window() -> None:
     async with target_running() as port, connected() as pair:
         tunnel = await pair.client.open(port)
@@ -51,7 +49,6 @@ async def test_late_data_is_returned_to_the_connection_window() -> None:
         assert pair.connection.held == 0
 
 
-@async_test
 async def test_window_growth_is_shared_by_all_connections() -> None:
     async with target_running(Target.read_all) as port, connected() as pair:
         tunnel = await pair.client.open(port)
@@ -66,7 +63,6 @@ async def test_window_growth_is_shared_by_all_connections() -> None:
         assert shared.window_growth == 0
 
 
-@async_test
 async def test_windows_do_not_grow_while_much_is_buffered() -> None:
     decision = StubDecision()
     async with target_running(Target.read_all) as port, connected(decision) as pair:
@@ -86,7 +82,6 @@ async def test_windows_do_not_grow_while_much_is_buffered() -> None:
         await pair.client.until(lambda: pair.client.window > INITIAL_WINDOW // 2)
 
 
-@async_test
 async def test_data_frames_allow_window_updates() -> None:
     async with target_running() as port, connected(client={"updates_windows": False}) as pair:
         pair.client.send_frames(WindowUpdateFrame(0, window_increment=WIDEST - INITIAL_WINDOW))
@@ -98,7 +93,6 @@ async def test_data_frames_allow_window_updates() -> None:
         await pair.client.ping()
 
 
-@async_test
 async def test_padding_is_flow_controlled() -> None:
     async with target_running() as port, connected() as pair:
         tunnel = await pair.client.open(port)
@@ -112,7 +106,6 @@ async def test_padding_is_flow_controlled() -> None:
         assert await pair.client.receive(tunnel, 600) == b"0123456789" * 60
 
 
-@async_test
 async def test_resets_of_used_tunnels_are_not_limited() -> None:
     async with target_running() as port, connected() as pair:
         for _ in range(300):
@@ -126,7 +119,6 @@ async def test_resets_of_used_tunnels_are_not_limited() -> None:
         assert b"too many resets" in (await pair.client.final_goaway()).additional_data
 
 
-@async_test
 async def test_early_data_does_not_make_a_tunnel_used() -> None:
     decision = StubDecision()
     decision.gate = asyncio.Event()
@@ -139,7 +131,6 @@ async def test_early_data_does_not_make_a_tunnel_used() -> None:
         assert b"too many resets" in (await pair.client.final_goaway()).additional_data
 
 
-@async_test
 async def test_requests_that_are_refused_without_a_decision_are_limited() -> None:
     async with connected() as pair:
         for _ in range(101):
@@ -148,7 +139,6 @@ async def test_requests_that_are_refused_without_a_decision_are_limited() -> Non
         assert b"too many mistakes" in (await pair.client.final_goaway()).additional_data
 
 
-@async_test
 async def test_settings_of_a_client_reserve_little_memory() -> None:
     """Unknown settings are ignored, and our header table may be smaller than the client allows (9113, 6.5.2)."""
     async with connected() as pair:

@@ -13,7 +13,6 @@ import pytest
 from headgate.proxy import listener as module
 from headgate.proxy.listener import Handshake, Listener
 from headgate.proxy.poller import READ, WRITE
-from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import client_context, listener_context
 from tests.unit.proxy.stubs import StubServices
 
@@ -66,7 +65,6 @@ def listening(*errors: int) -> tuple[Listener, RecordingPoller, list[tuple[str, 
     return Listener(sock, poller=poller, tls=None, on_accept=accepted), poller, peers  # type: ignore[arg-type]  # a stub
 
 
-@async_test
 async def test_waiting_connections_are_accepted_in_one_turn() -> None:
     listener, _, peers = listening(errno.ECONNABORTED)  # the first client has left already
     clients = [socket.create_connection(listener.address) for _ in range(3)]
@@ -77,7 +75,6 @@ async def test_waiting_connections_are_accepted_in_one_turn() -> None:
     listener.close()
 
 
-@async_test
 async def test_accepting_pauses_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PAUSE", 0.0)
     listener, poller, peers = listening(errno.EMFILE)
@@ -92,7 +89,6 @@ async def test_accepting_pauses_without_descriptors(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
-@async_test
 async def test_a_closed_listener_does_not_resume(is_paused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PAUSE", 0.0)
     errors: list[object] = []

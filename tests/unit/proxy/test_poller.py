@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from headgate.proxy.poller import READ, WRITE, EpollPoller, LoopPoller, Poller
-from tests.e2e.http2_client import async_test
 
 KINDS = [
     LoopPoller,
@@ -152,7 +151,6 @@ def test_a_pollable_may_drop_another_that_is_ready(kind: type[Poller]) -> None:
     trying(kind, check)
 
 
-@async_test
 async def test_an_exception_is_reported_and_others_are_served(kind: type[Poller]) -> None:
     loop = asyncio.get_running_loop()
     reported: list[dict] = []

@@ -10,7 +10,6 @@ from headgate.proxy import server as module
 from headgate.proxy.admission.limits import client_of
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelTimeouts
 from headgate.proxy.server import TunnelServer
-from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import until
 
 
@@ -22,7 +21,6 @@ def refuse_early(reason: str, _peer: tuple[str, int]) -> RefusedConnect:
     return RefusedConnect(status=405, reason=reason)
 
 
-@async_test
 async def test_listening_addresses() -> None:
     server = TunnelServer(decide, refuse_early)
     await server.start("127.0.0.1", 0)
@@ -35,7 +33,6 @@ async def test_listening_addresses() -> None:
     assert await server.drain(0) == 0
 
 
-@async_test
 async def test_an_address_in_use_is_an_error() -> None:
     server = TunnelServer(decide, refuse_early)
     with socket.create_server(("127.0.0.1", 0)) as sock, pytest.raises(OSError, match="in use"):
@@ -82,7 +79,6 @@ async def is_answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWrit
         return False
 
 
-@async_test
 async def test_connections_of_one_client_are_limited() -> None:
     complaints: list[tuple[str, str]] = []
 
@@ -112,7 +108,6 @@ async def test_connections_of_one_client_are_limited() -> None:
     await server.drain(0)
 
 
-@async_test
 async def test_a_tunnel_does_not_count_as_a_connection_of_its_client() -> None:
     near, far = socket.socketpair()
     near.settimeout(0)
@@ -133,7 +128,6 @@ async def test_a_tunnel_does_not_count_as_a_connection_of_its_client() -> None:
     await server.drain(0)
 
 
-@async_test
 async def test_zero_lifts_the_limit_of_a_client() -> None:
     server = TunnelServer(decide, refuse_early, client_connections=0)
     await server.start("127.0.0.1", 0)
@@ -144,7 +138,6 @@ async def test_zero_lifts_the_limit_of_a_client() -> None:
     await server.drain(0)
 
 
-@async_test
 async def test_a_failed_decision_is_reported_and_closes_its_connection() -> None:
     async def fail(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
         if asked.authority == "bad:443":
@@ -167,7 +160,6 @@ async def test_a_failed_decision_is_reported_and_closes_its_connection() -> None
     await server.drain(0)
 
 
-@async_test
 async def test_nothing_expires_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coarse clock is ahead by up to a tick: a deadline counts from there, and is compared with the real time."""
     clock = [1000.0]

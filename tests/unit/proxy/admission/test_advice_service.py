@@ -16,7 +16,6 @@ from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.sockets import Endpoint
-from tests.e2e.http2_client import async_test
 
 AUTHORITY = trustme.CA()
 HERE = ip_address("127.0.0.1")
@@ -86,7 +85,6 @@ class Proxy:
         return await self.service.advice(authority, [Endpoint(HERE, to or port)])
 
 
-@async_test
 async def test_the_fetch_has_nothing_of_the_client():
     origin, proxy = Origin(), Proxy()
     async with origin.running() as port:
@@ -104,7 +102,6 @@ async def test_the_fetch_has_nothing_of_the_client():
     assert 300 < proxy.counts.advice_request_bytes < 3000
 
 
-@async_test
 async def test_concurrent_requests_share_a_fetch():
     origin, proxy = Origin(), Proxy()
     origin.hold = asyncio.Event()
@@ -127,7 +124,6 @@ async def test_concurrent_requests_share_a_fetch():
     assert proxy.service._pending == {}
 
 
-@async_test
 async def test_the_minimum_freshness_is_configurable():
     origin = Origin(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nCache-Control: max-age=1\r\n\r\n")
     proxy = Proxy(min_freshness=3.0)
@@ -136,7 +132,6 @@ async def test_the_minimum_freshness_is_configurable():
     assert advice.fresh_until == proxy.now + 3
 
 
-@async_test
 async def test_an_unreachable_origin_is_held():
     proxy = Proxy(unreachable_for=30.0)
     with socket.socket() as bound:
@@ -166,7 +161,6 @@ async def test_an_unreachable_origin_is_held():
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "unreachable", "exceed the limit"),
     ],
 )
-@async_test
 async def test_every_response_is_a_result(said, kind, why):
     origin, proxy = Origin(said), Proxy()
     async with origin.running() as port:
@@ -176,7 +170,6 @@ async def test_every_response_is_a_result(said, kind, why):
     assert proxy.counts.advice_fetches == {kind: 1}
 
 
-@async_test
 async def test_a_certificate_for_another_name_is_unreachable():
     origin, proxy = Origin(name="other.example.org"), Proxy()
     async with origin.running() as port:
@@ -186,7 +179,6 @@ async def test_a_certificate_for_another_name_is_unreachable():
     assert origin.heard == []
 
 
-@async_test
 async def test_a_silent_origin_times_out(monkeypatch):
     monkeypatch.setattr(module, "ADVICE_TIMEOUT", 0.2)
     origin, proxy = Origin(), Proxy()
@@ -198,7 +190,6 @@ async def test_a_silent_origin_times_out(monkeypatch):
     assert "not within" in advice.reason
 
 
-@async_test
 async def test_running_out_of_sockets_is_not_the_origins_failure(monkeypatch):
     async def none_left(endpoints, *, seconds):
         raise Refusal("connections")
@@ -213,7 +204,6 @@ async def test_running_out_of_sockets_is_not_the_origins_failure(monkeypatch):
         assert advice.entry.fraction == 0.5
 
 
-@async_test
 async def test_an_unexpected_error_is_reported_and_the_next_request_fetches_again(monkeypatch):
     async def fail(*_args, **_named):
         raise LookupError("a defect")
@@ -233,7 +223,6 @@ async def test_an_unexpected_error_is_reported_and_the_next_request_fetches_agai
     assert proxy.service._pending == {}
 
 
-@async_test
 async def test_close_cancels_fetches():
     origin, proxy = Origin(), Proxy()
     origin.hold = asyncio.Event()
@@ -246,7 +235,6 @@ async def test_close_cancels_fetches():
         origin.hold.set()
 
 
-@async_test
 async def test_fetches_from_one_address_are_limited(monkeypatch):
     monkeypatch.setattr(module, "MAX_FETCHES_PER_ADDRESS", 3)
     origin, proxy = Origin(name="*.example.org"), Proxy()

@@ -18,7 +18,6 @@ from headgate.proxy.admission.tokens import TokenCheck, create_replay_table
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.refusal import Refusal
 from headgate.token import mint, new_key
-from tests.e2e.http2_client import async_test
 from tests.e2e.tunnels import until
 
 NOW = 1_700_000_000.0
@@ -344,7 +343,6 @@ def test_the_first_request_learns_why_an_origin_is_unreachable(world):
         assert (outcome.status, dict(outcome.fields)["retry-after"]) == (502, "0")
 
 
-@async_test
 async def test_a_cancelled_decision_releases_everything(world):
     world = world()
     world.lookup_gate = asyncio.Event()
@@ -357,7 +355,6 @@ async def test_a_cancelled_decision_releases_everything(world):
     assert world.taken() == (0, 0)
 
 
-@async_test
 async def test_a_pending_fetch_counts_as_a_tunnel_of_its_client(world):
     world = world(client_tunnels=2, slots=2)
     world.pending = asyncio.get_running_loop().create_future()

@@ -17,7 +17,7 @@ from headgate.proxy.admission.destinations import (
     special_purpose,
 )
 from headgate.proxy.refusal import Refusal
-from headgate.proxy.sockets import Address, Endpoint
+from headgate.proxy.sockets import Address
 
 PORT = 8443
 
@@ -93,11 +93,6 @@ def test_invalid_networks_are_errors_of_one_line() -> None:
             parse_network(text)
         assert str(raised.value).startswith(f"invalid network {text!r}")
         assert "\n" not in str(raised.value)
-
-
-def test_an_endpoint_as_text() -> None:
-    assert str(Endpoint(ip_address("127.0.0.1"), 80)) == "127.0.0.1:80"
-    assert str(Endpoint(ip_address("::1"), 80)) == "[::1]:80"
 
 
 def split(text: str) -> list[str]:

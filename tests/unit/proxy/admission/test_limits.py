@@ -13,7 +13,6 @@ from headgate.limit import Rule
 from headgate.proxy.admission import limits as module
 from headgate.proxy.admission.limits import Clients, TunnelSlots, client_of, create_slots, locked
 from headgate.proxy.refusal import Refusal
-from tests.e2e.http2_client import async_test
 
 
 @pytest.mark.parametrize(
@@ -49,14 +48,6 @@ def test_tunnels_of_a_client_are_limited():
     clients.admit(b"other", now=0)
     clients.leave(b"one")
     clients.admit(b"one", now=0)
-
-
-def test_clients_without_tunnels_are_forgotten():
-    clients = Clients(tunnels=2)
-    for number in range(100):
-        clients.admit(b"%d" % number, now=0)
-        clients.leave(b"%d" % number)
-    assert clients._open == {}
 
 
 def test_the_rate_limit_reports_the_delay():
@@ -116,7 +107,6 @@ def slots(descriptor):
         each.close()
 
 
-@async_test
 async def test_no_more_than_the_maximum_are_taken(slots):
     some = slots(3)
     assert [await some.take() for _ in range(5)] == [True, True, True, False, False]
@@ -126,7 +116,6 @@ async def test_no_more_than_the_maximum_are_taken(slots):
     assert not await some.take()
 
 
-@async_test
 async def test_one_worker_alone_takes_no_more():
     alone = TunnelSlots(2, create_slots(1))
     assert [await alone.take() for _ in range(3)] == [True, True, False]
@@ -135,7 +124,6 @@ async def test_one_worker_alone_takes_no_more():
     alone.close()
 
 
-@async_test
 async def test_workers_share_them(slots):
     one, other = slots(2, 0), slots(2, 1)
     assert await one.take()
@@ -146,7 +134,6 @@ async def test_workers_share_them(slots):
     assert other.taken == 2
 
 
-@async_test
 async def test_slots_of_an_ended_worker_are_reclaimed(slots):
     parent, worker = slots(2, 0), slots(2, 1)
     assert await worker.take()

@@ -200,11 +200,3 @@ def test_the_least_recently_used_origin_is_evicted():
 
     answers = [(advice(origin=f"https://a{number}.example.org"), None) for number in range(10_001)]
     run(check, *answers)
-
-
-def test_an_address_in_the_authority_survives_the_query():
-    async def check(parent):
-        await parent.ask("[2001:db8::1]:8443", [THERE])
-        assert parent.asked == [(parse_authority("[2001:db8::1]:8443"), [THERE])]
-
-    run(check, (advice(), None))
