@@ -6,6 +6,8 @@ from typing import Final
 import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from headgate.observe.metrics import label_text
+
 _FRACTIONS: Final = ("published", "fraction", "in_force")
 _RATES: Final = ("demand", "arrivals")
 
@@ -39,7 +41,6 @@ def advice_metrics(classes: Sequence[AdviceState]) -> Iterator[Metric]:
         for each in classes:
             for kind in kinds:
                 if (value := getattr(each, kind)) is not None:
-                    name = each.user_agent.encode("utf-8", "replace").decode()
-                    family.add_metric([name, "computed" if kind == "fraction" else kind], value)
+                    family.add_metric([label_text(each.user_agent), "computed" if kind == "fraction" else kind], value)
         if family.samples:
             yield family

@@ -83,6 +83,10 @@ def gauges(state: Struct, names: Mapping[str, str]) -> Iterator[Metric]:
 
 def _fill(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]) -> Metric:
     for label, value in values.items():
-        # Names may come from the configuration or the bus; a metric has only Unicode.
-        family.add_metric([label.encode("utf-8", "replace").decode()], value)
+        family.add_metric([label_text(label)], value)
     return family
+
+
+def label_text(name: str) -> str:
+    """Return a name from the configuration or the bus as the value of a label; bytes not UTF-8 are replaced."""
+    return name.encode("utf-8", "replace").decode()

@@ -8,6 +8,7 @@ import hashlib
 import ipaddress
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
+from operator import attrgetter
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -15,9 +16,10 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from headgate.limit import Gatekeeper, Master
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, Reason
 from headgate.observe.advice import AdviceState, advice_metrics
-from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge, gauges, sum_states
+from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge, gauges, label_text, sum_states
 
 _MOST_HELD = 10
+_release = attrgetter("release")
 _DIGITS = 16
 _OUTCOMES = ("accepted", "delayed", "rejected")
 _GAUGES = {
@@ -58,11 +60,6 @@ class DomainState(msgspec.Struct, frozen=True):
     rejected: int = 0
     held: tuple[HeldIdentifier, ...] = ()
     """The identifiers that are held longest, at most 10."""
-
-    @property
-    def label(self) -> str:
-        """The name as the value of a label; bytes that are not UTF-8 are replaced."""
-        return self.name.encode("utf-8", "replace").decode()
 
 
 class GateState(msgspec.Struct, frozen=True):
@@ -173,10 +170,6 @@ def sum_limits(states: Iterable[ConcurrencyState | None]) -> ConcurrencyState | 
     return sum_states(found, latency=max(state.latency for state in found))
 
 
-def _release(held: HeldIdentifier) -> float:
-    return held.release
-
-
 def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
     """Make the metrics of a gate with these groups of counters."""
     yield domain_totals("headgate_requests", "Requests by domain and outcome.", state.domains)
@@ -204,5 +197,5 @@ def domain_totals(name: str, text: str, domains: Iterable[DomainState]) -> Metri
     requests = CounterMetricFamily(name, text, labels=["domain", "outcome"])
     for domain in domains:
         for outcome in _OUTCOMES:
-            requests.add_metric([domain.label, outcome], getattr(domain, outcome))
+            requests.add_metric([label_text(domain.name), outcome], getattr(domain, outcome))
     return requests
