@@ -31,7 +31,7 @@ HEADS: dict[str, tuple[bytes, int]] = {
     "length with a space inside": (_POST + b"Content-Length: 5 5\r\n\r\nhello", 400),
     "length empty": (_POST + b"Content-Length: \r\n\r\n", 400),
     "length in other digits": (_POST + b"Content-Length: \xd9\xa5\r\n\r\nhello", 400),
-    "length too long": (_POST + b"Content-Length: 99999999999999999999\r\n\r\nhello", 400),
+    "length of 19 digits": (_POST + b"Content-Length: 9999999999999999999\r\n\r\nhello", 400),
     "length 2**64": (_POST + b"Content-Length: 18446744073709551621\r\n\r\nhello", 400),
     "length with vertical tab": (_POST + b"Content-Length: \x0b5\r\n\r\nhello", 400),
     "length under another name": (_POST + b"Content_Length: 5\r\n\r\nhello", 400),

@@ -76,6 +76,7 @@ def test_framing_is_a_length_or_chunked() -> None:
     for field, length, chunked in (
         (b"Content-Length: 0", 0, False),
         (b"content-length:\t42 ", 42, False),
+        (b"Content-Length: 0" + b"9" * 17, 10**17 - 1, False),
         (b"Transfer-Encoding: chunked", -1, True),
         (b"TRANSFER-ENCODING: \t Chunked", -1, True),
     ):
