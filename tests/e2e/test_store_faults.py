@@ -238,6 +238,52 @@ def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
         asyncio.run(run(nodes))
 
 
+@pytest.mark.deep
+def test_replica_of_a_cluster_takes_over(folder):
+    async def run(nodes):
+        async with gates(f"redis+cluster://127.0.0.1:{nodes[1].port}", "10/h burst 10") as shared:
+            await shared.all("up")
+            assert [await spend(shared, 6, b"client-%d" % number) for number in range(12)] == [6] * 12
+            nodes[0].process.kill()
+            await shared.until(lambda: sum("going on in memory" in line for line in shared.lines) == 2)
+            await shared.all("up")
+            assert [await spend(shared, 12, b"client-%d" % number) for number in range(12)] == [4] * 12
+
+    with servers.redis_cluster(folder, replicas=1) as nodes:
+        asyncio.run(run(nodes))
+
+
+@pytest.mark.deep
+def test_slots_that_move_to_another_node_lose_no_record(folder):
+    """MOVED once all keys of a slot have moved, ASK and TRYAGAIN in between: the client follows them."""
+    import redis
+    from redis.crc import key_slot
+
+    async def run(nodes, clients):
+        async with gates(f"redis+cluster://127.0.0.1:{nodes[0].port}", "10/h burst 10") as shared:
+            await shared.all("up")
+            slot = key_slot(shared.key(b"alice"))
+            source = clients[slot // (servers.SLOTS // 3 + 1)]
+            target = next(client for client in clients if client is not source)
+            ids = {client: client.execute_command("CLUSTER", "MYID") for client in clients}
+            assert await spend(shared, 4) == 4
+            target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+            source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+            port = target.connection_pool.connection_kwargs["port"]
+            source.execute_command("MIGRATE", "127.0.0.1", port, shared.key(b"alice"), 0, 5_000)
+            assert await spend(shared, 3) == 3
+            for client in clients:
+                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+            assert await spend(shared, 12) == 3
+            assert {
+                (store.counters.records["lost"], store.counters.records["unshared"]) for store in shared.stores
+            } == {(0, 0)}
+
+    with servers.redis_cluster(folder) as nodes, ExitStack() as stack:
+        clients = [stack.enter_context(redis.Redis(port=node.port)) for node in nodes]
+        asyncio.run(run(nodes, clients))
+
+
 def test_replica_that_sentinel_promotes_is_used(folder):
     import redis
 
