@@ -196,14 +196,18 @@ class RedisStore:
             return None
         cluster: RedisCluster = self._client  # type: ignore[assignment]  # by the kind of its URL
         await cluster.initialize()
-        info = await cluster.execute_command("CLUSTER INFO", target_nodes=cluster.get_random_node())
         servers = cluster.get_primaries()
-        pings = (cluster.ping(target_nodes=server) for server in servers)
+        # By each server's own connection: a failed command of the client closes those to all servers.
+        pings = (server.execute_command("PING") for server in servers)
         found = zip(servers, await asyncio.gather(*pings, return_exceptions=True), strict=True)
         failures = {server.name: failure for server, failure in found if failure is not True}
-        if len(failures) == len(servers) or info.get("cluster_state") != "ok":
+        answering = [server for server in servers if server.name not in failures]
+        info = await cluster.execute_command("CLUSTER INFO", target_nodes=answering[0]) if answering else {}
+        if info.get("cluster_state") != "ok":
             raise ValueError(next(iter(failures.values()), "the cluster is down"))
         self._unusable = {"", *failures}
+        if failures:
+            await cluster.aclose()  # so that the next command asks for the servers, of which a replica may be one now
         return next(iter(failures.values()), None)
 
     def _live_holds(self) -> Iterator[Sequence[Record]]:
