@@ -261,8 +261,10 @@ async def test_unfinished_handshakes(proxy: Proxy) -> None:
 @pytest.mark.deep
 async def test_idle_streams(proxy: Proxy) -> None:
     async with target_running() as port, watched(proxy, port) as bystander, AsyncExitStack() as stack:
-        for client in await many(proxy, 8, stack):
-            tunnels = [await client.open(port) for _ in range(100)]
+        for _ in range(8):
+            [client] = await many(proxy, 1, stack)
+            tunnels = [client.ask(port) for _ in range(100)]
+            assert {await client.answered(tunnel) for tunnel in tunnels} == {200}
         await bystander.served()
         await client.send_data(tunnels[0], b"hello!")
         assert await client.receive(tunnels[0], 6) == b"hello!"

@@ -11,6 +11,13 @@ from headgate.token.keys import decode_base64url, encode_base64url, write_keys
 SECRET = bytes(range(32))
 
 
+def test_base64url_round_trip():
+    for content in (b"", b"a", b"ab", b"abc", b"\xfb\xff"):
+        text = encode_base64url(content)
+        assert "=" not in text
+        assert decode_base64url(text) == content
+
+
 def test_only_canonical_base64url_is_decoded():
     malformed = ["Y", "+/+/", "YQ\n", " YQ", "Y Q", "YQ.", "äöü", "\ud800", "Y\0Q", "====", "Ｙ"]
     for text in [*malformed, "YQ==", "YR", "YWL"]:

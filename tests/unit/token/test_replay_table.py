@@ -54,6 +54,9 @@ def test_bytes_across_two_entries_are_not_a_token():
     across = b"\0" * 8 + b"key 1234" + (2).to_bytes(8, "little")
     assert table.consume(ValidToken(across, NOW + 60, is_bound=False), now=NOW) is None
     assert table.consume(token(2), now=NOW) == "token_replayed"
+    alike = [ValidToken(identity, NOW + 60, is_bound=False) for identity in (b"b" * 23 + b"a", b"a" * 24)]
+    table = new_table()
+    assert [table.consume(one, now=NOW) for one in (*alike, alike[1])] == [None, None, "token_replayed"]
 
 
 def test_table_has_room_for_its_maximum_of_random_tokens():
