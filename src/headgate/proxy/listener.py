@@ -50,7 +50,9 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    self._pause()
+                    # Wait: the poller would report the same socket again at once.
+                    self._poller.modify(self._socket.fileno(), 0)
+                    self._paused = asyncio.get_running_loop().call_later(_PAUSE, self._resume)
                     return
                 continue  # the client has left already
             sock.settimeout(0)
@@ -73,11 +75,6 @@ class Listener:
             self._paused.cancel()
         self._poller.drop(self._socket.fileno())
         self._socket.close()
-
-    def _pause(self) -> None:
-        """Wait: the poller would report the same socket again at once."""
-        self._poller.modify(self._socket.fileno(), 0)
-        self._paused = asyncio.get_running_loop().call_later(_PAUSE, self._resume)
 
     def _resume(self) -> None:
         self._paused = None

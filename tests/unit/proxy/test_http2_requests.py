@@ -108,10 +108,6 @@ def test_connect_is_parsed() -> None:
     assert parse_request(CONNECT[::-1]).authority == "www.example.org:443"
 
 
-def test_another_method_may_have_a_body() -> None:
-    assert parse_request([*GET_LINES, (b"content-length", b"5")]).method == "GET"
-
-
 MALFORMED = [
     [],
     CONNECT[:1],

@@ -58,13 +58,6 @@ def test_a_tunnel_that_is_read_slowly_is_not_idle() -> None:
         assert not one.told
 
 
-def test_a_tunnel_is_closed_once() -> None:
-    with tunnelled() as one:
-        one.tunnel.close("idle")
-        one.tunnel.close("drained")
-        assert one.told == [(0, 0, "idle")]
-
-
 def test_closed_tunnels_leave_no_reference_cycles() -> None:
     """Thousands of tunnels end per second; a search of the memory for each of their cycles would cost more."""
     gc.disable()

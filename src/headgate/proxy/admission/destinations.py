@@ -236,16 +236,13 @@ class Resolver:
             self._check_all(authority, [itself])
             endpoints = endpoints or (itself,)
         self._check_all(authority, endpoints)
-        self._store(authority, endpoints)
-        return endpoints
-
-    def _store(self, authority: Authority, endpoints: tuple[Endpoint, ...]) -> None:
-        """Cache what depends on the configuration alone, not on this machine's present addresses."""
+        # What depends on the configuration alone, not on this machine's present addresses, is cached.
         ports = {authority.port, *(endpoint.port for endpoint in endpoints)}
         if not any(map(self._rules.may_change, ports)):
             if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
             self._cache[authority.origin] = endpoints
+        return endpoints
 
     def _check_all(self, authority: Authority, endpoints: Sequence[Endpoint]) -> None:
         for endpoint in endpoints:
