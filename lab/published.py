@@ -37,7 +37,6 @@ class Group(NamedTuple):
 
 ATTACKER: Final = Group(interval=0.001, jitter=0.0, start=120.0)
 CLIENT: Final = Group(interval=120.0, jitter=60.0, start=120.0)
-GROUPS: Final = {"client": CLIENT, "attacker": ATTACKER}
 AGENTS: Final = 50
 """Agents of each group."""
 

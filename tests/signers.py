@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from headgate.bundle import open_bundle
-from headgate.bundle.format import cbor
 from headgate.bundle.reader import locate
 from headgate.bundle.signing import sign_bundle
 
@@ -120,11 +119,6 @@ def root(key: Key | None = None, *, issuer: tuple[x509.Certificate, Key] | None 
 
 def certificate_pem(*certificates: x509.Certificate) -> bytes:
     return b"".join(one.public_bytes(Encoding.PEM) for one in certificates)
-
-
-def certificate_cbor(*certificates: x509.Certificate) -> bytes:
-    """Write a chain as `application/cert-chain+cbor`."""
-    return cbor.encode(["📜⛓", *({"cert": der(one)} for one in certificates)])
 
 
 def der(one: x509.Certificate) -> bytes:

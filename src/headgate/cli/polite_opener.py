@@ -51,7 +51,11 @@ def open_politely(
             response: Any = opener.open(request, timeout=FETCH_TIMEOUT)
         except HTTPError as error:
             if error.code in REDIRECTS and error.headers.get("location"):
-                raise FetchError(f"{error.filename}: redirected too often, or to another scheme") from None
+                target = error.headers["location"][:200]
+                raise FetchError(
+                    f"{url}: redirected to {target!r}, which is not followed: expected an http or https URL, "
+                    f"after at most {MAX_REDIRECTS} redirects"
+                ) from None
             response = error
         with closing(response):
             yield response

@@ -17,6 +17,7 @@ from headgate.config.tree import Bus, Configuration, Router, Sidecar, as_tuple
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain
 
+_MIN_SHARDED_MASTERS = 2
 _BUS = re.compile(r"tcp://(?P<address>.+)|ipc://.+")
 
 
@@ -64,8 +65,18 @@ def check(tree: Configuration) -> None:
             f"advice.capacity: 'learned' needs limit.concurrency.max 'learned', got {tree.limit.concurrency.max}; "
             "expected a rate such as '500/s', or a learned limit"
         )
+    _check_shards(tree)
     _check_sidecar(tree.sidecar)
     _check_proxy(tree.proxy)
+
+
+def _check_shards(tree: Configuration) -> None:
+    for name, section in (("gate", tree.gate), ("sidecar", tree.sidecar)):
+        if section.shard == "identifier" and len(section.masters) < _MIN_SHARDED_MASTERS:
+            raise ConfigurationError(
+                f"{name}.shard: 'identifier' spreads a domain over several masters, got {len(section.masters)}; "
+                "list them in `master`, or leave `shard` out"
+            )
 
 
 def log_warnings(tree: Configuration, log: Callable[[str], None], *, shared: bool = False) -> None:

@@ -193,7 +193,10 @@ def test_20_redirects_are_an_error(run, site):
     site.answer("/", (302, {"Location": "/"}, b""))
     ran = run(site.url)
     assert ran.code == 1
-    assert ran.err == f"headgate: {site.url}/: redirected too often, or to another scheme\n"
+    assert ran.err.startswith(f"headgate: {site.url}")
+    assert ran.err.endswith(
+        "redirected to '/', which is not followed: expected an http or https URL, after at most 20 redirects\n"
+    )
     assert len(site.paths) == 21
 
 
@@ -295,7 +298,7 @@ def test_redirects_that_are_not_followed_are_errors(run, site):
     site.answer("/", (302, {}, b"no location\n"))
     assert run(site.url) == (0, b"no location\n", "")
     site.answer("/", (302, {"Location": "data:,x"}, b""))
-    assert "redirected too often, or to another scheme" in run(site.url).err
+    assert "redirected to 'data:,x', which is not followed: expected an http or https URL" in run(site.url).err
 
 
 def test_redirects_from_https_to_http_are_errors():

@@ -57,6 +57,8 @@ INVALID = [
         "has 108 bytes; the path of a unix socket has at most",
     ),
     ('[sidecar]\nnginx_lua = "a\\u0000b"', "sidecar.nginx_lua", "invalid path 'a\\x00b' of a unix socket"),
+    ('[gate]\nshard = "identifier"', "gate.shard", "over several masters, got 0"),
+    ('[sidecar]\nmaster = "a:1"\nshard = "identifier"', "sidecar.shard", "list them in `master`"),
     ("[sidecar]\nrejection_status = 500", "sidecar.rejection_status", "503, 429"),
     ('[gate]\nshard = "client"', "gate.shard", "domain, identifier"),
     ("gate = 3", "gate", "expected a table"),
