@@ -186,6 +186,8 @@ def run_fault(plane: Plane, fault: PlaneFault, folder: Path, times: Times, plan:
             time.sleep(times.after)
             samples = load.finish()
         system.wait_until_limited()
+        if fault.ends_server or plane.reload_empties:
+            time.sleep(_RESENDING)
         statuses = [system.get(f"held{number}").status for number in range(plan.held_identifiers)]
     emptied, admitted = system.emptied, statuses.count(ACCEPTED)
     return PlaneOutcome(plane, fault, samples, began, ending, ended, limited, emptied, admitted)
@@ -202,6 +204,8 @@ def check(outcome: PlaneOutcome, plan: LoadPlan = PLAN) -> None:
     assert len(outcome.admitted) <= max(1, len(outcome.emptied)) * plan.held_identifiers / 2
 
 
+_RESENDING = 2.0
+"""Seconds in which the holds have reached a new process of the server, also on a busy machine."""
 TIMES = Times(before=0.5, during=1.0, after=1.0)
 LONG = Times(before=0.5, during=10.0, after=2.0)
 ALWAYS = {
