@@ -16,7 +16,7 @@ from tests.e2e.http2_client import WIDEST, Http2Client, bounded, http2_at
 from tests.e2e.proxy_setup import proxy
 from tests.e2e.tunnels import until
 
-LARGE = 32 << 20
+LARGE = 8 << 20
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 

@@ -408,6 +408,6 @@ def frame(
 ) -> Frame:
     """Return what happened between two times and counts of a phase of `seconds`."""
     offered, sent, served, of_people, ended = (after - before for before, after in zip(*states, strict=True))
-    since = times[1] - times[0]
+    since = times[1] - times[0] or math.inf  # a delayed loop may have two frames at one time
     people = of_people / ended if ended else 1.0
     return Frame(phase, times[1], seconds, offered / since, sent / since, served / since, people, fraction)
