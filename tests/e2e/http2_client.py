@@ -155,12 +155,11 @@ class Http2Client:
     # Receiving.
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition, for a limited time."""
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                assert not self.is_over, f"the connection is over: {self.goaways}"
-                self._changed.clear()
-                await self._changed.wait()
+        """Wait for a condition, as long as something changes; `bounded` limits the whole test."""
+        while not condition():
+            assert not self.is_over, f"the connection is over: {self.goaways}"
+            self._changed.clear()
+            await asyncio.wait_for(self._changed.wait(), PATIENCE)
 
     async def answered(self, tunnel: Tunnel) -> int:
         """Wait for the response; return its status."""

@@ -297,6 +297,8 @@ def test_replica_that_sentinel_promotes_is_used(folder):
             with redis.Redis(port=replica.port) as client:
                 await shared.until(lambda: client.strlen(key) == size)
             primary.process.kill()
+            for which in range(2):  # before the replica is promoted
+                await shared.admit(which, b"bob")
             await shared.until(lambda: sum("going on in memory" in line for line in shared.lines) == 2)
             await shared.all("up")
             assert await spend(shared, 12) == 4
