@@ -6,7 +6,7 @@ A *vouched subset* is a signature in the bundle over some of its responses, by t
 """
 
 import importlib.util
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
@@ -14,8 +14,9 @@ from headgate.bundle.files.payloads import SizedChunks
 from headgate.bundle.files.writer import Responses
 from headgate.bundle.layout import BundleSpec
 from headgate.bundle.reader import Bundle
-from headgate.bundle.signing.report import Kind, Reason, Signature, Verification
+from headgate.bundle.signing.report import Kind, Reason, Signature, UnsignedUrls, Verification
 from headgate.errors import ConfigurationError, HeadgateError, MissingExtra
+from headgate.http.url import parse_url, without_fragment
 
 if TYPE_CHECKING:
     from headgate.bundle.signing.subset_signer import SignedBundle
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _COPIED = 1 << 20
+_LISTED = 10
 
 
 def verify_bundle(
@@ -41,12 +43,13 @@ def verify_bundle(
     any_certificate: bool = False,
     web_bundle_id: str | None = None,
 ) -> Verification:
-    """Verify every signature of a bundle at the time `now`; valid if there is one at least and all of them are.
+    """Verify every signature of a bundle at the time `now`; valid if all are, and together cover every URL.
 
     `trust` is PEM with the roots that certificates must lead to, or with the certificates themselves. Without it no
     certificate is trusted, unless `any_certificate` accepts all of them. `web_bundle_id` is the id that the integrity
     block must have; without it a block by any key is valid, for the id that comes from that key. With `trust` there
-    must be a signature by a certificate, and with `web_bundle_id` an integrity block.
+    must be a signature by a certificate, and with `web_bundle_id` an integrity block. An integrity block covers the
+    whole bundle, a vouched subset the URLs that it lists; the primary and the manifest URL must be covered too.
 
     Invalid signatures are results with a reason, never exceptions. Raises `ConfigurationError` for a `trust` that has
     no certificates, and for one beside `any_certificate`.
@@ -55,7 +58,7 @@ def verify_bundle(
         raise ConfigurationError("trust and any_certificate exclude each other; give one of them")
     block = bundle.integrity_block
     if block is None and not bundle.metadata.vouched_subsets:
-        return Verification(valid=False, web_bundle_id=None, signatures=())
+        return Verification(valid=False, web_bundle_id=None, signatures=(), unsigned_urls=_unsigned_urls(bundle, ()))
     _need_cryptography("verifying a bundle")
     from headgate.bundle.signing.integrity import verify_block
     from headgate.bundle.signing.keys import read_certificate_chain
@@ -70,8 +73,21 @@ def verify_bundle(
         signatures += (_missing("integrity-block", "the integrity block with the web bundle id is missing"),)
     if trust is not None and not bundle.metadata.vouched_subsets:
         signatures += (_missing("vouched-subset", "no certificate signed the bundle"),)
-    valid = bool(signatures) and all(signature.valid for signature in signatures)
-    return Verification(valid, block.web_bundle_id if block is not None else None, signatures)
+    unsigned = _unsigned_urls(bundle, signatures)
+    valid = not unsigned.count and all(signature.valid for signature in signatures)
+    return Verification(valid, block.web_bundle_id if block is not None else None, signatures, unsigned)
+
+
+def _unsigned_urls(bundle: Bundle, signatures: Sequence[Signature]) -> UnsignedUrls:
+    """Return the URLs of responses, the primary and the manifest URL, that no valid signature covers."""
+    valid = [signature for signature in signatures if signature.valid]
+    if any(signature.kind == "integrity-block" for signature in valid):
+        return UnsignedUrls(0, ())
+    covered = {parse_url(url) for signature in valid for url in signature.urls}
+    metadata = bundle.metadata
+    named = [without_fragment(url) for url in (metadata.primary_url, metadata.manifest_url) if url is not None]
+    left = [url for url in dict.fromkeys((*named, *metadata.requests)) if url not in covered]
+    return UnsignedUrls(len(left), tuple(left[:_LISTED]))
 
 
 def _missing(kind: Kind, sentence: str) -> Signature:

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 Kind = Literal["integrity-block", "vouched-subset"]
-Result = Literal["valid", "untrusted", "not-valid", "not-signed"]
+Result = Literal["valid", "partly-signed", "untrusted", "not-valid", "not-signed"]
 
 
 class Reason(StrEnum):
@@ -25,6 +25,8 @@ class Reason(StrEnum):
     WRONG_WEB_BUNDLE_ID = "wrong-web-bundle-id"
     """The block's web bundle id is derived from none of its keys, or is not the expected one."""
 
+    TOO_MANY_SIGNATURES = "too-many-signatures"
+    """A limit of ours: the signature was not checked."""
     AUTHORITY_OUT_OF_RANGE = "authority-out-of-range"
     CERTIFICATE_UNREADABLE = "certificate-unreadable"
     NOT_P256 = "not-p256"
@@ -73,22 +75,34 @@ class Signature(Struct, frozen=True):
     """What was not checked, one sentence each."""
 
 
+class UnsignedUrls(Struct, frozen=True):
+    """URLs that no valid signature covers."""
+
+    count: int
+    first: tuple[str, ...]
+    """Ten at most."""
+
+
 class Verification(Struct, frozen=True):
     """A bundle's signatures. Removed signatures cannot be detected."""
 
     valid: bool
-    """At least one signature is present, and every signature is valid."""
+    """At least one signature is present, every signature is valid, and together they cover the whole bundle."""
     web_bundle_id: str | None
     """The id in the integrity block, valid or not."""
     signatures: tuple[Signature, ...]
+    unsigned_urls: UnsignedUrls = UnsignedUrls(0, ())
+    """Of the responses, the primary URL and the manifest URL."""
 
     @property
     def result(self) -> Result:
-        """The result in one word; `untrusted` if only trust is missing."""
+        """The result in one word; `untrusted` if only trust is missing, `partly-signed` if only coverage is."""
         if self.valid:
             return "valid"
+        if not self.signatures:
+            return "not-signed"
         reasons = [signature.reason for signature in self.signatures if signature.reason]
         if not reasons:
-            return "not-signed"
+            return "partly-signed"
         untrusted = f"{Reason.UNTRUSTED}: "
         return "untrusted" if all(reason.startswith(untrusted) for reason in reasons) else "not-valid"

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache, cached_property
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -32,9 +33,13 @@ from headgate.bundle.signing.signed_subset import (
 from headgate.errors import HeadgateError, ResponseError
 from headgate.http.url import parse_url
 
+MAX_SUBSETS: Final = 1_000
+"""Vouched subsets that are verified: a bundle of a megabyte can have thousands."""
+MAX_CERTIFICATES: Final = 20
+"""Signing certificates whose trust is checked, and certificates among which a chain is searched."""
 _UNCHECKED: Final = (
     "whether the certificate was revoked, is in a log, or was issued for signing exchanges",
-    "whether responses that no signature covers are the author's",
+    "whether the signer chose the primary URL and the manifest URL: only their responses are signed",
 )
 _UNCHECKED_ROOT: Final = "whether the certificate leads to a trusted root"
 
@@ -49,6 +54,7 @@ class _InvalidError(Exception):
 class _Signer(Struct, frozen=True):
     certificate: AugmentedCertificate
     key: EllipticCurvePublicKey
+    sha256: bytes
 
 
 def verify_subsets(
@@ -57,29 +63,37 @@ def verify_subsets(
     """Verify each vouched subset by itself, at the time `now`; a certificate must be one of `trust`, or lead to one.
 
     With None any certificate is accepted. A bundle without vouched subsets has an empty result. Raises
-    nothing for invalid signatures: they are results.
+    nothing for invalid signatures: they are results. Takes time linear in the size of the bundle.
     """
     verifier = _Verifier(bundle, now, trust)
-    return tuple(verifier.verify(vouched) for vouched in bundle.metadata.vouched_subsets)
+    subsets = bundle.metadata.vouched_subsets
+    found = [verifier.verify(vouched) for vouched in subsets[:MAX_SUBSETS]]
+    if len(subsets) > MAX_SUBSETS:
+        reason = f"{Reason.TOO_MANY_SIGNATURES}: {len(subsets)} signatures, only the first {MAX_SUBSETS} were checked"
+        found.append(Signature("vouched-subset", valid=False, reason=reason))
+    return tuple(found)
 
 
 class _Verifier:
-    """Verifies subsets of one bundle; a response that several of them cover is hashed once."""
+    """Verifies subsets of one bundle. Untrusted input controls how many there are, so each part is checked once."""
 
     def __init__(self, bundle: Bundle, now: float, trust: Sequence[AugmentedCertificate] | None) -> None:
         self._bundle = bundle
         self._now = now
         self._trust = trust
-        self._valid: set[tuple[Location, ResourceIntegrity]] = set()
         self._overlap = _overlap(bundle)
-        # Once for all subsets: untrusted input controls how many there are.
-        self._readable = [] if not trust else list(_readable(bundle.metadata.authorities))
+        # Bound to this object, which is gone when the bundle is verified.
+        self._signer, self._stored = cache(self._read_signer), cache(self._read_response)
+        self._distrust = cache(self._find_distrust)
+        self._chains = 0
 
     def verify(self, vouched: VouchedSubset) -> Signature:
         urls: tuple[str, ...] = ()
         unchecked = (_UNCHECKED_ROOT, *_UNCHECKED) if self._trust is None else _UNCHECKED
         try:
-            signer = self._signer(vouched)
+            signer = _result(self._signer(vouched.authority))
+            if not keys.verify_signature(signer.key, vouched.sig, signed_message(vouched.signed)):
+                raise _InvalidError(Reason.BAD_SIGNATURE, f"the key of authority {vouched.authority} did not sign this")
             subset = _subset(vouched, signer)
             urls = tuple(subset.subset_hashes)
             self._check_times(subset, signer)
@@ -88,24 +102,26 @@ class _Verifier:
                 raise _InvalidError(Reason.RESPONSES_NESTED, self._overlap)
             for url, entry in subset.subset_hashes.items():
                 self._check_url(url, entry, signer)
-            self._check_trust(subset, signer)  # last: an untrusted signature is valid otherwise
+            # Last: an untrusted signature is valid otherwise.
+            host = certificate_host(subset.validity_url)
+            if self._trust is not None and (fault := self._distrust(vouched.authority, host)):
+                raise _InvalidError(Reason.UNTRUSTED, fault)
         except _InvalidError as wrong:
             return Signature("vouched-subset", valid=False, reason=str(wrong), urls=urls, unchecked=unchecked)
         return Signature("vouched-subset", valid=True, urls=urls, unchecked=unchecked)
 
-    def _signer(self, vouched: VouchedSubset) -> _Signer:
+    def _read_signer(self, authority: int) -> "_Signer | _InvalidError":
         authorities = self._bundle.metadata.authorities
-        if vouched.authority >= len(authorities):
-            fault = f"authority {vouched.authority} of {len(authorities)}"
-            raise _InvalidError(Reason.AUTHORITY_OUT_OF_RANGE, fault)
+        if authority >= len(authorities):
+            return _InvalidError(Reason.AUTHORITY_OUT_OF_RANGE, f"authority {authority} of {len(authorities)}")
         try:
-            certificate = read_augmented(cbor.Items(authorities[vouched.authority]))
+            certificate = read_augmented(cbor.Items(authorities[authority]))
         except cbor.CborError as error:
-            raise _InvalidError(Reason.CERTIFICATE_UNREADABLE, error.reason) from None
-        key = _p256_key(certificate)
-        if not keys.verify_signature(key, vouched.sig, signed_message(vouched.signed)):
-            raise _InvalidError(Reason.BAD_SIGNATURE, f"the key of authority {vouched.authority} did not sign this")
-        return _Signer(certificate, key)
+            return _InvalidError(Reason.CERTIFICATE_UNREADABLE, error.reason)
+        try:
+            return _Signer(certificate, _p256_key(certificate), hashlib.sha256(certificate.der).digest())
+        except _InvalidError as wrong:
+            return wrong
 
     def _check_times(self, subset: SignedSubset, signer: _Signer) -> None:
         date, expires, now = subset.date, subset.expires, self._now
@@ -127,20 +143,30 @@ class _Verifier:
         if now > certificate.not_valid_after_utc.timestamp():
             raise _InvalidError(Reason.CERTIFICATE_EXPIRED, f"it was valid to {certificate.not_valid_after_utc:%FT%TZ}")
 
-    def _check_trust(self, subset: SignedSubset, signer: _Signer) -> None:
-        if self._trust is None or any(root.der == signer.certificate.der for root in self._trust):
+    def _find_distrust(self, authority: int, host: str) -> str:
+        """Return why the certificate of a signer is not trusted; empty if it is. `host` is one that it names."""
+        leaf, roots = _result(self._signer(authority)).certificate, self._trust or ()
+        if not roots:
+            return "no trusted roots were given"
+        if any(root.der == leaf.der for root in roots):
             # A certificate that is trusted itself does not need a chain; its dates and names are checked.
-            return
-        if not self._trust:
-            raise _InvalidError(Reason.UNTRUSTED, "no trusted roots were given")
-        store = verification.Store([root.certificate for root in self._trust])
+            return ""
+        self._chains += 1
+        if self._chains > MAX_CERTIFICATES:
+            return f"only {MAX_CERTIFICATES} certificates of a bundle are checked"
+        store = verification.Store([root.certificate for root in roots])
         policy = verification.PolicyBuilder().store(store).time(datetime.fromtimestamp(self._now, UTC))
-        intermediates = [one.certificate for one in self._readable if one.der != signer.certificate.der]
-        for host in {certificate_host(parse_url(url) or "") for url in subset.subset_hashes}:
-            try:
-                policy.build_server_verifier(_subject(host)).verify(signer.certificate.certificate, intermediates)
-            except (verification.VerificationError, ValueError) as error:
-                raise _InvalidError(Reason.UNTRUSTED, f"for {host[:80]}: {error}") from None
+        intermediates = [one.certificate for one in self._intermediates if one.der != leaf.der]
+        try:
+            # For one host: `_check_url` compares those of all URLs with the names.
+            policy.build_server_verifier(_subject(host)).verify(leaf.certificate, intermediates)
+        except (verification.VerificationError, ValueError) as error:
+            return f"for {host[:80]}: {error}"
+        return ""
+
+    @cached_property
+    def _intermediates(self) -> list[AugmentedCertificate]:
+        return list(_readable(self._bundle.metadata.authorities[:MAX_CERTIFICATES]))
 
     def _check_url(self, text: str, entry: SubsetEntry, signer: _Signer) -> None:
         url = parse_url(text)
@@ -165,28 +191,41 @@ class _Verifier:
             self._check_response(shown, location, integrity)
 
     def _check_response(self, url: str, location: Location, integrity: ResourceIntegrity) -> None:
-        if (location, integrity) in self._valid:
-            return
-        try:
-            response, header_map = load_signed(self._bundle, location)
-        except ResponseError as error:
-            raise _InvalidError(Reason.RESPONSE_UNREADABLE, f"{url}: {error}") from None
-        if hashlib.sha256(header_map).digest() != integrity.header_sha256:
+        header_sha256, fault = self._stored(location)
+        if fault and fault[0] is Reason.RESPONSE_UNREADABLE:
+            raise _InvalidError(fault[0], f"{url}: {fault[1]}")
+        if header_sha256 != integrity.header_sha256:
             raise _InvalidError(
                 Reason.WRONG_HEADER_SHA256, f"the status or headers of {url} are not those that were signed"
             )
         if integrity.payload_integrity_header != merkle_integrity.PAYLOAD_INTEGRITY:
             found = integrity.payload_integrity_header
-            fault = f"{found[:80]!r} for {url}, only {merkle_integrity.PAYLOAD_INTEGRITY!r} is known"
-            raise _InvalidError(Reason.UNKNOWN_PAYLOAD_INTEGRITY, fault)
+            sentence = f"{found[:80]!r} for {url}, only {merkle_integrity.PAYLOAD_INTEGRITY!r} is known"
+            raise _InvalidError(Reason.UNKNOWN_PAYLOAD_INTEGRITY, sentence)
+        if fault:
+            raise _InvalidError(fault[0], f"{url}: {fault[1]}")
+
+    def _read_response(self, location: Location) -> tuple[bytes, tuple[Reason, str] | None]:
+        """Return the digest of a response's header map, and what is wrong with the response."""
+        try:
+            response, header_map = load_signed(self._bundle, location)
+        except ResponseError as error:
+            return b"", (Reason.RESPONSE_UNREADABLE, str(error))
+        header_sha256 = hashlib.sha256(header_map).digest()
         proof = merkle_integrity.parse_mi_digest(response.stored_headers.get("digest", ""))
         if proof is None:
-            raise _InvalidError(Reason.NO_DIGEST, f"{url} lacks a Digest of {merkle_integrity.MI_CODING}")
+            return header_sha256, (Reason.NO_DIGEST, f"a Digest of {merkle_integrity.MI_CODING} is missing")
         try:
             merkle_integrity.verify_payload(response.payload, proof)
         except merkle_integrity.MerkleIntegrityError as error:
-            raise _InvalidError(Reason.WRONG_DIGEST, f"{url}: {error}") from None
-        self._valid.add((location, integrity))
+            return header_sha256, (Reason.WRONG_DIGEST, str(error))
+        return header_sha256, None
+
+
+def _result(found: "_Signer | _InvalidError") -> "_Signer":
+    if isinstance(found, _InvalidError):
+        raise found.with_traceback(None)
+    return found
 
 
 def _overlap(bundle: Bundle) -> str:
@@ -221,7 +260,7 @@ def _subset(vouched: VouchedSubset, signer: _Signer) -> SignedSubset:
         subset = read_subset(vouched.signed)
     except cbor.CborError as error:
         raise _InvalidError(Reason.NOT_A_SIGNED_SUBSET, f"{error.reason} at byte {error.offset} of it") from None
-    if subset.auth_sha256 != hashlib.sha256(signer.certificate.der).digest():
+    if subset.auth_sha256 != signer.sha256:
         raise _InvalidError(Reason.WRONG_AUTH_SHA256, "it is for another certificate")
     return subset
 

@@ -201,16 +201,24 @@ def _sign_responses(
 )
 @click.option("--any-certificate", is_flag=True, help="Accept every certificate, self-signed ones too.")
 @click.option("--web-bundle-id", metavar="ID", help="Web bundle id that the integrity block must have.")
+@click.option("--allow-unsigned", is_flag=True, help="Accept URLs that no signature covers; they are still counted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def verify(
-    *, source: BundleSource, trust: str | None, any_certificate: bool, web_bundle_id: str | None, as_json: bool
+    *,
+    source: BundleSource,
+    trust: str | None,
+    any_certificate: bool,
+    web_bundle_id: str | None,
+    allow_unsigned: bool,
+    as_json: bool,
 ) -> None:
     """Verify the signatures of a bundle: those of its integrity block, and those over its responses.
 
-    Exit code 0: there is at least one signature, and every one is valid. A signature over responses needs a
-    trusted root (--trust), and is untrusted without. An integrity block needs none: it is valid if the key that the web
-    bundle id is derived from signed the whole file; --web-bundle-id checks that this is the id you expect.
-    Removed signatures cannot be detected.
+    Exit code 0: every signature is valid, and together they cover every response, the primary URL and the manifest URL.
+    An integrity block covers the whole file, a signature over responses the URLs that it lists; a bundle with other
+    URLs is partly signed. A signature over responses needs a trusted root (--trust), and is untrusted without. An
+    integrity block needs none: it is valid if the key that the web bundle id is derived from signed the whole file;
+    --web-bundle-id checks that this is the id you expect. Removed signatures cannot be detected.
 
     \b
     headgate bundle verify app.swbn --web-bundle-id 4tkrnsmftl4ggvvdkfth3piainqragus2qbhf7rlz2a3wo3rh4wqaaic
@@ -233,7 +241,7 @@ def verify(
         click.echo("\n".join(_verification_lines(source.name, found)))
     if found.result == "untrusted" and roots is None and not as_json:
         click.echo("headgate: --trust FILE names trusted roots; --any-certificate accepts every certificate", err=True)
-    if not found.valid:
+    if not (found.valid or (allow_unsigned and found.result == "partly-signed")):
         exit_with_failure()
 
 
@@ -249,5 +257,10 @@ def _verification_lines(name: str, found: "Verification") -> list[str]:
         scope = f" over {format_count(len(signature.urls), 'URL')}" if signature.urls else ""
         reason = f": {printable(signature.reason)}" if signature.reason else ""
         lines.append(f"{signature.kind}{scope}: {'valid' if signature.valid else 'not valid'}{reason}")
+    unsigned = found.unsigned_urls
+    if found.result == "partly-signed":
+        lines.append(f"{format_count(unsigned.count, 'URL')} without a signature:")
+        lines += [f"  {printable(url)}" for url in unsigned.first]
+        lines += [f"  and {unsigned.count - len(unsigned.first)} more"] * (unsigned.count > len(unsigned.first))
     unchecked = dict.fromkeys(sentence for signature in found.signatures for sentence in signature.unchecked)
     return lines + [f"not checked: {sentence}" for sentence in unchecked]

@@ -1,6 +1,7 @@
 """headgate.bundle.signing.subset_verifier: every reason why a vouched subset is invalid."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from headgate.bundle.api import open_bundle
 from headgate.bundle.format import cbor
 from headgate.bundle.reader import Bundle
+from headgate.bundle.signing import subset_verifier
 from headgate.bundle.signing.keys import read_certificate_chain
 from headgate.bundle.signing.report import Reason, Signature
 from headgate.bundle.signing.subset_verifier import verify_subsets
@@ -280,3 +282,41 @@ def test_certificates_without_a_chain_to_a_root_are_untrusted() -> None:
 
 def test_trust_is_checked_last() -> None:
     assert code(trusted(LEAF, subset_hashes={URL: [b"", *forging.hashes(b"two")]})) == Reason.WRONG_HEADER_SHA256
+
+
+def test_work_does_not_grow_with_signatures_times_what_they_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Untrusted input controls both numbers: each certificate, response and chain is read once."""
+    work: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        original = getattr(subset_verifier, name)
+
+        def count(*arguments: Any) -> Any:
+            work[name] += 1
+            return original(*arguments)
+
+        monkeypatch.setattr(subset_verifier, name, count)
+
+    for name in ("read_augmented", "load_signed", "reject_overlapping_responses", "_subject"):
+        counted(name)
+    monkeypatch.setattr(subset_verifier, "MAX_SUBSETS", 30)
+    wrong = vouch(subset_hashes={URL: [b"", bytes(32), forging.INTEGRITY]})
+    bundle = opened(*[vouch()] * 20, *[wrong] * 20)
+    roots = read_certificate_chain(signers.certificate_pem(ROOT))
+    results = verify_subsets(bundle, now=signers.NOW, trust=roots)
+    codes = Counter(code(signature) for signature in results)
+    assert codes == {Reason.UNTRUSTED: 20, Reason.WRONG_HEADER_SHA256: 10, Reason.TOO_MANY_SIGNATURES: 1}
+    # Once as the signer's, and once among the certificates that may lead to a root.
+    assert work == {"read_augmented": 2, "load_signed": 4, "reject_overlapping_responses": 1, "_subject": 1}
+
+
+def test_chains_are_searched_for_some_certificates_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subset_verifier, "MAX_CERTIFICATES", 2)
+    leaves = [signers.certificate(issuer=(ROOT, ROOT_KEY), common_name=f"leaf {number}") for number in range(3)]
+    ders = [signers.der(leaf) for leaf in leaves]
+    vouched = [vouch(authority=n, auth_sha256=hashlib.sha256(der).digest()) for n, der in enumerate(ders)]
+    bundle = opened(*vouched, *vouched, authorities=[{"cert": der} for der in ders])
+    roots = read_certificate_chain(signers.certificate_pem(ROOT))
+    results = verify_subsets(bundle, now=signers.NOW, trust=roots)
+    assert [signature.valid for signature in results] == [True, True, False] * 2
+    assert results[2].reason == "untrusted: only 2 certificates of a bundle are checked"

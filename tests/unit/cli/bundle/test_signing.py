@@ -31,7 +31,7 @@ def keys(tmp_path):
 
 @pytest.fixture
 def site(make):
-    return make({BASE: b"home", BASE + "x": b"other", "https://elsewhere.example/": b"not ours"})
+    return make({BASE: b"home", BASE + "x": b"other"})
 
 
 def vouch(run, site, keys, *flags):
@@ -61,13 +61,14 @@ def test_signature_is_invalid_after_a_change(run, site, keys, tmp_path):
                 "urls": [BASE, BASE + "x"],
                 "unchecked": [
                     "whether the certificate was revoked, is in a log, or was issued for signing exchanges",
-                    "whether responses that no signature covers are the author's",
+                    "whether the signer chose the primary URL and the manifest URL: only their responses are signed",
                 ],
             }
         ],
+        "unsigned_urls": {"count": 0, "first": []},
     }
     info = run("info", out, "--json").json
-    assert (info["authorities"], info["vouched_subsets"], info["requests"]) == (1, 1, 3)
+    assert (info["authorities"], info["vouched_subsets"], info["requests"]) == (1, 1, 2)
     shown = run("verify", out, *trust)
     assert shown.code == 0
     assert shown.out.decode().splitlines()[:2] == [f"{out}: valid", "vouched-subset over 2 URLs: valid"]
@@ -76,6 +77,27 @@ def test_signature_is_invalid_after_a_change(run, site, keys, tmp_path):
     assert (changed.code, changed.json["valid"], changed.json["result"]) == (1, False, "not-valid")
     assert changed.json["signatures"][0]["reason"].startswith("wrong-digest: ")
     assert b"not valid: wrong-digest: " in run("verify", out).out
+
+
+def test_bundle_with_a_page_that_nobody_signed_is_partly_signed(run, make, keys):
+    pages = {f"https://elsewhere.example/{number:02}": b"not ours" for number in range(12)}
+    site = make({BASE: b"home", **pages})
+    assert vouch(run, site, keys, "-o", site).code == 0
+    trust = ("--trust", keys / "chain.pem")
+    result = run("verify", site, *trust, "--json")
+    assert (result.code, result.json["result"], result.json["valid"]) == (1, "partly-signed", False)
+    assert result.json["unsigned_urls"] == {"count": 12, "first": sorted(pages)[:10]}
+    lines = run("verify", site, *trust).out.decode().splitlines()
+    assert lines[:4] == [
+        f"{site}: partly signed", "vouched-subset over 1 URL: valid",
+        "12 URLs without a signature:", "  https://elsewhere.example/00",
+    ]  # fmt: skip
+    assert lines[13] == "  and 2 more"
+    accepted = run("verify", site, *trust, "--allow-unsigned", "--json")
+    assert (accepted.code, accepted.json) == (0, result.json)
+    assert run("verify", site, "--allow-unsigned").code == 1  # nothing is trusted
+    assert add_block(run, site, keys).code == 0
+    assert run("verify", site, *trust).code == 0
 
 
 @pytest.mark.parametrize(
@@ -167,6 +189,7 @@ def test_integrity_block_is_added_shown_and_removed(run, site, keys, tmp_path):
                 ],
             }
         ],
+        "unsigned_urls": {"count": 0, "first": []},
     }
     assert run("list", out, "--json").out == run("list", site, "--json").out
     assert run("sign", out, "--remove", "-o", out).code == 0
@@ -183,10 +206,10 @@ def test_standard_input_goes_to_standard_output(run, site, keys):
 
 def test_unsigned_bundle_is_not_valid(run, site):
     result = run("verify", site, "--json")
-    assert (result.code, result.json) == (
-        1,
-        {"result": "not-signed", "valid": False, "web_bundle_id": None, "signatures": []},
-    )
+    unsigned = {"count": 2, "first": [BASE, BASE + "x"]}
+    nothing = {"result": "not-signed", "valid": False, "web_bundle_id": None, "signatures": []}
+    assert (result.code, result.json) == (1, {**nothing, "unsigned_urls": unsigned})
+    assert run("verify", site, "--allow-unsigned").code == 1
     assert run("verify", site) == (1, f"{site}: not signed\n".encode(), "")
     result = run("sign", site, "--remove", "-o", site)
     assert (result.code, result.out) == (1, b"")
