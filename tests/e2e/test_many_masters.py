@@ -1,12 +1,6 @@
 """Gatekeepers with several masters: each domain has one of those that are connected."""
 
-import os
-import signal
-import subprocess
-import sys
 from contextlib import contextmanager
-
-import pytest
 
 from headgate.release import Status
 from tests.e2e import programs
@@ -79,37 +73,3 @@ def test_a_gate_lists_several_masters(tmp_path):
             assert gate.state()["master"] == ",".join(masters.addresses)
             assert list(masters.first.accepted()) == [masters.one]
             assert list(masters.second.accepted()) == [masters.other]
-
-
-LINKS = """
-import asyncio, sys
-from headgate.link import GatekeeperLink
-
-async def main():
-    links = [GatekeeperLink(sys.argv[1:], [f"domain-{number}" for number in range(4)]) for _ in range(8)]
-    for link in links:
-        link.start(asyncio.get_running_loop())
-    while not all(link.has_all_masters for link in links):
-        await asyncio.sleep(0.01)
-    print("up", flush=True)
-    while any(link.has_master for link in links):
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.5)
-    print("alone", flush=True)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize(("sent", "rounds"), [(signal.SIGKILL, 4), (signal.SIGSTOP, 2)], ids=["killed", "stopped"])
-def test_gatekeepers_survive_the_loss_of_all_masters_at_once(sent, rounds):
-    """libzmq 4.3.5 crashes if an option of a connected socket changes while its connections end."""
-    for _ in range(rounds):
-        with running_master() as first, running_master() as second:
-            command = [sys.executable, "-c", LINKS, first.address, second.address]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as links:
-                assert links.stdout.readline() == "up\n"
-                for master in (first, second):
-                    os.kill(master.process.pid, sent)
-                assert links.stdout.readline() == "alone\n"
-                assert links.wait() == 0

@@ -21,7 +21,8 @@ _HEARTBEAT_INTERVAL = 2_000
 """Milliseconds between two heartbeats, and for the answer to one: a stopped master is noticed within 4 s."""
 _CONTROL = 1
 """The number of the control socket among the two."""
-_EFFECTS = {b"\1": (zmq.SUBSCRIBE, 1), b"\0": (zmq.UNSUBSCRIBE, -1)}
+_CHANGES = {b"\1": 1, b"\0": -1}
+"""Subscriptions that a message of the accounting socket adds, by its first byte."""
 
 
 class MasterConnection:
@@ -60,8 +61,6 @@ class MasterConnection:
         self._accounting.setsockopt(zmq.XPUB_NODROP, 1)
         # Report each peer's subscriptions and their end, so that those of a master that stops are removed.
         self._accounting.setsockopt(zmq.XPUB_VERBOSER, 1)
-        # A subscription takes effect when it is received here: a master gets no message that was sent before.
-        self._accounting.setsockopt(zmq.XPUB_MANUAL, 1)
         self._accounting.setsockopt(zmq.IMMEDIATE, 1)
         for socket in self.sockets:
             socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_INTERVAL)
@@ -117,15 +116,14 @@ class MasterConnection:
         try:
             for _ in range(limit):
                 message = self._accounting.recv(NOBLOCK)
-                if message[:1] in _EFFECTS:
-                    self._on_subscription(message[1:], *_EFFECTS[message[:1]])
+                if message[:1] in _CHANGES:
+                    self._on_subscription(message[1:], _CHANGES[message[:1]])
         except zmq.Again:
             return False
         return True
 
-    def _on_subscription(self, prefix: bytes, option: int, change: int) -> None:
+    def _on_subscription(self, prefix: bytes, change: int) -> None:
         """Count a subscription; a headgate master has one to everything, and one that offers to read batches."""
-        self._accounting.setsockopt(option, prefix)
         self._subscriptions += change
         if prefix == BATCH:
             self._to_batches += change
