@@ -52,7 +52,12 @@ def _total(values: Sequence[Any]) -> Any:
 
 
 def counter_metrics(counters: Counters, groups: CounterGroups) -> Iterator[Metric]:
-    """Make a metric of each counter, in the order of their names. Each must be declared in one of the groups."""
+    """Make a metric of each counter of the groups, in the order of their names; one that was not read is 0.
+
+    Each must be declared in one of the groups.
+    """
+    groups = list(groups)
+    counters = read_counters(*((group, kind()) for group, kind in groups)) | counters
     declared = {f"{group}_{field.name}": (kind, field) for group, kind in groups for field in fields(kind)}
     for name, value in sorted(counters.items()):
         kind, field = declared[name]

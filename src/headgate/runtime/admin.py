@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.config import Address
-from headgate.runtime.lifecycle import write_line
 from headgate.runtime.listen import listen_error
+from headgate.runtime.log import write_line
 
 if TYPE_CHECKING:
     from headgate.observe.admin import Collect, ReadState

@@ -14,8 +14,9 @@ from headgate.origin.bundle.server import METHODS, BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.response import Response
-from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server, write_line
+from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import listen_error
+from headgate.runtime.log import write_line
 
 _CHECK_INTERVAL: Final = 1.0
 _DRAIN_TIMEOUT: Final = 30.0

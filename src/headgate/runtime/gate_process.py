@@ -50,8 +50,9 @@ from headgate.runtime.gatekeeping import (
     wait_for_masters,
 )
 from headgate.runtime.ipc import Configure, Shutdown, StateQuery
-from headgate.runtime.lifecycle import Backend, write_line
+from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
+from headgate.runtime.log import write_line
 from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.worker_main import Send, run_worker

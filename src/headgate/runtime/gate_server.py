@@ -40,6 +40,7 @@ from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
+from headgate.runtime.log import log_counters
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
@@ -188,7 +189,8 @@ class GateWorkers(Backend):
     async def state(self, *, whole: bool) -> GateState:
         """Return the sum of all workers' states, with the totals of those that have ended."""
         states = await self._supervisor.states(whole=whole)
-        total = merge_states([self._ended, *states])
+        own = GateState(workers=0, counters=read_counters(("log", log_counters())))
+        total = merge_states([self._ended, own, *states])
         counters = dict(total.counters)
         if self._link is not None:
             totals = MasterTotals.of(self._link.master)

@@ -11,8 +11,9 @@ from headgate.link import GatekeeperLink
 from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.observe import Counters, DomainState, GatekeeperTotals, HeldIdentifier, read_counters
 from headgate.origin import Rejections
+from headgate.runtime.log import LogCounters, log_counters
 
-GATEKEEPER_GROUPS: Final = (("gatekeeper", GatekeeperTotals), ("link", GatekeeperCounters))
+GATEKEEPER_GROUPS: Final = (("gatekeeper", GatekeeperTotals), ("link", GatekeeperCounters), ("log", LogCounters))
 """The groups of `gatekeeper_counters`."""
 
 _FORGET_INTERVAL: Final = 0.1
@@ -95,6 +96,6 @@ def domain_state(gatekeeper: Gatekeeper, domain: Domain, held: tuple[HeldIdentif
 
 
 def gatekeeper_counters(gatekeeper: Gatekeeper, link: GatekeeperLink | None) -> Counters:
-    """Return the counters of a gatekeeper and its link."""
-    counters = read_counters(("gatekeeper", GatekeeperTotals.of(gatekeeper)))
+    """Return the counters of a gatekeeper, its link, and the log of its process."""
+    counters = read_counters(("gatekeeper", GatekeeperTotals.of(gatekeeper)), ("log", log_counters()))
     return counters if link is None else counters | read_counters(("link", link.counters))

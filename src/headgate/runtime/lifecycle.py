@@ -1,4 +1,4 @@
-"""The life-cycle of every server process: start, ready, reload, drain, stop; its event loop, and its lines on stderr.
+"""The life-cycle of every server process: start, ready, reload, drain, stop; and its event loop.
 
 `Lifecycle.TRANSITIONS` is the whole rule. Events come from signals (`run_server`), from the supervisor of a worker
 (`worker_main`), and from the server's own operations when they end. This file does not know what a server serves.
@@ -7,7 +7,6 @@
 import asyncio
 import resource
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from enum import Enum, auto
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from headgate.config.section import Loop
 from headgate.errors import HeadgateError, MissingExtra
+from headgate.runtime.log import open_log, write_line
 
 
 class LifecyclePhase(Enum):
@@ -273,11 +273,11 @@ def run_server(server: Server, *, loop: Loop = "auto") -> int:
 def run_event_loop(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop = "auto") -> int:
     """Run the coroutine that `main` returns; `auto` is uvloop if it is installed, otherwise asyncio.
 
-    Before that, the limit of open files is raised for this process and those that it starts. Raises `MissingExtra`
-    when `loop` is "uvloop" and uvloop is not installed.
+    Before that, the limit of open files is raised for this process and those that it starts. Inside, no line of the log
+    waits for its reader. Raises `MissingExtra` when `loop` is "uvloop" and uvloop is not installed.
     """
     _raise_file_limit()
-    with asyncio.Runner(loop_factory=event_loop_factory(loop)) as runner:
+    with open_log(), asyncio.Runner(loop_factory=event_loop_factory(loop)) as runner:
         return runner.run(main())
 
 
@@ -299,12 +299,3 @@ def event_loop_factory(loop: Loop) -> Callable[[], asyncio.AbstractEventLoop] | 
             raise MissingExtra("uvloop", "gate.loop = 'uvloop'") from None
         return None
     return uvloop.new_event_loop
-
-
-def write_line(text: str) -> None:
-    """Write one line to stderr at once; a closed stderr is ignored."""
-    try:
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
-    except OSError:
-        return

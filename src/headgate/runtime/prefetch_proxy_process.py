@@ -35,12 +35,13 @@ from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, Rem
 from headgate.proxy.admission.tokens import TokenCheck
 from headgate.proxy.counters import Counts
 from headgate.proxy.dns import SystemLookup
-from headgate.proxy.log import DecisionLog, LogWriter
+from headgate.proxy.log import DecisionLog
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.sockets import is_local_address, server_context
 from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
+from headgate.runtime.log import log_counters, write_line
 from headgate.runtime.worker_main import Send, run_worker
 from headgate.token import Checker, Key, read_keys
 from headgate.token.keys import MAX_KEY_FILE_SIZE
@@ -232,10 +233,9 @@ FromWorker = Ready | StartFailed | StateReport[WorkerState] | AdviceQuery
 class ProxyProcess(Backend):
     """The decision on CONNECT requests and the tunnels. Raises `ConfigurationError` for invalid settings."""
 
-    def __init__(self, configuration: ProxyConfiguration, advice: AdviceSource, log: LogWriter) -> None:
+    def __init__(self, configuration: ProxyConfiguration, advice: AdviceSource) -> None:
         settings = configuration.settings
         self._configuration = configuration
-        self._log = log
         self._closing = ExitStack()
         self._cut = 0
         # Kept to the end of the process: decisions that are cancelled at the end release their slots later.
@@ -249,7 +249,7 @@ class ProxyProcess(Backend):
             hosts=build_host_rules(settings),
             resolver=build_resolver(settings, SystemLookup(), (*configuration.addresses, *configuration.admin)),
             advice=advice,
-            log=DecisionLog(log, clients=settings.log_client),
+            log=DecisionLog(write_line, clients=settings.log_client),
             seconds_left=lambda: self._server.seconds_left,
             connect=lambda *what: self._server.connector.connect(*what),  # noqa: PLW0108 - the server is made later
         )
@@ -280,7 +280,7 @@ class ProxyProcess(Backend):
         # The bytes of a tunnel are counted when it ends; those of open tunnels are added.
         counts, (received, sent) = self._decision.counts, self._server.bytes_passed
         counts = msgspec.structs.replace(counts, received=counts.received + received, sent=counts.sent + sent)
-        return WorkerState(counts, self._log.dropped, self._cut)
+        return WorkerState(counts, log_counters().dropped, self._cut)
 
     async def reload(self, configuration: object) -> None:  # noqa: ARG002  # only files are read again
         """Read certificate and token keys again."""
@@ -298,9 +298,6 @@ class ProxyProcess(Backend):
         await self.drain(0)
         self._closing.close()
 
-    def log(self, message: str) -> None:
-        self._log.say(message)
-
     def _new_context(self) -> ssl.SSLContext | None:
         files = self._configuration.files
         return None if files is None else server_context(*files)
@@ -314,33 +311,23 @@ class ProxyProcess(Backend):
         return tokens
 
 
-@contextmanager
-def open_log() -> Iterator[LogWriter]:
-    """Give the log while inside, with exceptions of the event loop written to it. Logging never waits for stderr."""
-    log = LogWriter()
-
-    def log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        log.say(f"headgate: internal error: {context.get('message')}: {context.get('exception')!r}")
-
-    asyncio.get_running_loop().set_exception_handler(log_exception)
-    try:
-        yield log
-    finally:
-        log.close()
+def log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an exception of the event loop on one line, without a traceback."""
+    write_line(f"headgate: internal error: {context.get('message')}: {context.get('exception')!r}")
 
 
 def main() -> int:
     """Run a proxy until its supervisor, or a SIGTERM, stops it."""
-    with ExitStack() as closing:
-        return run_worker(FromSupervisor, lambda configuration, send: _ProxyWorker(configuration, send, closing))
+    return run_worker(FromSupervisor, _ProxyWorker)
 
 
 class _ProxyWorker(ProxyProcess):
     """One proxy of several, which gets advice from the supervisor."""
 
-    def __init__(self, configuration: ProxyConfiguration, send: Send, closing: ExitStack) -> None:
+    def __init__(self, configuration: ProxyConfiguration, send: Send) -> None:
         self._remote_advice = RemoteAdvice(send)
-        super().__init__(configuration, self._remote_advice, closing.enter_context(open_log()))
+        super().__init__(configuration, self._remote_advice)
+        asyncio.get_running_loop().set_exception_handler(log_exception)
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdviceReply):

@@ -20,18 +20,19 @@ from headgate.config import Address
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
-from headgate.observe.metrics import counter, gauge
+from headgate.observe.metrics import counter, counter_metrics, gauge
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
 from headgate.proxy.admission.tokens import create_replay_table
 from headgate.proxy.counters import ACCEPTED, Counts, merged
-from headgate.proxy.log import LogWriter, TrafficSummary
+from headgate.proxy.log import TrafficSummary
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
+from headgate.runtime.log import LogCounters, log_counters
 from headgate.runtime.prefetch_proxy_process import (
     FromWorker,
     ProxyConfiguration,
@@ -39,7 +40,7 @@ from headgate.runtime.prefetch_proxy_process import (
     WorkerState,
     advice_tls_context,
     check_proxy,
-    open_log,
+    log_exception,
     self_signed,
 )
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
@@ -96,7 +97,7 @@ def proxy_metrics(state: ProxyState) -> Iterator[Metric]:
     yield counter("headgate_proxy_bytes", "Bytes through tunnels, as clients see them.", passed, "direction")
     yield counter("headgate_proxy_advice_fetches", texts["advice_fetches"], fetches, "result")
     yield counter("headgate_proxy_request_bytes", "Bytes of CONNECT heads and of advice fetches.", requests, "of")
-    yield counter("headgate_proxy_log_dropped", "Log lines dropped: stderr was read too slowly.", state.dropped)
+    yield from counter_metrics({"log_dropped": state.dropped}, [("log", LogCounters)])
 
 
 _MAX_ORIGINS: Final = 1_000
@@ -110,15 +111,14 @@ class ProxyWorkers(Backend):
     message_type: Any = FromWorker
     initial_state: WorkerState = WorkerState(Counts())
 
-    def __init__(self, configuration: ProxyConfiguration, advice: AdviceService, log: LogWriter) -> None:
+    def __init__(self, configuration: ProxyConfiguration, advice: AdviceService) -> None:
         settings = configuration.settings
         self._configuration = configuration
         self._advice = advice
-        self._log = log
         self._ended = self.initial_state
         self._slots = TunnelSlots(settings.max_tunnels, configuration.slots)
         inherited = [one for one in (configuration.slots, configuration.tokens) if one is not None]
-        self._supervisor = Supervisor(self, settings.workers, loop=settings.loop, descriptors=inherited, log=log.say)
+        self._supervisor = Supervisor(self, settings.workers, loop=settings.loop, descriptors=inherited)
         self._replies: set[asyncio.Task[None]] = set()
 
     @property
@@ -134,7 +134,7 @@ class ProxyWorkers(Backend):
     async def state(self, *, whole: bool) -> WorkerState:  # noqa: ARG002  # nothing of it takes long
         """Return the sum of all workers' states, of those that have ended, and of this process's dropped lines."""
         states = [*await self._supervisor.states(whole=True), self._ended]
-        dropped = self._log.dropped + sum(state.dropped for state in states)
+        dropped = log_counters().dropped + sum(state.dropped for state in states)
         counts = merged([state.counts for state in states])
         return WorkerState(counts, dropped, cut=sum(state.cut for state in states))
 
@@ -206,8 +206,7 @@ class _ProxyServer(Server):
     async def start(self, lifecycle: Lifecycle) -> None:
         settings = self._settings
         check_proxy(settings)
-        self._lines = self.closing.enter_context(open_log())
-        self.log = self._lines.say  # type: ignore[method-assign, assignment]  # from now on nothing waits for stderr
+        asyncio.get_running_loop().set_exception_handler(log_exception)
         self._advice = AdviceService(
             settings.brand,
             tls=advice_tls_context(settings),
@@ -238,7 +237,7 @@ class _ProxyServer(Server):
             tokens=create_replay_table() if settings.token_keys else None,
         )
         backend = ProxyProcess if settings.workers == 1 else ProxyWorkers
-        self.backend = backend(configuration, self._advice, self._lines)
+        self.backend = backend(configuration, self._advice)
         self.closing.push_async_callback(self.backend.close)
         await self.backend.start()
         self._summarizing = asyncio.get_running_loop().create_task(self._log_summaries())
@@ -285,7 +284,7 @@ class _ProxyServer(Server):
         """Log how many tunnels were opened since the last summary."""
         line = self._summary.line((await self._state()).counts, now=time.time())
         if line is not None:
-            self._lines.write(line)
+            self.log(line)
 
     async def _state(self, *, whole: bool = False) -> ProxyState:
         """Return the state; what is known of origins only if `whole`."""

@@ -19,6 +19,7 @@ from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
+from headgate.runtime.log import LogCounters, log_counters
 from headgate.runtime.master_reports import MasterReports
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
@@ -114,13 +115,13 @@ class RouterServer(Server):
                 RoutedDomain(identifier_text(topic(name)[:-1]), owner) for name, owner in self._link.owners()
             ),
             started=round(self._started, 3),
-            counters=read_counters(("router", self._link.counters)),
+            counters=read_counters(("router", self._link.counters), ("log", log_counters())),
         )
 
 
 def collect_router(state: RouterState) -> Iterator[Metric]:
     """Make the metrics of a router."""
-    return router_metrics(state, [("router", RouterCounters)])
+    return router_metrics(state, [("router", RouterCounters), ("log", LogCounters)])
 
 
 def require_masters(tree: Configuration) -> None:

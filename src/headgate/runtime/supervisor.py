@@ -17,7 +17,7 @@ import msgspec
 from headgate.config.section import Loop
 from headgate.errors import ConfigurationError
 from headgate.runtime.ipc import Channel, Ready, Shutdown, StartFailed, StateQuery, StateReport
-from headgate.runtime.lifecycle import write_line
+from headgate.runtime.log import write_line
 
 _MIN_RESTART_PAUSE: Final = 0.1
 _MAX_RESTART_PAUSE: Final = 10.0

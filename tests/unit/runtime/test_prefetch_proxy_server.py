@@ -3,8 +3,7 @@
 import asyncio
 import gc
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,32 +25,12 @@ Steps = Callable[[Lifecycle, int], Awaitable[None]]
 """What a test does with a proxy that is ready, and its port."""
 
 
-class Log:
-    """Keeps what is logged; stands for a `LogWriter`."""
-
-    dropped = 0
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, sentence: str) -> None:
-        self.lines.append(sentence)
-
-    def write(self, line: bytes) -> None:
-        self.lines.append(line.decode())
-
-
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    """Return what the servers of this test write their lines to."""
-    made = Log()
-
-    @contextmanager
-    def open_log() -> Iterator[Log]:
-        yield made
-
-    monkeypatch.setattr(module, "open_log", open_log)
-    return made
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the lines that the servers of this test write."""
+    lines: list[str] = []
+    monkeypatch.setattr("headgate.runtime.lifecycle.write_line", lines.append)
+    return lines
 
 
 def plain(**changes: Any) -> Proxy:
@@ -88,30 +67,30 @@ async def reload(lifecycle: Lifecycle, _port: int) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_the_ready_line_is_last_and_has_the_address_only(log: Log) -> None:
+def test_the_ready_line_is_last_and_has_the_address_only(log: list[str]) -> None:
     run(plain(brand="A \u202e Brand"))
-    first, ready = log.lines
+    first, ready = log
     assert first == "headgate: brand A-\\u202e-Brand workers 1 admin none"
     assert ready.startswith("ready http://127.0.0.1:")
     assert not ready.endswith(":0")
 
 
-def test_a_self_signed_certificate_is_announced(log: Log) -> None:
+def test_a_self_signed_certificate_is_announced(log: list[str]) -> None:
     run(plain(plaintext=False, self_signed=True))
-    assert log.lines[0].startswith("headgate: self-signed certificate, for trying it out")
-    assert log.lines[-1].startswith("ready https://127.0.0.1:")
+    assert log[0].startswith("headgate: self-signed certificate, for trying it out")
+    assert log[-1].startswith("ready https://127.0.0.1:")
 
 
-def test_plaintext_is_refused_where_others_could_read_it(log: Log) -> None:
+def test_plaintext_is_refused_where_others_could_read_it(log: list[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"--plaintext at 0.0.0.0:0 would show CONNECT requests to others"):
         run(plain(listen="0.0.0.0:0"))
     run(plain(listen="0.0.0.0:0", insecure=True))
-    assert log.lines[-1].startswith("ready http://0.0.0.0:")
+    assert log[-1].startswith("ready http://0.0.0.0:")
 
 
-def test_a_reload_names_the_keys_that_need_a_restart(log: Log) -> None:
+def test_a_reload_names_the_keys_that_need_a_restart(log: list[str]) -> None:
     run(plain(), plain(brand="Other", max_tunnels=11), steps=reload)
-    assert log.lines[-1] == (
+    assert log[-1] == (
         "headgate: the certificate and the token keys read again; "
         "a restart is needed for proxy.brand, proxy.max_tunnels"
     )
@@ -132,7 +111,7 @@ def workers(*, files: tuple[str, str] | None = None, **changes: Any) -> ProxyWor
         slots=create_slots(2),
         tokens=None,
     )
-    return ProxyWorkers(configuration, None, Log())  # type: ignore[arg-type]  # stands for both
+    return ProxyWorkers(configuration, None)  # type: ignore[arg-type]  # no advice is asked for
 
 
 def ended(number: int, counts: Counts) -> Any:

@@ -53,7 +53,7 @@ def test_metrics_have_every_reason_and_no_origin():
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name.startswith("headgate_proxy")
+        if sample.name.startswith("headgate_")
     }
     connects = {key[1][1]: value for key, value in found.items() if key[0] == "headgate_proxy_connects_total"}
     assert connects.keys() == {"accepted", *REFUSALS}
@@ -69,7 +69,7 @@ def test_metrics_have_every_reason_and_no_origin():
         ("headgate_proxy_advice_fetches_total", ("result", "unreachable")): 0,
         ("headgate_proxy_request_bytes_total", ("of", "advice")): 22,
         ("headgate_proxy_request_bytes_total", ("of", "connect")): 11,
-        ("headgate_proxy_log_dropped_total",): 4,
+        ("headgate_log_dropped_total",): 4,
     }
     assert "example" not in text
 

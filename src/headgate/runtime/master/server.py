@@ -17,13 +17,19 @@ from headgate.observe import Counters, MasterState, MasterTotals, master_metrics
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
+from headgate.runtime.log import LogCounters
 from headgate.runtime.master.quotas import Quotas
 from headgate.runtime.master.report import report
 from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots
 from headgate.runtime.master.state import read_state
 from headgate.runtime.master_store import MasterStore
 
-MASTER_GROUPS: Final = (("master", MasterTotals), ("bus", MasterCounters), ("snapshot", SnapshotCounters))
+MASTER_GROUPS: Final = (
+    ("master", MasterTotals),
+    ("bus", MasterCounters),
+    ("snapshot", SnapshotCounters),
+    ("log", LogCounters),
+)
 """The groups of counters of a master without a store."""
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""

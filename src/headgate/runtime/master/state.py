@@ -12,6 +12,7 @@ from headgate.limit import DelayUntil, Domain, Master
 from headgate.link import MasterLink
 from headgate.observe import HeldIdentifier, MasterDomainState, MasterState, MasterTotals, read_counters
 from headgate.observe.state import identifier_digest
+from headgate.runtime.log import log_counters
 
 _MAX_HELD: Final = 10
 
@@ -27,7 +28,7 @@ async def read_state(link: MasterLink, *, started: float, whole: bool) -> Master
         domains=tuple(domains),
         started=round(started, 3),
         identifiers=len(master),
-        counters=read_counters(("bus", link.counters), ("master", MasterTotals.of(master))),
+        counters=read_counters(("bus", link.counters), ("master", MasterTotals.of(master)), ("log", log_counters())),
     )
 
 
