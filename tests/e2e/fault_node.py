@@ -145,5 +145,5 @@ class GateNode(Node):
     def holds(self, domain: str, client: str) -> bool:
         """Return whether an identifier is among the ten that are held longest."""
         [found] = [each for each in self.state()["domains"] if each["name"] == domain]
-        digest = hashlib.sha256(client.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(b"=" + client.encode()).hexdigest()[:16]
         return any(held["identifier"] == f"sha256:{digest}" for held in found["held"])

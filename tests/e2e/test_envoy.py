@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from headgate.limit.messages import short_identifier
 from tests.e2e.bus_setup import Gate, until
 from tests.e2e.envoy_setup import DOMAIN, fleet
 from tests.e2e.fault_load import GateClient
@@ -90,12 +91,12 @@ def test_a_hold_that_another_gatekeeper_caused_reaches_envoy_and_ends_on_time(tm
         async with gate_of(system) as gate:
             assert (await ask(envoy, "k")).status == ADMITTED
             await asyncio.sleep(0.1)
-            gate.admit(b"k", 2, DOMAIN)
-            await until(lambda: release_of(gate, "k") > time.time())
+            gate.admit(b"=k", 2, DOMAIN)
+            await until(lambda: release_of(gate, "=k") > time.time())
             await asyncio.sleep(0.2)
             # This Envoy itself still had two requests of the burst.
             assert (await ask(envoy, "k")).status == REJECTED
-            release = release_of(gate, "k")
+            release = release_of(gate, "=k")
             _, ended = await until_status(envoy, "k", ADMITTED)
             # The service lifts the hold; its time to live is in whole seconds. The release is rounded up to 1 ms.
             assert release - 0.001 <= ended < release + 1.0
@@ -130,7 +131,7 @@ def test_identifiers_are_those_of_a_gate(tmp_path):
         async with gate_of(system) as gate:
             for client in HOSTILE:
                 assert (await ask(envoy, client)).status == ADMITTED
-                await until(partial(gate.holds, client.encode(), DOMAIN))
+                await until(partial(gate.holds, short_identifier(b"=" + client.encode()), DOMAIN))
             assert (await ask(envoy)).status == ADMITTED
             await until(lambda: gate.holds(b"127.0.0.1", DOMAIN))
             await until_status(envoy, "", REJECTED)
@@ -162,7 +163,7 @@ def test_a_value_that_is_not_utf_8_ends_nothing(tmp_path):
         async with gate_of(system) as gate:
             for client in "\xff\xfe", "\x80", "\xc3(":
                 assert (await ask(envoy, client)).status == ADMITTED
-                await until(partial(gate.holds, client.encode("latin-1"), DOMAIN))
+                await until(partial(gate.holds, b"=" + client.encode("latin-1"), DOMAIN))
                 assert (await ask(envoy, client)).status == ADMITTED
             # The stream goes on: another identifier is limited at once. A new one would come with the next report.
             passed, _ = await until_status(envoy, "key", REJECTED)

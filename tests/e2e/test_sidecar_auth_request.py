@@ -284,7 +284,7 @@ def test_heads_that_are_too_large_are_limited_and_do_not_end_the_limit_of_others
     """With 32 KiB of client fields the check itself is larger than the sidecar reads; else they are not sent."""
     site = start(identify=identify, server=LARGE)
     site.plane.hold(ADDRESS, 60.0)
-    site.plane.hold(b"held", 60.0)
+    site.plane.hold(b"=held", 60.0)
     fields = {f"X_Large_{number}": "x" * 30_000 for number in range(3)}
     for _ in range(5):
         assert site.nginx.get(X_Client="other", **fields).status == 503, "identified by its address"

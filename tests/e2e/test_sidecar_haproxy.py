@@ -180,26 +180,30 @@ VALUES = [
 ]
 
 
-def test_a_header_identifies_as_at_the_gate(stack: ExitStack, tmp_path: Path) -> None:
+CREDENTIALS = [b"Bearer tok", b"bEARER  tok", b"BASIC \t dG9r", b"Token", b'Digest a="b c", D=e', b"x" * 250 + b" tok"]
+
+
+@pytest.mark.parametrize(("name", "values"), [("X-Api-Key", VALUES), ("Authorization", CREDENTIALS)])
+def test_a_header_identifies_as_at_the_gate(stack: ExitStack, tmp_path: Path, name: str, values: list[bytes]) -> None:
     origin = stack.enter_context(programs.origin())
-    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, identify="header:X-Api-Key"))
+    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, identify=f"header:{name}"))
     plane = stack.enter_context(Plane(running))
-    lists = [[], *([value] for value in VALUES), [b"a", b"b"], [b"a", b""]]
-    expected = [identify("header:X-Api-Key", fields) for fields in lists]
+    lists = [[], *([value] for value in values), [b"a", b"b"], [b"a", b""]]
+    expected = [identify(name, fields) for fields in lists]
     for number, fields in enumerate(lists):
-        assert send(running, fields) == 200
+        assert send(running, name, fields) == 200
         # One after another: the threads of HAProxy report independently.
         plane.until(lambda number=number: len(plane.verdicts) > number, "verdict")
     assert [verdict.identifier for verdict in plane.verdicts] == expected
     for fields in lists[1:]:
-        plane.hold_in_table(identify("header:X-Api-Key", fields), 60)
-        assert send(running, fields) == 503
+        plane.hold_in_table(identify(name, fields), 60)
+        assert send(running, name, fields) == 503
 
 
-def identify(method: str, fields: list[bytes], peer: str = "127.0.0.1") -> bytes:
-    """Return the identifier of a request as the gate does."""
-    lines = [(b"x-api-key", value.strip(b" \t")) for value in fields]
-    return parse_identify(method)(request(peer, lines))
+def identify(name: str, fields: list[bytes]) -> bytes:
+    """Return the identifier of a request with these values of a header as the gate does."""
+    lines = [(name.lower().encode(), value.strip(b" \t")) for value in fields]
+    return parse_identify(f"header:{name}")(request("127.0.0.1", lines))
 
 
 def request(peer: str, lines: list[tuple[bytes, bytes]] | None = None) -> RequestInfo:
@@ -207,11 +211,11 @@ def request(peer: str, lines: list[tuple[bytes, bytes]] | None = None) -> Reques
     return RequestInfo(method=b"GET", path=b"/", host=b"a", fields=lines or [], peer=peer)
 
 
-def send(running: HAProxyProcess, values: list[bytes]) -> int:
-    """Send a request with these values of X-Api-Key; return the status."""
+def send(running: HAProxyProcess, name: str, values: list[bytes]) -> int:
+    """Send a request with these values of a header; return the status."""
     with socket.create_connection(("127.0.0.1", running.port)) as connection:
         connection.settimeout(programs.PATIENCE)
-        lines = b"".join(b"X-Api-Key: " + value + b"\r\n" for value in values)
+        lines = b"".join(name.encode() + b": " + value + b"\r\n" for value in values)
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + lines + b"\r\n")
         answer = b""
         while data := connection.recv(65_536):

@@ -158,7 +158,7 @@ def test_delayed_requests_are_spaced_out_whichever_worker_they_meet(tmp_path: Pa
 
 def test_settings_and_holds_stay_when_nginx_is_reloaded_without_a_sidecar(tmp_path: Path) -> None:
     with connected(tmp_path, rejection_status=429, identify="header:X-Api-Key") as (plane, nginx):
-        plane.hold(b"key", 300.0)
+        plane.hold(b"=key", 300.0)
         plane.until(lambda: nginx.get("/empty", X_Api_Key="key").status == 429, "rejection")
         plane.run(plane.plane.close)
         workers = set(nginx.workers())
@@ -230,7 +230,7 @@ def test_nginx_works_as_an_ordinary_user_and_as_root_with_other_workers() -> Non
 def test_the_method_of_the_configuration_has_the_last_word(tmp_path: Path, own: dict[str, str]) -> None:
     with connected(tmp_path, identify="header:X-Other-Key", options=own) as (plane, nginx):
         # A worker that has this hold has the method of the data plane, too, which was sent before.
-        plane.hold(b"own" if own else b"other", 300.0)
+        plane.hold(b"=own" if own else b"=other", 300.0)
         plane.until(
             lambda: nginx.get("/empty", X_Api_Key="own", X_Other_Key="other").status == 503,
             "rejection of the identifier",

@@ -97,7 +97,8 @@ class Gate(ConfigSection, frozen=True):
     """Worker processes; they share one listener and one master."""
     identify: Annotated[str, Format("METHOD")] = "client-address"
     """How a request is attributed to a client: client-address or header:NAME. If the header is missing or repeated, the
-    address is used. Use a header only if something in front of the gate has authenticated it."""
+    address is used. The identifier is = and the value; the scheme of Authorization counts in lower case. Use a header
+    only if something in front of the gate has authenticated it."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and CIDRs of your own proxies. Forwarding fields from other addresses are replaced."""
     forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("Forwarded", "X-Forwarded-For")
@@ -166,7 +167,7 @@ class DomainSection(ConfigSection, frozen=True):
     priority: Priority = "people"
     """Which requests the concurrency limit refuses last: people, then verified agents, automated ones, prefetches."""
     exempt: tuple[str, ...] = ()
-    """Identifiers that are not limited; an entry with a slash is a CIDR of addresses."""
+    """Identifiers that are not limited: addresses, CIDRs, or values of the header that identifies."""
     path_prefix: str = ""
     """Matches requests whose path begins with this; empty matches all."""
     host: str = ""
@@ -176,7 +177,8 @@ class DomainSection(ConfigSection, frozen=True):
     header: str = ""
     """Matches requests that have this header field; empty matches all."""
     value: str = ""
-    """Value that the field must have; empty matches any value."""
+    """Value of the whole field, with or without its parameters; compared exactly, except for the scheme of
+    Authorization. A field with several lines has no value, so end the list with a domain without conditions."""
 
     @property
     def takes_all(self) -> bool:

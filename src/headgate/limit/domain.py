@@ -11,6 +11,7 @@ from typing import Literal
 
 from headgate.errors import ConfigurationError
 from headgate.limit.history import ALGORITHMS, AlgorithmName
+from headgate.limit.messages import header_identifier
 from headgate.limit.rule import Rule
 
 Mode = Literal["enforce", "shadow", "off"]
@@ -45,7 +46,7 @@ class Domain:
     mode: Mode = "enforce"
     """`enforce`; `shadow` computes release times without publishing them; `off` only counts requests."""
     exempt: tuple[str, ...] = ()
-    """Identifiers that no rule applies to; an entry with a slash is a CIDR of addresses."""
+    """Identifiers that no rule applies to: addresses, CIDRs (with a slash), or values of the header that identifies."""
     _identifiers: frozenset[bytes] = field(init=False, repr=False, compare=False)
     _networks: tuple[Network, ...] = field(init=False, repr=False, compare=False)
 
@@ -66,7 +67,7 @@ class Domain:
                 f"domain {self.name!r}: the algorithm log stores {self._history_size} timestamps of each client, "
                 f"{self._history_size * 8 // 1_000_000} MB; use algorithm gcra, or a burst of at most {_MAX_SIZE}"
             )
-        object.__setattr__(self, "_identifiers", frozenset(text.encode("utf-8") for text in self.exempt))
+        object.__setattr__(self, "_identifiers", frozenset(_exempted(self.exempt)))
         object.__setattr__(self, "_networks", tuple(self._network(text) for text in self.exempt if "/" in text))
 
     def _entries(self, name: str, kind: type, example: str) -> tuple[object, ...]:
@@ -144,6 +145,17 @@ def _check_name(name: object) -> None:
         raise ConfigurationError(
             f"invalid domain name {name!r:.42}; expected 1 to {MAX_NAME} bytes of UTF-8 without NUL"
         )
+
+
+def _exempted(entries: Iterable[str]) -> Iterator[bytes]:
+    """Yield the identifiers that the entries name; one that is an address is not the value of a header."""
+    for entry in entries:
+        value = entry.encode("utf-8")
+        yield value
+        try:
+            ipaddress.ip_network(entry)
+        except ValueError:
+            yield from (header_identifier(name, value) for name in (b"", b"authorization"))
 
 
 def _within(network: Network, exempt: Network) -> bool:

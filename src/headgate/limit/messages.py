@@ -69,6 +69,27 @@ def short_identifier(value: bytes) -> bytes:
     return b"sha256:" + hashlib.sha256(value).hexdigest().encode()
 
 
+_SCHEME = re.compile(rb"([^ \t]++)[ \t]++(.*+)", re.DOTALL)
+
+
+def credential(name: bytes, value: bytes) -> bytes:
+    """Return the value of the field `name` (lower case) in one spelling for each credential.
+
+    RFC 9110, section 11.4: the scheme of Authorization is case-insensitive, and one or more spaces follow it.
+    """
+    match = _SCHEME.fullmatch(value) if name == b"authorization" else None
+    return value if match is None else match[1].lower() + b" " + match[2]
+
+
+def header_identifier(name: bytes, value: bytes) -> bytes:
+    """Return the identifier of the client that the field `name` (lower case) names: `=` and its value, or a digest.
+
+    No address begins with `=`: a client that may choose the value of the field cannot have the identifier of another
+    one's address.
+    """
+    return short_identifier(b"=" + credential(name, value))
+
+
 STATUSES = {status.value.encode(): status for status in Status}
 """The status by frame 1 of an accounting message."""
 

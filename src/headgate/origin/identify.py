@@ -12,7 +12,7 @@ from typing import Protocol
 
 from headgate.errors import ConfigurationError
 from headgate.http.fields import is_token
-from headgate.limit.messages import short_identifier
+from headgate.limit.messages import header_identifier
 from headgate.origin.request_info import RequestInfo, forwarded_hops, x_forwarded_for_hops
 
 UNKNOWN = b"unknown"
@@ -64,7 +64,8 @@ def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
     A repeated field counts as absent: an application reads one of its lines, and with all of them as its identifier a
     client would have a new budget for each line that it adds. Use only a field that a proxy in front
     has authenticated: a client can send any value in other fields.
-    A value longer than 255 bytes counts as its SHA-256: a longer identifier cannot be named in a control message.
+    The identifier is `=` and the value, so it is never that of an address; the scheme of Authorization is in lower
+    case. A value longer than 254 bytes counts as its SHA-256: a longer identifier cannot be named in a control message.
     Raises `ConfigurationError` for a name that no field can have.
     """
     text = name.decode("latin-1") if isinstance(name, bytes) else name
@@ -105,13 +106,10 @@ class Header:
         """Return the field's value as an identifier, or what the fallback returns."""
         return self.of(info.single_field(self.name)) or self.fallback(info)
 
-    @staticmethod
-    def of(value: bytes | None) -> bytes | None:
+    def of(self, value: bytes | None) -> bytes | None:
         """Return the identifier for a value; None when it is absent or empty."""
-        if not value:
-            return None
-        value = value.strip()
-        return value if len(value) <= MAX_IDENTIFIER_SIZE else short_identifier(value)
+        value = value.strip() if value else b""
+        return header_identifier(self.name, value) if value else None
 
     def per_connection(self, _peer: str, /) -> bytes | None:
         """Return None: any request may have the field."""

@@ -12,6 +12,7 @@ import msgspec
 
 from headgate.errors import ConfigurationError
 from headgate.http.fields import is_token
+from headgate.limit.messages import credential
 from headgate.origin.request_info import RequestInfo
 
 _Test = Callable[[RequestInfo], bool]
@@ -39,7 +40,8 @@ class Route(msgspec.Struct, frozen=True):
     """A field that must be present, in any case."""
 
     value: str = ""
-    """The value of `header`: one member of its list, with or without parameters, in any case."""
+    """The value of `header`: compared exactly, with or without its parameters; the scheme of Authorization in any
+    case. A field of several lines has no value."""
 
     @property
     def matches_all(self) -> bool:
@@ -165,17 +167,14 @@ def _method_is(wanted: str) -> _Test:
 
 
 def _field_has(header: str, value: str) -> _Test:
-    name, wanted = header.lower().encode(), value.lower().strip().encode()
-    if not wanted:
+    name = header.lower().encode()
+    if not value.strip():
         return lambda info: info.field(name) is not None
-    return lambda info: wanted in _members(info.field(name) or b"")
+    wanted = credential(name, value.strip().encode())
 
+    def has_value(info: RequestInfo) -> bool:
+        # A repeated field has no value: which of its lines the application reads is unknown, and WSGI joins them.
+        found = credential(name, (info.single_field(name) or b"").strip())
+        return wanted in (found, found.partition(b";")[0].rstrip())
 
-def _members(value: bytes) -> list[bytes]:
-    """List what a field value may be compared with: itself, each member, and each member without its parameters.
-
-    `Sec-Purpose: prefetch;anonymous-client-ip` is prefetch traffic too.
-    """
-    whole = value.lower().strip()
-    members = [member.strip() for member in whole.split(b",")]
-    return [whole, *members, *(member.partition(b";")[0].rstrip() for member in members)]
+    return has_value

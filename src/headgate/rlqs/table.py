@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.limit.messages import short_identifier
+from headgate.limit.messages import header_identifier, short_identifier
 from headgate.release import NEVER
 from headgate.rlqs.messages import Bucket, decode_bucket
 
@@ -232,11 +232,14 @@ class ClaimTable:
 def identifier_of(bucket: Bucket) -> bytes:
     """Return the identifier of a bucket: the value of its key `identifier`, or all of its pairs.
 
+    The keys `header` and `authorization` have the value of a header that names the client.
     Envoy writes addresses as networks; `192.0.2.1/32` is the identifier `192.0.2.1`, as at other gatekeepers.
     """
     if len(bucket) == 1 and bucket[0][0] == b"identifier":
         value = bucket[0][1]
         return value[:-3] if _IPV4_NETWORK.fullmatch(value) else short_identifier(value)
+    if len(bucket) == 1 and bucket[0][0] in (b"header", b"authorization"):
+        return header_identifier(*bucket[0])
     return short_identifier(b";".join(b"%s=%s" % pair for pair in bucket))
 
 

@@ -31,10 +31,10 @@ def classify(request: Request, identify="client-address", domain="default"):
     ("identify", "identifier"),
     [
         ("client-address", b"192.0.2.1"),
-        ("header:X-Key", b"k"),
+        ("header:X-Key", b"=k"),
         (client_address(), b"192.0.2.1"),
         (client_address(["192.0.2.0/24"]), b"192.0.2.1"),
-        (header("X-Key"), b"k"),
+        (header("X-Key"), b"=k"),
         (lambda request: request["key"] + "é", "ké".encode()),
         (lambda request: b"\xff", b"\xff"),
         (lambda request: "\udcff", b"\xed\xb3\xbf"),

@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.limit.messages import short_identifier
+from headgate.limit import Domain
 from headgate.origin import RequestInfo, client_address, header, parse_identify
 from headgate.origin.identify import UNKNOWN
 
@@ -125,12 +125,29 @@ def test_a_repeated_header_falls_back(second: bytes) -> None:
 
 
 def test_a_header_identifies_by_its_bytes() -> None:
-    assert header("X-Api-Key")(request_info(x_api_key=b" \xff\xfe ")) == b"\xff\xfe"
+    assert header("X-Api-Key")(request_info(x_api_key=b" \xff\xfe ")) == b"=\xff\xfe"
+
+
+@pytest.mark.parametrize("value", [b"Bearer  Tok", b"bearer Tok", b"BEARER \t Tok "])
+def test_the_scheme_of_authorization_has_one_spelling(value: bytes) -> None:
+    """RFC 9110, section 11.4: a client has one limit, however it writes the scheme."""
+    assert header("Authorization")(request_info(authorization=value)) == b"=bearer Tok"
+    assert header("X-Api-Key")(request_info(x_api_key=value)) == b"=" + value.strip()
+
+
+def test_no_value_of_a_header_is_the_identifier_of_an_address() -> None:
+    domain = Domain("d", exempt=("192.0.2.0/24", "192.0.2.9", "unknown", "Bearer Tok"))
+    for address in (b"192.0.2.77", b"192.0.2.9", b"192.0.2.0/24", b"2001:db8::/64"):
+        identifier = header("X-Api-Key")(request_info(x_api_key=address))
+        assert identifier != client_address()(request_info(address.decode()))
+        assert not domain.exempts(identifier)
+    assert domain.exempts(header("Authorization")(request_info(authorization=b"BEARER Tok")))
+    assert domain.exempts(header("X-Api-Key")(request_info(x_api_key=b"Bearer Tok")))
 
 
 def test_an_identifier_too_long_for_a_frame_is_its_digest() -> None:
-    assert short_identifier(b"x" * 255) == b"x" * 255
-    long = header("X-Api-Key")(request_info(x_api_key=b"x" * 256))
+    assert header("X-Api-Key")(request_info(x_api_key=b"x" * 254)) == b"=" + b"x" * 254
+    long = header("X-Api-Key")(request_info(x_api_key=b"x" * 255))
     assert long.startswith(b"sha256:")
     assert len(long) == 71
     assert long != header("X-Api-Key")(request_info(x_api_key=b"y" * 256))
@@ -139,7 +156,7 @@ def test_an_identifier_too_long_for_a_frame_is_its_digest() -> None:
 def test_configured_texts_are_read() -> None:
     request = request_info("10.0.0.1", x_forwarded_for=b"192.0.2.7", x_api_key=b"k")
     assert parse_identify("client-address", PROXIES)(request) == b"192.0.2.7"
-    assert parse_identify("header:X-Api-Key")(request) == b"k"
+    assert parse_identify("header:X-Api-Key")(request) == b"=k"
     assert parse_identify("header:X-Other", PROXIES)(request) == b"192.0.2.7"
     assert parse_identify("client-address", ipv6_prefix=32)(request_info("2001:db8::1")) == b"2001:db8::/32"
     both = request_info("10.0.0.1", x_forwarded_for=b"192.0.2.7", forwarded=b"for=9.9.9.9")

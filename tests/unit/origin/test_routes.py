@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.origin import RequestInfo, Route, Routes
+from headgate.origin import RequestInfo, Route, Routes, header
 from headgate.origin.routes import plain_path
 
 
@@ -83,10 +83,10 @@ def test_hosts_compare_without_case_and_port_unless_the_route_names_a_port(
         ("", "anything", True),
         ("", "", True),
         ("prefetch", "prefetch", True),
-        ("prefetch", "Prefetch", True),
+        ("prefetch", "Prefetch", False),
         ("prefetch", "prefetch;anonymous-client-ip", True),
         ("prefetch", "prefetch ; prerender", True),
-        ("prefetch", "other, prefetch;x", True),
+        ("prefetch", "other, prefetch;x", False),
         ("prefetch;prerender", "prefetch;prerender", True),
         ("prefetch;prerender", "prefetch", False),
         ("prefetch", "prefetching", False),
@@ -95,6 +95,18 @@ def test_hosts_compare_without_case_and_port_unless_the_route_names_a_port(
 )
 def test_a_route_may_require_a_field_or_its_value(value: str, sent: str, expected: bool) -> None:
     assert matches(Route("prefetch", header="Sec-Purpose", value=value), request_info(sec_purpose=sent)) is expected
+
+
+def test_a_credential_matches_in_each_spelling_of_its_scheme_and_only_once() -> None:
+    """What matches a domain by its credential is identified by it, too, and has one limit."""
+    route = Route("gold", header="Authorization", value="Bearer goldToken")
+    assert matches(route, request_info(authorization="bEARER  goldToken"))
+    assert not matches(route, request_info(authorization="Bearer GOLDtoken"))
+    twice = request_info(authorization="Bearer goldToken")
+    twice.fields *= 2
+    assert not matches(route, twice)
+    assert header("Authorization")(twice) == b"192.0.2.1"
+    assert matches(Route("any", header="Authorization"), twice)
 
 
 def test_an_absent_field_does_not_match() -> None:

@@ -365,6 +365,8 @@ def test_an_envoy_that_denies_by_its_own_configuration_gets_an_assignment_after_
         (((b"identifier", b"192.0.2.0/24"),), b"192.0.2.0/24"),
         (((b"identifier", b"key/32"),), b"key/32"),
         (((b"identifier", b"2001:db8::/64"),), b"2001:db8::/64"),
+        (((b"header", b"192.0.2.1/32"),), b"=192.0.2.1/32"),
+        (((b"authorization", b"BEARER  Tok"),), b"=bearer Tok"),
         (((b"name", b"a"),), b"name=a"),
         (((b"identifier", b"a"), (b"route", b"b;c")), b"identifier=a;route=b;c"),
         (((b"identifier", b"x" * 256),), b"sha256:" + hashlib.sha256(b"x" * 256).hexdigest().encode()),

@@ -43,7 +43,7 @@ _HEADER_MATCHER: Final = Template("""\
                           reporting_interval: 5s
                           bucket_id_builder:
                             bucket_id_builder:
-                              identifier: { custom_value: *header }
+                              $key: { custom_value: *header }
                           deny_response_settings: *rejection
 """)
 
@@ -55,7 +55,10 @@ def configuration(site: Site) -> str:
     """
     rlqs = site.rlqs or DEFAULT_RLQS
     body = _problem(site)
-    matcher = "" if site.header is None else _HEADER_MATCHER.substitute(header=_string(site.header))
+    matcher = ""
+    if site.header is not None:
+        key = site.header if site.header == "authorization" else "header"
+        matcher = _HEADER_MATCHER.substitute(header=_string(site.header), key=key)
     return Template(_TEMPLATE.read_text("utf-8")).substitute(
         listen=_listener(site.listen),
         rlqs_text=rlqs,

@@ -84,11 +84,16 @@ def _identify(site: Site) -> list[str]:
         )
     # A variable, because each look-up of a header scans all of them.
     field = "var(txn.headgate_field)"
+    rules.append(f"set-var(txn.headgate_field) req.fhdr({name}) if {{ req.fhdr_cnt({name}) eq 1 }}")
+    if name == "authorization":
+        # Its scheme is case-insensitive.
+        scheme, rest = f"%[{field},regsub('[ \t].*',''),lower]", f"%[{field},regsub('^[^ \t]+[ \t]+','')]"
+        rules.append(f'set-var-fmt(txn.headgate_field) "{scheme} {rest}" if {{ {field} -m reg "[ \t]" }}')
+    found = "var(txn.headgate_id)"
     return [
         *rules,
-        f"set-var(txn.headgate_field) req.fhdr({name}) if {{ req.fhdr_cnt({name}) eq 1 }}",
-        f"set-var(txn.headgate_id) {field} if {{ {field} -m len gt 0 }}",
-        f'set-var-fmt(txn.headgate_id) "sha256:%[{field},sha2(256),hex,lower]" if {{ {field} -m len gt 255 }}',
+        f'set-var-fmt(txn.headgate_id) "=%[{field}]" if {{ {field} -m len gt 0 }}',
+        f'set-var-fmt(txn.headgate_id) "sha256:%[{found},sha2(256),hex,lower]" if {{ {found} -m len gt 255 }}',
     ]
 
 

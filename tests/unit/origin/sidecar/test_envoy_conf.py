@@ -53,6 +53,8 @@ def test_clients_are_addresses_unless_a_header_is_named() -> None:
     assert "HttpRequestHeaderMatchInput" not in configuration(site())
     assert "HttpRequestHeaderMatchInput" not in configuration(site(identify="client-address"))
     assert 'header_name: "x-api-key"' in configuration(site(identify="header:X-Api-Key"))
+    assert "  header: { custom_value:" in configuration(site(identify="header:X-Api-Key"))
+    assert "  authorization: { custom_value:" in configuration(site(identify="header:Authorization"))
 
 
 def test_a_value_of_the_header_with_a_comma_or_another_character_than_ascii_does_not_identify() -> None:

@@ -110,12 +110,17 @@ local function single_value(name)
     return found and ffi.string(found.data, found.len)
 end
 
--- A repeated field is not used: its client would have a new limit for each line that it adds.
+-- A repeated field is not used: its client would have a new limit for each line that it adds. No address begins with
+-- "=". The scheme of Authorization is case-insensitive.
 local function by_header(name, otherwise)
     return function()
         local value = single_value(name)
         value = value and match(value, "^%s*(.-)%s*$") or ""
-        return value ~= "" and short_identifier(value) or otherwise()
+        if name == "authorization" then
+            local scheme, rest = match(value, "^([^ \t]+)[ \t]+(.*)$")
+            value = scheme and lower(scheme) .. " " .. rest or value
+        end
+        return value ~= "" and short_identifier("=" .. value) or otherwise()
     end
 end
 
