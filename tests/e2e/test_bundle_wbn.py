@@ -145,7 +145,7 @@ def test_an_unreachable_response_is_written_by_wbn_and_rejected_by_us(wbn):
     twice = [["addExchange", PAGE, 200, {"content-type": "a/b"}, text] for text in ("b25l", "dHdv")]
     with open_bundle(wbn.write("b2", twice)) as bundle:
         assert [bytes(exchange.response.payload) for exchange in bundle.exchanges()] == [b"two"]
-        assert b"one" in bytes(bundle.raw)
+        assert b"one" in bytes(bundle.read(0, bundle.size))
     writer = BundleWriter(io.BytesIO(), version="b2")
     writer.add(PAGE, headers={"content-type": "a/b"}, payload=b"one")
     with pytest.raises(ConfigurationError, match="added before"):

@@ -54,7 +54,7 @@ def from_file(content: bytes, profile: Profile) -> Answer:
 
 
 def from_path(path: Path, profile: Profile) -> Answer:
-    """Read it from a path, which is mapped."""
+    """Read it from a path."""
     return _opened(lambda: open_bundle(path, profile=profile))
 
 

@@ -15,13 +15,12 @@ from headgate.errors import ConfigurationError
 def open_bundle(
     source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None
 ) -> Bundle:
-    """Open the bundle in `source`: a path, which is mapped into memory, its bytes, or a seekable binary file.
+    """Open the bundle in `source`: a path, its bytes, or a seekable binary file.
 
     With `from_end` the bundle is found by the length at its end (2.2.1), whatever it was appended to; otherwise it
     begins at the first byte, or after an integrity block there. `base_url` resolves the relative URLs of a b2 bundle.
     Raises `FormatError`, `VersionError`, `OSError` for a path that cannot be read, and `ConfigurationError` for another
-    source, such as a URL. Truncating a mapped file ends
-    the process that reads it: replace such files by renaming, or open the file yourself and pass the file object.
+    source, such as a URL. Reading a file that was written to since is an `OSError`: replace such files by renaming.
     Threads may share the bundle; other code must not move the position of a file object that was passed.
     """
     opened = open_source(source)

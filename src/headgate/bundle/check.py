@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from headgate.bundle.files.byte_source import Source, open_source, release_pages
+from headgate.bundle.files.byte_source import Source, open_source
 from headgate.bundle.format.cbor import ARRAY, CborError, read_head
 from headgate.bundle.format.incremental import ByteSource, Parser, drive
 from headgate.bundle.format.integrity_block import integrity_block_parser
@@ -37,8 +37,6 @@ MAX_PER_CODE: Final = 10_000
 _MAX_READS_PER_BYTE: Final = 8
 """How often each byte may be read on average: more than a bundle needs whose responses do not overlap."""
 _MIN_READ_LIMIT: Final = 1 << 20
-_READS_IN_MEMORY: Final = 512
-"""Reads of a mapped file after which its pages are released."""
 _CODES: Final = {
     "3.3 step 2": "not-a-bundle",
     "3.3 step 13": "section-count",
@@ -110,7 +108,6 @@ class _Check:
         """Where the bundle begins."""
         self._report = BundleReport([], [])
         self._counts: Counter[str] = Counter()
-        self._reads = 0
         self._left_to_read = _MAX_READS_PER_BYTE * source.size + _MIN_READ_LIMIT
 
     def run(self, *, from_end: bool) -> BundleReport:
@@ -251,9 +248,6 @@ class _Check:
         """Return the bytes at an offset in the bundle; fewer where the file ends."""
         found = bytes(self._source.read(self._start + offset, length))
         self._left_to_read -= len(found)
-        self._reads += 1
-        if not self._reads % _READS_IN_MEMORY:
-            release_pages(self._source.read(0, 0))
         return found
 
     def _refuse(self, error: BundleError, subject: str = "") -> None:

@@ -4,13 +4,11 @@ Responses are copied as they are stored, one at a time, in the same order, and k
 and the other sections are written anew.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 
-from msgspec import Struct
-
 from headgate.bundle.files.atomic_file import Progress, Target, check_target
-from headgate.bundle.files.payloads import COPY_SIZE, SizedChunks
+from headgate.bundle.files.payloads import SizedChunks
 from headgate.bundle.files.writer import Responses
 from headgate.bundle.format.cbor import encode, text
 from headgate.bundle.format.headers import encode_stored_headers, join_header_map
@@ -47,18 +45,6 @@ def convert(
         raise ConfigurationError(f"expected an open bundle, got {bundle!r:.200}; open it with open_bundle")
     check_target(target)
     return _Conversion(bundle, version).write(target, primary_url, manifest_url, progress)
-
-
-class _StoredPayload(Struct, frozen=True):
-    """The payload of a stored response, loaded when it is written."""
-
-    bundle: Bundle
-    location: Location
-
-    def __iter__(self) -> Iterator[memoryview]:
-        payload = self.bundle.load(self.location).payload
-        for start in range(0, len(payload), COPY_SIZE):
-            yield payload[start : start + COPY_SIZE]
 
 
 class _Conversion:
@@ -158,18 +144,18 @@ class _Conversion:
         return name != "primary" or (self._version == "b2") == (self._metadata.version == "b2")
 
     def _item(self, section: Section) -> bytes:
-        return bytes(self._bundle.raw[section.offset : section.offset + section.length])
+        return bytes(self._bundle.read(section.offset, section.length))
 
     def _responses(self) -> tuple[Responses, Mapping[Location, int]]:
         """Return the responses in the order of their locations, and the ordinal of each location."""
         responses = Responses()
         ordinals: dict[Location, int] = {}
         for location in sorted({location for _, _, location in self._bundle.locations()}, key=attrgetter("offset")):
-            response = self._bundle.load(location)
-            written = join_header_map(encode_stored_headers(response.status, response.stored_headers))
-            size = len(response.payload)
+            head = self._bundle.head(location)
+            written = join_header_map(encode_stored_headers(head.status, head.stored_headers))
+            size = head.payload.length
             ordinals[location] = len(responses)
-            responses.append(written, SizedChunks(_StoredPayload(self._bundle, location), size), size)
+            responses.append(written, SizedChunks(self._bundle.pieces(head.payload), size), size)
         return responses, ordinals
 
     def _index(self, ordinals: Mapping[Location, int]) -> Mapping[str, int | VariantEntry]:

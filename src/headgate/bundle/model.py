@@ -125,7 +125,7 @@ class Response(_StoredHeaders, frozen=True):
     """A response from a bundle (3.4)."""
 
     payload: memoryview
-    """As stored, and not copied where the bundle is in memory or mapped; it stays valid when the bundle is closed."""
+    """As stored, and not copied where the bundle is in memory; it stays valid when the bundle is closed."""
 
     @property
     def body(self) -> bytes:

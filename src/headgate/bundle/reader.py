@@ -9,17 +9,20 @@ from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
-from headgate.bundle.format.cbor import StepError
-from headgate.bundle.format.incremental import ByteSource, Parser, drive
+from msgspec import Struct
+
+from headgate.bundle.format.incremental import Bytes, ByteSource, Parser, drive
 from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_block_parser
-from headgate.bundle.format.merkle_integrity import DecodedResponse, decode_response
+from headgate.bundle.format.merkle_integrity import DecodedContent, mi_decoding_parser
 from headgate.bundle.format.metadata import metadata_parser, trailer_parser
-from headgate.bundle.format.response import FIRST_READ_SIZE, decode_head, response_error
+from headgate.bundle.format.response import response_parser
 from headgate.bundle.model import (
+    NOSNIFF,
     Location,
     Metadata,
     Profile,
     Response,
+    ResponseHead,
     StoredExchange,
     VariantSet,
     Version,
@@ -30,6 +33,37 @@ from headgate.http.url import parse_url, without_fragment
 
 _Result = TypeVar("_Result")
 _MAX_KEYS_NAMED = 12
+_FIRST_READ_SIZE = 1 << 10
+"""Bytes of a response that are read at once: enough for the headers of nearly any."""
+_PIECE_SIZE = 1 << 20
+
+
+class DecodedResponse(Struct, frozen=True):
+    """A response as it was before it was signed; its payload is read when it is needed."""
+
+    status: int
+    decoded: DecodedContent
+    payload: Location
+    """As stored."""
+    bundle: "Bundle"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
+        return {**self.decoded.headers, NOSNIFF[0]: NOSNIFF[1]}
+
+    @property
+    def length(self) -> int:
+        """Bytes of the content."""
+        return self.decoded.layout.length
+
+    def pieces(self, start: int, stop: int) -> Iterator[Bytes]:
+        """Yield the content from `start` to before `stop`, a megabyte at a time; raises as `Bundle.read` does."""
+        offset, end = self.payload.offset, min(stop, self.length)
+        for begin in range(start, end, _PIECE_SIZE):
+            yield self.decoded.layout.read(
+                lambda place, length: self.bundle.read(offset + place, length), begin, min(begin + _PIECE_SIZE, end)
+            )
 
 
 class Bundle:
@@ -61,7 +95,7 @@ class Bundle:
         self.close()
 
     def close(self) -> None:
-        """Close the file; payloads that were returned keep the mapping open while they exist."""
+        """Close the file; payloads that were returned stay valid."""
         self._source.close()
 
     def __len__(self) -> int:
@@ -114,13 +148,18 @@ class Bundle:
 
     @property
     def size(self) -> int:
-        """Bytes of `raw`."""
+        """Bytes from the bundle's first byte to the end of its file."""
         return self._end - self._start
 
-    @property
-    def raw(self) -> memoryview:
-        """The bundle's own bytes, to the end of what it was opened from."""
-        return self._source.read(self._start, self.size)
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return bytes of the bundle, fewer at the end of its file; raises `OSError` for a file that has changed."""
+        return self._source.read(self._start + offset, length)
+
+    def pieces(self, location: Location) -> Iterator[memoryview]:
+        """Yield bytes of the bundle, a megabyte at a time; raises as `read` does."""
+        end = location.offset + location.length
+        for offset in range(location.offset, end, _PIECE_SIZE):
+            yield self.read(offset, min(_PIECE_SIZE, end - offset))
 
     def response(self, url: str, variant_key: str | None = None) -> Response:
         """Load the response for `url` and, where it has variants, for `variant_key` (`gzip;en`).
@@ -138,16 +177,25 @@ class Bundle:
 
     def exchanges(self) -> Iterator[StoredExchange]:
         """Yield every URL and variant key with its response, or with its error; ordered as `locations`."""
+        for url, variant_key, location, response in self._each(self.load):
+            yield StoredExchange(url, variant_key, location, response)
+
+    def heads(self) -> Iterator[tuple[str, str | None, Location, ResponseHead | ResponseError]]:
+        """Yield every URL, variant key and location with the head of its response, or the error; as `exchanges`."""
+        return self._each(self.head)
+
+    def _each(
+        self, load: Callable[[Location], _Result]
+    ) -> Iterator[tuple[str, str | None, Location, _Result | ResponseError]]:
         last: Location | None = None
-        response: Response | ResponseError
         for url, variant_key, location in self.locations():
             if location != last:
                 last = location
                 try:
-                    response = self.load(location)
+                    found: _Result | ResponseError = load(location)
                 except ResponseError as error:
-                    response = error
-            yield StoredExchange(url, variant_key, location, response)
+                    found = error
+            yield url, variant_key, location, found
 
     def locations(self) -> Iterator[tuple[str, str | None, Location]]:
         """Yield every URL and variant key with its location.
@@ -161,35 +209,36 @@ class Bundle:
                 for key, location in found.locations.items():
                     yield url, key, location
 
-    def load(self, location: Location, *, profile: Profile | None = None) -> Response:
-        """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`.
+    def head(self, location: Location, *, profile: Profile | None = None) -> ResponseHead:
+        """Load the response at a location of `metadata.requests` up to its payload, which is there (3.4).
 
-        `profile` replaces the one that the bundle was opened with.
+        `profile` replaces the one that the bundle was opened with. Raises `ResponseError`, and as `read` does.
         """
-        profile = profile or self.profile
-        read, start, length = self._source.read, self._start + location.offset, location.length
-        size = length if length < FIRST_READ_SIZE else FIRST_READ_SIZE
-        try:
-            # As `response_parser`, without the cost of a generator and of a `ResponseHead`.
-            found = decode_head(read(start, size).tobytes(), size, length, profile)
-            while isinstance(found, int):
-                found = decode_head(read(start, found).tobytes(), found, length, profile)
-            status, headers, begin = found
-            payload = read(start + begin, length - begin)
-            if len(payload) < length - begin:
-                raise StepError(f"the payload of {length - begin} bytes is cut", "3.4 step 12", begin)
-        except StepError as error:
-            refusal = response_error(error, location, self.metadata.primary_url)
-            refusal.offset += self._start
-            raise refusal from None
-        return Response(status, headers, payload)
+        start = self._start + location.offset
+        first = self._source.read(start, min(location.length, _FIRST_READ_SIZE))
 
-    def decode(
-        self, location: Location, response: Response, *, used: Callable[[memoryview], None] | None = None
-    ) -> DecodedResponse:
-        """Decode the response at a location, verified if it was signed; raises `ResponseError`."""
-        end = self._start + location.offset + location.length
-        return decode_response(response, end, fallback_url=self.metadata.primary_url, used=used)
+        def read(offset: int, length: int) -> memoryview:
+            begin = offset - start
+            return first[begin : begin + length] if begin + length <= len(first) else self._source.read(offset, length)
+
+        fallback_url = self.metadata.primary_url
+        parser = response_parser(location, profile=profile or self.profile, fallback_url=fallback_url)
+        head = drive(parser, read, self._start)
+        if start + location.length > self._source.size:
+            fault, offset = f"the payload of {head.payload.length} bytes is cut", self._start + head.payload.offset
+            raise ResponseError(fault, step="3.4 step 12", offset=offset, fallback_url=fallback_url)
+        return head
+
+    def load(self, location: Location, *, profile: Profile | None = None) -> Response:
+        """Load the response at a location with its payload, as `head` does."""
+        head = self.head(location, profile=profile)
+        return Response(head.status, head.stored_headers, self.read(head.payload.offset, head.payload.length))
+
+    def decode(self, location: Location) -> DecodedResponse:
+        """Open the response at a location, verified and decoded if it was signed; raises as `head` does."""
+        head = self.head(location)
+        decoding = mi_decoding_parser(head.stored_headers, head.payload, fallback_url=self.metadata.primary_url)
+        return DecodedResponse(head.status, self._run(decoding), head.payload, self)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Run a parser on the bundle; offsets in its errors are those of the file."""

@@ -4,19 +4,20 @@
 pieces. It holds only what a parser waits for: one section before the responses, then one response's headers.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from headgate.bundle.format.cbor import LONGEST_HEAD
-from headgate.bundle.format.incremental import Bytes, Parser, shifted
+from headgate.bundle.format.incremental import Bytes, Parser
 from headgate.bundle.format.integrity_block import integrity_block_parser
 from headgate.bundle.format.metadata import metadata_parser
-from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
+from headgate.bundle.format.response import response_parser
 from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, VariantSet
 from headgate.errors import BundleError, ConfigurationError, ResponseError
+
+_Result = TypeVar("_Result")
 
 MAX_METADATA_SIZE: Final = 64 * 1024 * 1024
 """Maximum bytes of one section that are held; the document sets no limit."""
@@ -72,8 +73,7 @@ class StreamReader:
         self._is_closed = False
         self._start = 0
         """Where in the stream the bundle begins."""
-        self._loader = self._load(base_url)
-        self._request = next(self._loader)
+        self._base_url = base_url
         self._events = self._run()
 
     def feed(self, piece: Bytes) -> list[StreamEvent]:
@@ -103,66 +103,54 @@ class StreamReader:
 
     def _run(self) -> Iterator[StreamEvent | None]:
         """Yield the events, and None to wait for bytes."""
-        while True:
-            offset, length = self._request
-            # What is too long to be held is treated as the end of the stream: the parser names the step.
-            is_too_long = length > self._max_metadata
-            while self._available(offset) < (1 if is_too_long else length) and not self._is_closed:
-                yield None
-            try:
-                self._request = self._loader.send(self._peek(offset, length))
-            except StopIteration as done:
-                metadata: Metadata = done.value
-                break
-            except BundleError as error:
-                if is_too_long:
-                    error.reason += f", or exceeds the limit of {self._max_metadata} bytes for a section"
-                raise
+        block = yield from self._parse(integrity_block_parser())
+        self._start = block.length if block else 0
+        metadata = yield from self._parse(metadata_parser(profile=self._profile, base_url=self._base_url))
         yield MetadataEvent(metadata)
         read_to = metadata.sections[-1].offset
         for location, keys in _in_file_order(metadata):
-            if location.offset < read_to:
-                fault = f"the response begins inside another, which ends at byte {self._start + read_to}"
-                yield ErrorEvent(keys, self._error(fault, "3.4 step 1", location.offset, metadata))
-            else:
+            try:
+                if location.offset < read_to:
+                    fault = f"the response begins inside another, which ends at byte {self._start + read_to}"
+                    raise self._error(fault, "3.4 step 1", location.offset, metadata)
                 read_to = location.offset + location.length
                 yield from self._response(location, keys, metadata)
+            except ResponseError as error:
+                yield ErrorEvent(keys, error)
 
-    def _load(self, base_url: str | None) -> Parser[Metadata]:
-        block = yield from integrity_block_parser()
-        self._start = block.length if block else 0
-        return (yield from shifted(metadata_parser(profile=self._profile, base_url=base_url), self._start))
+    def _parse(self, parser: Parser[_Result]) -> Generator[None, None, _Result]:
+        """Run a parser on the bundle as its bytes arrive; offsets in its errors are those of the stream."""
+        start, is_too_long = self._start, False
+        try:
+            offset, length = next(parser)
+            while True:
+                # What exceeds the limit is treated as the end of the stream: the parser names the step.
+                is_too_long = length > self._max_metadata
+                while self._available(start + offset) < (1 if is_too_long else length) and not self._is_closed:
+                    yield None
+                offset, length = parser.send(self._peek(start + offset, length))
+        except StopIteration as done:
+            result: _Result = done.value
+            return result
+        except BundleError as error:
+            error.offset += start
+            if is_too_long:
+                error.reason += f", or exceeds the limit of {self._max_metadata} bytes for a section"
+            raise
 
     def _response(self, location: Location, keys: Keys, metadata: Metadata) -> Iterator[StreamEvent | None]:
-        start = self._start + location.offset
-        found: ResponseHead | int = FIRST_READ_SIZE
-        min_size = 1  # bytes below which the headers cannot be complete
-        while isinstance(found, int):
-            while (available := self._available(start)) < min_size and not self._is_closed:
-                yield None
-            source = self._peek(start, found)
-            # Fewer bytes than requested mean that there will be no more.
-            requested = len(source) + 1 if self._is_closed else len(source)
-            try:
-                found = decode_response_head(source, requested, location, self._profile, metadata.primary_url)
-            except ResponseError as error:
-                error.offset += self._start
-                yield ErrorEvent(keys, error)
-                return
-            if isinstance(found, int) and len(source) == available:
-                # The last bytes that are requested hold a head, which may be one byte long.
-                min_size = found - LONGEST_HEAD + 1
-                yield None
-        yield HeadEvent(keys, found)
-        offset, left = self._start + found.payload.offset, found.payload.length
+        head = yield from self._parse(
+            response_parser(location, profile=self._profile, fallback_url=metadata.primary_url)
+        )
+        yield HeadEvent(keys, head)
+        offset, left = self._start + head.payload.offset, head.payload.length
         while left:
             if chunk := self._peek(offset, left):
                 yield PayloadEvent(chunk)
                 offset, left = offset + len(chunk), left - len(chunk)
             elif self._is_closed:
                 fault = f"the payload is cut, {left} bytes are missing"
-                yield ErrorEvent(keys, self._error(fault, "3.4 step 12", found.payload.offset, metadata))
-                return
+                raise self._error(fault, "3.4 step 12", head.payload.offset, metadata)
             else:
                 yield None
         yield EndEvent()

@@ -124,7 +124,7 @@ class TestWrongArguments:
         payload = bundle.response(STYLE).payload
         bundle.close()
         bundle.close()
-        for use in (lambda: bundle[PAGE], lambda: bundle.raw, lambda: list(bundle.exchanges())):
+        for use in (lambda: bundle[PAGE], lambda: bundle.read(0, 1), lambda: list(bundle.exchanges())):
             with pytest.raises(ConfigurationError, match=r"^the bundle is closed; open it again"):
                 use()
         assert payload == b"p {}"

@@ -1,12 +1,7 @@
 """headgate.bundle.check: every error of a bundle by part, and its warnings."""
 
-import mmap
-
-import pytest
-
 from headgate.bundle import check
 from headgate.bundle.check import check_bundle
-from headgate.bundle.files import byte_source
 from tests.malformed import CASES
 from tests.malformed.parts import (
     LOCATIONS,
@@ -201,24 +196,3 @@ class TestLimits:
         report = check_bundle(bundle.written())
         assert report.errors[-1].code == "unchecked"
         assert sum(read) < 10 * len(bundle.written())
-
-    @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system has no madvise")
-    def test_pages_of_a_large_file_are_released(self, tmp_path, monkeypatch):
-        """A mapped file counts as this process's memory where it was read."""
-        one, count = response(header_map({b":status": b"200", b"content-type": b"a/b"})), 3_000
-        start = len(head(4, count))
-        entries = {f"https://a/{number:05}": entry((start + number * len(one), len(one))) for number in range(count)}
-        entries |= {MANIFEST: entry((start, len(one))), PRIMARY: entry((start, len(one)))}
-        path = tmp_path / "large.wbn"
-        path.write_bytes(Parts().having(index=index(entries), responses=head(4, count) + one * count).written())
-        released = []
-
-        class Counting(byte_source._MappedFile):
-            def madvise(self, *advice):
-                released.append(advice)
-                super().madvise(*advice)
-
-        monkeypatch.setattr(byte_source, "_MappedFile", Counting)
-        assert check_bundle(path).errors == []
-        assert len(released) >= count // check._READS_IN_MEMORY
-        assert set(released) == {(mmap.MADV_DONTNEED,)}

@@ -61,7 +61,7 @@ def sections(source):
     """Give the small sections, name to value."""
     with open_bundle(source, profile="compat") as bundle:
         return {
-            section.name: decode(bytes(bundle.raw[section.offset :][: section.length]))
+            section.name: decode(bytes(bundle.read(section.offset, section.length)))
             for section in bundle.metadata.sections[:-1]
             if section.name != "index"
         }

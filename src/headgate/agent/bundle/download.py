@@ -1,9 +1,11 @@
 """A bundle that is fetched whole: which responses are accepted, and the file that keeps its bytes."""
 
-import mmap
+import os
 import tempfile
-from typing import BinaryIO, Final, Protocol, Self
+from io import FileIO
+from typing import Final, Protocol, Self
 
+from headgate.bundle.files.open_file import OpenFile
 from headgate.errors import FetchError
 
 BUNDLE_MEDIA_TYPE: Final = "application/webbundle"
@@ -24,7 +26,7 @@ class Fields(Protocol):
 
 
 class Download:
-    """A temporary file that grows; a context manager, after which it is gone unless it was mapped.
+    """A temporary file that grows; a context manager, after which it is gone unless it was taken.
 
     Raises `FetchError` for a response that is not a whole bundle, served as one: "Clients SHOULD reject bundles served
     without" the header fields of 3.2 (5.2), which `require_nosniff=False` accepts.
@@ -46,7 +48,7 @@ class Download:
         stated = fields.get("content-length", "")
         if stated.isascii() and stated.isdigit() and int(stated[:20]) > max_bytes:
             raise self._too_long()
-        self._file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - this is the context manager
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - this is the context manager
 
     def __enter__(self) -> Self:
         return self
@@ -61,10 +63,10 @@ class Download:
             raise self._too_long()
         self._file.write(chunk)
 
-    def mapped(self) -> mmap.mmap | bytes:
-        """Return the bytes; their disk space is free again when they are no longer used."""
+    def take(self) -> OpenFile:
+        """Return the file; its disk space is free again when it is no longer used."""
         self._file.flush()
-        return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if self._received else b""
+        return OpenFile(FileIO(os.dup(self._file.fileno())))
 
     def _too_long(self) -> FetchError:
         return FetchError(f"{self._url}: longer than the limit of {self._max_bytes} bytes (max_bytes)")

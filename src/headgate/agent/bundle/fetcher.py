@@ -1,6 +1,5 @@
 """Send GETs one after another, with a limit on duration; errors of httpx2 and httpx are raised as `FetchError`."""
 
-import mmap
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.bundle.download import MAX_BYTES, UNCODED, Download, Fields
 from headgate.agent.httpx_library import Client, Response, default_library, fetch_through, library_of
+from headgate.bundle.files.open_file import OpenFile
 from headgate.errors import FetchError, NoContact, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, Pace, call_in_thread
 
@@ -135,11 +135,11 @@ def refuse_downgrade(url: str, response: Any) -> None:
         raise FetchError(f"{url}: redirected from https to http; request that URL itself to allow it")
 
 
-def download_bundle(url: str, *, require_nosniff: bool = True) -> tuple[str, mmap.mmap | bytes]:
-    """Fetch the bundle at a URL; return where it is after redirects, and its bytes. Raises `FetchError`."""
+def download_bundle(url: str, *, require_nosniff: bool = True) -> tuple[str, OpenFile]:
+    """Fetch the bundle at a URL; return where it is after redirects, and its file. Raises `FetchError`."""
     with closing(Fetcher()) as fetcher, fetcher.get(url, UNCODED) as reply:
         limits: dict[str, Any] = {"max_bytes": MAX_BYTES, "require_nosniff": require_nosniff}
         with Download(reply.url, reply.status, reply.fields, **limits) as download:
             for chunk in reply.chunks():
                 download.add(chunk)
-            return reply.url, download.mapped()
+            return reply.url, download.take()

@@ -5,7 +5,6 @@ The bundle is a file, or is fetched whole. A response out of it needs no connect
 where its response is malformed. `TransportCore` decides; the transports send.
 """
 
-import os
 import random
 import re
 import threading
@@ -23,7 +22,6 @@ from headgate.agent.bundle.fetcher import refuse_downgrade
 from headgate.agent.httpx_library import Request, library_of
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.byte_source import Source
-from headgate.bundle.files.open_file import OpenFile
 from headgate.bundle.model import Profile, served_headers, unservable
 from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
@@ -179,8 +177,6 @@ class TransportCore:
         self._is_own = not isinstance(source, Bundle)
         if isinstance(source, Bundle):
             self.bundle = source
-        elif isinstance(source, (str, os.PathLike)) and not is_web:
-            self.bundle = Bundle(OpenFile(source), from_end=False, **self._open_options)
         elif not is_web:
             self.bundle = open_bundle(source, **self._open_options)
 
@@ -218,7 +214,7 @@ class TransportCore:
     def finish(self, download: Download, response: Any) -> None:
         """Open the bundle that was fetched; raises `BundleError`."""
         base_url = self._open_options["base_url"] or str(response.url)
-        self.bundle = open_bundle(download.mapped(), **{**self._open_options, "base_url": base_url})
+        self.bundle = open_bundle(download.take(), **{**self._open_options, "base_url": base_url})
 
     @contextmanager
     def failures_told(self) -> Iterator[None]:
@@ -259,7 +255,7 @@ class TransportCore:
             location = select_location(self.bundle.metadata, request.url, request.headers)
         except NotInBundle:
             return None
-        stored = self.bundle.decode(location, self.bundle.load(location))
+        stored = self.bundle.decode(location)
         if fault := unservable(stored.status):
             self._tell(f"{request.url}: the response in the bundle cannot be used: {fault}")
             return None

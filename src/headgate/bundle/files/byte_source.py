@@ -1,9 +1,8 @@
-"""Open the bytes of a bundle: in memory, in a file, which is mapped, or in a seekable file that the caller opened.
+"""Open the bytes of a bundle: in memory, in a file at a path, or in a seekable file that the caller opened.
 
 Several threads may read at once.
 """
 
-import mmap
 import os
 import re
 import stat
@@ -11,14 +10,14 @@ import threading
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from headgate.bundle.files.open_file import CHANGED, CLOSED, OpenFile
 from headgate.bundle.format.incremental import ByteSource
 from headgate.errors import ConfigurationError
 
-Source = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap | BinaryIO
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | OpenFile
 """What a bundle is opened from: a path, its bytes, or a seekable binary file."""
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
-_CLOSED: Final = "the bundle is closed; open it again to read from it"
 _MAX_SHOWN: Final = 200
 
 
@@ -32,9 +31,12 @@ def open_source(source: Source) -> ByteSource:
         raise ConfigurationError(
             f"{source[:_MAX_SHOWN]!r} is a URL; expected a path, bytes or a file: fetch the bundle first"
         )
+    if isinstance(source, OpenFile):
+        return source
     if isinstance(source, (str, os.PathLike)):
-        return _map(Path(source))
-    if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
+        path = Path(source)
+        return OpenFile(path) if stat.S_ISREG(path.stat().st_mode) else _Memory(path.read_bytes())
+    if isinstance(source, (bytes, bytearray, memoryview)):
         return _Memory(source)
     _check_file(source)
     return _File(source)
@@ -56,41 +58,21 @@ def _check_file(file: BinaryIO) -> None:
         raise ConfigurationError(f"cannot open a bundle in the text file {file!r}; open it in the mode 'rb'")
 
 
-class _MappedFile(mmap.mmap):
-    """A read-only mapping made here: its pages can be released without losing anything."""
-
-
-def release_pages(view: memoryview) -> None:
-    """Release the memory of a file mapped here that was read so far, which counts as this process's until then.
-
-    It is read again when needed. A view of anything else is left alone.
-    """
-    if isinstance(view.obj, _MappedFile) and hasattr(mmap, "MADV_DONTNEED"):
-        view.obj.madvise(mmap.MADV_DONTNEED)
-
-
 class _Memory:
-    """Bytes in memory, or a file mapped there."""
+    """Bytes in memory."""
 
-    def __init__(self, source: bytes | bytearray | memoryview | mmap.mmap, mapped: mmap.mmap | None = None) -> None:
+    def __init__(self, source: bytes | bytearray | memoryview) -> None:
         self._view = memoryview(source).cast("B")
-        self._mapped = mapped
         self.size = len(self._view)
 
     def read(self, offset: int, length: int) -> memoryview:
         try:
             return self._view[offset : offset + length]
         except ValueError:
-            raise ConfigurationError(_CLOSED) from None
+            raise ConfigurationError(CLOSED) from None
 
     def close(self) -> None:
         self._view.release()
-        if self._mapped is not None:
-            try:
-                self._mapped.close()
-            except BufferError:
-                # A payload is still in use; the mapping is closed with the last of them.
-                self._mapped = None
 
 
 class _File:
@@ -109,7 +91,7 @@ class _File:
             return memoryview(b"")
         parts = []
         if self._is_closed:
-            raise ConfigurationError(_CLOSED)
+            raise ConfigurationError(CLOSED)
         with self._position:
             try:
                 self._file.seek(offset)
@@ -118,19 +100,10 @@ class _File:
             while left > 0 and (part := self._file.read(left)):
                 parts.append(part)
                 left -= len(part)
+        if left > 0:
+            raise OSError(CHANGED)
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def close(self) -> None:
         """Read no more; the file stays open, because the caller opened it."""
         self._is_closed = True
-
-
-def _map(path: Path) -> _Memory:
-    with path.open("rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return _Memory(file.read())
-        if not status.st_size:
-            return _Memory(b"")
-        mapped = _MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return _Memory(mapped, mapped)

@@ -4,9 +4,15 @@ import errno
 import os
 import stat
 import weakref
-from pathlib import Path
+from io import FileIO
+from typing import Final
 
 import msgspec
+
+from headgate.errors import ConfigurationError
+
+CLOSED: Final = "the bundle is closed; open it again to read from it"
+CHANGED: Final = "the file has been written to since it was opened"
 
 
 class FileState(msgspec.Struct, frozen=True):
@@ -33,12 +39,18 @@ class OpenFile:
     opened, and for anything but a regular file.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str] | FileIO) -> None:
+        if isinstance(path, FileIO):
+            self._take(path)
+            return
         mode = os.stat(path).st_mode  # noqa: PTH116 - a fifo would not even open
         if not stat.S_ISREG(mode):
             kind = "is a directory" if stat.S_ISDIR(mode) else "is not a regular file"
             raise OSError(errno.EINVAL, kind, os.fspath(path))
-        self.raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - the last reader closes it
+        self._take(FileIO(path))
+
+    def _take(self, raw: FileIO) -> None:
+        self.raw = raw
         """The file itself; reading it moves its position, which `read` does not use."""
         self.state = _state(os.fstat(self.raw.fileno()))
         """Its state when it was opened."""
@@ -56,11 +68,13 @@ class OpenFile:
 
     def read_exactly(self, offset: int, length: int) -> bytes:
         """Read these bytes; raises `OSError` when the file has changed, or ends before."""
+        if self.raw.closed:
+            raise ConfigurationError(CLOSED)
         data, handle = b"", self.raw.fileno()
         while len(data) < length and (more := os.pread(handle, length - len(data), offset + len(data))):
             data += more
         if len(data) < length or not self.is_unchanged():
-            raise OSError("the file has been written to since it was opened")
+            raise OSError(f"{self.raw.name!s}: {CHANGED}")
         return data
 
     def is_unchanged(self) -> bool:
@@ -69,7 +83,8 @@ class OpenFile:
         return (now.st_size, now.st_mtime_ns) == (self.state.size, self.state.modified)
 
     def close(self) -> None:
-        """Leave it open for what still reads it."""
+        """Close it; a later read is a `ConfigurationError`."""
+        self.raw.close()
 
 
 def _state(found: os.stat_result) -> FileState:

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from headgate.bundle.format.incremental import Parser, ReadRequest
+
 _Key = TypeVar("_Key")
 
 UINT: Final = 0
@@ -100,11 +102,6 @@ def encode(value: Any) -> bytes:
     raise TypeError(f"{value!r} cannot be encoded")
 
 
-def head_size(first: int) -> int:
-    """Return the size of the head that begins with `first`: 1, 2, 3, 5 or 9 bytes."""
-    return 1 + _WIDTHS.get(first & 0x1F, 0)
-
-
 def read_head(source: bytes | memoryview, position: int = 0) -> tuple[int, int, int]:
     """Parse the type and argument of a CBOR item (3.5.3); return both, and where its contents begin.
 
@@ -127,21 +124,34 @@ def read_head(source: bytes | memoryview, position: int = 0) -> tuple[int, int, 
     if len(content) < end - begin:
         raise CborError(f"the head 0x{first:02x} is cut", "3.5.3 step 3", position)
     argument = _from_bytes(content)
-    if argument < _SHORTEST[low]:
+    if argument < _SHORTEST[low] and major != _SIMPLE:  # the argument of a float is its value
         fault = f"{argument} is written in {end - begin} bytes, which is not its shortest form"
         raise NotDeterministic(fault, "3.5.3 step 3", position)
     return major, argument, end
 
 
-def read_string_head(source: bytes, position: int) -> tuple[int, int]:
+def head_parser(position: int) -> Parser[tuple[int, int, bytes]]:
+    """Parse the type and argument of the item at `position` of a stream (3.5.3), and request no byte after its head.
+
+    Returns both, and the bytes of the head; raises `CborError`.
+    """
+    encoded = bytes((yield ReadRequest(position, 1)))
+    if encoded and (more := _WIDTHS.get(encoded[0] & 0x1F, 0)):
+        encoded += yield ReadRequest(position + 1, more)
+    try:
+        major, argument, _ = read_head(encoded)
+    except CborError as error:
+        error.offset += position
+        raise
+    return major, argument, encoded
+
+
+def string_head_parser(position: int) -> Parser[tuple[int, int]]:
     """Get the length of a CBOR bytestring header (3.5.2), and where the contents begin; raises `CborError`."""
-    if len(source) > position + 2 and source[position] == 0x59 and source[position + 1]:
-        # Of 256 to 65,535 bytes, as most headers and payloads are.
-        return source[position + 1] << 8 | source[position + 2], position + 3
-    major, length, begin = read_head(source, position)
+    major, length, encoded = yield from head_parser(position)
     if major != BYTES:
-        raise CborError("there is not a byte string", "3.5.2 step 2", position)
-    return length, begin
+        raise CborError(f"got {_KINDS[major]}, expected a byte string", "3.5.2 step 2", position)
+    return length, position + len(encoded)
 
 
 class Items:

@@ -53,20 +53,6 @@ def drive(parser: Parser[_Result], read: Callable[[int, int], Bytes], base: int 
         raise
 
 
-def shifted(parser: Parser[_Result], base: int) -> Parser[_Result]:
-    """Return `parser` with its requests, and the offsets of its errors, increased by `base`."""
-    try:
-        offset, length = next(parser)
-        while True:
-            offset, length = parser.send((yield ReadRequest(offset + base, length)))
-    except StopIteration as done:
-        result: _Result = done.value
-        return result
-    except BundleError as error:
-        error.offset += base
-        raise
-
-
 def reads_from(source: bytes | bytearray | memoryview) -> Callable[[int, int], memoryview]:
     """Return a `read` for `drive` that takes slices of `source`."""
     view = memoryview(source).cast("B")

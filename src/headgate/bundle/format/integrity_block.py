@@ -32,7 +32,6 @@ SIGNATURE_LENGTHS: Final = {"ed25519PublicKey": 64}
 _ID_SUFFIXES: Final = {"ed25519PublicKey": b"\0\1\2", "ecdsaP256SHA256PublicKey": b"\0\2\2"}
 """The end of a web bundle id, by the kind of key (Isolated Web Apps, Scheme)."""
 _TAG: Final = 6
-_SIMPLE: Final = 7
 
 
 class IntegritySignature(Struct, frozen=True):
@@ -119,7 +118,11 @@ def _gather() -> Parser[bytes]:
     open_items = 1
     while open_items:
         start = len(block)
-        major, argument = yield from _gather_head(block)
+        try:
+            major, argument, encoded = yield from cbor.head_parser(start)
+        except cbor.CborError as error:
+            raise FormatError(error.reason, step=_step(error.step), offset=start) from None
+        block += encoded
         open_items -= 1
         if major in (cbor.ARRAY, cbor.MAP):
             open_items += argument * (2 if major == cbor.MAP else 1)
@@ -131,31 +134,12 @@ def _gather() -> Parser[bytes]:
             raise FormatError(
                 f"an integrity block of more than {MAX_INTEGRITY_BLOCK_SIZE} bytes", step=STEP, offset=start
             )
-        if string:
-            yield from _gather_bytes(block, string)
+        content = yield ReadRequest(len(block), string)
+        if len(content) < string:
+            fault = "the file ends inside its integrity block"
+            raise FormatError(fault, step=STEP, offset=len(block) + len(content))
+        block += content
     return bytes(block)
-
-
-def _gather_head(block: bytearray) -> Parser[tuple[int, int]]:
-    start = len(block)
-    yield from _gather_bytes(block, 1)
-    yield from _gather_bytes(block, cbor.head_size(block[start]) - 1)
-    if block[start] >> 5 == _SIMPLE and block[start] & 0x1F < 28:
-        return _SIMPLE, 0  # a float's argument is its value; that it is the shortest is checked with the whole block
-    try:
-        major, argument, _ = cbor.read_head(bytes(block[start:]))
-    except cbor.CborError as error:
-        raise FormatError(error.reason, step=_step(error.step), offset=start) from None
-    return major, argument
-
-
-def _gather_bytes(block: bytearray, length: int) -> Parser[None]:
-    if not length:
-        return
-    content = yield ReadRequest(len(block), length)
-    if len(content) < length:
-        raise FormatError("the file ends inside its integrity block", step=STEP, offset=len(block) + len(content))
-    block += content
 
 
 def _read_block(items: cbor.Items) -> IntegrityBlock:

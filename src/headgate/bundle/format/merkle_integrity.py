@@ -3,7 +3,7 @@
 The digest in the header proves the first record and the proof that follows it, which proves the second, and so on, so a
 reader may use each record when it arrives. Signed responses are stored in this form, `mi-sha256-03`.
 
-Browsers and HTTP libraries do not support that content coding, so `decode_response` undoes it. A decoded response is
+Browsers and HTTP libraries do not support that content coding, so `Bundle.decode` undoes it. A decoded response is
 byte for byte what it was before signing: its entity tag and its other codings are valid. Other responses are left as
 they are.
 """
@@ -16,8 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest, drive, reads_from
-from headgate.bundle.model import NOSNIFF, Location, Response
+from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest
+from headgate.bundle.model import Location
 from headgate.errors import ResponseError
 
 MI_CODING: Final = "mi-sha256-03"
@@ -53,7 +53,10 @@ class MerkleIntegrityError(Exception):
 class MiEncoded(Struct, frozen=True):
     """A payload and its proofs, to be written; 32 bytes for each record, and no copy of the payload."""
 
-    content: memoryview
+    load: Callable[[], memoryview]
+    """Returns the payload."""
+    size: int
+    """Bytes of the payload."""
     proofs: bytes
     """All but the first, in record order."""
     digest: str
@@ -63,17 +66,17 @@ class MiEncoded(Struct, frozen=True):
     @property
     def length(self) -> int:
         """Bytes of the encoded payload; an empty one has none."""
-        return (_SIZE + len(self.content) + len(self.proofs)) if self.content else 0
+        return (_SIZE + self.size + len(self.proofs)) if self.size else 0
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the encoded payload, a record at a time."""
-        if not self.content:
+        content = self.load()
+        if not content:
             return
-        yield self.record_size.to_bytes(_SIZE, "big") + self.content[: self.record_size]
+        yield self.record_size.to_bytes(_SIZE, "big") + content[: self.record_size]
         for number in range(len(self.proofs) // _PROOF):
             start = (number + 1) * self.record_size
-            proof = self.proofs[number * _PROOF : (number + 1) * _PROOF]
-            yield proof + self.content[start : start + self.record_size]
+            yield self.proofs[number * _PROOF : (number + 1) * _PROOF] + content[start : start + self.record_size]
 
 
 class PayloadLayout(Struct, frozen=True):
@@ -93,9 +96,21 @@ class PayloadLayout(Struct, frozen=True):
             yield start + (_SIZE + number * _PROOF if size else 0), end - start
             start = end
 
+    def read(self, read: Callable[[int, int], Bytes], start: int, stop: int) -> Bytes:
+        """Return the content from `start` to before `stop`; `read(offset, length)` returns bytes of the payload."""
+        spans = list(self.spans(start, stop))
+        if not spans:
+            return b""
+        # One read, from which the proofs are removed, instead of many short ones.
+        begin, (last, length) = spans[0][0], spans[-1]
+        stored = memoryview(read(begin, last + length - begin))
+        parts = [stored[offset - begin : offset - begin + length] for offset, length in spans]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-def mi_encode(content: memoryview, record_size: int = RECORD_SIZE) -> MiEncoded:
-    """Compute the proofs, from the last record back to the first."""
+
+def mi_encode(load: Callable[[], memoryview], record_size: int = RECORD_SIZE) -> MiEncoded:
+    """Compute the proofs of a payload, from the last record back to the first."""
+    content = load()
     proofs: list[bytes] = []
     ending = _LAST
     for start in reversed(range(0, len(content) or 1, record_size)):
@@ -105,7 +120,7 @@ def mi_encode(content: memoryview, record_size: int = RECORD_SIZE) -> MiEncoded:
         ending = proofs[-1] + _MORE
     first = proofs.pop()
     digest = f"{MI_CODING}={base64.b64encode(first).decode()}"
-    return MiEncoded(content, b"".join(reversed(proofs)), digest, record_size)
+    return MiEncoded(load, len(content), b"".join(reversed(proofs)), digest, record_size)
 
 
 def parse_mi_digest(digest: str) -> bytes | None:
@@ -125,11 +140,6 @@ def without_mi_coding(content_encoding: str) -> str | None:
     """Return the codings without this one, which is the last applied, "" for none; None where another is the last."""
     codings = [coding for member in content_encoding.split(",") if (coding := member.strip(" \t"))]
     return ", ".join(codings[:-1]) if codings and codings[-1].lower() == MI_CODING else None
-
-
-def verify_payload(payload: memoryview, proof: bytes) -> PayloadLayout:
-    """Check every record of a payload in memory; raises `MerkleIntegrityError`."""
-    return drive(payload_layout_parser(Location(0, len(payload)), proof), reads_from(payload))
 
 
 def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayout]:
@@ -182,52 +192,6 @@ class DecodedContent(Struct, frozen=True):
     """The stored headers, as they were before signing."""
     layout: PayloadLayout
     """Where the content is in the stored payload."""
-
-
-class DecodedResponse(Struct, frozen=True):
-    """A response whose payload is in memory and verified."""
-
-    status: int
-    decoded: DecodedContent
-    payload: memoryview
-    """As stored."""
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
-        return {**self.decoded.headers, NOSNIFF[0]: NOSNIFF[1]}
-
-    @property
-    def length(self) -> int:
-        """Bytes of the content."""
-        return self.decoded.layout.length
-
-    def pieces(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Yield the content from `start` to before `stop`; nothing is copied."""
-        for offset, length in self.decoded.layout.spans(start, min(stop, self.length)):
-            yield self.payload[offset : offset + length]
-
-
-def decode_response(
-    response: Response, end: int, *, fallback_url: str | None = None, used: Callable[[memoryview], None] | None = None
-) -> DecodedResponse:
-    """Decode a response that ends at byte `end` of its file; `used` is called after each piece that was read.
-
-    Raises `ResponseError`.
-    """
-    source = response.payload
-    # 3.4 step 11: nothing follows the payload in its response.
-    payload = Location(end - len(source), len(source))
-    parser = mi_decoding_parser(response.stored_headers, payload, fallback_url=fallback_url)
-    try:
-        need = next(parser)
-        while True:
-            begin = need.offset - payload.offset
-            need = parser.send(source[begin : begin + need.length])
-            if used is not None:
-                used(source)
-    except StopIteration as done:
-        return DecodedResponse(response.status, done.value, source)
 
 
 def mi_decoding_parser(

@@ -8,7 +8,7 @@ from typing import Final, NoReturn, TypeVar, get_args
 
 from msgspec import Struct
 
-from headgate.bundle.format.cbor import ARRAY, BYTES, TEXT, CborError, Items, StepError, head_size, read_head
+from headgate.bundle.format.cbor import ARRAY, BYTES, TEXT, CborError, Items, StepError, head_parser
 from headgate.bundle.format.incremental import Parser, ReadRequest
 from headgate.bundle.format.sections import (
     KEEP_RELATIVE,
@@ -284,14 +284,12 @@ def trailer_parser(size: int) -> Parser[int]:
 
 
 def _head(position: int, step: str, fallback_url: str | None) -> Parser[tuple[int, int, int]]:
-    """Parse the type and argument of a CBOR item from the stream (3.5.3), requesting no byte after it."""
-    first = bytes((yield ReadRequest(position, 1)))
-    rest = bytes((yield ReadRequest(position + 1, size - 1))) if first and (size := head_size(first[0])) > 1 else b""
+    """Parse the type and argument of an item; return both, and where its contents begin."""
     try:
-        major, argument, length = read_head(first + rest)
+        major, argument, encoded = yield from head_parser(position)
     except CborError as error:
         raise_format_error(error.reason, f"{step}, {error.step}", position, fallback_url)
-    return major, argument, position + length
+    return major, argument, position + len(encoded)
 
 
 def raise_format_error(reason: str, step: str, offset: int, fallback_url: str | None) -> NoReturn:

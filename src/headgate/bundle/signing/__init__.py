@@ -13,6 +13,7 @@ from headgate.bundle.files.atomic_file import Progress, Target, check_target, op
 from headgate.bundle.files.payloads import SizedChunks
 from headgate.bundle.files.writer import Responses
 from headgate.bundle.layout import BundleSpec
+from headgate.bundle.model import Location
 from headgate.bundle.reader import Bundle
 from headgate.bundle.signing.report import Kind, Reason, Signature, UnsignedUrls, Verification
 from headgate.errors import ConfigurationError, HeadgateError, MissingExtra
@@ -31,7 +32,6 @@ __all__ = [
     "verify_bundle",
 ]
 
-_COPIED = 1 << 20
 _LISTED = 10
 
 
@@ -60,13 +60,13 @@ def verify_bundle(
     if block is None and not bundle.metadata.vouched_subsets:
         return Verification(valid=False, web_bundle_id=None, signatures=(), unsigned_urls=_unsigned_urls(bundle, ()))
     _need_cryptography("verifying a bundle")
-    from headgate.bundle.signing.integrity import verify_block
+    from headgate.bundle.signing.integrity import bundle_digest, verify_block
     from headgate.bundle.signing.keys import read_certificate_chain
     from headgate.bundle.signing.subset_verifier import verify_subsets
 
     roots = () if trust is None else read_certificate_chain(trust)
     signatures = (
-        *(verify_block(block, bundle.raw, web_bundle_id=web_bundle_id) if block is not None else ()),
+        *(verify_block(block, bundle_digest(bundle), web_bundle_id=web_bundle_id) if block is not None else ()),
         *verify_subsets(bundle, now=now, trust=None if any_certificate else roots),
     )
     if web_bundle_id is not None and block is None:
@@ -141,14 +141,14 @@ def add_integrity(
     cannot sign, `HeadgateError` where that block is not valid, and the errors of writing.
     """
     _need_cryptography("signing a bundle")
-    from headgate.bundle.signing.integrity import sign_block
+    from headgate.bundle.signing.integrity import bundle_digest, sign_block
     from headgate.bundle.signing.keys import read_private_key
     from headgate.bundle.signing.keys import web_bundle_id as id_of
 
     private_key = read_private_key(key, passphrase=passphrase)
-    block, raw = bundle.integrity_block, bundle.raw
-    written = sign_block(raw, private_key, block=block, web_bundle_id=web_bundle_id)
-    _write(target, written, raw, progress)
+    block = bundle.integrity_block
+    written = sign_block(bundle_digest(bundle), private_key, block=block, web_bundle_id=web_bundle_id)
+    _write(target, written, bundle, progress)
     return (block and block.web_bundle_id) or web_bundle_id or id_of(private_key.public_key())
 
 
@@ -164,7 +164,7 @@ def remove_integrity(
 
     Raises `HeadgateError` where it is missing, and the errors of writing.
     """
-    block, raw = bundle.integrity_block, bundle.raw
+    block = bundle.integrity_block
     if block is None:
         raise HeadgateError("the bundle has no integrity block")
     left = b""
@@ -174,28 +174,26 @@ def remove_integrity(
         from headgate.bundle.signing.keys import read_private_key
 
         left = remove_signature(block, read_private_key(key, passphrase=passphrase))
-    _write(target, left, raw, progress)
+    _write(target, left, bundle, progress)
 
 
 def _write_vouched(bundle: Bundle, target: Target, vouched: "SignedBundle", progress: Progress | None) -> None:
     responses = Responses()
     for stored in vouched.stored:
-        payload = stored.payload
-        kept = payload if isinstance(payload, memoryview) else SizedChunks(payload, stored.length)
-        responses.append(stored.header_map, kept, stored.length)
-    metadata, raw = bundle.metadata, bundle.raw
-    sections = {one.name: bytes(raw[one.offset : one.offset + one.length]) for one in metadata.sections[:-1]}
+        responses.append(stored.header_map, SizedChunks(stored.payload, stored.length), stored.length)
+    metadata = bundle.metadata
+    sections = {one.name: bytes(bundle.read(one.offset, one.length)) for one in metadata.sections[:-1]}
     if "signatures" not in sections:
         sections = {"signatures": b"", **sections}
     sections["signatures"] = vouched.section
     responses.write(target, BundleSpec(metadata.version, metadata.primary_url, sections), vouched.index, progress)
 
 
-def _write(target: Target, block: bytes, raw: memoryview, progress: Progress | None) -> None:
-    with open_output(target, len(block) + len(raw), progress) as output:
+def _write(target: Target, block: bytes, bundle: Bundle, progress: Progress | None) -> None:
+    with open_output(target, len(block) + bundle.size, progress) as output:
         output.put(block)
-        for start in range(0, len(raw), _COPIED):
-            output.put(raw[start : start + _COPIED])
+        for piece in bundle.pieces(Location(0, bundle.size)):
+            output.put(piece)
 
 
 def _need_cryptography(purpose: str) -> None:

@@ -5,6 +5,8 @@ from typing import Final
 
 from headgate.bundle.format import cbor
 from headgate.bundle.format.integrity_block import IntegrityBlock, IntegritySignature, block_prefix, write_block
+from headgate.bundle.model import Location
+from headgate.bundle.reader import Bundle
 from headgate.bundle.signing import keys
 from headgate.bundle.signing.report import Reason, Signature
 from headgate.errors import ConfigurationError, HeadgateError
@@ -14,9 +16,9 @@ _UNCHECKED_ID: Final = "whether the web bundle id is the expected one: anyone ca
 
 
 def sign_block(
-    bundle: memoryview, key: keys.PrivateKey, *, block: IntegrityBlock | None = None, web_bundle_id: str | None = None
+    digest: bytes, key: keys.PrivateKey, *, block: IntegrityBlock | None = None, web_bundle_id: str | None = None
 ) -> bytes:
-    """Return the integrity block for `bundle`: `block`, if given, with a signature by `key`.
+    """Return the integrity block for the bundle with this digest: `block`, if given, with a signature by `key`.
 
     A new block's web bundle id is derived from the key unless it is given. An earlier signature by that key is
     replaced. Raises `HeadgateError` where `block` is not valid for this bundle, `ConfigurationError` where it has
@@ -27,11 +29,11 @@ def sign_block(
         prefix = block_prefix(web_bundle_id or keys.web_bundle_id(public_key))
         entries: list[bytes] = []
     else:
-        _check_block(block, bundle, web_bundle_id)
+        _check_block(block, digest, web_bundle_id)
         prefix = block.prefix
         entries = [entry.item for entry in block.signatures if not _is_by(entry, public_key)]
     attributes = cbor.encode({keys.attribute_of(public_key): keys.raw_public_key(public_key)})
-    signature = keys.sign(key, _message(_hash(bundle), write_block(prefix, ()), attributes))
+    signature = keys.sign(key, _message(digest, write_block(prefix, ()), attributes))
     entries.append(cbor.array([attributes, cbor.data(signature)]))
     return write_block(prefix, entries)
 
@@ -56,10 +58,8 @@ def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKe
     return write_block(block.prefix, [entry.item for entry in left]) if left else b""
 
 
-def verify_block(
-    block: IntegrityBlock, bundle: memoryview, *, web_bundle_id: str | None = None
-) -> tuple[Signature, ...]:
-    """Verify every signature of a block over the bundle, and that its web bundle id is derived from one of the keys.
+def verify_block(block: IntegrityBlock, digest: bytes, *, web_bundle_id: str | None = None) -> tuple[Signature, ...]:
+    """Verify every signature of a block over a bundle, and that its web bundle id is derived from one of the keys.
 
     With `web_bundle_id` the block must have this id. Without it, valid means that the holder of the key from which the
     id is derived signed the whole file.
@@ -71,7 +71,6 @@ def verify_block(
         return (_invalid(Reason.BLOCK_VERSION, "an integrity block of version 1b, which is obsolete; sign again"),)
     if not block.signatures:
         return (_invalid(Reason.NO_SIGNATURE, "the integrity block has no signature"),)
-    digest = _hash(bundle)
     unchecked = _UNCHECKED if web_bundle_id is not None else (_UNCHECKED_ID, *_UNCHECKED)
     found = [_verify(entry, digest, block, unchecked) for entry in block.signatures]
     fault = _fault_of_id(block, web_bundle_id)
@@ -111,18 +110,22 @@ def _message(digest: bytes, block: bytes, attributes: bytes) -> bytes:
     return b"".join(len(part).to_bytes(8, "big") + part for part in (digest, block, attributes))
 
 
-def _hash(bundle: memoryview) -> bytes:
-    return hashlib.sha512(bundle).digest()
+def bundle_digest(bundle: Bundle) -> bytes:
+    """Return the digest of a bundle that is signed."""
+    digest = hashlib.sha512()
+    for piece in bundle.pieces(Location(0, bundle.size)):
+        digest.update(piece)
+    return digest.digest()
 
 
-def _check_block(block: IntegrityBlock, bundle: memoryview, web_bundle_id: str | None) -> None:
+def _check_block(block: IntegrityBlock, digest: bytes, web_bundle_id: str | None) -> None:
     if web_bundle_id not in (None, block.web_bundle_id):
         raise ConfigurationError(
             f"the bundle is signed as {block.web_bundle_id} already; remove its integrity block first"
         )
     # An id that is derived from none of the keys may be that of the new key.
     allowed = f"{Reason.WRONG_WEB_BUNDLE_ID}: "
-    reasons = [signature.reason for signature in verify_block(block, bundle) if signature.reason]
+    reasons = [signature.reason for signature in verify_block(block, digest) if signature.reason]
     if wrong := [reason for reason in reasons if not reason.startswith(allowed)]:
         raise HeadgateError(f"the integrity block is not valid, remove it first: {wrong[0]}")
 

@@ -6,8 +6,8 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.bundle.format import cbor
-from headgate.bundle.format.cbor import LONGEST_HEAD, read_string_head
-from headgate.bundle.model import Location, Response
+from headgate.bundle.format.cbor import LONGEST_HEAD, read_head
+from headgate.bundle.model import Location, ResponseHead
 from headgate.bundle.reader import Bundle
 
 MAX_LIFETIME: Final = 7 * 24 * 60 * 60
@@ -109,14 +109,14 @@ def _parts(integrity: ResourceIntegrity) -> tuple[bytes, str]:
     return integrity.header_sha256, integrity.payload_integrity_header
 
 
-def load_signed(bundle: Bundle, location: Location) -> tuple[Response, memoryview]:
+def load_signed(bundle: Bundle, location: Location) -> tuple[ResponseHead, memoryview]:
     """Load a response that can be read at all, and the bytes of its header map, which `header-sha256` is over.
 
     Profile compat is used: a signature is valid or not whatever else readers require of a response. Raises
     `ResponseError`.
     """
-    response = bundle.load(location, profile="compat")
+    head = bundle.head(location, profile="compat")
     # 3.4 step 2 and 3: 0x82, and the head of the header map's byte string
-    rest = bundle.raw[location.offset + 1 : location.offset + location.length]
-    length, begin = read_string_head(bytes(rest[:LONGEST_HEAD]), 0)
-    return response, rest[begin : begin + length]
+    start = location.offset + 1
+    _, length, begin = read_head(bundle.read(start, LONGEST_HEAD))
+    return head, bundle.read(start + begin, length)

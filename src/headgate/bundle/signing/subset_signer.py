@@ -5,13 +5,15 @@ the reference signer does. Responses that are stored so already stay unchanged, 
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
 from headgate.bundle.format import cbor
 from headgate.bundle.format.headers import encode_stored_headers, join_header_map
+from headgate.bundle.format.incremental import drive
 from headgate.bundle.format.merkle_integrity import (
     MI_CODING,
     PAYLOAD_INTEGRITY,
@@ -19,11 +21,11 @@ from headgate.bundle.format.merkle_integrity import (
     MiEncoded,
     mi_encode,
     parse_mi_digest,
-    verify_payload,
+    payload_layout_parser,
     without_mi_coding,
 )
 from headgate.bundle.layout import VariantEntry
-from headgate.bundle.model import Location, Metadata, Response, VariantSet
+from headgate.bundle.model import Location, Metadata, ResponseHead, VariantSet
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
 from headgate.bundle.signing.keys import AugmentedCertificate, CertificateNames, certificate_host
@@ -65,7 +67,7 @@ class SignedResponse(Struct, frozen=True):
 
     header_map: bytes
     header_sha256: bytes
-    payload: memoryview | MiEncoded
+    payload: Iterable[bytes | memoryview]
     length: int
     """Bytes of the payload."""
 
@@ -215,35 +217,35 @@ class _StoredResponses:
         place = location, coded is not None
         if place not in self._ordinals:
             self._ordinals[place] = len(self.in_order)
-            self.in_order.append(_stored(*load_signed(self._bundle, location), coded))
+            self.in_order.append(self._stored(location, coded))
         return self._ordinals[place]
 
     def _encode(self, url: str, location: Location) -> MiEncoded | None:
         if location not in self._coded:
-            self._coded[location] = _encode_payload(url, self._bundle.load(location, profile="compat"))
+            self._coded[location] = _encode_payload(url, self._bundle, load_signed(self._bundle, location)[0])
         return self._coded[location]
 
+    def _stored(self, location: Location, coded: MiEncoded | None) -> SignedResponse:
+        head, header_map = load_signed(self._bundle, location)
+        if coded is None:
+            headers, payload = bytes(header_map), self._bundle.pieces(head.payload)
+            return SignedResponse(headers, hashlib.sha256(headers).digest(), payload, head.payload.length)
+        headers = join_header_map(encode_stored_headers(head.status, _coded_headers(head.stored_headers, coded)))
+        return SignedResponse(headers, hashlib.sha256(headers).digest(), coded, coded.length)
 
-def _stored(response: Response, header_map: memoryview, coded: MiEncoded | None) -> SignedResponse:
-    if coded is None:
-        headers, payload, length = bytes(header_map), response.payload, len(response.payload)
-        return SignedResponse(headers, hashlib.sha256(headers).digest(), payload, length)
-    headers = join_header_map(encode_stored_headers(response.status, _coded_headers(response.stored_headers, coded)))
-    return SignedResponse(headers, hashlib.sha256(headers).digest(), coded, coded.length)
 
-
-def _encode_payload(url: str, response: Response) -> MiEncoded | None:
+def _encode_payload(url: str, bundle: Bundle, head: ResponseHead) -> MiEncoded | None:
     """Encode a payload as `mi-sha256-03`; return None for one that is stored so, once its proofs are verified."""
-    digest = response.stored_headers.get("digest")
+    digest = head.stored_headers.get("digest")
     if digest is None:
-        return mi_encode(response.payload)
+        return mi_encode(partial(bundle.read, head.payload.offset, head.payload.length))
     proof = parse_mi_digest(digest)
-    if proof is None or without_mi_coding(response.stored_headers.get("content-encoding", "")) is None:
+    if proof is None or without_mi_coding(head.stored_headers.get("content-encoding", "")) is None:
         raise HeadgateError(
             f"{url} has a Digest header, {digest[:80]!r}; signing would make it invalid; remove it first"
         )
     try:
-        verify_payload(response.payload, proof)
+        drive(payload_layout_parser(head.payload, proof), bundle.read)
     except MerkleIntegrityError as error:
         raise HeadgateError(f"{url} does not match its Digest header: {error}") from None
     return None

@@ -16,6 +16,7 @@ from cryptography.x509 import DNSName, IPAddress, verification
 from msgspec import Struct
 
 from headgate.bundle.format import cbor, merkle_integrity
+from headgate.bundle.format.incremental import drive
 from headgate.bundle.model import Location, VariantSet, VouchedSubset
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
@@ -208,15 +209,15 @@ class _Verifier:
     def _read_response(self, location: Location) -> tuple[bytes, tuple[Reason, str] | None]:
         """Return the digest of a response's header map, and what is wrong with the response."""
         try:
-            response, header_map = load_signed(self._bundle, location)
+            head, header_map = load_signed(self._bundle, location)
         except ResponseError as error:
             return b"", (Reason.RESPONSE_UNREADABLE, str(error))
         header_sha256 = hashlib.sha256(header_map).digest()
-        proof = merkle_integrity.parse_mi_digest(response.stored_headers.get("digest", ""))
+        proof = merkle_integrity.parse_mi_digest(head.stored_headers.get("digest", ""))
         if proof is None:
             return header_sha256, (Reason.NO_DIGEST, f"a Digest of {merkle_integrity.MI_CODING} is missing")
         try:
-            merkle_integrity.verify_payload(response.payload, proof)
+            drive(merkle_integrity.payload_layout_parser(head.payload, proof), self._bundle.read)
         except merkle_integrity.MerkleIntegrityError as error:
             return header_sha256, (Reason.WRONG_DIGEST, str(error))
         return header_sha256, None

@@ -39,7 +39,7 @@ def convert(
     """
     from headgate.bundle import convert as convert_bundle
 
-    with source.opened() as bundle, progress_bar("converting", bundle.raw) as progress:
+    with source.opened() as bundle, progress_bar("converting") as progress:
         primary = primary_url and absolute(primary_url, bundle.metadata.primary_url)
         base_url = primary or bundle.metadata.primary_url
         warnings = convert_bundle(

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.bundle.output import OutputLimit, content_pieces, count_responses, error_fields, iterate_responses
+from headgate.cli.bundle.output import OutputLimit, count_responses, error_fields, iterate_responses
 from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.output import Advance, exit_with_failure, format_count, format_size, printable, progress
 from headgate.errors import ConfigurationError, ResponseError, reason_of
 
 if TYPE_CHECKING:
-    from headgate.bundle.format.merkle_integrity import DecodedResponse
-    from headgate.bundle.model import Location, StoredExchange
-    from headgate.bundle.reader import Bundle
+    from headgate.bundle.model import Location, ResponseHead
+    from headgate.bundle.reader import Bundle, DecodedResponse
+
+    Found = tuple[str, str | None, Location, ResponseHead | ResponseError]
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9!$&'()+,\-.=@_~%]")
@@ -73,9 +74,7 @@ def extract(*, source: BundleSource, out: str) -> None:
         exit_with_failure()
 
 
-def _extract_all(
-    extraction: "_Extraction", responses: "Iterable[StoredExchange]", limit: OutputLimit, advance: Advance
-) -> None:
+def _extract_all(extraction: "_Extraction", responses: "Iterable[Found]", limit: OutputLimit, advance: Advance) -> None:
     with extraction.exchanges.open("x", encoding="utf-8") as listed:
         before = "[\n"
         for found in responses:
@@ -97,35 +96,36 @@ class _Extraction:
         self._known: dict[Location, dict[str, Any]] = {}
         self._parents: set[Path] = set()
 
-    def put(self, found: "StoredExchange") -> dict[str, Any]:
+    def put(self, found: "Found") -> dict[str, Any]:
         """Write a payload, unless it was written; return the entry of the response."""
-        entry = self._known.get(found.location)
+        url, variant_key, location, _ = found
+        entry = self._known.get(location)
         if entry is None:
-            entry = self._known[found.location] = self._extract(found)
+            entry = self._known[location] = self._extract(found)
         self.refused += "error" in entry
-        return {"url": found.url, "variant_key": found.variant_key, **entry}
+        return {"url": url, "variant_key": variant_key, **entry}
 
-    def _extract(self, found: "StoredExchange") -> dict[str, Any]:
+    def _extract(self, found: "Found") -> dict[str, Any]:
         """Write a payload; return what the entries of its URLs have in common."""
-        from headgate.bundle.files.byte_source import release_pages
-
+        url, variant_key, location, head = found
         try:
-            if isinstance(found.response, ResponseError):
-                raise found.response
-            response = self._bundle.decode(found.location, found.response, used=release_pages)
+            if isinstance(head, ResponseError):
+                raise head
+            response = self._bundle.decode(location)
         except ResponseError as error:
             return error_fields(error)
-        return {"status": response.status, "headers": response.decoded.headers, "file": self._write(found, response)}
+        name = self._write(self._names.name(url, variant_key), response)
+        return {"status": response.status, "headers": response.decoded.headers, "file": name}
 
-    def _write(self, found: "StoredExchange", response: "DecodedResponse") -> str:
+    def _write(self, name: str, response: "DecodedResponse") -> str:
         self.size += response.length
-        name = f"{_FILES}/{self._names.name(found.url, found.variant_key)}"
+        name = f"{_FILES}/{name}"
         path = self._directory / name
         if path.parent not in self._parents:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._parents.add(path.parent)
         with path.open("xb") as target:
-            for piece in content_pieces(response):
+            for piece in response.pieces(0, response.length):
                 target.write(piece)
         self.files += 1
         return name

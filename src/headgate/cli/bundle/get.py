@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.output import content_pieces, output_target
+from headgate.cli.bundle.output import output_target
 from headgate.cli.bundle.source_options import BundleSource, absolute, with_source
 from headgate.cli.output import printable
 from headgate.cli.params import header_option, join_fields
 from headgate.errors import HeadgateError, NotInBundle
 
 if TYPE_CHECKING:
-    from headgate.bundle.format.merkle_integrity import DecodedResponse
     from headgate.bundle.model import Location
-    from headgate.bundle.reader import Bundle
+    from headgate.bundle.reader import Bundle, DecodedResponse
 
 
 _MAX_SIMILAR = 3
@@ -53,8 +52,6 @@ def get(
     headgate bundle get site.wbn / -H 'Accept-Language: fr' -H 'Accept-Encoding: br'
     headgate bundle get https://example.com/site.wbn /logo.png -o logo.png
     """
-    from headgate.bundle.files.byte_source import release_pages
-
     output_target(out or "-")
     with source.opened() as bundle:
         target = _absolute(url, bundle)
@@ -62,7 +59,7 @@ def get(
             location = _locate(bundle, target, fields, variant_key)
         except NotInBundle as error:
             raise HeadgateError(f"{source.name}: {printable(str(error))}{_similar_urls(target, bundle)}") from None
-        found = bundle.decode(location, bundle.load(location), used=release_pages)
+        found = bundle.decode(location)
         if not out:
             _check_terminal(found, url)
         if with_head:
@@ -137,5 +134,5 @@ def _write(response: "DecodedResponse", out: str) -> None:
     from headgate.bundle.files.atomic_file import open_output
 
     with open_output(output_target(out), response.length) as output:
-        for piece in content_pieces(response):
+        for piece in response.pieces(0, response.length):
             output.put(piece)

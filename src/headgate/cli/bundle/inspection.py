@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from headgate.cli.bundle.output import OutputLimit, error_fields, iterate_responses, payload_pieces
+from headgate.cli.bundle.output import OutputLimit, error_fields, iterate_responses
 from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.output import (
     exit_with_failure,
@@ -28,11 +28,12 @@ from headgate.errors import ResponseError
 if TYPE_CHECKING:
     from headgate.bundle.check import BundleFinding
     from headgate.bundle.format.integrity_block import IntegrityBlock
-    from headgate.bundle.model import Location, Metadata, StoredExchange
+    from headgate.bundle.model import Location, Metadata, ResponseHead
     from headgate.bundle.reader import Bundle
 
 _DIGEST_WIDTH = 64
-_Hasher: TypeAlias = "Callable[[Location, memoryview], str]"
+_Hasher: TypeAlias = "Callable[[Location], str]"
+_Found: TypeAlias = "tuple[str, str | None, Location, ResponseHead | ResponseError]"
 
 
 @click.command(short_help="Show version, URLs and sections of a bundle.")
@@ -130,7 +131,7 @@ def list_responses(*, source: BundleSource, as_json: bool, digest: bool) -> None
             from headgate.bundle.reader import reject_overlapping_responses
 
             reject_overlapping_responses(bundle)
-        listing = _Listing(iterate_responses(bundle), OutputLimit(bundle.size), _hasher() if digest else None)
+        listing = _Listing(iterate_responses(bundle), OutputLimit(bundle.size), _hasher(bundle) if digest else None)
         if as_json:
             print_in_batches(listing.objects(), print_bytes, **batch)
         else:
@@ -146,7 +147,7 @@ def list_responses(*, source: BundleSource, as_json: bool, digest: bool) -> None
 class _Listing:
     """The lines of the list, and the numbers of responses."""
 
-    def __init__(self, responses: "Iterable[StoredExchange]", limit: OutputLimit, hasher: "_Hasher | None") -> None:
+    def __init__(self, responses: "Iterable[_Found]", limit: OutputLimit, hasher: "_Hasher | None") -> None:
         self.refused = self.total = self.size = 0
         self._responses = responses
         self._limit = limit
@@ -154,8 +155,7 @@ class _Listing:
 
     def objects(self) -> Iterator[bytes]:
         """Yield a JSON object for each response; that of a malformed one has the error and its offset."""
-        for found in self._counted():
-            url, key, location, response = found.url, found.variant_key, found.location, found.response
+        for url, key, location, response in self._counted():
             fields: dict[str, Any] = {"url": url, "variant_key": key}
             fields |= {"offset": location.offset, "length": location.length}
             if isinstance(response, ResponseError):
@@ -164,16 +164,15 @@ class _Listing:
                 fields |= {
                     "status": response.status,
                     "headers": response.stored_headers,
-                    "payload_length": len(response.payload),
-                    "payload_sha256": self._hasher(location, response.payload) if self._hasher else None,
+                    "payload_length": response.payload.length,
+                    "payload_sha256": self._hasher(response.payload) if self._hasher else None,
                 }
             yield self._limit.take(json_line(fields))
 
     def rows(self) -> Iterator[str]:
         """Yield a row for each response."""
         take = self._limit.take
-        for found in self._counted():
-            url, key, location, response = found.url, found.variant_key, found.location, found.response
+        for url, key, _, response in self._counted():
             target = printable(url) if key is None else f"{printable(url)}  [{printable(key)}]"
             digest = None if self._hasher is None else ""
             if isinstance(response, ResponseError):
@@ -181,35 +180,35 @@ class _Listing:
                 yield take(style(_row("refused", "", "", reason, digest), fg="red") + "\n")
                 continue
             if self._hasher is not None:
-                digest = self._hasher(location, response.payload)
+                digest = self._hasher(response.payload)
             media_type = printable(response.stored_headers.get("content-type", "-").partition(";")[0].strip())
             yield take(
-                _row(str(response.status), format_size(len(response.payload)), media_type, target, digest) + "\n"
+                _row(str(response.status), format_size(response.payload.length), media_type, target, digest) + "\n"
             )
 
-    def _counted(self) -> "Iterator[StoredExchange]":
+    def _counted(self) -> "Iterator[_Found]":
         for found in self._responses:
             self.total += 1
-            if isinstance(found.response, ResponseError):
+            if isinstance(found[3], ResponseError):
                 self.refused += 1
             else:
-                self.size += len(found.response.payload)
+                self.size += found[3].payload.length
             yield found
 
 
-def _hasher() -> _Hasher:
+def _hasher(bundle: "Bundle") -> _Hasher:
     """Return a function for the SHA-256 of a payload, computed once for each location."""
     from hashlib import sha256
 
     known: dict[Location, str] = {}
 
-    def digest(location: "Location", payload: memoryview) -> str:
-        if location not in known:
+    def digest(payload: "Location") -> str:
+        if payload not in known:
             state = sha256()
-            for piece in payload_pieces(payload):
+            for piece in bundle.pieces(payload):
                 state.update(piece)
-            known[location] = state.hexdigest()
-        return known[location]
+            known[payload] = state.hexdigest()
+        return known[payload]
 
     return digest
 

@@ -11,17 +11,13 @@ from headgate.cli.output import exit_with_failure, print_json, printable, progre
 from headgate.errors import BundleError, HeadgateError, ResponseError
 
 if TYPE_CHECKING:
-    from headgate.bundle import Bundle, Location, Response, StoredExchange
+    from headgate.bundle import Bundle, Location, ResponseHead
     from headgate.bundle.files.atomic_file import Progress, Target
-    from headgate.bundle.format.merkle_integrity import DecodedResponse
 
-_PIECE_SIZE = 1 << 20
 _STEPS = 1_000
 _Output = TypeVar("_Output", str, bytes)
 _OUTPUT_PER_BYTE = 16
 _MIN_OUTPUT = 64 * 1024 * 1024
-_RESPONSES_IN_MEMORY = 128
-"""Responses after which the memory of a mapped file is released."""
 _EXTRA_HEADERS_SIZE = 64 * 1024 * 1024
 """Bytes of headers that may be read beyond the size of the bundle: only overlapping responses have so many."""
 
@@ -45,13 +41,8 @@ def output_target(out: str) -> "Target":
 
 
 @contextmanager
-def progress_bar(what: str, read: memoryview | None = None) -> "Iterator[Progress]":
-    """Show a progress bar on stderr if that is a terminal; return what is called with bytes written and total.
-
-    The memory of `read`, a mapped file, is released each time.
-    """
-    from headgate.bundle.files.byte_source import release_pages
-
+def progress_bar(what: str) -> "Iterator[Progress]":
+    """Show a progress bar on stderr if that is a terminal; return what is called with bytes written and total."""
     shown = 0
     with progress(what, _STEPS) as advance:
 
@@ -60,28 +51,8 @@ def progress_bar(what: str, read: memoryview | None = None) -> "Iterator[Progres
             part = _STEPS * written // max(total, 1)
             advance(part - shown)
             shown = part
-            if read is not None:
-                release_pages(read)
 
         yield update
-
-
-def payload_pieces(payload: memoryview) -> Iterator[memoryview]:
-    """Yield a payload in pieces, and release the memory of each after use."""
-    from headgate.bundle.files.byte_source import release_pages
-
-    for start in range(0, len(payload), _PIECE_SIZE):
-        yield payload[start : start + _PIECE_SIZE]
-        release_pages(payload)
-
-
-def content_pieces(response: "DecodedResponse") -> Iterator[memoryview]:
-    """Yield the content of a response in pieces, and release the memory of each after use."""
-    from headgate.bundle.files.byte_source import release_pages
-
-    for start in range(0, response.length, _PIECE_SIZE):
-        yield from response.pieces(start, start + _PIECE_SIZE)
-        release_pages(response.payload)
 
 
 class OutputLimit:
@@ -138,34 +109,28 @@ def count_responses(bundle: "Bundle") -> int:
     return sum(len(found.locations) if isinstance(found, VariantSet) else 1 for found in requests)
 
 
-def iterate_responses(bundle: "Bundle") -> "Iterator[StoredExchange]":
-    """Yield every response, or the error of one that is malformed.
+def iterate_responses(
+    bundle: "Bundle",
+) -> "Iterator[tuple[str, str | None, Location, ResponseHead | ResponseError]]":
+    """Yield URL, variant key, location and head of every response, or the error of one that is malformed.
 
     A response that several keys share is loaded once. Raises `HeadgateError` where responses overlap so much that
     reading all their headers would take time out of proportion to the bundle.
     """
-    from headgate.bundle.files.byte_source import release_pages
+    from headgate.bundle.format.headers import MAX_HEADERS_SIZE
 
     left = bundle.size + _EXTRA_HEADERS_SIZE
     last: Location | None = None
-    for number, found in enumerate(bundle.exchanges(), 1):
-        if found.location != last:
-            last = found.location
-            left -= _headers_size(found.location, found.response)
+    for url, key, location, found in bundle.heads():
+        if location != last:
+            last = location
+            if isinstance(found, ResponseError):
+                left -= min(location.length, MAX_HEADERS_SIZE)
+            else:
+                left -= location.length - found.payload.length
             if left < 0:
                 raise HeadgateError(
                     "the responses overlap: reading the headers of all of them would take too long, so the others are "
                     "left out; use get for single ones"
                 )
-        yield found
-        if not number % _RESPONSES_IN_MEMORY:
-            release_pages(bundle.raw)
-
-
-def _headers_size(location: "Location", response: "Response | ResponseError") -> int:
-    """Return how many bytes before the payload were read, at most."""
-    from headgate.bundle.format.headers import MAX_HEADERS_SIZE
-
-    if isinstance(response, ResponseError):
-        return min(location.length, MAX_HEADERS_SIZE)
-    return location.length - len(response.payload)
+        yield url, key, location, found

@@ -155,7 +155,7 @@ def sign(
 def _add_block(source: BundleSource, key: str, out: str) -> None:
     from headgate.bundle.signing import add_integrity
 
-    with source.opened() as bundle, progress_bar("signing", bundle.raw) as progress:
+    with source.opened() as bundle, progress_bar("signing") as progress:
         secret, passphrase = read_secret(key), passphrase_of(key)
         name = add_integrity(bundle, output_target(out), key=secret, passphrase=passphrase, progress=progress)
     click.echo(f"{printable(out)}: signed as web bundle {name}", err=True)
@@ -165,7 +165,7 @@ def _remove_block(source: BundleSource, key: str | None, out: str) -> None:
     from headgate.bundle.signing import remove_integrity
 
     target = output_target(out)
-    with source.opened() as bundle, progress_bar("writing", bundle.raw) as progress:
+    with source.opened() as bundle, progress_bar("writing") as progress:
         secret, passphrase = (read_secret(key), passphrase_of(key)) if key is not None else (None, None)
         remove_integrity(bundle, target, key=secret, passphrase=passphrase, progress=progress)
 
@@ -176,7 +176,7 @@ def _sign_responses(
     """Write `source` to `out` with a signature over its responses; return the number of URLs signed."""
     from headgate.bundle.signing import sign_bundle
 
-    with source.opened() as bundle, progress_bar("signing", bundle.raw) as progress:
+    with source.opened() as bundle, progress_bar("signing") as progress:
         urls = sign_bundle(
             bundle,
             output_target(out),

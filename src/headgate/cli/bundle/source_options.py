@@ -13,9 +13,8 @@ from headgate.cli.bundle.output import bundle_errors
 from headgate.cli.output import printable, report_read_errors
 
 if TYPE_CHECKING:
-    from mmap import mmap
-
     from headgate.bundle import Bundle
+    from headgate.bundle.files.byte_source import Source
     from headgate.bundle.model import Profile
 
 
@@ -72,7 +71,7 @@ class BundleSource(NamedTuple):
         """Whether it is on a server."""
         return self.file.startswith(("http://", "https://"))
 
-    def read(self) -> "tuple[Path | bytes | mmap, str | None]":
+    def read(self) -> "tuple[Source, str | None]":
         """Return what `open_bundle` takes, and the base URL; a bundle on a server is fetched whole.
 
         Raises `FetchError`, and `ConfigurationError` without httpx2.

@@ -134,13 +134,9 @@ class Site:
 
     def _make(self, url: str, found: Location | VariantSet, key: str | None) -> Representation:
         location = found if isinstance(found, Location) else found.locations[key or ""]
-        head = self._snapshot.head(location)
-        if fault := unservable(head.status):
+        status, stored, content = self._snapshot.response(location)
+        if fault := unservable(status):
             raise Unservable(fault)
-        found_content = self._snapshot.content(location, head)
-        if found_content is None:
-            raise Unservable("its payload is cut")
-        stored, content = found_content
         headers = self._filter(stored, _origin_of(url))
         if isinstance(found, VariantSet):
             add_vary(headers, [axis.name for axis in parse_variants(found.variants) or ()])
@@ -153,11 +149,11 @@ class Site:
         headers[NOSNIFF[0].decode()] = NOSNIFF[1].decode()
         modified = parse_http_date(headers.get("last-modified", "").encode("latin-1"))
         fields = [*field_lines(headers), (b"etag", etag)]
-        if head.status in _WITHOUT_CONTENT:
+        if status in _WITHOUT_CONTENT:
             # 9110 15.3.6: a 205 has length 0; 8.6: a 204 has no Content-Length.
-            fields += [(b"content-length", b"0")] if head.status == 205 else []
-            return Representation(head.status, tuple(fields), Validators(etag, modified), None)
-        return Representation(head.status, tuple(fields), Validators(etag, modified), content)
+            fields += [(b"content-length", b"0")] if status == 205 else []
+            return Representation(status, tuple(fields), Validators(etag, modified), None)
+        return Representation(status, tuple(fields), Validators(etag, modified), content)
 
 
 def _choose(found: VariantSet, fields: Iterable[tuple[bytes, bytes]]) -> str:

@@ -14,22 +14,18 @@ from concurrent.futures import Future
 from contextlib import suppress
 from email.utils import formatdate
 from functools import cached_property
-from typing import TypeVar
 
 from msgspec import Struct
 
 from headgate.bundle.files.open_file import FileState, OpenFile, file_state
-from headgate.bundle.format.incremental import Parser, drive
-from headgate.bundle.format.merkle_integrity import DecodedContent, PayloadLayout, mi_decoding_parser
-from headgate.bundle.format.response import response_parser
-from headgate.bundle.model import Location, Profile, ResponseHead, VariantSet
-from headgate.bundle.reader import Bundle
+from headgate.bundle.format.merkle_integrity import PayloadLayout
+from headgate.bundle.model import Location, Profile, VariantSet
+from headgate.bundle.reader import Bundle, DecodedResponse
 from headgate.errors import BundleError, ResponseError, reason_of
 from headgate.http.conditional import Validators
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.file_slice import BodySource, FileSlice
 
-_Result = TypeVar("_Result")
 _VERSIONS = {"draft-01": b"1", "b1": b"b1", "b2": b"b2"}
 """The media type's parameter v: what the bundle itself says (bundled-exchanges-01, 3.3 step 7 and 6.1)."""
 _READ_SIZE = 1 << 20
@@ -55,13 +51,10 @@ class MiContent(Struct, frozen=True):
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
         """Read a part of it, or all; raises `OSError` as `OpenFile` does."""
         end = self.stop if stop is None else self.start + stop
-        spans = list(self.layout.spans(self.start + start, end))
-        if not spans:
-            return b""
-        # One read of the file, from which the proofs are removed, instead of many short ones.
-        begin, (last, length) = spans[0][0], spans[-1]
-        stored = memoryview(self.payload.read(begin, last + length))
-        return b"".join(stored[offset - begin : offset - begin + length] for offset, length in spans)
+        return bytes(self.layout.read(self._read, self.start + start, end))
+
+    def _read(self, offset: int, length: int) -> bytes:
+        return self.payload.read(offset, offset + length)
 
     def cut(self, start: int, stop: int) -> "MiContent":
         """Return the part from `start` to before `stop`."""
@@ -74,9 +67,9 @@ class BundleSnapshot:
     def __init__(self, path: str | os.PathLike[str], *, profile: Profile = "strict") -> None:
         self.profile = profile
         self.file = OpenFile(path)
-        bundle = Bundle(self.file, profile=profile, from_end=False, base_url=None)
-        self._start, self.metadata = bundle.start, bundle.metadata
-        self._checked: dict[Location, DecodedContent | ResponseError] = {}
+        self._bundle = Bundle(self.file, profile=profile, from_end=False, base_url=None)
+        self.metadata = self._bundle.metadata
+        self._checked: dict[Location, DecodedResponse | ResponseError] = {}
 
     @property
     def state(self) -> FileState:
@@ -86,7 +79,7 @@ class BundleSnapshot:
     @property
     def is_whole(self) -> bool:
         """Whether the file has all bytes of the bundle."""
-        return self._start + self.metadata.length <= self.file.size
+        return self._bundle.start + self.metadata.length <= self.file.size
 
     @cached_property
     def digest(self) -> bytes:
@@ -113,29 +106,18 @@ class BundleSnapshot:
         )
         return Representation(200, fields, Validators(etag, modified), FileSlice(self.file, 0, self.file.size))
 
-    def head(self, location: Location) -> ResponseHead:
-        """Load a response up to its payload (3.4); raises `ResponseError`, and `OSError` as `OpenFile` does."""
-        return self._run(response_parser(location, profile=self.profile, fallback_url=self.metadata.primary_url))
+    def response(self, location: Location) -> tuple[int, dict[str, str], BodySource]:
+        """Return status, headers and content of the response at a location, decoded if it was signed.
 
-    def content(self, location: Location, head: ResponseHead) -> tuple[dict[str, str], BodySource] | None:
-        """Return the headers and content of the response at a location, decoded if it was signed.
-
-        None if the payload is cut. Raises `ResponseError` for one that does not match its digest, and `OSError` as
-        `OpenFile` does.
+        Raises `ResponseError` for one that is malformed, cut or does not match its digest, and `OSError` as `OpenFile`.
         """
-        part = FileSlice(self.file, self._start + head.payload.offset, head.payload.length)
-        if part.offset + part.length > self.file.size:
-            return None
-        found = self._checked.get(location)
-        if found is None:
-            found = self._check(head)
-            if location.length >= _MIN_PREPARED:
-                self._checked[location] = found
+        found = self._checked.get(location) or self._check(location)
         if isinstance(found, ResponseError):
             raise found.with_traceback(None)
-        if not found.layout.record_size:
-            return found.headers, part
-        return found.headers, MiContent(part, found.layout, 0, found.layout.length)
+        part = FileSlice(self.file, self._bundle.start + found.payload.offset, found.payload.length)
+        layout = found.decoded.layout
+        content = MiContent(part, layout, 0, layout.length) if layout.record_size else part
+        return found.status, found.decoded.headers, content
 
     def prepare(self) -> None:
         """Compute the digest and verify long responses in advance; reads the file twice at most."""
@@ -146,27 +128,24 @@ class BundleSnapshot:
             if left < 0:
                 return  # The responses overlap: verifying all of them could take any time.
             with suppress(ResponseError):
-                self.content(location, self.head(location))
+                self.response(location)
 
     def etag(self, location: Location) -> bytes:
         """Return an entity tag for a response without one: the file's digest and the location."""
         return b'"%b-%x"' % (self.digest, location.offset)
 
-    def _check(self, head: ResponseHead) -> DecodedContent | ResponseError:
+    def _check(self, location: Location) -> "DecodedResponse | ResponseError":
         try:
-            return self._run(
-                mi_decoding_parser(head.stored_headers, head.payload, fallback_url=self.metadata.primary_url)
-            )
+            found: DecodedResponse | ResponseError = self._bundle.decode(location)
         except ResponseError as error:
-            return error
+            found = error
+        if location.length >= _MIN_PREPARED:
+            self._checked[location] = found
+        return found
 
     def _locations(self) -> Iterator[Location]:
         for found in self.metadata.requests.values():
             yield from found.locations.values() if isinstance(found, VariantSet) else (found,)
-
-    def _run(self, parser: Parser[_Result]) -> _Result:
-        """Run a parser on the bundle; offsets in its errors are those of the file."""
-        return drive(parser, self.file.read, self._start)
 
 
 class ReloadingBundle:

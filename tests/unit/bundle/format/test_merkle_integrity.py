@@ -10,20 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.bundle import BundleWriter, open_bundle
-from headgate.bundle.format.incremental import drive
+from headgate.bundle.format.incremental import drive, reads_from
 from headgate.bundle.format.merkle_integrity import (
-    DecodedResponse,
     MerkleIntegrityError,
     MiEncoded,
     PayloadLayout,
     mi_encode,
     parse_mi_digest,
     payload_layout_parser,
-    verify_payload,
     without_mi_coding,
 )
 from headgate.bundle.model import Location
-from headgate.bundle.reader import Bundle, locate
+from headgate.bundle.reader import Bundle, DecodedResponse, locate
 from headgate.errors import ResponseError
 from tests import signers
 
@@ -36,19 +34,23 @@ EMPTY = "mi-sha256-03=bjQLnP+zepicpUTmu3gKLHiQHT+zNzh2hRGjBhevoB0="
 
 
 def encoded(content: bytes, record_size: int = 4096) -> tuple[bytes, MiEncoded]:
-    proven = mi_encode(memoryview(content), record_size)
+    proven = mi_encode(lambda: memoryview(content), record_size)
     return b"".join(proven), proven
 
 
 def decoded(content: bytes, digest: str) -> bytes:
     proof = parse_mi_digest(digest)
     assert proof is not None
-    layout = verify_payload(memoryview(content), proof)
+    layout = verify_payload(content, proof)
     return taken(layout, content, 0, layout.length)
 
 
+def verify_payload(payload: bytes, proof: bytes) -> PayloadLayout:
+    return drive(payload_layout_parser(Location(0, len(payload)), proof), reads_from(payload))
+
+
 def taken(layout: PayloadLayout, payload: bytes, start: int, stop: int) -> bytes:
-    return b"".join(payload[offset : offset + length] for offset, length in layout.spans(start, stop))
+    return bytes(layout.read(lambda offset, length: payload[offset : offset + length], start, stop))
 
 
 def test_example_of_three_records() -> None:
@@ -96,7 +98,7 @@ def test_every_record_size_gives_the_same_content(content: bytes, record_size: i
 @given(st.binary(max_size=100), st.integers(1, 40), st.data())
 def test_parts_are_found_without_the_content_before_them(content: bytes, record_size: int, data: st.DataObject) -> None:
     written, proven = encoded(content, record_size)
-    layout = verify_payload(memoryview(written), parse_mi_digest(proven.digest) or b"")
+    layout = verify_payload(written, parse_mi_digest(proven.digest) or b"")
     assert layout.length == len(content)
     start = data.draw(st.integers(0, len(content)))
     stop = data.draw(st.integers(start, len(content)))
@@ -110,7 +112,7 @@ def test_errors_name_the_record_and_its_offset(byte: int) -> None:
     changed[byte] ^= 1
     number = (byte % len(content)) // 4128
     with pytest.raises(MerkleIntegrityError, match=f"record {number} is") as caught:
-        verify_payload(memoryview(changed), parse_mi_digest(proven.digest) or b"")
+        verify_payload(changed, parse_mi_digest(proven.digest) or b"")
     assert caught.value.offset == 8 + number * 4128
 
 
@@ -134,7 +136,7 @@ def test_read_requests_are_bounded() -> None:
 def test_record_sizes_over_the_limit_are_refused(record_size: int) -> None:
     proof = hashlib.sha256(MESSAGE + b"\0").digest()
     with pytest.raises(MerkleIntegrityError, match="record size"):
-        verify_payload(memoryview(record_size.to_bytes(8, "big") + MESSAGE), proof)
+        verify_payload(record_size.to_bytes(8, "big") + MESSAGE, proof)
 
 
 def test_records_of_the_maximum_size_are_read() -> None:
@@ -196,9 +198,8 @@ def bundle_of(headers: Any, payload: bytes, *, status: int = 200) -> bytes:
     return out.getvalue()
 
 
-def found(bundle: Bundle, url: str = URL, variant_key: str | None = None, **options: Any) -> DecodedResponse:
-    location = locate(bundle.metadata, url, variant_key)
-    return bundle.decode(location, bundle.load(location), **options)
+def found(bundle: Bundle, url: str = URL, variant_key: str | None = None) -> DecodedResponse:
+    return bundle.decode(locate(bundle.metadata, url, variant_key))
 
 
 def content(response: DecodedResponse) -> bytes:
@@ -206,7 +207,7 @@ def content(response: DecodedResponse) -> bytes:
 
 
 def test_content_length_is_that_of_the_decoded_content() -> None:
-    coded = mi_encode(memoryview(LONG))
+    coded = mi_encode(lambda: memoryview(LONG))
     headers = {"content-encoding": "MI-SHA256-03", "digest": f"sha-256=AAAA, {coded.digest}"}
     with open_bundle(bundle_of({**headers, "content-length": str(coded.length)}, b"".join(coded))) as bundle:
         shown = found(bundle)
@@ -229,7 +230,7 @@ def test_other_responses_are_unchanged(codings: str) -> None:
 
 @pytest.mark.parametrize("digest", [{}, {"digest": "sha-256=AAAA"}, {"digest": "mi-sha256-03=AAAA"}])
 def test_coded_responses_without_a_digest_are_refused(digest: dict[str, str]) -> None:
-    payload = b"".join(mi_encode(memoryview(LONG)))
+    payload = b"".join(mi_encode(lambda: memoryview(LONG)))
     source = bundle_of({"content-encoding": "mi-sha256-03", **digest}, payload)
     with (
         open_bundle(source) as bundle,
@@ -254,10 +255,3 @@ def test_changed_payloads_are_refused_with_their_offset(byte: int, number: int) 
         )  # fmt: skip
         assert error.offset == len(begin) + 8 + number * 4128
         assert error.fallback_url == URL
-
-
-def test_used_is_called_after_each_piece() -> None:
-    used: list[memoryview] = []
-    with open_bundle(signers.vouched(bundle_of({}, LONG * 200))) as bundle:
-        shown = found(bundle, used=used.append)
-        assert used == [shown.payload] * 5  # the record size, and four times a mebibyte at most

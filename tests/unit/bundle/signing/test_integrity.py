@@ -49,7 +49,7 @@ def block_of(content: bytes) -> IntegrityBlock:
 
 def verified(content: bytes) -> tuple[Signature, ...]:
     block = block_of(content)
-    return verify_block(block, memoryview(content)[block.length :])
+    return verify_block(block, hashlib.sha512(content[block.length :]).digest())
 
 
 def codes(content: bytes) -> list[str | None]:

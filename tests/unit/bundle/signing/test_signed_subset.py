@@ -31,7 +31,7 @@ SUBSET = SignedSubset(
 
 
 def test_signed_message_equals_the_reference_signers() -> None:
-    payload = merkle_integrity.mi_encode(memoryview(b"hello, world!"))
+    payload = merkle_integrity.mi_encode(lambda: memoryview(b"hello, world!"))
     assert b"".join(payload) == (4096).to_bytes(8, "big") + b"hello, world!"
     headers = {
         b":status": b"200",

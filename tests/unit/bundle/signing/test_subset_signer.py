@@ -45,7 +45,7 @@ def read(content: bytes) -> Bundle:
 
 def content_of(bundle: Bundle, url: str, variant_key: str | None = None) -> bytes:
     location = locate(bundle.metadata, url, variant_key)
-    found = bundle.decode(location, bundle.load(location))
+    found = bundle.decode(location)
     return b"".join(found.pieces(0, found.length))
 
 
@@ -117,7 +117,7 @@ def test_content_length_is_that_of_the_stored_payload(payload: bytes) -> None:
     response = bundle.response(URL)
     assert response.stored_headers["content-length"] == str(len(response.payload))
     assert verify_bundle(bundle, now=signers.NOW, any_certificate=True).valid
-    shown = bundle.decode(locate(bundle.metadata, URL), response)
+    shown = bundle.decode(locate(bundle.metadata, URL))
     assert shown.decoded.headers == headers
 
 

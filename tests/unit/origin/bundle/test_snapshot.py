@@ -78,7 +78,7 @@ def test_integrity_block_is_served_with_the_file_only(bundle, tmp_path):
     assert snapshot.is_whole
     assert snapshot.representation.part.length == signed.stat().st_size
     location = snapshot.metadata.requests["https://site.example/"]
-    _, content = snapshot.content(location, snapshot.head(location))
+    _, _, content = snapshot.response(location)
     assert content.read() == b"home"
 
 
@@ -206,16 +206,16 @@ def test_verification_of_overlapping_responses_is_limited(signed):
     """Preparing reads no more than the file has, whatever its index says."""
     snapshot = BundleSnapshot(signed())
     asked = []
-    original = snapshot.head
+    original = snapshot.response
 
-    def head(location):
+    def response(location):
         asked.append(location)
         return original(location)
 
     place = snapshot.metadata.requests[BASE + "/big"]
     for number in range(50):
         snapshot.metadata.requests[f"{BASE}/{number}"] = type(place)(place.offset - number, place.length)
-    snapshot.head = head
+    snapshot.response = response
     snapshot.prepare()
     assert sum(location.length for location in asked) <= snapshot.file.size
 
@@ -228,7 +228,7 @@ def test_error_offsets_count_from_the_file(signed, tmp_path):
     snapshot = BundleSnapshot(path)
     location = snapshot.metadata.requests[BASE + "/"]
     with pytest.raises(ResponseError) as caught:
-        snapshot.content(location, snapshot.head(location))
+        snapshot.response(location)
     assert path.read_bytes()[caught.value.offset :].startswith(PAGE[:-1])
 
 
