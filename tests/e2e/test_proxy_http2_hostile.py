@@ -173,7 +173,7 @@ async def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy
         watched(proxy, port) as bystander,
         AsyncExitStack() as stack,
     ):
-        clients = await many(proxy, 20, stack)
+        clients = await many(proxy, 4, stack)
         await asyncio.gather(*(fill(client, stuck) for client in clients))
         await bystander.served()
 
@@ -205,7 +205,7 @@ async def test_windows_of_one_byte(proxy: Proxy) -> None:
         http2_at(proxy.address, client_context(), settings={SettingsFrame.INITIAL_WINDOW_SIZE: 1}) as client,
     ):
         tunnels = [await client.open(pouring) for _ in range(100)]
-        for _ in range(50):
+        for _ in range(10):
             await bystander.served()
         assert all(tunnel.received for tunnel in tunnels)
 

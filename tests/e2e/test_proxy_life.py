@@ -98,7 +98,7 @@ def test_workers_have_the_same_draw(tmp_path):
         running.origin.advise("www.example.org", {"user_agent": "*", "fraction": 0.5})
         for _ in range(2):  # a second time where ten minutes ended meanwhile, after which all is drawn anew
             period = time.time() // DRAW_PERIOD
-            answers = {one: {running.ask(source=one).status for _ in range(8)} for one in sources(20)}
+            answers = {one: {running.ask(source=one).status for _ in range(5)} for one in sources(12)}
             if time.time() // DRAW_PERIOD == period:
                 break
         assert all(len(statuses) == 1 for statuses in answers.values())
