@@ -33,6 +33,7 @@ def test_equal_decimal_instants_stay_equal_at_any_date(algorithm, rate, burst, s
     log, outcome = RequestLog(), Replay([rule], algorithm, max_delay=float(max_delay))
     for moment in arrivals:
         log.add(float(moment), b"alice")
+    log.add(0.5, b"bob")  # otherwise a log with whole seconds is spread
     outcome.play(log)
     report = outcome.report(log)
     verdicts = gate(algorithm, [ExactRule(rule.exact_interval, rule.burst)], arrivals, Fraction(max_delay))

@@ -326,6 +326,11 @@ class RequestLog:
         return sum(map(len, self._times.values()))
 
     @property
+    def has_whole_seconds(self) -> bool:
+        """Whether there are requests, and no time has a fraction of a second."""
+        return bool(self._times) and all(moment.is_integer() for moment in chain.from_iterable(self._times.values()))
+
+    @property
     def identifiers(self) -> int:
         """The number of identifiers."""
         return len(self._times)

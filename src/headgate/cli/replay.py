@@ -69,6 +69,8 @@ class ReplayReport(msgspec.Struct, frozen=True):
     top: list[ReplayedIdentifier]
     max_delay: float
     """Seconds, to the nearest millisecond: the longest delay of a delayed request."""
+    is_spread: bool
+    """Whether the log has whole seconds: then the requests of an identifier in a second are spread evenly over it."""
 
 
 class Replay:
@@ -87,10 +89,11 @@ class Replay:
 
     def play(self, log: RequestLog, advance: Advance | None = None) -> None:
         """Judge the requests of each identifier in time order; `advance` receives progress now and then."""
-        gate, pending = self._gate, 0
+        gate, pending, is_spread = self._gate, 0, log.has_whole_seconds
         for identifier, times in log:
             if len(times) > gate.always_accepted:
-                verdicts = gate.judge_all([round(seconds * _UNITS, _DIGITS) for seconds in sorted(times)])
+                moments = _spread(times) if is_spread else sorted(times)
+                verdicts = gate.judge_all([round(seconds * _UNITS, _DIGITS) for seconds in moments])
                 if verdicts.delayed or verdicts.rejected:
                     self._delayed[identifier], self._rejected[identifier] = verdicts.delayed, verdicts.rejected
                     self._longest = max(self._longest, verdicts.longest_delay)
@@ -116,7 +119,14 @@ class Replay:
                 for name in worst
             ],
             max_delay=round(self._longest / _UNITS, 3),
+            is_spread=log.has_whole_seconds,
         )
+
+
+def _spread(times: Sequence[float]) -> list[float]:
+    """Return whole seconds in order, with the requests of each second spread evenly over it."""
+    counts = sorted(Counter(times).items())
+    return [second + number / count for second, count in counts for number in range(count)]
 
 
 def _parse_draw(text: str) -> float:
@@ -197,7 +207,8 @@ def replay(
     """Apply a rule, or the throttle, to a log, and print the result.
 
     FILE is an access log in the Common or Combined format, or JSON lines with "time" (seconds since 1970, or ISO
-    8601) and "identifier"; in any order, plain or gzip; - reads standard input.
+    8601) and "identifier"; in any order, plain or gzip; - reads standard input. If all times are whole seconds, the
+    requests of a client in a second are spread evenly over it.
 
     \b
     headgate replay --rule '10/s burst 20' /var/log/nginx/access.log
@@ -276,6 +287,8 @@ def _table(report: ReplayReport) -> str:
     rows.append(f"{'identifiers':<14}{report.identifiers:>{width}}")
     rows.append(f"{'malformed':<14}{report.malformed:>{width}}" + ("  lines" if report.malformed else ""))
     rows.append(f"{'longest delay':<14}{report.max_delay:.3f} s")
+    if report.is_spread:
+        rows.append("The log has whole seconds: requests are spread evenly over each second.")
     if report.top:
         names = [shorten(held.identifier) for held in report.top]
         column = max(len("most held"), *map(len, names))
@@ -320,6 +333,8 @@ def _replay_throttle(file: str, *, policy: str, jitter: float | None, draw: floa
 def _line(text: bytes) -> _Line:
     if len(text) > MAX_LINE_SIZE:
         raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
+    if not text.lstrip().startswith(b"{"):  # such as an access log
+        raise Malformed(f"not a JSON object; expected a line such as {_EXAMPLE}")
     try:
         line = _decode(text)
         line.t + 0.0  # raises OverflowError for integers beyond the range of floats

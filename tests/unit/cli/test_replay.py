@@ -86,8 +86,17 @@ def test_a_printed_line_has_no_control_characters():
 
 
 def test_the_delay_is_to_the_nearest_millisecond():
-    report = json.loads(run("--rule", "3/s burst 1", "--json", text=log_of((0, "a"), (0, "a"))).stdout)
-    assert report["max_delay"] == 0.333
+    report = json.loads(run("--rule", "3/s burst 1", "--json", text=log_of((0, "a"), (0, "a"), (0.5, "b"))).stdout)
+    assert (report["max_delay"], report["is_spread"]) == (0.333, False)
+
+
+def test_requests_of_a_log_with_whole_seconds_are_spread_over_each_second():
+    # 4.5 requests a second, steadily: a gate rejects none of them.
+    lines = "".join(f'a - - [10/Oct/2000:13:55:{n * 2 // 9:02} +0000] "GET / HTTP/1.1" 200 9\n' for n in range(200))
+    arguments = ["--rule", "5/s burst 3", "--max-delay", "0"]
+    report = json.loads(run(*arguments, "--json", text=lines).stdout)
+    assert (report["accepted"], report["is_spread"]) == (200, True)
+    assert "whole seconds: requests are spread evenly" in run(*arguments, text=lines).stdout
 
 
 def test_the_table_has_no_control_characters():
@@ -104,7 +113,7 @@ def test_the_report_of_an_empty_log_has_zeros(text):
     report = json.loads(run("--rule", "1/s", "--json", text=text).stdout)
     assert report == {
         "requests": 0, "accepted": 0, "delayed": 0, "rejected": 0, "identifiers": 0, "malformed": 0, "top": [],
-        "max_delay": 0.0,
+        "max_delay": 0.0, "is_spread": False,
     }  # fmt: skip
 
 
@@ -217,7 +226,8 @@ def test_draws_are_random_by_default():
 
 MALFORMED = [
     ("{", "expected a line such as {"),
-    ("[]", "expected a line such as {"),
+    ('127.0.0.1 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 9', "not a JSON object; expected a line such as"),
+    ("[]", "not a JSON object; expected a line such as {"),
     ("null", "expected a line such as {"),
     ("{}", "missing required field `t`"),
     ('{"t": "0", "url": "http://a/"}', "at `$.t`"),
