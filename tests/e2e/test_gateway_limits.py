@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from tests.e2e.gateway_setup import Agent, agent_at, read_request, served, tls_keys, until
 
@@ -57,6 +58,38 @@ async def test_plain_http_to_the_tls_port_does_not_affect_others(tmp_path: Path)
             await agent.send(GET)
             await agent.rest()
         await serial_and_reply(gateway.addresses[0][1], authority, "a.example")
+
+
+async def test_handshakes_count_as_connections_and_have_a_timeout(tmp_path: Path) -> None:
+    tls = tls_keys(tmp_path, authority := trustme.CA(), "a.example")
+    bounds, timeouts = Bounds(connections=2, client_connections=2), Timeouts(header=1.0)
+    async with served(tls=tls.context, bounds=bounds, timeouts=timeouts) as (_, gateway):
+        async with agent_at(gateway) as first, agent_at(gateway) as second, agent_at(gateway) as third:
+            assert await third.rest() == b""
+            assert len(gateway.connections) == 2
+            assert gateway.counters.connections_refused == {"limit": 0, "client_limit": 1}
+            assert await first.rest() + await second.rest() == b""
+        await until(lambda: gateway.counters.handshakes_failed == 2 and not gateway.connections)
+        await serial_and_reply(gateway.addresses[0][1], authority, "a.example")
+
+
+async def test_an_idle_connection_gives_way_to_a_new_one_and_a_busy_one_does_not() -> None:
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while b"busy" not in (await read_request(reader))[0]:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+
+    async with served(slow, bounds=Bounds(connections=2)) as (origin, gateway), agent_at(gateway) as old:
+        assert (await old.ask(GET)).status == 200
+        async with agent_at(gateway) as busy, agent_at(gateway) as new:
+            await busy.send(GET.replace(b"/ ", b"/busy "))
+            assert await old.rest() == b""
+            assert (await new.ask(GET)).status == 200
+            await new.send(GET.replace(b"/ ", b"/busy "))
+            await until(lambda: len(origin.received.split(b"/busy")) == 3)
+            async with agent_at(gateway) as late:
+                assert (await late.response()).status == 503
+        assert gateway.counters.idle_closed == 1
 
 
 UPGRADE = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"

@@ -78,7 +78,8 @@ class Bounds(ConfigSection, frozen=True):
     body_bytes: Count = 0
     """Maximum bytes in a request body; a longer one is answered 413. 0 for no limit."""
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    """Maximum client connections per worker; a further one is answered 503 and closed."""
+    """Maximum client connections per worker, TLS handshakes included. For a further one the longest idle connection is
+    closed; if none is idle, the further one is answered 503 and closed."""
     client_connections: Count = 1_024
     """Maximum connections per client address and worker; a further one is answered 503 and closed. IPv6 addresses count
     by their /64 network; trusted proxies are not limited. 0 for no limit."""

@@ -1,19 +1,24 @@
-"""A connection of a client: reads its requests one after another, and has each decided on and answered.
+"""A connection of a client: reads its requests one after another, decides on each, and has it forwarded or answers it.
 
-Requests that a client sends ahead wait in a bounded buffer. The table of the states of a connection is in `states`.
+The rules of a request's domain come first; the concurrency limit decides on what they accept or have delayed. Requests
+that a client sends ahead wait in a bounded buffer. The table of the states of a connection is in `states`.
 """
 
 import asyncio
 import math
+import socket
+import ssl
 from typing import cast
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestBuffer, RequestHead, parse_request_head, parse_usual_request_head
+from headgate.limit import Accounting
+from headgate.origin.delay import Delay
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import ProxiedExchange
-from headgate.origin.gateway.flow_control import FlowControl
+from headgate.origin.gateway.flow_control import FlowControl, send_progress
 from headgate.origin.gateway.forwarding import forwarded_request_head
-from headgate.origin.gateway.request_admission import RequestAdmission
+from headgate.origin.gateway.policy import ClientView, decide, flow_of, refusal
 from headgate.origin.gateway.responses import (
     FileResponse,
     connection_limit_response,
@@ -22,8 +27,9 @@ from headgate.origin.gateway.responses import (
 )
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEvent, ClientState
 from headgate.origin.gateway.tunnel import reset_on_close
-from headgate.origin.permits import Permit
+from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.response import Response
+from headgate.release import Status
 
 MAX_BUFFERED = 65536
 """Bytes sent ahead that are kept while a request is under way."""
@@ -39,48 +45,88 @@ _NOT_SERVED = frozenset({b"CONNECT", b"TRACE"})
 
 
 class ClientConnection(asyncio.Protocol):
-    """One connection of a client; made by the gateway's listener."""
+    """One connection of a client; made by the gateway's listener. With `tls`, it begins with a handshake."""
 
     __slots__ = (
-        "_admission", "_buffer", "_context", "_eof", "_flow", "_transport", "_unread", "_writable", "client",
-        "deadline", "exchange", "state",
+        "_buffer", "_context", "_eof", "_flow", "_handshake", "_permits", "_tls", "_transport", "_unread", "_view",
+        "_waits", "_writable", "client", "deadline", "exchange", "state",
     )  # fmt: skip
 
-    def __init__(self, context: GatewayContext) -> None:
+    def __init__(self, context: GatewayContext, tls: ssl.SSLContext | None = None) -> None:
         self.state = ClientState.IDLE
         self.client = b""
         """The client that its connections are counted for; empty when they are not counted."""
         self.exchange: ProxiedExchange | FileResponse | None = None
         """The source of the response under way; None in every state but RESPONDING."""
         self.deadline = math.inf
-        """The time of the gateway's coarse clock at which `expire` is due."""
+        """The time of the gateway's clock at which `expire` is due."""
         self._context = context
+        self._tls = tls
+        self._handshake: asyncio.Task[None] | None = None
         self._buffer = RequestBuffer()
         self._writable = True
         self._eof = False
         self._unread = 0  # bytes of a body that is discarded
-        self._admission = cast("RequestAdmission", None)
+        self._waits: Delay | QueuedRequest | None = None
+        self._permits: Permits | None = None  # those that a queued request waits for
+        self._view = cast("ClientView", None)  # the connection under the policy of its last request
         self._flow = cast("FlowControl", None)
         self._transport = cast("asyncio.Transport", None)
 
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start: see `asyncio.Protocol`."""
-        context = self._context
+        """Start: see `asyncio.Protocol`. With TLS it is called for the connection, and again after the handshake."""
+        context, is_new = self._context, self.state is ClientState.IDLE
         self._transport = cast("asyncio.Transport", transport)
         self._flow = FlowControl(self._transport)
-        self._admission = RequestAdmission(context, self, self._transport)
+        self._view = ClientView.of(context.policy, self._transport)
         self.deadline = context.now + context.timeouts.header
-        if reason := context.registry.enter(self, self._admission.view.info):
+        if not is_new:
+            self._move(ClientEvent.HANDSHAKE_DONE)
+        elif reason := context.registry.enter(self, self._view.info):
             context.counters.connections_refused[reason] += 1
-            self._reject_connection(connection_limit_response(reason))
+            self._reject_connection(reason)
+        elif self._tls is None:
+            context.registry.set_idle(self, idle=True)
+        else:
+            self._begin_handshake(self._tls)
+
+    def _begin_handshake(self, tls: ssl.SSLContext) -> None:
+        self._move(ClientEvent.HANDSHAKE_STARTED)
+        self.deadline = math.inf  # the event loop's
+        self._transport.set_protocol(asyncio.Protocol())
+        try:
+            # Not `start_tls`: that of uvloop loses what the client has sent before it is called.
+            sock = self._transport.get_extra_info("socket").dup()
+        except OSError:
+            self._lose_handshake()
+        else:
+            self._handshake = asyncio.get_running_loop().create_task(self._shake_hands(sock, tls))
+        self._transport.abort()
+
+    async def _shake_hands(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
+        loop, seconds = asyncio.get_running_loop(), self._context.timeouts.header
+        try:
+            await loop.connect_accepted_socket(lambda: self, sock, ssl=tls, ssl_handshake_timeout=seconds)
+        except (OSError, asyncio.CancelledError):
+            self._lose_handshake()
+        finally:
+            self._handshake = None
+
+    def _lose_handshake(self) -> None:
+        self._context.counters.handshakes_failed += 1
+        self.connection_lost(None)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End: see `asyncio.Protocol`."""
         self._move(ClientEvent.CLOSE)
         self._context.registry.leave(self)
-        self._admission.cancel()
+        waits, self._waits = self._waits, None
+        if isinstance(waits, Delay):
+            waits.cancel()
+        elif waits is not None and self._permits is not None:
+            self._permits.leave(waits)
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.abandon()
@@ -136,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._continue()
 
-    # What the exchange calls: see `Downstream`.
+    # What an exchange or a file response calls: see `Downstream`.
 
     def renew_deadline(self) -> None:
         """Set a new deadline, after progress."""
@@ -198,6 +244,8 @@ class ClientConnection(asyncio.Protocol):
         """Close at once."""
         self.exchange = None
         self._move(ClientEvent.CLOSE)
+        if self._handshake is not None:
+            self._handshake.cancel()
         if reset:
             reset_on_close(self._transport)
         self._transport.abort()
@@ -239,7 +287,9 @@ class ClientConnection(asyncio.Protocol):
                 exchange.time_out()
         elif self.state is ClientState.READING_HEAD and len(self._buffer) and self._writable:
             self._refuse(ProtocolError(408, "request header timeout"))
-        elif not self._admission.expire():
+        elif isinstance(self._waits, QueuedRequest) and self._permits is not None:
+            self._permits.expire(self._waits)
+        else:
             self._transport.abort()  # connection_lost() then ends the exchange
 
     def drain(self) -> None:
@@ -249,10 +299,19 @@ class ClientConnection(asyncio.Protocol):
         elif self.state in READY and not len(self._buffer):
             self._close()
 
+    def give_way(self) -> bool:
+        """Close an idle connection, unless its client still receives a response; returns whether it is closed."""
+        if send_progress(self._transport) is not None:
+            return False
+        self._context.counters.idle_closed += 1
+        self.abort()
+        return True
+
     # Requests, one after another.
 
     def _move(self, event: ClientEvent) -> None:
         self.state = CLIENT_TRANSITIONS[self.state][event]
+        self._context.registry.set_idle(self, idle=self.state is ClientState.IDLE)
 
     def _limit_buffer(self) -> None:
         """Stop reading while the buffer is full."""
@@ -298,33 +357,75 @@ class ClientConnection(asyncio.Protocol):
             self._move(ClientEvent.HELD_BACK)
 
     def _handle(self, request: RequestHead) -> None:
+        """Have a request forwarded or answered, now or later."""
         self._move(ClientEvent.REQUEST_READ)
-        self._admission.decide(request)
+        context = self._context
+        if context.policy is not self._view.policy:
+            self._view = ClientView.of(context.policy, self._transport)
+        decision = decide(request, self._view, context.counters)
+        if decision is None:
+            self._admit(request, "")
+        elif isinstance(decision, Response):
+            self.answer(decision, request)
+        elif decision.status is Status.ACCEPTED:
+            self._admit(request, decision.domain)
+        else:
+            self._delay(request, decision)
 
-    # What the admission calls: see `Requester`.
+    def _delay(self, request: RequestHead, accounting: Accounting) -> None:
+        def release() -> None:
+            if self._waits is not None:
+                self._waits = None
+                self._move(ClientEvent.RELEASED)
+                self._admit(request, accounting.domain)
+                self._read_on()
 
-    def forward(self, request: RequestHead, permit: Permit | None) -> None:
-        """Forward a request."""
+        self._move(ClientEvent.DELAYED)
+        self.deadline = math.inf
+        self._waits = Delay(accounting, self._view.policy.gatekeeper, release)
+
+    def _admit(self, request: RequestHead, domain: str) -> None:
+        """Forward a request if there is a permit for it, otherwise queue it."""
+        permits = self._context.permits
+        permit = permits.take() if permits is not None else None
+        if permits is None or permit is not None:
+            self._forward(request, permit)
+            return
+
+        def wake() -> None:
+            self._waits = None
+            self._move(ClientEvent.RELEASED)
+            self._carry_out(request, queued)
+            self._read_on()
+
+        priority = self._view.policy.priorities.get(domain, "people")
+        queued = QueuedRequest(priority, flow_of(request, self._view), permits.clock(), wake)
+        permits.queue(queued)
+        if queued.is_decided:
+            self._carry_out(request, queued)
+        else:
+            self._move(ClientEvent.QUEUED)
+            self.deadline = self._context.now + self._context.timeouts.response
+            self._waits, self._permits = queued, permits
+
+    def _carry_out(self, request: RequestHead, queued: QueuedRequest) -> None:
+        """Forward or reject a request that was decided on."""
+        if queued.permit is not None:
+            self._forward(request, queued.permit)
+        else:
+            self.answer(refusal(request, self._view, queued.retry_after, self._context.counters), request)
+
+    def _forward(self, request: RequestHead, permit: Permit | None) -> None:
         context = self._context
         exchange = self.exchange = ProxiedExchange(context, self, request, permit)  # first: it releases the permit
         self._move(ClientEvent.RESPONSE_STARTED)
         self.deadline = context.now + context.timeouts.response
-        exchange.start(forwarded_request_head(request, self._admission.view.info, context.pool.authority))
+        exchange.start(forwarded_request_head(request, self._view.info, context.pool.authority))
         if len(self._buffer) and exchange.takes_body:
             self._buffer.append(exchange.feed(self._buffer.take()))
             self._limit_buffer()
 
-    def hold(self, event: ClientEvent) -> None:
-        """Wait: the request is delayed or queued."""
-        self._move(event)
-        timeout = math.inf if event is ClientEvent.DELAYED else self._context.timeouts.response
-        self.deadline = self._context.now + timeout
-
-    def resume(self) -> None:
-        """End the wait."""
-        self._move(ClientEvent.RELEASED)
-
-    def read_on(self) -> None:
+    def _read_on(self) -> None:
         """Handle the requests that were sent ahead, in the next turn: this may be the turn of another connection."""
         if self.state is ClientState.IDLE and len(self._buffer):
             self._move(ClientEvent.HELD_BACK)
@@ -390,13 +491,14 @@ class ClientConnection(asyncio.Protocol):
                 except OSError:  # the client has reset the connection, and the event loop has not noticed it yet
                     self._transport.abort()
 
-    def _reject_connection(self, response: Response) -> None:
-        """Answer a connection over a limit, and close it; it is not registered."""
+    def _reject_connection(self, reason: str) -> None:
+        """Close a connection over a limit, which is not registered; answer it first if that needs no handshake."""
         self._move(ClientEvent.CLOSE)
-        self.write(serialize(response, keep=False))
-        self._transport.close()
-        # With TLS, close() waits for the client.
-        asyncio.get_running_loop().call_later(LINGER_TIMEOUT, self._transport.abort)
+        if self._tls is not None:
+            self._transport.abort()
+        else:
+            self.write(serialize(connection_limit_response(reason), keep=False))
+            self._transport.close()
 
     def _close(self) -> None:
         self._move(ClientEvent.CLOSE)

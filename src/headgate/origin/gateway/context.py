@@ -1,7 +1,9 @@
 """What all connections of a gateway share: settings, policy, pool, clock, counts, and the open connections."""
 
 import asyncio
-from typing import Protocol
+import time
+from itertools import islice
+from typing import Final, Protocol
 
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
@@ -13,6 +15,9 @@ from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import client_address
 from headgate.origin.permits import Permits
 
+_MAX_TRIES: Final = 16
+"""Idle connections that are tried at the limit: a client that does not read the end of its response keeps its own."""
+
 
 class RegisteredConnection(Protocol):
     """A client's connection, as the registry and the gateway use it."""
@@ -20,7 +25,7 @@ class RegisteredConnection(Protocol):
     client: bytes
     """The client that it is counted for; empty when it is not counted."""
     deadline: float
-    """The time of the gateway's coarse clock at which `expire` is due."""
+    """The time of the gateway's clock at which `expire` is due."""
 
     def expire(self) -> None:
         """End the wait whose deadline has passed."""
@@ -30,6 +35,9 @@ class RegisteredConnection(Protocol):
 
     def abort(self) -> None:
         """Close at once."""
+
+    def give_way(self) -> bool:
+        """Close an idle connection, unless its client still receives a response; returns whether it is closed."""
 
 
 class ClientCounts:
@@ -60,26 +68,47 @@ class ClientCounts:
 
 
 class ConnectionRegistry:
-    """The connections and tunnels that are open; at most `limit`, and at most `client_limit` of one client."""
+    """The connections and tunnels that are open; at most `limit`, and at most `client_limit` of one client.
+
+    At `limit`, the connection that has been idle for longest gives way to a new one.
+    """
 
     def __init__(self, *, limit: int, client_limit: int) -> None:
         self.connections: set[RegisteredConnection] = set()
         self.tunnels: set[UpgradeTunnel] = set()
         self._limit = limit
+        self._idle: dict[RegisteredConnection, None] = {}  # in the order in which they became idle
         self._counts = ClientCounts(client_limit)
         self._empty = asyncio.Event()
 
     def enter(self, connection: RegisteredConnection, client: ClientInfo) -> str:
         """Register a connection; returns the reason when a limit is reached, else an empty text."""
-        if len(self.connections) + len(self.tunnels) >= self._limit:
-            return "limit"
         # A load balancer or a unix socket carries the connections of many clients.
         if client.address and not client.trusted:
             connection.client = self._counts.enter(client.address)
             if not connection.client:
                 return "client_limit"
+        if len(self.connections) + len(self.tunnels) >= self._limit and not self._close_idle():
+            self.leave(connection)
+            return "limit"
         self.connections.add(connection)
         return ""
+
+    def set_idle(self, connection: RegisteredConnection, *, idle: bool) -> None:
+        """Take that a connection waits for a request from now on, or does not any more."""
+        if idle:
+            self._idle[connection] = None
+        else:
+            self._idle.pop(connection, None)
+
+    def _close_idle(self) -> bool:
+        for connection in list(islice(self._idle, _MAX_TRIES)):
+            self.set_idle(connection, idle=False)
+            if connection.give_way():
+                self.leave(connection)
+                return True
+            self.set_idle(connection, idle=True)  # behind the others
+        return False
 
     def leave(self, connection: RegisteredConnection) -> None:
         """Remove a connection."""
@@ -140,7 +169,10 @@ class GatewayContext:
         """The permits for further requests, if there is a concurrency limit; may be replaced at any time."""
         self.draining = False
         """Whether the gateway stops: connections close after the response under way."""
-        self.now = 0.0
-        """Seconds of a coarse clock, set by the gateway's tick."""
         self.counters = GatewayCounters()
         """The counters since the start."""
+
+    @property
+    def now(self) -> float:
+        """Seconds of the clock of all deadlines: not that of the last tick, so that no timeout is early."""
+        return time.monotonic()

@@ -34,7 +34,12 @@ class GatewayCounters(msgspec.Struct):
     malformed: int = 0
     """Requests refused as malformed HTTP."""
     connections_refused: dict[str, int] = msgspec.field(default_factory=lambda: {"limit": 0, "client_limit": 0})
-    """Connections answered 503: the limit of all connections, or of those of one client address, is reached."""
+    """Connections answered 503, or closed before a TLS handshake: the limit of all connections, or of those of one
+    client address, is reached."""
+    idle_closed: int = 0
+    """Idle connections closed at the limit of all connections, for a new one."""
+    handshakes_failed: int = 0
+    """TLS handshakes that failed or were not complete in time."""
     failed: dict[str, int] = msgspec.field(default_factory=lambda: {"unreachable": 0, "timeout": 0, "truncated": 0})
     """Requests that failed at the origin: 502 unreachable or invalid, 504 timeout, and truncated responses."""
     retried: int = 0

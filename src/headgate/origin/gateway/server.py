@@ -6,7 +6,6 @@ import math
 import random
 import socket
 import ssl
-import time
 
 from msgspec.structs import replace
 
@@ -129,25 +128,14 @@ class Gateway:
             raise RuntimeError("gateway: start is not possible once it drains")
         loop = asyncio.get_running_loop()
         self._tick()
-        handshake_timeout = self._context.timeouts.header if tls else None
 
         def protocol() -> ClientConnection:
-            return ClientConnection(self._context)
+            return ClientConnection(self._context, tls)
 
         if sock is not None:
-            server = await loop.create_server(
-                protocol, sock=sock, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=handshake_timeout
-            )
+            server = await loop.create_server(protocol, sock=sock, backlog=BACKLOG)
         else:
-            server = await loop.create_server(
-                protocol,
-                host,
-                port,
-                ssl=tls,
-                backlog=BACKLOG,
-                ssl_handshake_timeout=handshake_timeout,
-                reuse_port=reuse_port or None,
-            )
+            server = await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_port=reuse_port or None)
         self._servers.append(server)
 
     async def drain(self, seconds: float) -> None:
@@ -171,11 +159,11 @@ class Gateway:
         await asyncio.sleep(0)  # the event loop reports the closed connections
 
     def _tick(self) -> None:
-        """Set the coarse clock, and expire connections: cheaper than a timer per request."""
+        """Expire connections: cheaper than a timer per request."""
         loop = asyncio.get_running_loop()
         if self._ticking is not None:
             self._ticking.cancel()
-        now = self._context.now = time.monotonic()
+        now = self._context.now
         # First, so that no defect below ends the clock.
         self._ticking = loop.call_later(self._tick_seconds, self._tick)
         self.pool.tick(now)

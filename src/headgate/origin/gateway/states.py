@@ -1,6 +1,6 @@
 """The states of a client's connection, and the table of their transitions.
 
-An event that is not in the table is a defect of the gateway::
+An event that is not in the table is a defect of the gateway. With TLS, HANDSHAKE comes first::
 
     WAITING ◄──► IDLE ──► READING_HEAD
                  ▲  │          │
@@ -22,6 +22,7 @@ import enum
 class ClientState(enum.Enum):
     """The state of a client's connection."""
 
+    HANDSHAKE = "the handshake of TLS is under way"
     IDLE = "no byte of the next request has arrived"
     READING_HEAD = "part of a request head has arrived"
     WAITING = "requests that were sent ahead wait for the loop's next turn, or until the client reads"
@@ -39,6 +40,8 @@ class ClientState(enum.Enum):
 class ClientEvent(enum.Enum):
     """An event that changes the state."""
 
+    HANDSHAKE_STARTED = "the connection begins with TLS"
+    HANDSHAKE_DONE = "the handshake is complete"
     HEAD_STARTED = "an incomplete request head has arrived"
     HELD_BACK = "requests that were sent ahead must wait"
     RESUMED = "requests that were sent ahead may be read"
@@ -59,7 +62,12 @@ READY = frozenset({ClientState.IDLE, ClientState.READING_HEAD})
 """The states in which the next request may be read."""
 
 CLIENT_TRANSITIONS: dict[ClientState, dict[ClientEvent, ClientState]] = {
+    ClientState.HANDSHAKE: {
+        ClientEvent.HANDSHAKE_DONE: ClientState.IDLE,
+        ClientEvent.CLOSE: ClientState.CLOSED,
+    },
     ClientState.IDLE: {
+        ClientEvent.HANDSHAKE_STARTED: ClientState.HANDSHAKE,
         ClientEvent.HEAD_STARTED: ClientState.READING_HEAD,
         ClientEvent.HELD_BACK: ClientState.WAITING,
         ClientEvent.REQUEST_READ: ClientState.DECIDING,

@@ -1,7 +1,7 @@
 """Connections to the origin, each of which serves one exchange at a time, and the pool of idle ones.
 
-A connection parses responses strictly and reports to its exchange, which makes all further decisions. Times are those
-of the gateway's coarse clock (`UpstreamPool.now`, set by the gateway's tick).
+A connection parses responses strictly and reports to its exchange, which makes all further decisions. Its time is that
+of the gateway's last tick, `UpstreamPool.now`.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class UpstreamPool:
         self.authority = f"[{host}]:{port}".encode() if ":" in host else f"{host}:{port}".encode()
         """The value of Host for a request without one."""
         self.now = 0.0
-        """Seconds of the gateway's coarse clock."""
+        """The time of the gateway's last tick."""
         self.idle: list[UpstreamConnection] = []
         self.open: set[UpstreamConnection] = set()
 

@@ -107,11 +107,17 @@ def make_policy(**settings: Any) -> GatewayPolicy:
     )
 
 
+class StubContext(GatewayContext):
+    """A context with a clock that is set by hand."""
+
+    now = 1000.0
+
+
 def make_context(
     policy: GatewayPolicy | None = None, *, limit: int = 100, permits: Permits | None = None
-) -> GatewayContext:
-    """Make what the connections of one gateway share; its coarse clock starts at 1000."""
-    context = GatewayContext(
+) -> StubContext:
+    """Make what the connections of one gateway share."""
+    context = StubContext(
         policy or make_policy(),
         UpstreamPool("192.0.2.200", 80, 65536),
         ConnectionRegistry(limit=limit, client_limit=0),
@@ -119,7 +125,7 @@ def make_context(
         limits=RequestLimits(),
         permits=permits,
     )
-    context.now = context.pool.now = 1000.0
+    context.pool.now = context.now
     return context
 
 

@@ -52,7 +52,7 @@ class Delay:
 
 @pytest.fixture(autouse=True)
 def _delay_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.origin.gateway.request_admission.Delay", Delay)
+    monkeypatch.setattr("headgate.origin.gateway.client_connection.Delay", Delay)
 
 
 def holding(seconds: float) -> GatewayPolicy:

@@ -10,15 +10,19 @@ from tests.unit.origin.gateway.stub import StubTransport
 class Connection:
     """As much of a client's connection as the registry uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gives_way: bool = True) -> None:
         self.client = b""
         self.deadline = 0.0
+        self.gives_way = gives_way
 
     def expire(self) -> None: ...
 
     def drain(self) -> None: ...
 
     def abort(self) -> None: ...
+
+    def give_way(self) -> bool:
+        return self.gives_way
 
 
 def client(address: str = "192.0.2.1", *, trusted: bool = False) -> ClientInfo:
@@ -50,6 +54,28 @@ def test_a_connection_over_a_limit_is_not_registered() -> None:
     assert registry.enter(Connection(), client("192.0.2.2")) == ""
     assert registry.enter(Connection(), client("192.0.2.3")) == "limit"
     assert len(registry.connections) == 3
+
+
+def test_at_the_limit_the_connection_that_is_idle_for_longest_gives_way() -> None:
+    registry = ConnectionRegistry(limit=4, client_limit=0)
+    busy, sending, old, new = every = Connection(), Connection(gives_way=False), Connection(), Connection()
+    for one in every:
+        registry.enter(one, client())
+    for one, idle in (
+        (old, True),
+        (busy, True),
+        (sending, True),
+        (new, True),
+        (old, False),
+        (busy, False),
+        (old, True),
+    ):
+        registry.set_idle(one, idle=idle)
+    remaining = []
+    for _ in range(3):
+        entered = registry.enter(Connection(), client())
+        remaining.append((entered, registry.connections & {*every}))
+    assert remaining == [("", {busy, sending, old}), ("", {busy, sending}), ("limit", {busy, sending})]
 
 
 @pytest.mark.parametrize("info", [client("", trusted=False), client(trusted=True)])

@@ -2,15 +2,21 @@
 
 import asyncio
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from headgate.config.tree import Timeouts
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings
 from headgate.origin import Rejections, Routes, client_address
 from headgate.origin.gateway import Gateway, GatewayPolicy
+from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry
+from headgate.origin.gateway.upstream import UpstreamConnection
+from tests.unit.origin.gateway.stub import StubTransport
+from tests.unit.origin.gateway.test_client_connection import GET
 
 
 def make_gateway(origin: str = "http://192.0.2.200", **settings: Any) -> Gateway:
@@ -79,6 +85,42 @@ async def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes
         assert gateway._ticking is not None
         assert not gateway._ticking.cancelled()
     assert [type(context["exception"]) for context in reported] == [KeyError, KeyError]
+    await gateway.drain(0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "response", "seconds"),
+    [
+        (b"", b"", 2.0),
+        (GET[:5], b"", 2.0),
+        (GET, b"", 4.0),
+        (GET, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", 6.0),
+    ],
+    ids=["silence", "header", "response", "response_body"],
+)
+async def test_no_timeout_is_early(
+    sent: bytes, response: bytes, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("headgate.origin.gateway.context.time", clock)
+    gateway = make_gateway(timeouts=Timeouts(header=2.0, response=4.0, response_body=6.0))
+    gateway._tick()
+    upstream, client = UpstreamConnection(gateway.pool), StubTransport()
+    upstream.connection_made(StubTransport())
+    gateway.pool.give_back(upstream)
+    clock.now += 0.2  # after the tick
+    connection = ClientConnection(gateway._context)
+    connection.connection_made(client)
+    connection.data_received(sent)
+    if response:
+        upstream.data_received(response)
+        client.take()
+    clock.now += seconds - 0.01
+    gateway._tick()
+    assert (client.written, client.aborted) == (b"", False)
+    clock.now += 0.02
+    gateway._tick()
+    assert client.written or client.aborted
     await gateway.drain(0)
 
 
