@@ -12,9 +12,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
 
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import ClientKeys, GatekeeperLink, KeyPair, MasterLink, ServerKeys
+from headgate.link.curve import AllowedKey
 from headgate.origin import asgi, wsgi
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("192.0.2.1", 1)}
@@ -22,12 +26,14 @@ ENVIRON = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "REMOTE_ADDR": "192.0.2.1"
 PAUSE = 0.02
 
 
-def pair(plan, name):
+def pair(plan: dict[str, Any], name: str) -> KeyPair:
+    """Return the keys of one side."""
     return KeyPair(*(key.encode() for key in plan[name]))
 
 
-def masters(plan):
-    keys = ServerKeys(pair(plan, "server"), frozenset([pair(plan, "client").public])) if "server" in plan else None
+def masters(plan: dict[str, Any]) -> None:
+    """Serve masters."""
+    keys = ServerKeys(pair(plan, "server"), {pair(plan, "client").public: AllowedKey()}) if "server" in plan else None
     rules = [Domain("default", (Rule.parse("1000/s burst 1000"),))]
     links = [MasterLink(Master(rules), f"tcp://127.0.0.1:{port}", keys=keys) for port in plan["ports"]]
     for link in links:
@@ -37,8 +43,10 @@ def masters(plan):
         print(sum(link.counters.subscriptions for link in links), flush=True)
 
 
-async def relay(plan):
-    async def copy(reader, writer):
+async def relay(plan: dict[str, Any]) -> None:
+    """Relay connections."""
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65_536):
                 writer.write(data)
@@ -46,7 +54,7 @@ async def relay(plan):
             pass
         writer.close()
 
-    async def connect(to, reader, writer):
+    async def connect(to: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             there, back = await asyncio.open_connection("127.0.0.1", to)
         except OSError:
@@ -55,17 +63,19 @@ async def relay(plan):
         await asyncio.gather(copy(reader, back), copy(there, writer))
 
     for port, to in plan["ports"]:
-        await asyncio.start_server(lambda *streams, to=to: connect(to, *streams), "127.0.0.1", port)
+        await asyncio.start_server(partial(connect, to), "127.0.0.1", port)
     print("ready", flush=True)
     await asyncio.Event().wait()
 
 
-async def application(scope, receive, send):
+async def application(_scope: Any, _receive: Any, send: Any) -> None:
+    """Answer 200."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
 
-def hello(environ, start_response):
+def hello(_environ: Any, start_response: Any) -> list[bytes]:
+    """Answer 200."""
     start_response("200 OK", [])
     return [b""]
 
@@ -73,27 +83,32 @@ def hello(environ, start_response):
 class Clients:
     """Send requests to middlewares until `ended`, and count the statuses."""
 
-    def __init__(self):
-        self.statuses, self.ended = Counter(), asyncio.Event()
+    def __init__(self) -> None:
+        self.statuses: Counter[int] = Counter()
+        self.ended = asyncio.Event()
 
-    async def ask(self, app):
+    async def ask(self, app: Any) -> None:
+        """Send requests to an ASGI application."""
         while not self.ended.is_set():
             await app(SCOPE, asyncio.Event().wait, self._send)
             await asyncio.sleep(PAUSE)
 
-    async def _send(self, message):
+    async def _send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
             self.statuses[message["status"]] += 1
 
-    def ask_wsgi(self, app):
+    def ask_wsgi(self, app: Any) -> None:
+        """Send requests to a WSGI application."""
         while not self.ended.is_set():
             list(app(ENVIRON, lambda status, fields, error=None: self.statuses.update([int(status[:3])])))
             time.sleep(PAUSE)
 
 
-async def middlewares(plan):
+async def middlewares(plan: dict[str, Any]) -> None:
+    """Send requests to middlewares."""
     keys = ClientKeys(pair(plan, "client"), pair(plan, "server").public) if "server" in plan else None
-    clients, tasks, loop = Clients(), [], asyncio.get_running_loop()
+    clients, loop = Clients(), asyncio.get_running_loop()
+    tasks: list[Coroutine[Any, Any, None]] = []
     loop.add_reader(sys.stdin, clients.ended.set)
     for number in range(plan["count"]):
         link = GatekeeperLink([f"tcp://127.0.0.1:{port}" for port in plan["ports"]], ["default"], keys=keys)

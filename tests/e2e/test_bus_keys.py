@@ -61,7 +61,7 @@ def counts(program):
 def has_counted(program, **least):
     """Wait until a master has counted at least so many."""
     return program.until(
-        lambda: (found := counts(program)) and all(found[name] >= number for name, number in least.items()), str(least)
+        lambda: (found := counts(program)) and all(found[name] >= least[name] for name in least) and found, str(least)
     )
 
 
@@ -110,6 +110,31 @@ def test_a_gate_with_another_key_limits_nothing_says_so_once_and_disturbs_no_oth
             master.process.send_signal(signal.SIGHUP)
             master.wait_for(r"allowed\.keys read again$")
             holds(refused)
+
+
+def test_a_key_may_be_limited_to_domains_and_a_removed_key_loses_its_connection(tmp_path, origin, keys, allowed):
+    server, good, limited = keys("master"), keys("good"), keys("limited")
+    allowed.write_text(f"{good.key} good\n{limited.key} limited other\n")
+    with programs.headgate(tmp_path, *secured(server, allowed), "--domain", "other=1/min burst 2") as master:
+        options = ("--max-delay", "0", "--curve-server", server.public, "--curve-key")
+        with (
+            gate(tmp_path, origin, master, *options, good.secret) as first,
+            gate(tmp_path, origin, master, *options, limited.secret) as second,
+        ):
+            second.until(lambda: second.statuses(1) and counts(master).get("dropped", {}).get("not_permitted"), "drop")
+            master.wait_for("the key limited uses the domain 'default', which curve_allow does not list for it$")
+            assert first.statuses(2) == [200, 200]
+            holds(first)
+            assert has_counted(master, accepted=2)["accepted"] == 2
+            assert second.statuses(2) == [200, 200]  # the hold did not arrive
+            assert second.state()["counters"]["link_controls"] == 0
+            allowed.write_text(f"{good.key} good\n{limited.key} limited other default\n")
+            master.process.send_signal(signal.SIGHUP)
+            holds(second)  # also without a new subscription, once the connection is made again
+            allowed.write_text(f"{good.key}\n")
+            master.process.send_signal(signal.SIGHUP)
+            second.wait_for("the master refuses the public key")
+            first.until(lambda: first.state()["counters"]["link_controls"] > 1, "holds on a new connection")
 
 
 def test_plain_gates_and_original_gatekeepers_are_refused_by_a_master_with_keys(tmp_path, origin, keys, allowed):

@@ -71,4 +71,6 @@ For a master, collect the public keys of its gates and routers in one file, and 
   cat GATE/public.key >> allowed.keys
   headgate master --curve-key {secret} --curve-allow allowed.keys …
 For a gate, add {public} to the file of its master, and copy the public key of the master:
-  headgate serve --curve-key {secret} --curve-server MASTER/public.key --master tcp://…"""
+  headgate serve --curve-key {secret} --curve-server MASTER/public.key --master tcp://…
+For a router, do both: it accepts gates, and connects to masters:
+  headgate router --curve-key {secret} --curve-allow allowed.keys --curve-server MASTER/public.key --master …"""

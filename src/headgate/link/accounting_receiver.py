@@ -11,8 +11,7 @@ import zmq
 from headgate.errors import WireError
 from headgate.limit.master import MAX_AGE, Master
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_accounting, domain_of
-from headgate.link.batch import BATCH, STATUS_OF, decode_batch
-from headgate.link.sockets import NOBLOCK, Socket
+from headgate.link.batch import BATCH, STATUS_OF, decode_batch, record_count
 
 
 class MasterCounters(msgspec.Struct):
@@ -22,8 +21,9 @@ class MasterCounters(msgspec.Struct):
     """Accounting messages and records read, including those for unknown domains."""
     batches: int = 0
     """Batches read."""
-    dropped: dict[str, int] = msgspec.field(default_factory=lambda: {"malformed": 0, "too_long": 0})
-    """Messages, batches and records dropped: malformed, or the identifier is too long for a control message."""
+    dropped: dict[str, int] = msgspec.field(default_factory=lambda: {"malformed": 0, "too_long": 0, "not_permitted": 0})
+    """Messages, batches and records dropped: malformed; the identifier is too long for a control message; or the
+    list of allowed keys does not list the domain for the key of the sender."""
     controls: int = 0
     """Controls published."""
     resent: int = 0
@@ -37,15 +37,20 @@ class MasterCounters(msgspec.Struct):
 
 
 class AccountingReceiver:
-    """Reads accounting from `socket`, passes it to `master`, and passes the resulting holds to `publish`.
+    """Passes the accounting that `receive` returns to `master`, and the resulting holds to `publish`.
 
-    `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and a release time.
+    `receive` is `BoundPair.receive`. `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and
+    a release time.
     """
 
     def __init__(
-        self, socket: Socket, master: Master, publish: Callable[[str, bytes, float], None], counters: MasterCounters
+        self,
+        receive: Callable[[], tuple[list[bytes], bool]],
+        master: Master,
+        publish: Callable[[str, bytes, float], None],
+        counters: MasterCounters,
     ) -> None:
-        self._socket = socket
+        self._receive = receive
         self._publish = publish
         self._counters = counters
         self.master = master
@@ -53,18 +58,23 @@ class AccountingReceiver:
 
     def receive(self, limit: int, now: float) -> bool:
         """Read up to `limit` messages or records that arrive at `now`; return whether more may be waiting."""
-        receive = self._socket.recv_multipart
+        receive = self._receive
         try:
             while limit > 0:
-                limit -= self._process(receive(NOBLOCK), now)
+                frames, is_permitted = receive()
+                limit -= self._process(frames, now, is_permitted=is_permitted)
         except zmq.Again:
             return False
         return True
 
-    def _process(self, frames: list[bytes], now: float) -> int:
-        """Process a message, or count it as malformed; return the number of records in it, at least 1."""
+    def _process(self, frames: list[bytes], now: float, *, is_permitted: bool) -> int:
+        """Process a message, or count why it is dropped; return the number of records in it, at least 1."""
         first = frames[0]
         try:
+            if not is_permitted:
+                records = record_count(frames)
+                self._counters.dropped["not_permitted"] += records
+                return records
             if first.startswith(BATCH):
                 return self._process_batch(domain_of(first[len(BATCH) :]), frames[1] if len(frames) > 1 else b"", now)
             accounting = decode_accounting(frames)

@@ -6,7 +6,7 @@ status (0 accepted, 1 delayed, 2 rejected), identifier (bin), received and delay
 delayed is 0 unless the status is 1) and log info (bin). docs/reference/wire.md has the layout and the negotiation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -66,6 +66,11 @@ def to_record(accounting: Accounting) -> AccountingRecord:
 def encode_batch(records: Iterable[AccountingRecord]) -> bytes:
     """Return the second frame of a batch; the caller passes at most `MAX_RECORDS`."""
     return _encoder.encode(list(records))
+
+
+def record_count(frames: Sequence[bytes]) -> int:
+    """Return the number of records that a message of accounting claims to have. Raises `WireError` as `batch_size`."""
+    return batch_size(b"".join(frames[1:2])) if frames[0].startswith(BATCH) else 1
 
 
 def batch_size(payload: bytes) -> int:

@@ -6,9 +6,10 @@ security mechanism, or a frame that is too long, libzmq does not connect again.
 """
 
 import logging
+import socket as plain
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -16,8 +17,19 @@ import zmq
 from zmq.utils import z85
 
 from headgate.errors import LinkError
-from headgate.link.curve import ClientKeys, ServerKeys
-from headgate.link.sockets import NOBLOCK, Endpoints, Socket, bind_pair, close_sockets, file_descriptor, open_socket
+from headgate.limit.messages import domain_of
+from headgate.link.batch import BATCH
+from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys
+from headgate.link.sockets import (
+    NOBLOCK,
+    Endpoints,
+    Socket,
+    bind_again,
+    bind_pair,
+    close_sockets,
+    file_descriptor,
+    open_socket,
+)
 from headgate.release import NEVER
 
 Log = Callable[[str], None]
@@ -26,8 +38,13 @@ Log = Callable[[str], None]
 log_warning: Final[Log] = logging.getLogger("headgate.link").warning
 """Where lines go by default."""
 
-_REPORT_INTERVAL: Final = 60.0
-"""Seconds between two lines about failed handshakes."""
+_WARNING_INTERVAL: Final = 3_600.0
+"""Seconds between two warnings of one kind."""
+_MAX_KINDS: Final = 64
+"""Kinds of warnings that are told apart: peers choose some of them."""
+
+_HANDSHAKE_PATIENCE: Final = 5.0
+"""Seconds after which a connection that ends without a handshake was not answered, rather than refused."""
 
 _RECONNECT_DELAY: Final = 2.0
 """Seconds until a connection that libzmq has given up is made again: the longest of its own pauses."""
@@ -48,11 +65,39 @@ _AUTH: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 _PROTOCOL: Final = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 _CLOSED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 _SUCCEEDED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+_ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
+_CONNECTED: Final = int(zmq.EVENT_CONNECTED)
 _DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
 _RETRIED: Final = int(zmq.EVENT_CONNECT_RETRIED)
 _FAILED: Final = _AUTH | _PROTOCOL | _CLOSED
+_FAILURE: Final = (
+    "failed its handshake: its peer does not use CURVE, or not the key of this server, or this process did not answer"
+)
 _MISMATCH: Final = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 _EVENT: Final = struct.Struct("=HI")
+
+
+class Warnings:
+    """Writes the first warning of a kind to `log`, then one an hour, with the number of those that were left out."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._due: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def add(self, kind: str, text: str) -> None:
+        """Write a warning, or count it for the next one of its kind."""
+        moment = time.monotonic()
+        if len(self._due) >= _MAX_KINDS and kind not in self._due:
+            self._due = {kind: due for kind, due in self._due.items() if due > moment}
+            self._left_out = {kind: number for kind, number in self._left_out.items() if kind in self._due}
+            kind = kind if len(self._due) < _MAX_KINDS else ""
+        if moment < self._due.get(kind, 0.0):
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return
+        number = self._left_out.pop(kind, 0)
+        self._log(f"{text} ({number} more since the last such line)" if number else text)
+        self._due[kind] = moment + _WARNING_INTERVAL
 
 
 class ConnectionEvents:
@@ -103,7 +148,7 @@ class Authenticator:
     """
 
     def __init__(self, context: "zmq.Context[Socket]", on_refusal: OnRefusal) -> None:
-        self.allowed: frozenset[bytes] = frozenset()
+        self.allowed: Mapping[bytes, AllowedKey] = {}
         """The public keys in Z85; a change applies to connections made after it."""
         self.socket = context.socket(zmq.REP)
         """The socket of libzmq's requests."""
@@ -120,22 +165,23 @@ class Authenticator:
         try:
             for _ in range(limit):
                 request = self.socket.recv_multipart(NOBLOCK)
-                status = _ADMITTED if self._is_allowed(request) else _REFUSED
-                # Version, request id, status, its text, user id, metadata.
-                self.socket.send_multipart([_ZAP_VERSION, b"".join(request[1:2]), *status, b"", b""], NOBLOCK)
+                key = self._allowed_key(request)
+                status = _ADMITTED if key else _REFUSED
+                # Version, request id, status, its text, user id, metadata. Messages of the peer carry the user id.
+                self.socket.send_multipart([_ZAP_VERSION, b"".join(request[1:2]), *status, key, b""], NOBLOCK)
         except zmq.Again:
             return False
         return True
 
-    def _is_allowed(self, request: list[bytes]) -> bool:
-        """Return whether a request (version, id, domain, address, identity, mechanism, key) has an allowed key."""
+    def _allowed_key(self, request: list[bytes]) -> bytes:
+        """Return the key of a request (version, id, domain, address, identity, mechanism, key) if it is allowed."""
         if len(request) != 7 or request[0] != _ZAP_VERSION or request[5] != _MECHANISM:
-            return False
+            return b""
         key = z85.encode(request[6])
         if key in self.allowed:
-            return True
+            return key
         self._on_refusal(request[3].decode("ascii", "replace"), key.decode())
-        return False
+        return b""
 
 
 class HandshakeCounters(Protocol):
@@ -148,16 +194,18 @@ class HandshakeCounters(Protocol):
 class BoundConnections:
     """Counts the failed handshakes of bound sockets in `counters`, and authenticates their peers by CURVE.
 
-    After `authenticate`, `log` receives a line about failed handshakes, at most once per `_REPORT_INTERVAL` seconds.
+    After `authenticate`, `log` receives warnings about failed handshakes.
     """
 
     def __init__(self, sockets: Iterable[Socket], counters: HandshakeCounters, log: Log = log_warning) -> None:
         self._counters = counters
-        self._log = log
-        self._report_at = 0.0
-        self._unreported = 0
-        self._events = [ConnectionEvents(socket, _FAILED) for socket in sockets]
+        self.warnings = Warnings(log)
+        """Where warnings about peers go."""
+        self._events = [ConnectionEvents(socket, _FAILED | _ACCEPTED | _DISCONNECTED) for socket in sockets]
         self._authenticator: Authenticator | None = None
+        self._is_restricted = False
+        self._addresses: dict[int, str] = {}
+        self._has_failed = False
 
     @property
     def sockets(self) -> Sequence[Socket]:
@@ -165,14 +213,31 @@ class BoundConnections:
         more = [] if self._authenticator is None else [self._authenticator.socket]
         return [*(events.socket for events in self._events), *more]
 
-    def authenticate(self, allowed: frozenset[bytes]) -> None:
-        """Admit peers with these public keys only; replaces an earlier list, and ends no connection.
+    def authenticate(self, allowed: Mapping[bytes, AllowedKey]) -> bool:
+        """Admit peers with these public keys only.
 
-        Raises `LinkError` if the context of the sockets has another list.
+        Return whether a connection may exist that the list does not permit any more: a key or one of its domains is
+        gone. Raises `LinkError` if the context of the sockets has another list.
         """
         if self._authenticator is None:
             self._authenticator = Authenticator(self._events[0].socket.context, self._on_refusal)
-        self._authenticator.allowed = allowed
+        before, self._authenticator.allowed = self._authenticator.allowed, allowed
+        self._is_restricted = any(key.domains for key in allowed.values())
+        return any(key not in allowed or allowed[key].domains != old.domains for key, old in before.items())
+
+    def permits(self, frame: zmq.Frame, domain: str) -> bool:
+        """Return whether the sender of a message may account for a domain and receive its holds."""
+        if not self._is_restricted or self._authenticator is None:
+            return True
+        user = str(frame.get("User-Id"))
+        key = self._authenticator.allowed.get(user.encode())
+        if key is None or not key.domains or domain in key.domains:
+            return key is not None
+        name = key.name or user
+        self.warnings.add(
+            f"domain of {user}", f"the key {name} uses the domain {domain!r}, which curve_allow does not list for it"
+        )
+        return False
 
     def turn(self) -> float:
         """Handle what is waiting; return 0 if more may be waiting, otherwise infinity."""
@@ -180,8 +245,8 @@ class BoundConnections:
         for source in self._events:
             events, waiting = source.read()
             more |= waiting
-            for kind, _ in events:
-                self._on_failure(kind)
+            for kind, value in events:
+                self._on_event(kind, value)
         return 0.0 if more else NEVER
 
     def close(self) -> None:
@@ -191,28 +256,38 @@ class BoundConnections:
         if self._authenticator is not None:
             self._authenticator.socket.close()
 
-    def _on_failure(self, kind: int) -> None:
-        if kind == _AUTH:
+    def _on_event(self, kind: int, value: int) -> None:
+        """Count a failed handshake; the event of its end, which follows, has the descriptor of the connection."""
+        if kind == _ACCEPTED:
+            self._addresses[value] = _peer_address(value)
+        elif kind == _DISCONNECTED:
+            address = self._addresses.pop(value, "")
+            if self._has_failed and self._authenticator is not None:
+                self.warnings.add(_FAILURE, f"a connection{address} {_FAILURE}")
+            self._has_failed = False
+        elif kind == _AUTH:
             self._counters.refused_keys += 1
-            return
-        self._counters.failed_handshakes += 1
-        if self._authenticator is not None:
-            self._report(
-                "a connection failed its handshake: its peer does not use CURVE, or not the key of this server"
-            )
+        else:
+            self._counters.failed_handshakes += 1
+            self._has_failed = True
 
     def _on_refusal(self, address: str, key: str) -> None:
-        self._report(f"refused a peer at {address}: its public key {key} is not in the list of allowed keys")
+        text = f"refused a peer at {address}: its public key {key} is not in the list of allowed keys"
+        self.warnings.add(f"refused {key}", text)
 
-    def _report(self, text: str) -> None:
-        """Log a line, unless one was logged shortly before; then count it for the next line."""
-        moment = time.monotonic()
-        if moment < self._report_at:
-            self._unreported += 1
-            return
-        rest = f" ({self._unreported} more since the last such line)" if self._unreported else ""
-        self._log(f"{text}{rest}")
-        self._report_at, self._unreported = moment + _REPORT_INTERVAL, 0
+
+def _peer_address(descriptor: int) -> str:
+    """Return where a connection of libzmq comes from, as words for a warning; empty if it has ended already."""
+    try:
+        connection = plain.socket(fileno=descriptor)
+    except OSError:
+        return ""
+    try:
+        return f" from {connection.getpeername()[0]}"
+    except (OSError, IndexError):  # a Unix socket has no name
+        return ""
+    finally:
+        connection.detach()
 
 
 class BoundPair:
@@ -228,6 +303,7 @@ class BoundPair:
         context: "zmq.Context[Socket] | None",
         log: Log,
     ) -> None:
+        self._has_keys = keys is not None
         self._own_context = context is None
         self.context: zmq.Context[Socket] = zmq.Context() if context is None else context
         """The context of the sockets."""
@@ -239,12 +315,51 @@ class BoundPair:
         """The state of their connections, to be watched, too."""
         try:
             if keys is not None:
+                # Subscriptions take effect once they are permitted.
+                self.control.setsockopt(zmq.XPUB_MANUAL, 1)
                 self.connections.authenticate(keys.allowed)
             self.endpoints = bind_pair(self.accounting, self.control, address, keys, insecure=insecure)
             """What the two sockets are bound to."""
         except BaseException:
             self.close()
             raise
+
+    def set_allowed_keys(self, allowed: Mapping[bytes, AllowedKey]) -> None:
+        """Replace the list of keys. If less is permitted than before, end all connections: peers connect again.
+
+        libzmq cannot end the connection of one peer. Raises `LinkError` if the sockets cannot be bound again.
+        """
+        if self.connections.authenticate(allowed):
+            bind_again((self.accounting, self.control), self.endpoints)
+
+    def receive(self) -> tuple[list[bytes], bool]:
+        """Return the next message of accounting, and whether its sender may account for its domain.
+
+        Raises `zmq.Again` if none is waiting.
+        """
+        if not self._has_keys:
+            return self.accounting.recv_multipart(NOBLOCK), True
+        message = self.accounting.recv_multipart(NOBLOCK, copy=False)
+        frames = [frame.bytes for frame in message]
+        return frames, self.connections.permits(message[0], domain_of(frames[0].removeprefix(BATCH)))
+
+    def receive_subscription(self) -> bytes:
+        """Return the next message of the control socket; empty for a subscription that is not permitted.
+
+        Raises `zmq.Again` if none is waiting.
+        """
+        if not self._has_keys:
+            return self.control.recv(NOBLOCK)
+        frame = self.control.recv(NOBLOCK, copy=False)
+        message, prefix = frame.bytes, frame.bytes[1:]
+        if message[:1] == b"\1":
+            # A prefix without its NUL is that of other domains, too.
+            if not self.connections.permits(frame, domain_of(prefix) if prefix.endswith(b"\0") else "*"):
+                return b""
+            self.control.setsockopt(zmq.SUBSCRIBE, prefix)
+        elif message[:1] == b"\0":
+            self.control.setsockopt(zmq.UNSUBSCRIBE, prefix)
+        return message
 
     def close(self) -> None:
         """Close the sockets; call it when no event loop watches them, and other sockets of the context are closed."""
@@ -261,10 +376,10 @@ class OutgoingCounters(Protocol):
 
 
 class OutgoingConnections:
-    """Keeps two sockets connected to a master, counts failed handshakes, and reports them to `log` once.
+    """Keeps two sockets connected to a master, counts failed handshakes, and reports them to `log` once an hour.
 
-    They are reported again after a handshake that succeeds. `keys` are those of the sockets, for the report. `changed`
-    is called when a connection is made or lost.
+    They are reported at once after a handshake that succeeds. `keys` are those of the sockets, for the report.
+    `changed` is called when a connection is made or lost.
     """
 
     def __init__(
@@ -280,12 +395,16 @@ class OutgoingConnections:
         self._counters = counters
         self._log = log
         self._failures = 0
+        self._warnings = Warnings(log)
         self._is_reported = False
+        self._made = [NEVER for _ in sockets]
         self._changed = changed
         self._connected = [False for _ in sockets]
         self._due = [NEVER for _ in sockets]
         self._endpoints: Sequence[str] = ("", "")
-        self._events = [ConnectionEvents(one, _FAILED | _SUCCEEDED | _DISCONNECTED | _RETRIED) for one in sockets]
+        self._events = [
+            ConnectionEvents(one, _FAILED | _CONNECTED | _SUCCEEDED | _DISCONNECTED | _RETRIED) for one in sockets
+        ]
 
     @property
     def sockets(self) -> Sequence[Socket]:
@@ -332,17 +451,23 @@ class OutgoingConnections:
             self._due[number] = moment + _RECONNECT_DELAY
         elif kind == _RETRIED:
             self._due[number] = NEVER
+        elif kind == _CONNECTED:
+            self._made[number] = moment
         elif kind == _SUCCEEDED:
-            self._failures, self._is_reported = 0, False
-        else:
-            self._failures += 1
-            self._counters.failed_handshakes += 1
-            if not self._is_reported and (reason := self._reason(kind, value)):
-                self._is_reported = True
-                self._log(f"{self._endpoints[0]}: {reason}. Meanwhile, its holds do not arrive here")
+            self._failures, self._is_reported, self._warnings = 0, False, Warnings(self._log)
+        elif reason := self._reason(kind, value, moment - self._made[number]):
+            self._is_reported = True
+            self._warnings.add(reason, f"{self._endpoints[0]}: {reason}. Meanwhile, its holds do not arrive here")
 
-    def _reason(self, kind: int, value: int) -> str:
-        """Return why a handshake failed, as far as it is known; empty if it may have been a master that stopped."""
+    def _reason(self, kind: int, value: int, age: float) -> str:
+        """Return why a handshake failed, as far as it is known; empty if it may have been a master that stopped.
+
+        `age` is that of the connection, in seconds.
+        """
+        if kind == _CLOSED and age > _HANDSHAKE_PATIENCE:
+            return "the master accepts connections and does not answer: it hangs, or the network drops its messages"
+        self._failures += 1
+        self._counters.failed_handshakes += 1
         if kind == _AUTH:
             own = "of this side" if self._keys is None else self._keys.own.public.decode()
             return f"the master refuses the public key {own}; add it to the curve_allow file of the master"

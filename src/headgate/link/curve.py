@@ -6,7 +6,7 @@ pyzmq read and write it, or one line with a key.
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,11 +59,20 @@ class KeyPair(NamedTuple):
         return _PUBLIC_KEY_FORM.format(public=self.public.decode()).encode()
 
 
+class AllowedKey(NamedTuple):
+    """What a list of allowed keys says about one of them."""
+
+    name: str = ""
+    """Its name; empty if it has none."""
+    domains: frozenset[str] = frozenset()
+    """The domains that it may account for, and whose holds it may receive; empty for all."""
+
+
 class ServerKeys(NamedTuple):
     """What the side that binds needs: its own keys, and the public keys of the peers that may connect."""
 
     own: KeyPair
-    allowed: frozenset[bytes]
+    allowed: Mapping[bytes, AllowedKey]
 
 
 class ClientKeys(NamedTuple):
@@ -158,21 +167,26 @@ def read_public_key(text: str) -> bytes:
     return _checked(_certificate(content).get(b"public") or content.strip(), text)
 
 
-def read_allowed_keys(file: str) -> frozenset[bytes]:
-    """Read public keys: one per line, with an optional name after it; comments with #; and certificates.
+def read_allowed_keys(file: str) -> dict[bytes, AllowedKey]:
+    """Read public keys: lines of the form ``KEY [NAME [DOMAIN ...]]``; comments with #; and certificates.
 
-    Raises `ConfigurationError` for a file that is missing, malformed or has no key.
+    Raises `ConfigurationError` for a file that is missing, malformed, has no key, or has one twice.
     """
-    found = set()
+    found: dict[bytes, AllowedKey] = {}
     for number, line in enumerate(_read(file).splitlines(), start=1):
+        words = line.partition(b" #")[0].split()
         match = _CERTIFICATE_LINE.fullmatch(line)
         if match is not None:
-            found |= {_checked(match[2], f"{file} line {number}")} if match[1] == b"public" else set()
-        elif not _IGNORED_LINE.fullmatch(line):
-            found.add(_checked(line.split()[0], f"{file} line {number}"))
+            words = [match[2]] if match[1] == b"public" else []
+        if not words or (match is None and _IGNORED_LINE.fullmatch(line)):
+            continue
+        key = _checked(words[0], f"{file} line {number}")
+        name, *domains = [word.decode("utf-8", "surrogateescape") for word in words[1:]] or [""]
+        if found.setdefault(key, allowed := AllowedKey(name, frozenset(domains))) != allowed:
+            raise ConfigurationError(f"{file} line {number}: this key is listed twice, with different names or domains")
     if not found:
         raise ConfigurationError(f"{file}: no key in it; expected one public key per line")
-    return frozenset(found)
+    return found
 
 
 def _certificate(content: bytes) -> dict[bytes, bytes]:

@@ -7,7 +7,7 @@ subscribes to all domains for which it will receive traffic".
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import zmq
 
@@ -16,7 +16,7 @@ from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH
 from headgate.link.connections import BoundPair, Log, log_warning
-from headgate.link.curve import ServerKeys
+from headgate.link.curve import AllowedKey, ServerKeys
 from headgate.link.loop_driver import LoopDriver, WakePipe
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket
 from headgate.release import NEVER
@@ -37,8 +37,16 @@ class ControlPublisher:
     `RESEND_EVERY` seconds, whatever the number of subscriptions, and in parts.
     """
 
-    def __init__(self, socket: Socket, master: Master, counters: MasterCounters, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        socket: Socket,
+        receive: Callable[[], bytes],
+        master: Master,
+        counters: MasterCounters,
+        clock: Callable[[], float],
+    ) -> None:
         self._socket = socket
+        self._receive = receive
         self._counters = counters
         self._clock = clock
         self._due: dict[str, float] = {}
@@ -73,7 +81,7 @@ class ControlPublisher:
         """Receive up to `limit` subscriptions; return whether more may be waiting."""
         try:
             for _ in range(limit):
-                message = self._socket.recv(NOBLOCK)
+                message = self._receive()
                 if message[:1] == b"\1":
                     self._counters.subscriptions += 1
                     self._on_subscription(message[1:])
@@ -157,8 +165,8 @@ class MasterLink:
             self._pair.control,
             self._pair.connections,
         )
-        self._publisher = ControlPublisher(self._control, master, self.counters, clock)
-        self._receiver = AccountingReceiver(self._accounting, master, self._publisher.publish, self.counters)
+        self._publisher = ControlPublisher(self._control, self._pair.receive_subscription, master, self.counters, clock)
+        self._receiver = AccountingReceiver(self._pair.receive, master, self._publisher.publish, self.counters)
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
         self._driver: LoopDriver | None = None
         self._watcher: LoopDriver | None = None
@@ -176,9 +184,9 @@ class MasterLink:
         if self._driver is not None:
             self._driver.wake()
 
-    def set_allowed_keys(self, allowed: frozenset[bytes]) -> None:
-        """Replace the public keys that may connect; connections that exist stay. The link must have keys."""
-        self._connections.authenticate(allowed)
+    def set_allowed_keys(self, allowed: Mapping[bytes, AllowedKey]) -> None:
+        """Replace the public keys that may connect, as `BoundPair` does. The link must have keys."""
+        self._pair.set_allowed_keys(allowed)
 
     def follow(self, on_control: Callable[[str, bytes, float], None]) -> None:
         """Have each control that is published passed to another service, too: domain, identifier, release time."""

@@ -8,7 +8,7 @@ them to the gatekeepers that have subscribed to their domains. No call waits for
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,9 +17,9 @@ import zmq
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control, domain_of, topic
 from headgate.limit.sharding import Sharding
-from headgate.link.batch import BATCH, batch_size
+from headgate.link.batch import BATCH, record_count
 from headgate.link.connections import BoundPair, Log, log_warning
-from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters
+from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys, keys_of_masters
 from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection
 from headgate.link.sockets import NOBLOCK, SNDMORE, endpoints, has_message
@@ -43,8 +43,11 @@ class RouterCounters(msgspec.Struct):
 
     accounted: int = 0
     """Accounting messages and records received."""
-    unrouted: dict[str, int] = msgspec.field(default_factory=lambda: {"no_master": 0, "malformed": 0})
-    """Messages and records dropped: no master is connected that reads them, or the message is malformed."""
+    unrouted: dict[str, int] = msgspec.field(
+        default_factory=lambda: {"no_master": 0, "malformed": 0, "not_permitted": 0}
+    )
+    """Messages and records dropped: no master is connected that reads them; the message is malformed; or the list of
+    allowed keys does not list the domain for the key of the sender."""
     subscriptions: int = 0
     """Subscriptions of gatekeepers received."""
     refused_keys: int = 0
@@ -138,9 +141,9 @@ class RouterLink:
         connection.subscribe(b"")
         return RoutedMaster(connection)
 
-    def set_allowed_keys(self, allowed: frozenset[bytes]) -> None:
-        """Replace the public keys that may connect; connections that exist stay. The link must have keys."""
-        self._pair.connections.authenticate(allowed)
+    def set_allowed_keys(self, allowed: Mapping[bytes, AllowedKey]) -> None:
+        """Replace the public keys that may connect, as `BoundPair` does. The link must have keys."""
+        self._pair.set_allowed_keys(allowed)
 
     def owners(self) -> Iterator[tuple[str, str]]:
         """Yield the domains of the accounting received, a limited number, and the address of the master of each."""
@@ -224,21 +227,24 @@ class RouterLink:
     def _receive_accounting(self) -> None:
         try:
             for _ in range(_MAX_MESSAGES):
-                self._route(self._accounting.recv_multipart(NOBLOCK))
+                frames, is_permitted = self._pair.receive()
+                self._route(frames, is_permitted=is_permitted)
         except zmq.Again:
             pass
 
-    def _route(self, frames: list[bytes]) -> None:
+    def _route(self, frames: list[bytes], *, is_permitted: bool) -> None:
         """Pass a message to the owner of its domain, or count why it is dropped."""
         counters, is_batch = self.counters, frames[0].startswith(BATCH)
         try:
-            records = batch_size(b"".join(frames[1:2])) if is_batch else 1
+            records = record_count(frames)
             owner = self._owner(frames[0].removeprefix(BATCH))
         except WireError:
             counters.unrouted["malformed"] += 1
             return
         counters.accounted += records
-        if owner is None or (is_batch and not owner.connection.reads_batches):
+        if not is_permitted:
+            counters.unrouted["not_permitted"] += records
+        elif owner is None or (is_batch and not owner.connection.reads_batches):
             counters.unrouted["no_master"] += records
         elif owner.connection.send(frames[:_ACCOUNTING_FRAMES]):
             owner.sent += records
@@ -293,7 +299,7 @@ class RouterLink:
         topics: set[bytes] = set()
         try:
             for _ in range(_MAX_MESSAGES):
-                message = self._control.recv(NOBLOCK)
+                message = self._pair.receive_subscription()
                 if message[:1] == b"\1":
                     self.counters.subscriptions += 1
                     topics.add(message[1:])

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import socket as plain
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -73,6 +74,7 @@ POLLIN: Final = int(zmq.POLLIN)
 SNDMORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
 
 _PORT_TRIES = 256
+_REBIND_TRIES = 1_000
 _OTHER_PORTS = range(10_000, 32_767)
 """Ports of which systems take none for outgoing connections. After thousands of connections have ended, every second
 port that the system chooses from is in use for a minute."""
@@ -147,8 +149,23 @@ def bind_pair(
         socket.setsockopt(zmq.IPV6, int(":" in numeric))
     if port != "0":
         first = _bind(accounting, f"tcp://{numeric}:{port}")
-        return Endpoints(first, _bind(control, f"tcp://{numeric}:{int(port) + 1}"))
+        return Endpoints(first, _bind(control, f"tcp://{numeric}:{int(port) + 1}", f", the control port of {first},"))
     return _bind_anywhere(accounting, control, numeric)
+
+
+def bind_again(sockets: Iterable[Socket], pair: Endpoints) -> None:
+    """End all connections of bound sockets: peers connect again. Raises `LinkError` if a socket cannot be bound."""
+    sockets = list(sockets)
+    for socket, endpoint in zip(sockets, pair, strict=True):
+        socket.unbind(endpoint)
+    for socket, endpoint in zip(sockets, pair, strict=True):
+        for wait in [0.001] * _REBIND_TRIES:  # libzmq's thread closes the old listener
+            with suppress(LinkError):
+                _bind(socket, endpoint)
+                break
+            time.sleep(wait)
+        else:
+            _bind(socket, endpoint)
 
 
 def is_exposed(address: str) -> bool:
@@ -202,11 +219,13 @@ def _bind_anywhere(accounting: Socket, control: Socket, host: str) -> Endpoints:
     raise LinkError(f"tcp://{host}:0: no two consecutive ports are free; name a port")
 
 
-def _bind(socket: Socket, endpoint: str) -> str:
+def _bind(socket: Socket, endpoint: str, role: str = "") -> str:
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
-        raise LinkError(f"{endpoint} cannot be bound ({_reason(error)}); free it or name another address") from None
+        raise LinkError(
+            f"{endpoint}{role} cannot be bound ({_reason(error)}); free it or name another address"
+        ) from None
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 

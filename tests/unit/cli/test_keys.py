@@ -34,7 +34,7 @@ def test_pair_is_written_and_read_back(run, tmp_path):
     assert (said.code, said.err) == (0, "")
     pair = read_key_pair(str(folder / "secret.key"))
     assert pair.public == read_public_key(str(folder / "public.key"))
-    assert read_allowed_keys(str(folder / "public.key")) == {pair.public}
+    assert read_allowed_keys(str(folder / "public.key")).keys() == {pair.public}
     assert names(folder) == ["public.key", "secret.key"]
 
 

@@ -18,7 +18,10 @@ class Setup:
         self.counters, self.published = MasterCounters(), []
         self.master = Master(Domain(name, (Rule.parse(rule),), algorithm) for name in names or ("api",))
         self.receiver = AccountingReceiver(
-            receiver, self.master, lambda *control: self.published.append(control), self.counters
+            lambda: (receiver.recv_multipart(zmq.NOBLOCK), True),
+            self.master,
+            lambda *control: self.published.append(control),
+            self.counters,
         )
 
     def receive(self, *messages, most=256):

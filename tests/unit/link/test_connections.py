@@ -10,8 +10,8 @@ import zmq
 from headgate.errors import LinkError
 from headgate.link import connections
 from headgate.link.accounting_receiver import MasterCounters
-from headgate.link.connections import BoundConnections, OutgoingConnections
-from headgate.link.curve import ClientKeys, ServerKeys, new_key_pair
+from headgate.link.connections import BoundConnections, OutgoingConnections, Warnings
+from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys, new_key_pair
 from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.link.sockets import bind_pair, connect_pair, open_socket
 from headgate.release import NEVER
@@ -92,7 +92,7 @@ def soon(monkeypatch):
     monkeypatch.setattr(connections, "_RECONNECT_DELAY", 0.05)
 
 
-KEYS = ServerKeys(SERVER, frozenset([ALLOWED.public]))
+KEYS = ServerKeys(SERVER, {ALLOWED.public: AllowedKey("gate")})
 
 
 def test_allowed_key_is_admitted_and_the_messages_arrive(started):
@@ -121,7 +121,7 @@ def test_key_that_is_not_allowed_is_refused_counted_and_named(started):
 def test_peer_without_curve_is_refused_and_both_sides_say_so(started):
     server = started(Server, KEYS)
     client = started(Client, server.address)
-    until(lambda: server.counts() >= (0, 2) and client.lines, server, client)
+    until(lambda: server.counts() >= (0, 2) and server.lines and client.lines, server, client)
     assert len(server.lines) == len(client.lines) == 1
     assert "does not use CURVE" in server.lines[0]
     assert "curve_key and curve_server here" in client.lines[0]
@@ -139,7 +139,7 @@ def test_peer_with_curve_at_a_server_without_keys_says_so(started):
 def test_wrong_key_of_the_server_is_reported_after_several_failures(started):
     server = started(Server, KEYS)
     client = started(Client, server.address, ClientKeys(ALLOWED, OTHER.public))
-    until(lambda: client.lines, server, client)
+    until(lambda: client.lines and server.lines, server, client)
     assert client.counters.failed_handshakes >= 4
     assert "ends each handshake: curve_server is not its public key" in client.lines[0]
     assert server.counters.failed_handshakes >= 3
@@ -161,20 +161,27 @@ def test_a_key_added_later_is_admitted_without_a_restart_of_either_side(started,
     server = started(Server, KEYS)
     client = started(Client, server.address, ClientKeys(OTHER, SERVER.public))
     until(lambda: client.lines, server, client)
-    server.connections.authenticate(frozenset([OTHER.public]))
+    server.connections.authenticate({OTHER.public: AllowedKey()})
     until(lambda: client.is_connected, server, client)
     assert len(client.lines) == 1
 
 
-def test_failed_handshakes_are_logged_at_a_bounded_rate(started, monkeypatch):
-    server, now = started(Server, KEYS), [1_000.0]
+def test_warnings_of_a_kind_are_hourly_with_a_count_and_kinds_that_peers_choose_are_bounded(monkeypatch):
+    lines, now = [], [1_000.0]
     monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
-    for _ in range(5):
-        server.connections._on_refusal("192.0.2.1", "key")
-    assert len(server.lines) == 1
-    now[0] += 60.0
-    server.connections._on_refusal("192.0.2.1", "key")
-    assert server.lines[1].endswith(" (4 more since the last such line)")
+    warnings = Warnings(lines.append)
+    for kind in ("a", "b") * 3:
+        warnings.add(kind, kind)
+    assert lines == ["a", "b"]
+    now[0] += 3_599.0
+    warnings.add("a", "a")
+    now[0] += 1.0
+    warnings.add("a", "a")
+    assert lines[2:] == ["a (3 more since the last such line)"]
+    for number in range(10_000):
+        warnings.add(str(number), "random")
+    assert len(lines) < 70
+    assert len(warnings._due) + len(warnings._left_out) < 140
 
 
 def test_single_connection_that_a_master_ends_is_not_reported(started):
@@ -182,6 +189,18 @@ def test_single_connection_that_a_master_ends_is_not_reported(started):
     for number in range(1, 5):
         client.connections._on_event(number % 2, int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL), 0, 0.0)
         assert (len(client.lines), client.counters.failed_handshakes) == (number // 4, number)
+
+
+def test_a_master_that_does_not_answer_is_called_hung_and_no_failed_handshake_is_counted(started, monkeypatch):
+    """Its system accepts the connection; libzmq gives up after 10 s."""
+    client, failed = started(Client, ""), int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+    for number in range(6):
+        client.connections._on_event(number % 2, int(zmq.EVENT_CONNECTED), 0, 20.0 * number)
+        client.connections._on_event(number % 2, failed, 0, 20.0 * number + 10.0)
+    assert client.counters.failed_handshakes == 0
+    assert len(client.lines) == 1
+    assert "accepts connections and does not answer" in client.lines[0]
+    assert client.connections.has_reported_failure
 
 
 def test_client_reports_failures_again_after_a_success(started, soon):

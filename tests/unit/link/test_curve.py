@@ -8,6 +8,7 @@ import zmq.auth
 
 from headgate.errors import ConfigurationError
 from headgate.link.curve import (
+    AllowedKey,
     ClientKeys,
     KeyPair,
     keys_of_masters,
@@ -54,7 +55,7 @@ def test_certificates_of_pyzmq_are_read(tmp_path):
     public, secret = zmq.auth.create_certificates(tmp_path, "own", {"name": "gate", "city": "a = b"})
     pair = read_key_pair(secret)
     assert zmq.curve_public(pair.secret) == pair.public == read_public_key(public)
-    assert read_allowed_keys(public) == read_allowed_keys(secret) == {pair.public}
+    assert read_allowed_keys(public) == read_allowed_keys(secret) == {pair.public: AllowedKey()}
 
 
 @pytest.mark.parametrize("content", [PAIR.secret_file(), PAIR.secret, PAIR.secret + b"\r\n"])
@@ -76,18 +77,19 @@ def test_public_key_may_be_given_as_itself_unless_a_file_has_that_name(tmp_path,
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "first", "second"),
     [
-        f"{KEY}\n{OTHER_KEY}",
-        f"# gates\n\n  {KEY} first gate\n{OTHER_KEY}\tsecond # not a comment, a name\r\n",
-        PAIR.public_file() + OTHER.public_file(),
-        PAIR.public_file() + OTHER.public,
-        OTHER.public + b"\n" + PAIR.secret_file(),
+        (f"{KEY}\n{OTHER_KEY}\n{KEY}", (), ()),
+        (f"# gates\n\n  {KEY} first\n{OTHER_KEY}\tsecond # a comment\r\n", ("first",), ("second",)),
+        (f"{KEY} #first\n{OTHER_KEY} b web api", (), ("b", frozenset(["web", "api"]))),
+        (PAIR.public_file() + OTHER.public_file(), (), ()),
+        (PAIR.public_file() + OTHER.public, (), ()),
+        (OTHER.public + b"\n" + PAIR.secret_file(), (), ()),
     ],
-    ids=["bare", "names and comments", "certificates", "certificate and key", "key and certificate"],
+    ids=["bare", "names", "domains", "certificates", "certificate and key", "key and certificate"],
 )
-def test_list_of_keys(file, content):
-    assert read_allowed_keys(file(content)) == {PAIR.public, OTHER.public}
+def test_list_of_keys(file, content, first, second):
+    assert read_allowed_keys(file(content)) == {PAIR.public: AllowedKey(*first), OTHER.public: AllowedKey(*second)}
 
 
 @pytest.mark.parametrize(
@@ -103,13 +105,14 @@ def test_list_of_keys(file, content):
         (b"\xff\xfe\0", " line 1: not a key"),
         (KEY.encode() + b"\n" + TOO_LARGE[1:] + b"\n", ""),  # a comment
         (b"%" + TOO_LARGE[1:], " line 1: not a key"),
+        (f"{KEY} a\n{KEY} a web\n", " line 2: this key is listed twice, with different names or domains"),
         ("x" * 1_048_577, "more than 1048576 bytes"),
     ],
 )
 def test_malformed_list_is_an_error(file, content, reason):
     name = file(content)
     if not reason:
-        assert read_allowed_keys(name) == {PAIR.public}
+        assert read_allowed_keys(name) == {PAIR.public: AllowedKey()}
         return
     with pytest.raises(ConfigurationError, match=re.escape(name) + ".*" + re.escape(reason)):
         read_allowed_keys(name)
@@ -145,7 +148,7 @@ def test_error_does_not_show_a_secret(file):
 def test_keys_of_a_server_need_a_list(file):
     key, allow = file(PAIR.secret_file(), "key"), file(OTHER.public, "allow")
     assert read_server_keys("", "", "master") is None
-    assert read_server_keys(key, allow, "master") == (PAIR, {OTHER.public})
+    assert read_server_keys(key, allow, "master") == (PAIR, {OTHER.public: AllowedKey()})
     with pytest.raises(ConfigurationError, match=r"master\.curve_key needs master\.curve_allow \(--curve-allow\)"):
         read_server_keys(key, "", "master")
     with pytest.raises(ConfigurationError, match=r"router\.curve_allow needs router\.curve_key \(--curve-key\)"):

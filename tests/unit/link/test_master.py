@@ -134,7 +134,8 @@ class Setup:
         for name in names:
             for number in range(held):
                 self.master.record(name, Status.ACCEPTED, b"%d" % number, NOW, NOW)
-        self.publisher = ControlPublisher(self.socket, self.master, self.counters, lambda: NOW)
+        receive = lambda: self.socket.recv(zmq.NOBLOCK)  # noqa: E731 # as one of BoundPair
+        self.publisher = ControlPublisher(self.socket, receive, self.master, self.counters, lambda: NOW)
         self.moment = time.monotonic() + 60.0
 
     def subscribe(self, topic, hwm=0):

@@ -73,7 +73,8 @@ def test_a_taken_port_is_named(pair_of, which):
     ports = two_consecutive_ports()
     port = ports[0].getsockname()[1]
     ports[1 - which].close()
-    sentence = rf"tcp://127\.0\.0\.1:{port + which} cannot be bound \(Address already in use\); free it or name another"
+    role = rf", the control port of tcp://127\.0\.0\.1:{port}," if which else ""
+    sentence = rf"tcp://127\.0\.0\.1:{port + which}{role} cannot be bound \(Address already in use\); free it or name"
     with ports[which], pytest.raises(LinkError, match=sentence):
         bind_pair(*pair_of(), f"tcp://127.0.0.1:{port}")
 
@@ -178,7 +179,7 @@ def test_an_address_beyond_loopback_is_bound_with_insecure_or_keys(pair_of):
     accounting, _ = bind_pair(*pair_of(), "tcp://0.0.0.0:0", insecure=True)
     assert accounting.startswith("tcp://0.0.0.0:")
     pair = new_key_pair()
-    accounting, _ = bind_pair(*pair_of(), "tcp://0.0.0.0:0", ServerKeys(pair, frozenset()))
+    accounting, _ = bind_pair(*pair_of(), "tcp://0.0.0.0:0", ServerKeys(pair, {}))
     assert accounting.startswith("tcp://0.0.0.0:")
 
 
