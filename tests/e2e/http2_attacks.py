@@ -79,11 +79,17 @@ def resets_caused_by_errors(port: int) -> Iterator[bytes]:
         yield connect(stream, port) + b"\0\0\x04\x08\0" + stream.to_bytes(4) + b"\0\0\0\0"
 
 
-@attack(ENHANCE_YOUR_CALM, word="mistakes")
+@attack(ENHANCE_YOUR_CALM, word="failed requests")
 def data_after_the_end(port: int) -> Iterator[bytes]:
     for stream in streams():
         data = DataFrame(stream, data=b"x", flags=["END_STREAM"]).serialize()
         yield connect(stream, port) + data + data
+
+
+@attack(ENHANCE_YOUR_CALM, PROTOCOL_ERROR)  # or too many streams at once
+def requests_that_are_refused(port: int) -> Iterator[bytes]:
+    for stream in streams():
+        yield connect(stream, 1)
 
 
 @attack(PROTOCOL_ERROR, word="Max inbound streams")
@@ -156,7 +162,7 @@ def windows_increased_by_one(port: int) -> Iterator[bytes]:
         yield WindowUpdateFrame(1, window_increment=1).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM, word="mistakes")
+@attack(ENHANCE_YOUR_CALM, word="failed requests")
 def windows_that_are_too_large(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield connect(stream, port) + WindowUpdateFrame(stream, window_increment=WIDEST).serialize()
@@ -175,7 +181,7 @@ def garbage(port: int) -> Iterator[bytes]:
         yield bytes(range(256))
 
 
-@attack(ENHANCE_YOUR_CALM, word="mistakes")
+@attack(ENHANCE_YOUR_CALM, word="failed requests")
 def second_heads_after_the_end(port: int) -> Iterator[bytes]:
     end = DataFrame(1, flags=["END_STREAM"]).serialize()
     yield connect(1, port) + end
@@ -189,7 +195,7 @@ def heads_after_a_reset(port: int) -> Iterator[bytes]:
         yield connect(stream, port) + RstStreamFrame(stream).serialize() + connect(stream, port)
 
 
-@attack(ENHANCE_YOUR_CALM, word="mistakes")
+@attack(ENHANCE_YOUR_CALM, word="failed requests")
 def trailers(port: int) -> Iterator[bytes]:
     for stream in streams():
         trailer = HeadersFrame(stream, data=literal(b"x", b"y"), flags=["END_HEADERS", "END_STREAM"]).serialize()

@@ -1,7 +1,8 @@
 """Name lookups with the system's resolver, in threads: it blocks, cannot be cancelled, and may take half a minute.
 
 Each lookup has a daemon thread of its own, which does not delay the exit. Threads are limited in all and for each
-client, so that a client that requests hosts of a dead name server delays only its own lookups; concurrent requests for
+client, so that a client that requests hosts of a dead name server delays only its own lookups. Half of the threads are
+for networks that use none, one for each: clients of a few networks cannot use up all threads. Concurrent requests for
 one name share a lookup. No caller waits longer than the timeout; a thread that still runs then is left alone. Nothing
 is cached.
 
@@ -11,10 +12,12 @@ All bookkeeping is on the event loop; a thread only looks up and reports.
 import asyncio
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from headgate.proxy.refusal import EXHAUSTED, Refusal
 from headgate.proxy.sockets import Address
@@ -22,24 +25,18 @@ from headgate.proxy.sockets import Address
 LOOKUP_TIMEOUT: Final = 6.0
 """Seconds. The system asks a name server again after five (resolv.conf(5)), so that one lost packet is survived."""
 
+_NETWORK_SIZE: Final = 6
+"""Bytes of a client's identifier that its network has: /48, which one site has (RFC 6177). An IPv4 address is alone."""
+
 _Found: TypeAlias = tuple[Address, ...]
-
-
-class _Client:
-    """The lookups of one client."""
-
-    def __init__(self, threads: int) -> None:
-        self.slots = asyncio.Semaphore(threads)
-        self.users = 0
-        """Waiting callers and running threads."""
 
 
 class SystemLookup:
     """Looks names up: `await lookup("www.example.org", client)` returns the addresses, in the system's order.
 
-    At most `threads` run at once, and `client_threads` for one client; further callers wait, and every caller has its
-    result within `timeout` seconds. Raises `Refusal` "name", and "connections" if the system has no more threads or
-    descriptors. For one event loop.
+    At most `threads` run at once, `client_threads` for one client, and half of all for networks that use more than one;
+    further callers wait, and every caller has its result within `timeout` seconds. Raises `Refusal` "name", and
+    "connections" if the system has no more threads or descriptors. For one event loop.
     """
 
     def __init__(
@@ -53,8 +50,15 @@ class SystemLookup:
         self._timeout = timeout
         self._getaddrinfo = getaddrinfo
         self._client_threads = client_threads
-        self._threads = asyncio.Semaphore(threads)
-        self._clients: dict[bytes, _Client] = {}
+        self._clients: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
+        self._free = threads
+        self._reserved = threads // 2
+        self._running: Counter[bytes] = Counter()
+        """Threads by network."""
+        self._turns: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        """By network, so that a thread that ends wakes one caller of each."""
+        self._ended = asyncio.Event()
+        """Set and replaced when a thread ends."""
         self._pending: dict[str, asyncio.Future[_Found | Refusal]] = {}
 
     async def __call__(self, host: str, client: bytes) -> _Found:
@@ -72,24 +76,30 @@ class SystemLookup:
         return outcome
 
     async def _acquire_and_start(self, host: str, client: bytes) -> None:
-        """Wait for a slot and start a thread, unless another caller has started one for this name meanwhile."""
-        mine = self._clients.setdefault(client, _Client(self._client_threads))
+        """Wait for a thread and start it, unless another caller has started one for this name meanwhile."""
+        slots = self._clients.setdefault(client, asyncio.Semaphore(self._client_threads))
+        network = client[:_NETWORK_SIZE]
+        turn = self._turns.setdefault(network, asyncio.Lock())
         with ExitStack() as acquired:
-            mine.users += 1
-            acquired.callback(self._leave, client)
-            await mine.slots.acquire()
-            acquired.callback(mine.slots.release)
-            await self._threads.acquire()
-            acquired.callback(self._threads.release)
-            if host not in self._pending:
-                self._pending[host] = self._start(host, acquired)
+            await slots.acquire()
+            acquired.callback(slots.release)
+            async with turn:
+                while self._free <= (self._reserved if network in self._running else 0):
+                    await self._ended.wait()
+                if host not in self._pending:
+                    self._free -= 1
+                    self._running[network] += 1
+                    acquired.callback(self._give_back, network)
+                    self._pending[host] = self._start(host, acquired)
 
-    def _leave(self, client: bytes) -> None:
-        """Forget a client without callers and threads."""
-        mine = self._clients[client]
-        mine.users -= 1
-        if not mine.users:
-            del self._clients[client]
+    def _give_back(self, network: bytes) -> None:
+        """Count a thread that has ended, and wake callers that wait for one."""
+        self._free += 1
+        self._running[network] -= 1
+        if not self._running[network]:
+            del self._running[network]
+        self._ended.set()
+        self._ended = asyncio.Event()
 
     def _start(self, host: str, acquired: ExitStack) -> "asyncio.Future[_Found | Refusal]":
         """Start a thread, which keeps the acquired slots until it ends. Raises `Refusal` if the system has too many."""

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from headgate.errors import ProtocolError
 from headgate.http.h1.request import RequestBuffer, RequestHead, RequestLimits, parse_request_head
+from headgate.proxy.abuse import AbuseLimiter
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, Services
 from headgate.proxy.poller import READ, WRITE
 from headgate.proxy.sockets import WOULD_BLOCK, record_overhead, reset, shutdown_write
@@ -25,8 +26,6 @@ _MAX_BUFFER_SIZE: Final = 1 << 16
 _READ_SIZE: Final = 1 << 16
 _LIMITS: Final = RequestLimits(head=1 << 14)
 """Limits of a CONNECT head, which holds a token and a few header fields of a browser."""
-_MAX_REQUESTS_PER_TURN: Final = 16
-"""Requests answered in a row before other connections have their turn: one read may contain thousands."""
 
 
 class Http1State(enum.Enum):
@@ -45,8 +44,8 @@ class Http1Connection:
     """One connection. `surplus` marks one above the limit of connections, whose requests are refused."""
 
     __slots__ = (
-        "_buffer", "_client_ended", "_decision", "_events", "_head_started", "_keep_alive", "_loop_state", "_peer",
-        "_services", "_socket", "_surplus", "_unsent", "deadline", "state",
+        "_abuse", "_buffer", "_client_ended", "_decision", "_events", "_head_started", "_keep_alive", "_loop_state",
+        "_peer", "_services", "_socket", "_surplus", "_unsent", "deadline", "state",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +57,7 @@ class Http1Connection:
         self._peer = peer
         self._surplus = surplus
         self.state = Http1State.READING
+        self._abuse = AbuseLimiter()
         self._buffer = RequestBuffer()
         self._head_started = False
         self._keep_alive = False  # what the request asks for that is decided on
@@ -144,12 +144,12 @@ class Http1Connection:
             self.abort()
 
     def _handle_requests(self) -> None:
-        """Handle one request after another, as long as heads are complete and each is answered at once."""
-        for _ in range(_MAX_REQUESTS_PER_TURN):
-            if self.state is not Http1State.READING or not self._handle_request():
-                break
-        else:
-            asyncio.get_running_loop().call_soon(self._handle_requests)
+        """Handle one request after another, as long as heads are complete and each is answered at once.
+
+        One read may contain thousands, but `_abuse` permits few of those that are answered at once: refusals.
+        """
+        while self.state is Http1State.READING and self._handle_request():
+            pass
         if self.state is Http1State.READING or self.state is Http1State.DECIDING:
             self._wait_for(0 if self._client_ended or self._is_full else READ)
 
@@ -210,8 +210,7 @@ class Http1Connection:
         if isinstance(outcome, AcceptedConnect):
             self._establish(outcome)
         elif self._is_open:
-            is_last = not self._keep_alive
-            self._respond(response_head(outcome, is_last=is_last), is_last=is_last)
+            self._refuse(outcome, is_last=not self._keep_alive)
             self._handle_requests()
 
     def _establish(self, accepted: AcceptedConnect) -> None:
@@ -232,13 +231,14 @@ class Http1Connection:
 
     def _refuse_early(self, reason: Literal["malformed", "method", "connections"], *, is_last: bool = True) -> None:
         """Refuse a request without a decision."""
-        refused = self._services.refuse_early(reason, self._peer)
-        self._respond(response_head(refused, is_last=is_last), is_last=is_last)
+        self._refuse(self._services.refuse_early(reason, self._peer), is_last=is_last)
 
-    def _respond(self, message: bytes | memoryview, *, is_last: bool) -> None:
+    def _refuse(self, refused: RefusedConnect, *, is_last: bool) -> None:
+        """Send a refusal; the connection closes after the last one, or after too many of them."""
+        is_last |= self._abuse.add("failed requests", now=self._loop_state.now)
         self.state = Http1State.CLOSING if is_last else Http1State.RESPONDING
         self.deadline = self._loop_state.now + self._services.timeouts.idle
-        self._send(message)
+        self._send(response_head(refused, is_last=is_last))
 
     def _send(self, message: bytes | memoryview) -> None:
         """Send what the system takes now."""

@@ -523,7 +523,7 @@ class Http2Connection:
             FRAME_HEADER.pack_into(frames, position, size >> 8, size & 0xFF, 0, 0, stream_id)
             position += FRAME_HEADER.size + size
             left -= size
-            self._guard.refund("WINDOW_UPDATE", _WINDOW_UPDATES_PER_FRAME)
+            self._guard.abuse.add("WINDOW_UPDATE", -_WINDOW_UPDATES_PER_FRAME, now=self._loop_state.now)
         self._h2.outbound_flow_control_window -= count
         self._h2.streams[stream_id].outbound_flow_control_window -= count
         self._send(frames[:position])
@@ -632,12 +632,12 @@ class Http2Connection:
                 self._dispatch(event)
             case TrailersReceived(stream_id=int(stream_id)):  # 8.5: only DATA, RST_STREAM and WINDOW_UPDATE on a tunnel
                 self._reset_stream(stream_id, ErrorCodes.PROTOCOL_ERROR)
-                self._stream_failed(stream_id, "mistakes")
+                self._stream_failed(stream_id, "failed requests")
             case StreamEnded(stream_id=int(stream_id)) if stream_id in self._streams:
                 self._streams[stream_id].client_ended = True
                 self._touched.add(self._streams[stream_id])
             case StreamReset(stream_id=int(stream_id), remote_reset=is_remote):
-                self._stream_failed(stream_id, "resets" if is_remote else "mistakes")
+                self._stream_failed(stream_id, "resets" if is_remote else "failed requests")
             case WindowUpdated(stream_id=int(stream_id)) if stream_id in self._streams:
                 self._streams[stream_id].resume()
             case RemoteSettingsChanged():
@@ -645,10 +645,10 @@ class Http2Connection:
             case PingAckReceived(ping_data=data):
                 self._probe_answered |= self.state is Http2State.DRAINING and data == _PROBE
 
-    def _stream_failed(self, stream_id: int, kind: Literal["resets", "mistakes"]) -> None:
+    def _stream_failed(self, stream_id: int, kind: Literal["resets", "failed requests"]) -> None:
         """Close a stream that the client has reset, or that was reset for an error of the client's."""
         stream = self._streams.get(stream_id)
-        if kind == "mistakes" or stream is None or not stream.was_used:
+        if kind == "failed requests" or stream is None or not stream.was_used:
             self._guard.count(kind)
         if stream is not None:
             stream.close("client_gone")
@@ -668,18 +668,18 @@ class Http2Connection:
     # Requests.
 
     def _dispatch(self, event: RequestReceived) -> None:
-        """Have a CONNECT decided on; refuse any other request. Raises `Http2Error` after too many mistakes."""
+        """Have a CONNECT decided on; refuse any other request."""
         assert event.stream_id is not None
         assert event.headers is not None
         try:
             request = parse_request([(bytes(name), bytes(value)) for name, value in event.headers])
         except MalformedRequest:
-            self._refuse_early(event.stream_id, "malformed")
+            self._refuse(event.stream_id, self._services.refuse_early("malformed", self._peer))
             return
         if request.method != "CONNECT":
-            self._refuse_early(event.stream_id, "method")
+            self._refuse(event.stream_id, self._services.refuse_early("method", self._peer))
         elif self._surplus:
-            self._refuse_early(event.stream_id, "connections")
+            self._refuse(event.stream_id, self._services.refuse_early("connections", self._peer))
             self.close(ErrorCodes.NO_ERROR, "too many connections")
         else:
             self._start_decision(event.stream_id, request)
@@ -713,8 +713,8 @@ class Http2Connection:
         elif outcome is None:
             stream.close("client_gone", ErrorCodes.INTERNAL_ERROR)
         else:
-            self._respond(stream.stream_id, outcome)
-            stream.close("client_gone", ErrorCodes.NO_ERROR)  # 8.1: no more of the request is needed
+            self._refuse(stream.stream_id, outcome)
+            stream.close("client_gone", ErrorCodes.NO_ERROR)
         self.finish_turn()
 
     def _accept(self, stream: TunnelStream, accepted: AcceptedConnect) -> None:
@@ -727,16 +727,14 @@ class Http2Connection:
         stream.open(accepted)
         self.deadline = min(self.deadline, stream.deadline)
 
-    def _refuse_early(self, stream_id: int, reason: Literal["malformed", "method", "connections"]) -> None:
-        """Answer a request without a decision. Raises `Http2Error` after too many of them."""
-        self._respond(stream_id, self._services.refuse_early(reason, self._peer))
-        self._reset_stream(stream_id, ErrorCodes.NO_ERROR)  # 8.1: no more of the request is needed
-        self._guard.count("mistakes")
-
-    def _respond(self, stream_id: int, refused: RefusedConnect) -> None:
+    def _refuse(self, stream_id: int, refused: RefusedConnect) -> None:
+        """Answer a request that is refused; close the connection after too many of them."""
         fields = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in refused.fields]
         with contextlib.suppress(ProtocolError):  # the client has reset it in this turn
             self._h2.send_headers(stream_id, [(b":status", b"%d" % refused.status), *fields], end_stream=True)
+        self._reset_stream(stream_id, ErrorCodes.NO_ERROR)  # 8.1: no more of the request is needed
+        if self._guard.abuse.add("failed requests", now=self._loop_state.now):
+            self.close(ErrorCodes.ENHANCE_YOUR_CALM, "too many failed requests")
 
     def _reset_stream(self, stream_id: int, code: ErrorCodes) -> None:
         """Reset a stream, unless both directions have ended or it was reset."""

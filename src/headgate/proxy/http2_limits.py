@@ -1,23 +1,20 @@
-"""Limits of what an HTTP/2 client may send, around the library h2: frames, windows, and rates of abusive frames.
+"""Limits of what an HTTP/2 client may send, around the library h2: frames and windows; `abuse` has the rates.
 
 `FrameGuard` sees the header of each frame before h2 does. It ends connections that h2 would tolerate, and removes
 frames that h2 need not see: those without a purpose here, and those that h2 takes for the end of the connection.
 
 Receive windows (RFC 9113, section 5.2) reserve memory: they start at 64 KiB and double up to 512 KiB per stream only
-while data is forwarded immediately, so that an idle tunnel reserves little.
-
-Abusive frames (section 10.5) are not errors. Each costs the client next to nothing and the proxy something: streams
-reset before they are answered (CVE-2023-44487), endless SETTINGS and PING, frames that carry nothing. Each kind has a
-leaky bucket per connection. This file knows no socket and no clock.
+while data is forwarded immediately, so that an idle tunnel reserves little. This file knows no socket and no clock.
 """
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final
 
 from h2.errors import ErrorCodes
 
 from headgate.errors import HeadgateError
+from headgate.proxy.abuse import AbuseKind, AbuseLimiter
 
 INITIAL_WINDOW: Final = 65_535
 """Bytes that both sides may send on a stream, or a connection, before any frame changes it (6.9.2)."""
@@ -81,39 +78,6 @@ class ReceiveWindow:
         return forwarded + grown
 
 
-AbuseKind: TypeAlias = Literal[
-    "resets", "mistakes", "settings", "pings", "idle frames", "empty DATA", "late DATA", "WINDOW_UPDATE", "head bytes"
-]
-
-
-class AbuseLimit(NamedTuple):
-    """How many at once, and how many per second in the long run."""
-
-    burst: float
-    per_second: float
-
-
-ABUSE_LIMITS: Final[Mapping[AbuseKind, AbuseLimit]] = {
-    # Streams that the client resets before a byte has passed: the decision was made in vain.
-    "resets": AbuseLimit(100, 10),
-    # Requests that are malformed or not CONNECT, heads on closed streams, errors that end a stream.
-    "mistakes": AbuseLimit(100, 10),
-    # A client sends one or two in its life, one that tunes its windows a few more.
-    "settings": AbuseLimit(50, 1),
-    # Some clients measure the round trip time once per round trip while bytes flow.
-    "pings": AbuseLimit(1000, 100),
-    # PRIORITY, GOAWAY, frames of unknown types, resets of closed streams.
-    "idle frames": AbuseLimit(1000, 100),
-    "empty DATA": AbuseLimit(100, 10),
-    # Bytes that were in flight when a stream was reset, and `_LATE_FRAME_COST` for each frame, since h2 answers it.
-    "late DATA": AbuseLimit(1 << 22, 1 << 20),
-    # Beyond those that DATA is answered with: see `refund`.
-    "WINDOW_UPDATE": AbuseLimit(1000, 100),
-    # An indexed head has 50 bytes, one with a token 500; decoding Huffman code takes 0.3 µs a byte.
-    "head bytes": AbuseLimit(1 << 20, 1 << 18),
-}
-
-
 _LATE_FRAME_COST: Final = 1000
 _COUNTED: Final[Mapping[int, AbuseKind]] = {_WINDOW_UPDATE: "WINDOW_UPDATE", _PING: "pings"}
 
@@ -126,7 +90,7 @@ class FrameGuard:
 
     __slots__ = (
         "_block", "_block_frames", "_block_size", "_frames", "_header", "_is_closed", "_is_kept", "_is_timed", "_left",
-        "_levels", "_now", "client_leaves", "has_settings", "head_sizes",
+        "_now", "abuse", "client_leaves", "has_settings", "head_sizes",
     )  # fmt: skip
 
     def __init__(self, is_closed: Callable[[int], bool]) -> None:
@@ -138,8 +102,9 @@ class FrameGuard:
         self._frames = 0
         self._block = 0  # the stream whose header block is incomplete
         self._block_size = self._block_frames = 0
-        self._levels: dict[AbuseKind, tuple[float, float]] = {}
         self._now = 0.0
+        self.abuse = AbuseLimiter()
+        """Also counts the requests that are refused."""
         self.has_settings = False
         """Whether preface and SETTINGS have arrived, which come first (3.4)."""
         self.client_leaves = False
@@ -187,18 +152,8 @@ class FrameGuard:
 
     def count(self, kind: AbuseKind, amount: float = 1) -> None:
         """Count one more, or `amount` more; raises `Http2Error` above the limit."""
-        limit = ABUSE_LIMITS[kind]
-        level, before = self._levels.get(kind, (0.0, self._now))
-        level = max(0.0, level - (self._now - before) * limit.per_second) + amount
-        self._levels[kind] = (level, self._now)
-        if level > limit.burst:
+        if self.abuse.add(kind, amount, now=self._now):
             raise Http2Error(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {kind}")
-
-    def refund(self, kind: AbuseKind, amount: float) -> None:
-        """Subtract frames that had a reason."""
-        counted = self._levels.get(kind)
-        if counted is not None:
-            self._levels[kind] = (max(0.0, counted[0] - amount), counted[1])
 
     def _begin(self, header: bytes) -> None:
         """Begin a frame: check and count it by its header."""
@@ -242,7 +197,7 @@ class FrameGuard:
         elif kind in {_HEADERS, _CONTINUATION}:
             self.count("head bytes", FRAME_HEADER.size + length)
             if self._is_closed(stream):
-                self.count("mistakes")
+                self.count("failed requests")
         elif kind == _SETTINGS:
             self.count("idle frames" if flags & _ACK else "settings")
             if length > MAX_SETTINGS_SIZE:

@@ -241,6 +241,8 @@ class ProxyProcess(Backend):
         # Kept to the end of the process: decisions that are cancelled at the end release their slots later.
         self._slots = TunnelSlots(settings.max_tunnels, configuration.slots, worker=configuration.worker)
         self._tokens = self._new_tokens()
+        decision_log = DecisionLog(write_line, clients=settings.log_client)
+        self._closing.callback(decision_log.flush)
         self._decision = Admission(
             ProxyPolicy(key=configuration.key, unreachable=settings.unreachable, idle=settings.idle),
             tokens=self._tokens,
@@ -249,7 +251,7 @@ class ProxyProcess(Backend):
             hosts=build_host_rules(settings),
             resolver=build_resolver(settings, SystemLookup(), (*configuration.addresses, *configuration.admin)),
             advice=advice,
-            log=DecisionLog(write_line, clients=settings.log_client),
+            log=decision_log,
             seconds_left=lambda: self._server.seconds_left,
             connect=lambda *what: self._server.connector.connect(*what),  # noqa: PLW0108 - the server is made later
         )

@@ -127,7 +127,7 @@ async def test_concurrent_lookups_of_a_name_are_shared(server: NameServer) -> No
     assert len(await asyncio.gather(*asking[1:])) == 39
     assert server.asked["hang.test"] == 1
     assert not lookup._pending
-    assert lookup._clients == {}
+    assert (len(lookup._clients), lookup._running) == (0, {})
 
 
 async def test_a_client_delays_only_its_own_lookups(server: NameServer) -> None:
@@ -144,7 +144,26 @@ async def test_a_client_delays_only_its_own_lookups(server: NameServer) -> None:
     server.answer_all()
     assert await mine
     assert len(await asyncio.gather(*held)) == 50
-    assert lookup._clients == {}
+    assert (len(lookup._clients), lookup._running) == (0, {})
+
+
+async def test_a_few_networks_do_not_use_up_all_threads(server: NameServer) -> None:
+    """Each /64 is a client; those of a /48 share the threads that are not reserved, however many they are."""
+    lookup = SystemLookup(getaddrinfo=server, threads=8, client_threads=2, timeout=60)
+    sites = [bytes([0x20, 0x01, 0x0D, 0xB8, 0, site]) for site in range(3)]
+    held = [
+        asyncio.create_task(lookup(f"hang{number}.{subnet}.{site[-1]}.test", site + bytes([0, subnet])))
+        for site in sites
+        for subnet in range(16)
+        for number in range(2)
+    ]
+    await server.hang(4 + 2)  # the half that is not reserved, and one for each further site
+    for client in (CLIENT, OTHER, b"\x20\x01\x0d\xb8\0\x03\0\0"):
+        assert await asyncio.wait_for(lookup(f"a{client[-1]}.test", client), 10)
+    assert lookup._free == 2
+    server.answer_all()
+    assert len(await asyncio.gather(*held)) == len(held)
+    assert (lookup._free, lookup._running) == (8, {})
 
 
 async def test_threads_are_limited_and_every_caller_is_served(server: NameServer) -> None:
@@ -170,6 +189,7 @@ async def test_cancelled_callers_leave_only_their_threads(server: NameServer) ->
     await asyncio.gather(*tasks, return_exceptions=True)
     assert all(task.cancelled() for task in tasks)
     tasks.clear()
+    del task
     late = asyncio.create_task(lookup("late.test", CLIENT))
     await asyncio.sleep(0)
     assert not server.asked["late.test"]
@@ -178,7 +198,7 @@ async def test_cancelled_callers_leave_only_their_threads(server: NameServer) ->
     assert sum(server.asked.values()) == 3  # those that left before their turn were not looked up
     await asyncio.to_thread(wait_for_end, before)
     assert not lookup._pending
-    assert lookup._clients == {}
+    assert (len(lookup._clients), lookup._running) == (0, {})
 
 
 async def test_running_out_of_threads_is_a_local_failure(monkeypatch: pytest.MonkeyPatch) -> None:

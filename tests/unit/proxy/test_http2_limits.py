@@ -16,16 +16,14 @@ from hyperframe.frame import (
     SettingsFrame,
 )
 
-from headgate.proxy import http2_limits as module
+from headgate.proxy import abuse as module
+from headgate.proxy.abuse import ABUSE_LIMITS, AbuseKind, AbuseLimit
 from headgate.proxy.http2_limits import (
-    ABUSE_LIMITS,
     INITIAL_WINDOW,
     MAX_CONNECTION_WINDOW,
     MAX_CONTINUATIONS,
     MAX_FRAME_SIZE,
     MAX_HEADER_BLOCK_SIZE,
-    AbuseKind,
-    AbuseLimit,
     FrameGuard,
     Http2Error,
     ReceiveWindow,
@@ -171,7 +169,7 @@ COUNTED = [
     (GoAwayFrame(0).serialize(), "idle frames"),
     (b"\0\0\x08\xbe\0\0\0\0\x01abcdefgh", "idle frames"),
     (b"\0\0\x04\x08\0\0\0\0\x01\0\0\0\x01", "WINDOW_UPDATE"),
-    (HeadersFrame(9, flags=["END_HEADERS"]).serialize(), "mistakes"),
+    (HeadersFrame(9, flags=["END_HEADERS"]).serialize(), "failed requests"),
 ]
 
 
@@ -236,8 +234,8 @@ def test_the_rate_is_allowed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_refunds_are_subtracted() -> None:
     counted = guard()
-    counted.refund("WINDOW_UPDATE", 10)  # nothing was counted
+    counted.abuse.add("WINDOW_UPDATE", -10, now=0.0)  # nothing was counted
     for _ in range(10_000):
         counted.count("WINDOW_UPDATE")
-        counted.refund("WINDOW_UPDATE", 4)
+        counted.abuse.add("WINDOW_UPDATE", -4, now=0.0)
     assert borne(counted, "WINDOW_UPDATE", now=0) == ABUSE_LIMITS["WINDOW_UPDATE"].burst

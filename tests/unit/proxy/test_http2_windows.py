@@ -10,6 +10,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http2_limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
 from headgate.proxy.poller import MAX_BUFFERED
 from tests.e2e.http2_client import WIDEST
@@ -131,12 +132,16 @@ async def test_early_data_does_not_make_a_tunnel_used() -> None:
         assert b"too many resets" in (await pair.client.final_goaway()).additional_data
 
 
-async def test_requests_that_are_refused_without_a_decision_are_limited() -> None:
-    async with connected() as pair:
-        for _ in range(101):
-            refused = pair.client.request([(":method", "GET"), (":scheme", "https"), (":path", "/")], ended=True)
+async def test_requests_that_are_refused_are_limited_with_and_without_a_decision() -> None:
+    heads = [(":method", "GET"), (":scheme", "https"), (":path", "/")], [(":method", "CONNECT"), (":authority", "no:1")]
+    decision = StubDecision()
+    decision.refusals["no:1"] = RefusedConnect(status=403, reason="host")
+    async with connected(decision) as pair:
+        for number in range(101):
+            refused = pair.client.request(heads[number % 2], ended=True)
             await pair.client.until(lambda refused=refused: refused.status or pair.client.goaways)  # type: ignore[misc]
-        assert b"too many mistakes" in (await pair.client.final_goaway()).additional_data
+        assert refused.status == 405
+        assert b"too many failed requests" in (await pair.client.final_goaway()).additional_data
 
 
 async def test_settings_of_a_client_reserve_little_memory() -> None:

@@ -1,7 +1,7 @@
 """Lines about refusals and traffic."""
 
+import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -20,25 +20,30 @@ ASKED = ConnectRequest(
 
 
 @pytest.mark.parametrize(("clients", "named"), [(False, {}), (True, {"client": "192.0.2.7"})])
-def test_a_refusal_is_one_line(clients: bool, named: dict[str, str]) -> None:
+async def test_refusals_are_one_line_per_second_and_reason(clients: bool, named: dict[str, str]) -> None:
     lines: list[str] = []
     log = DecisionLog(lines.append, clients=clients, clock=lambda: 1.23456)
-    log.refused(ASKED, ORIGIN, Refusal("port", "port 25 is not open"))
-    log.refused(ConnectRequest(authority="", peer=ASKED.peer), None, Refusal("malformed"))
+    for number in range(2000):
+        log.refused(ASKED, ORIGIN if number == 0 else None, Refusal("port", f"port {25 + number} is not open"))
+        log.refused(ConnectRequest(authority="", peer=ASKED.peer), None, Refusal("malformed", "x" * 9000))
+    assert lines == []
+    async with asyncio.timeout(20):
+        while not lines:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
     assert SECRET not in "".join(lines)
     assert [json.loads(line) for line in lines] == [
         {
-            "event": "refused", "time": 1.235, "origin": "https://www.example.org", "reason": "port", "status": 403,
+            "event": "refused", "time": 1.235, "origin": ORIGIN, "reason": "port", "status": 403, "count": 2000,
             "why": "port 25 is not open", **named,
         },
-        {"event": "refused", "time": 1.235, "origin": None, "reason": "malformed", "status": 400, **named},
+        {
+            "event": "refused", "time": 1.235, "origin": None, "reason": "malformed", "status": 400, "count": 2000,
+            "why": "x" * 1024, **named,
+        },
     ]  # fmt: skip
-
-
-def test_details_are_truncated() -> None:
-    lines: list[dict[str, Any]] = []
-    DecisionLog(lambda line: lines.append(json.loads(line))).refused(ASKED, ORIGIN, Refusal("name", "x" * 9000))
-    assert len(lines[0]["why"]) == 1024
+    log.refused(ASKED, ORIGIN, Refusal("port"))
+    log.flush()
+    assert [json.loads(line)["count"] for line in lines] == [2000, 2000, 1]
 
 
 def test_traffic_is_summarised() -> None:
