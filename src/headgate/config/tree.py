@@ -73,8 +73,10 @@ class Bounds(ConfigSection, frozen=True):
 
     target_bytes: Annotated[int, Meta(ge=64, le=1_048_576)] = 8_192
     """Maximum bytes in a request target; a longer one is answered 414."""
-    head_bytes: Annotated[int, Meta(ge=1_024, le=16_777_216)] = 65_536
-    """Maximum bytes in a request head; a longer one is answered 431."""
+    head_bytes: Annotated[int, Meta(ge=1_024, le=16_777_216)] = 32_768
+    """Maximum bytes in a request head; a longer one is answered 431. In the head of a response, twice as many."""
+    head_fields: Annotated[int, Meta(ge=8, le=100_000)] = 128
+    """Maximum field lines in a request head; more are answered 431."""
     body_bytes: Count = 0
     """Maximum bytes in a request body; a longer one is answered 413. 0 for no limit."""
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000

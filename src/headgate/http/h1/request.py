@@ -64,14 +64,16 @@ _USUAL_HEAD = re.compile(
 
 
 class RequestLimits(msgspec.Struct, frozen=True):
-    """The maximum sizes of a request in bytes."""
+    """The maximum sizes of a request, in bytes but for `fields`."""
 
     target: int = 8192
     """The target; above it the status is 414."""
-    head: int = 65536
+    head: int = 32768
     """The head; 431."""
     body: int = 0
     """The body by its Content-Length; 413. 0 for no limit."""
+    fields: int = 128
+    """The number of field lines; 431."""
 
 
 class RequestHead(msgspec.Struct, gc=False):
@@ -202,7 +204,7 @@ def parse_usual_request_head(raw: bytes, limits: RequestLimits) -> RequestHead |
     if match is None:
         return None
     before, method, target, host, after = match.groups()
-    if len(target) > limits.target or len(raw) > limits.head:
+    if len(target) > limits.target or len(raw) > limits.head or raw.count(b"\r\n") > limits.fields + 2:
         return None
     if after is None:
         return RequestHead(raw, method, target, host, forwardable=before)
@@ -216,6 +218,8 @@ def parse_general_request_head(raw: bytes, limits: RequestLimits) -> RequestHead
         raise _mismatch(raw, limits)
     method, target, minor = match.groups()
     _check_sizes(len(method), len(target), len(raw), limits)
+    if raw.count(b"\r\n") > limits.fields + 2:
+        raise ProtocolError(431, f"the head has more than {limits.fields} fields")
     request = RequestHead(raw, method, target, minor=int(minor), keep_alive=minor == b"1")
     values = _noteworthy_values(_NOTEWORTHY.findall(raw, match.end(2)))
     _read_host(request, values)
@@ -266,7 +270,7 @@ def _noteworthy_values(lines: list[tuple[bytes, bytes]]) -> dict[bytes, list[byt
 
 def _read_host(request: RequestHead, values: dict[bytes, list[bytes]]) -> None:
     hosts = values.get(b"host", [])
-    # 9112 3.2. CONNECT may lack it, because its target is the host.
+    # 9112 3.2. CONNECT may lack it, because its target is the host. It is also checked beside a URL that replaces it.
     if len(hosts) > 1 or (not hosts and request.minor and request.method != b"CONNECT"):
         raise ProtocolError(400, "Host is missing or repeated")
     if hosts:
@@ -298,9 +302,9 @@ def _read_target(request: RequestHead) -> None:
         return
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute:
-        authority, path, query = absolute.groups()
-        if authority.lower() != request.host.lower() or not authority:
-            raise ProtocolError(400, "the target names another host than Host")
+        request.host, path, query = absolute.groups()  # 9112 3.2.2: Host is ignored
+        if not is_host_and_port(request.host):
+            raise ProtocolError(400, "the target does not name one host and port")
         request.target = (path or b"/") + query
         if not path and not query and request.method == b"OPTIONS":
             request.target = b"*"  # 9112 3.2.4

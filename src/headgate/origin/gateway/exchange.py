@@ -7,6 +7,7 @@ while the other is slow.
 
 import asyncio
 import enum
+import errno
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import BodyReader, ChunkedBody, LengthBody, RequestHead, ResponseHead, UnboundedBody
@@ -21,6 +22,7 @@ MAX_HELD_BODY = 65536
 MAX_TRAILERS_SIZE = 8192
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class ExchangeState(enum.Enum):
@@ -162,7 +164,7 @@ class ProxiedExchange:
         if self.begun:
             self.truncated()
         else:
-            self.fail(504, "the origin does not answer in time")
+            self.fail("timeout", "the origin does not answer in time")
 
     def _release_permit(self, *, measured: bool = True) -> None:
         if self._permit is not None:
@@ -249,13 +251,14 @@ class ProxiedExchange:
             self._context.counters.retried += 1
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
-            self.fail(502, "the origin closed the connection without an answer")
+            self.fail("unreachable", "the origin closed the connection without an answer")
 
-    def fail(self, status: int, reason: str) -> None:
-        """Answer for an origin that cannot be reached (502) or is too slow (504)."""
-        self.abandon(timed_out=status != 502)
-        self._context.counters.failed["unreachable" if status == 502 else "timeout"] += 1
-        self._client.fail(self._request, ProtocolError(status, reason), unread=self.takes_body)
+    def fail(self, kind: str, reason: str) -> None:
+        """Answer for an origin that fails; `kind` is one of `FAILURES`."""
+        self.abandon(timed_out=kind == "timeout")
+        self._context.counters.failed[kind] += 1
+        error = ProtocolError(504 if kind == "timeout" else 502, reason)
+        self._client.fail(self._request, error, unread=self.takes_body)
 
     def truncated(self) -> None:
         """Close the client's connection so that the client notices the truncated response."""
@@ -281,10 +284,13 @@ class ProxiedExchange:
             upstream = await context.pool.connect(context.timeouts.connect)
         except TimeoutError:
             self._connecting = None
-            self.fail(504, "the origin accepted no connection in time")
-        except OSError:
+            self.fail("timeout", "the origin accepted no connection in time")
+        except OSError as error:
             self._connecting = None
-            self.fail(502, "the origin accepts no connection")
+            if error.errno in _NO_DESCRIPTORS:
+                self.fail("descriptors", "no file descriptor is left for a connection to the origin")
+            else:
+                self.fail("unreachable", "the origin accepts no connection")
         else:
             self._connecting = None
             held, self._held = self._held, []

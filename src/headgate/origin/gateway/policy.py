@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -28,6 +28,9 @@ class Reject(Protocol):
         """Return the response; `accept` is the request's Accept."""
 
 
+FAILURES: Final = ("unreachable", "malformed", "descriptors", "timeout", "truncated")
+
+
 class GatewayCounters(msgspec.Struct):
     """What a gateway counts."""
 
@@ -40,8 +43,10 @@ class GatewayCounters(msgspec.Struct):
     """Idle connections closed at the limit of all connections, for a new one."""
     handshakes_failed: int = 0
     """TLS handshakes that failed or were not complete in time."""
-    failed: dict[str, int] = msgspec.field(default_factory=lambda: {"unreachable": 0, "timeout": 0, "truncated": 0})
-    """Requests that failed at the origin: 502 unreachable or invalid, 504 timeout, and truncated responses."""
+    failed: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
+    """Requests that failed at the origin. Answered 502: unreachable, it accepted no connection or closed it without an
+    answer; malformed, its answer is not valid HTTP; descriptors, this process has none left for a connection. 504:
+    timeout. Truncated responses are cut off."""
     retried: int = 0
     """Requests sent to the origin a second time: its idle connection had closed."""
     lifeboat: int = 0

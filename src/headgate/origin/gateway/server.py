@@ -49,10 +49,10 @@ class Gateway:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
         self._context = GatewayContext(
             policy,
-            UpstreamPool(*origin_address(origin), bounds.head_bytes),
+            UpstreamPool(*origin_address(origin), 2 * bounds.head_bytes),
             ConnectionRegistry(limit=bounds.connections, client_limit=bounds.client_connections),
             timeouts=timeouts,
-            limits=RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes),
+            limits=RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes, bounds.head_fields),
             allow=allow,
             permits=_permits(concurrency) if concurrency is not None else None,
         )

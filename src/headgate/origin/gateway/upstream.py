@@ -64,7 +64,7 @@ class ResponseHandler(Protocol):
     def lost(self, *, unanswered: bool) -> None:
         """The origin closed before a final response began; `unanswered`: it had not sent a byte."""
 
-    def fail(self, status: int, reason: str) -> None:
+    def fail(self, kind: str, reason: str) -> None:
         """The response is unusable, and no byte of it has been passed on."""
 
     def truncated(self) -> None:
@@ -288,7 +288,7 @@ class UpstreamConnection(asyncio.Protocol):
             begun = self.state is UpstreamState.RECEIVING
             self.abort()
             exchange.relay(pieces)
-            exchange.truncated() if begun else exchange.fail(502, error.reason)
+            exchange.truncated() if begun else exchange.fail("malformed", error.reason)
             return
         if self.state is UpstreamState.RECEIVING and self._body.done:
             self._complete(exchange, pieces)

@@ -84,13 +84,15 @@ def test_framing_is_a_length_or_chunked() -> None:
         assert (request.length, request.chunked, request.has_body) == (length, chunked, chunked or length > 0)
 
 
-def test_targets_in_absolute_form_become_paths() -> None:
-    for target, path in (
-        (b"http://a/b?c", b"/b?c"),
-        (b"HTTPS://A", b"/"),
-        (b"http://a?b", b"/?b"),
+def test_targets_in_absolute_form_become_paths_and_replace_host() -> None:
+    for line, host, path in (
+        (b"http://a/b?c HTTP/1.1\r\nHost: a", b"a", b"/b?c"),
+        (b"HTTPS://A HTTP/1.1\r\nHost: a", b"A", b"/"),
+        (b"http://a:80?b HTTP/1.1\r\nHost: b", b"a:80", b"/?b"),
+        (b"http://[::1]/ HTTP/1.0", b"[::1]", b"/"),
     ):
-        assert parse(b"GET " + target + b" HTTP/1.1\r\nHost: a\r\n\r\n").target == path
+        request = parse(b"GET " + line + b"\r\n\r\n")
+        assert (request.host, request.target) == (host, path)
     assert parse(b"OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n").target == b"*"
     assert parse(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").target == b"*"
 

@@ -133,5 +133,6 @@ def counted(context: GatewayContext) -> dict[str, int]:
     """Return what the context of a gateway has counted: the counters that are not 0, by name or reason."""
     found: dict[str, int] = {}
     for name, value in asdict(context.counters).items():
-        found |= value if isinstance(value, dict) else {name: value}
-    return {name: count for name, count in found.items() if count}
+        counts = value if isinstance(value, dict) else {name: value}
+        found |= {reason: count for reason, count in counts.items() if count}
+    return found

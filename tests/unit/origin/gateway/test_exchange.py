@@ -1,6 +1,7 @@
 """An exchange between a client and an origin without sockets; each row of its table."""
 
 import asyncio
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +94,9 @@ class Harness:
 
     async def refused(self, _seconds: float) -> Any:
         raise ConnectionRefusedError
+
+    async def out_of_descriptors(self, _seconds: float) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
 
     async def too_late(self, _seconds: float) -> Any:
         raise TimeoutError
@@ -222,7 +226,8 @@ async def test_a_limited_part_of_a_body_is_kept_until_there_is_a_connection() ->
 
 
 @pytest.mark.parametrize(
-    ("connect", "status", "event"), [("refused", 502, "unreachable"), ("too_late", 504, "timeout")]
+    ("connect", "status", "event"),
+    [("refused", 502, "unreachable"), ("too_late", 504, "timeout"), ("out_of_descriptors", 502, "descriptors")],
 )
 async def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status: int, event: str) -> None:
     harness = Harness(request(*POST), pooled=False)

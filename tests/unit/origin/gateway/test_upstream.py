@@ -169,9 +169,9 @@ def test_many_interim_responses_are_read_without_copying_the_rest() -> None:
 @pytest.mark.parametrize(
     ("response", "reported"),
     [
-        (b"SSH-2.0\r\n", ("fail", 502)),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1000, ("fail", 502)),
-        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", ("fail", 502)),
+        (b"SSH-2.0\r\n", ("fail", "malformed")),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1000, ("fail", "malformed")),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", ("fail", "malformed")),
         (CHUNKED + b"zz\r\n", "truncated"),
     ],
 )
