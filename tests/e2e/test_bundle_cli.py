@@ -82,6 +82,18 @@ def test_get_imports_no_unneeded_modules():
     assert done.stdout.splitlines() == ["[]"]
 
 
+def test_a_terminated_command_leaves_no_temporary_file(tmp_path):
+    code = (
+        "import os, sys, signal, headgate.cli.program as p\n"
+        "from headgate.bundle.files.atomic_file import Output\n"
+        "Output.put = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"sys.exit(p._run(['bundle', 'convert', {str(VECTORS / 'small_b2.wbn')!r}, '--version', 'b2', '-o', 'out']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, b"", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("words", [["list", "--json"], ["list"], ["get"]], ids=" ".join)
 def test_a_closed_pipe_is_not_an_error(large, words):
     command, *flags = words

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headgate.bundle import BundleWriter, open_bundle
+from headgate.bundle.files.payloads import FilePayload
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources import directory, har
 from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
@@ -66,7 +67,7 @@ def test_each_file_has_a_unique_url_that_decodes_to_its_path(paths: list[tuple[b
     for exchange in exchanges:
         path = unquote_to_bytes(exchange.url.removeprefix(BASE))
         if exchange.status == 200:
-            assert isinstance(exchange.payload, Path)
+            assert isinstance(exchange.payload, FilePayload)
             file = os.fsencode(exchange.payload).removeprefix(real)
             assert file == path + (INDEX.encode() if path == b"" or path.endswith(b"/") else b"")
             found.add(file)

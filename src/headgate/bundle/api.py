@@ -13,19 +13,25 @@ from headgate.errors import ConfigurationError
 
 
 def open_bundle(
-    source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None
+    source: Source,
+    *,
+    profile: Profile = "strict",
+    from_end: bool = False,
+    base_url: str | None = None,
+    max_section: int | None = None,
 ) -> Bundle:
     """Open the bundle in `source`: a path, its bytes, or a seekable binary file.
 
     With `from_end` the bundle is found by the length at its end (2.2.1), whatever it was appended to; otherwise it
     begins at the first byte, or after an integrity block there. `base_url` resolves the relative URLs of a b2 bundle.
-    Raises `FormatError`, `VersionError`, `OSError` for a path that cannot be read, and `ConfigurationError` for another
+    `max_section` limits the bytes of the index and of each other section, for a bundle from elsewhere. Raises
+    `FormatError`, `VersionError`, `OSError` for a path that cannot be read, and `ConfigurationError` for another
     source, such as a URL. Reading a file that was written to since is an `OSError`: replace such files by renaming.
     Threads may share the bundle; other code must not move the position of a file object that was passed.
     """
     opened = open_source(source)
     try:
-        return Bundle(opened, profile=profile, from_end=from_end, base_url=base_url)
+        return Bundle(opened, profile=profile, from_end=from_end, base_url=base_url, max_section=max_section)
     except BaseException:
         opened.close()
         raise

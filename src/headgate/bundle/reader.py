@@ -74,7 +74,15 @@ class Bundle:
     integrity_block: IntegrityBlock | None
     """The integrity block before the bundle, unverified; None without one, and for a bundle found from its end."""
 
-    def __init__(self, source: ByteSource, *, profile: Profile, from_end: bool, base_url: str | None) -> None:
+    def __init__(
+        self,
+        source: ByteSource,
+        *,
+        profile: Profile,
+        from_end: bool,
+        base_url: str | None,
+        max_section: int | None = None,
+    ) -> None:
         self.profile = profile
         self._source = source
         self._start, self._end = 0, source.size
@@ -84,7 +92,7 @@ class Bundle:
         else:
             self.integrity_block = self._run(integrity_block_parser())
             self._start = self.integrity_block.length if self.integrity_block else 0
-        self.metadata = self._run(metadata_parser(profile=profile, base_url=base_url))
+        self.metadata = self._run(metadata_parser(profile=profile, base_url=base_url, max_section=max_section))
 
     def __enter__(self) -> Self:
         return self

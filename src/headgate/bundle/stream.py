@@ -6,21 +6,18 @@ pieces. It holds only what a parser waits for: one section before the responses,
 
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from itertools import groupby
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from headgate.bundle.format.incremental import Bytes, Parser
 from headgate.bundle.format.integrity_block import integrity_block_parser
-from headgate.bundle.format.metadata import metadata_parser
+from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION, metadata_parser
 from headgate.bundle.format.response import response_parser
 from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, VariantSet
 from headgate.errors import BundleError, ConfigurationError, ResponseError
 
 _Result = TypeVar("_Result")
-
-MAX_METADATA_SIZE: Final = 64 * 1024 * 1024
-"""Maximum bytes of one section that are held; the document sets no limit."""
 
 Keys: TypeAlias = tuple[tuple[str, str | None], ...]
 """The URLs and variant keys that share one response."""
@@ -63,10 +60,10 @@ class StreamReader:
     """Reads a bundle from a stream: `feed` it the bytes as they arrive, take the events, and `close` it at the end."""
 
     def __init__(
-        self, *, profile: Profile = "strict", base_url: str | None = None, max_metadata: int = MAX_METADATA_SIZE
+        self, *, profile: Profile = "strict", base_url: str | None = None, max_section: int = MAX_UNTRUSTED_SECTION
     ) -> None:
         self._profile: Profile = profile
-        self._max_metadata = max_metadata
+        self._max_section = max_section
         self._buffer = bytearray()
         self._position = 0
         """Where in the stream the buffer begins."""
@@ -105,7 +102,9 @@ class StreamReader:
         """Yield the events, and None to wait for bytes."""
         block = yield from self._parse(integrity_block_parser())
         self._start = block.length if block else 0
-        metadata = yield from self._parse(metadata_parser(profile=self._profile, base_url=self._base_url))
+        metadata = yield from self._parse(
+            metadata_parser(profile=self._profile, base_url=self._base_url, max_section=self._max_section)
+        )
         yield MetadataEvent(metadata)
         read_to = metadata.sections[-1].offset
         for location, keys in _in_file_order(metadata):
@@ -120,13 +119,11 @@ class StreamReader:
 
     def _parse(self, parser: Parser[_Result]) -> Generator[None, None, _Result]:
         """Run a parser on the bundle as its bytes arrive; offsets in its errors are those of the stream."""
-        start, is_too_long = self._start, False
+        start = self._start
         try:
             offset, length = next(parser)
             while True:
-                # What exceeds the limit is treated as the end of the stream: the parser names the step.
-                is_too_long = length > self._max_metadata
-                while self._available(start + offset) < (1 if is_too_long else length) and not self._is_closed:
+                while self._available(start + offset) < length and not self._is_closed:
                     yield None
                 offset, length = parser.send(self._peek(start + offset, length))
         except StopIteration as done:
@@ -134,8 +131,6 @@ class StreamReader:
             return result
         except BundleError as error:
             error.offset += start
-            if is_too_long:
-                error.reason += f", or exceeds the limit of {self._max_metadata} bytes for a section"
             raise
 
     def _response(self, location: Location, keys: Keys, metadata: Metadata) -> Iterator[StreamEvent | None]:

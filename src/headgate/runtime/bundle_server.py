@@ -1,9 +1,7 @@
 """A bundle served without a gate, by a gateway that answers every request itself."""
 
 import asyncio
-import os
 from typing import Final
-from urllib.parse import quote
 
 from headgate.bundle.model import Profile
 from headgate.config import Address
@@ -50,8 +48,7 @@ class _BundleServer(Server):
         await self.backend.start()
 
     def announce(self) -> None:
-        name = quote(os.fsencode(self._content.name))
-        self.log(f"ready http://{Address(*self._gateway.addresses[0])}/{name}")
+        self.log(f"ready http://{Address(*self._gateway.addresses[0])}{self._content.home}")
 
     async def reload(self) -> None:
         await self._bundle.renew(at_once=True)

@@ -90,13 +90,13 @@ class TestMetadata:
         claimed = 10_000_000
         lengths = array(text("index"), head(0, claimed), text("responses"), head(0, 1))
         start = Parts(lengths=lengths, sections_head=b"\x82").written()[: 60 + len(lengths)]
-        reader = StreamReader(max_metadata=1_000_000)
-        with pytest.raises(FormatError, match="exceeds the limit of 1000000 bytes"):
+        reader = StreamReader(max_section=1_000_000)
+        with pytest.raises(FormatError, match="exceeds the limit of 1000000"):
             reader.feed(start)
 
     def test_unknown_section_is_not_held(self):
         parts = Parts().arranged(("junk", b"\x5a\x00\x0f\x42\x40" + bytes(1_000_000)), *Parts().sections.items())
-        reader = StreamReader(max_metadata=100_000)
+        reader = StreamReader(max_section=100_000)
         content = parts.written()
         events = []
         for at in range(0, len(content), 10_000):

@@ -22,6 +22,7 @@ from headgate.agent.bundle.fetcher import refuse_downgrade
 from headgate.agent.httpx_library import Request, library_of
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.byte_source import Source
+from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION
 from headgate.bundle.model import Profile, served_headers, unservable
 from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
@@ -214,7 +215,9 @@ class TransportCore:
     def finish(self, download: Download, response: Any) -> None:
         """Open the bundle that was fetched; raises `BundleError`."""
         base_url = self._open_options["base_url"] or str(response.url)
-        self.bundle = open_bundle(download.take(), **{**self._open_options, "base_url": base_url})
+        self.bundle = open_bundle(
+            download.take(), **{**self._open_options, "base_url": base_url, "max_section": MAX_UNTRUSTED_SECTION}
+        )
 
     @contextmanager
     def failures_told(self) -> Iterator[None]:

@@ -86,10 +86,34 @@ def _write_error(error: OSError) -> HeadgateError:
 
 
 class FilePayload(Struct, frozen=True, gc=False):
-    """A payload in a file, as long as the file was when it was added."""
+    """A payload in a file, which must not be replaced or change its length until it is copied."""
 
     path: str
+    """Without symbolic links."""
     length: int
+    identity: tuple[int, int]
+    """Device and inode."""
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the bytes in chunks; raises `HeadgateError` for a file that was replaced or cannot be read."""
+        try:
+            # A link or FIFO that has replaced the file is neither followed nor waited for.
+            handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(handle, "rb", buffering=0) as file:
+                if identity_of(os.fstat(handle)) != self.identity:
+                    raise HeadgateError(f"{self.path} was replaced after it was added; the bundle is not written")
+                while chunk := file.read(COPY_SIZE):
+                    yield chunk
+        except OSError as error:
+            raise HeadgateError(f"cannot read {self.path}: {reason_of(error)}") from error
+
+
+def identity_of(status: os.stat_result) -> tuple[int, int]:
+    """Return the device and the inode of a file."""
+    return status.st_dev, status.st_ino
 
 
 class SizedChunks(Struct, frozen=True):
@@ -97,6 +121,9 @@ class SizedChunks(Struct, frozen=True):
 
     parts: Iterable[bytes | memoryview]
     length: int
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        return iter(self.parts)
 
 
 PreparedPayload: TypeAlias = bytes | memoryview | FilePayload | SpooledPayload | SizedChunks
@@ -120,9 +147,9 @@ def prepare_payload(payload: object, spool: Callable[[], Spool]) -> tuple[Prepar
             kept = payload.encode()
             found = len(kept)
         case Path():
-            found = _file_size(payload)
-            kept = FilePayload(os.fspath(payload), found)
-        case SpooledPayload():
+            kept = _file(payload)
+            found = kept.length
+        case FilePayload() | SpooledPayload():
             kept, found = payload, payload.length
         case Iterable():
             kept = spool().append(_checked(payload))
@@ -135,29 +162,30 @@ def prepare_payload(payload: object, spool: Callable[[], Spool]) -> tuple[Prepar
 
 
 def payload_chunks(payload: PreparedPayload) -> Iterator[bytes | memoryview]:
-    """Yield the payload's bytes; raises `HeadgateError` where their number is not the expected one.
+    """Yield the payload's bytes; raises `HeadgateError` where their number is not the expected one."""
+    if isinstance(payload, bytes | memoryview):
+        yield payload
+        return
+    name = payload.path if isinstance(payload, FilePayload) else "a payload"
+    left = length = payload.length
+    for part in payload:
+        left -= len(part)
+        if left < 0:
+            raise HeadgateError(f"{name} has more than {length} bytes, its length when it was added: add it again")
+        yield part
+    if left:
+        raise HeadgateError(f"{name} ends {left} bytes short of {length}, its length when it was added: add it again")
 
-    What is yielded for a file is valid until the next chunk is requested.
-    """
-    match payload:
-        case FilePayload():
-            return _file_chunks(payload)
-        case SizedChunks():
-            return _exactly(payload.parts, payload.length, "the chunks of a payload")
-        case SpooledPayload():
-            return _exactly(payload, payload.length, "a spooled payload")
-        case _:
-            return iter((payload,))
 
-
-def _file_size(path: Path) -> int:
+def _file(path: Path) -> FilePayload:
     try:
-        found = path.stat()
+        real = os.path.realpath(path)
+        found = os.lstat(real)
     except OSError as error:
-        raise HeadgateError(f"cannot read the payload {path}: {reason_of(error)}") from error
+        raise HeadgateError(f"cannot read {path}: {reason_of(error)}") from error
     if not stat.S_ISREG(found.st_mode):
         raise ConfigurationError(f"the payload {path} is not a regular file; pass its chunks instead")
-    return found.st_size
+    return FilePayload(real, found.st_size, identity_of(found))
 
 
 def _checked(parts: Iterable[object]) -> Iterator[bytes]:
@@ -165,48 +193,3 @@ def _checked(parts: Iterable[object]) -> Iterator[bytes]:
         if not isinstance(part, bytes | bytearray | memoryview):
             raise ConfigurationError(f"a payload yielded {type(part).__name__}; its chunks are bytes")
         yield bytes(part)
-
-
-def _exactly(parts: Iterable[bytes | memoryview], length: int, what: str) -> Iterator[bytes | memoryview]:
-    left = length
-    for part in parts:
-        left -= len(part)
-        if left < 0:
-            raise HeadgateError(f"{what} are more than the {length} bytes announced; the bundle is not written")
-        yield part
-    if left:
-        raise HeadgateError(f"{what} end {left} bytes short of the {length} announced; the bundle is not written")
-
-
-def _file_chunks(file: FilePayload) -> Iterator[bytes | memoryview]:
-    try:
-        handle = os.open(file.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        try:
-            yield from _read(handle, file)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise HeadgateError(f"cannot read the payload {file.path}: {reason_of(error)}") from error
-
-
-def _read(handle: int, file: FilePayload) -> Iterator[memoryview]:
-    """Yield the file's bytes, through one buffer; each read may be short, and none at all means the end of the file.
-
-    The buffer is a byte longer than a small file, so that a file that grew is noticed.
-    """
-    left = file.length
-    buffer = memoryview(bytearray(min(COPY_SIZE, file.length + 1)))
-    while taken := os.readv(handle, [buffer]):
-        if taken > left:
-            raise _changed(file, file.length - left + taken)
-        left -= taken
-        yield buffer[:taken]
-    if left:
-        raise _changed(file, file.length - left)
-
-
-def _changed(file: FilePayload, found: int) -> HeadgateError:
-    now = f"has at least {found}" if found > file.length else f"ends after {found}"
-    return HeadgateError(
-        f"{file.path} had {file.length} bytes when it was added and {now} now; the bundle is not written: add it again"
-    )

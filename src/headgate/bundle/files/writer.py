@@ -63,11 +63,8 @@ class Responses:
             put(layout.before)
             for response_head, payload in zip(self._heads, self._payloads, strict=True):
                 put(response_head)
-                if type(payload) is bytes:
-                    put(payload)
-                else:
-                    for chunk in payload_chunks(payload):
-                        put(chunk)
+                for chunk in payload_chunks(payload):
+                    put(chunk)
             put(layout.after)
         return layout.length
 

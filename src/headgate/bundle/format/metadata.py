@@ -45,6 +45,8 @@ MAX_SECTION_TABLE_SIZE: Final = 8_192
 
 TRAILER_SIZE: Final = 9
 """Bytes of the length at the end of a bundle: the head of an 8-byte string and a big-endian integer (3.3.6)."""
+MAX_UNTRUSTED_SECTION: Final = 16 << 20
+"""Bytes of a section of a bundle that is fetched or arrives: an index of that size takes 200 MB of memory."""
 _SECTIONS: Final = frozenset({"index", "manifest", "critical", "signatures", "responses"})
 """The names in the document's registry (6.2)."""
 
@@ -54,22 +56,25 @@ def known_sections(version: Version) -> frozenset[str]:
     return _SECTIONS | {"primary"} if version == "b2" else _SECTIONS
 
 
-def metadata_parser(*, profile: Profile = "strict", base_url: str | None = None) -> Parser[Metadata]:
+def metadata_parser(
+    *, profile: Profile = "strict", base_url: str | None = None, max_section: int | None = None
+) -> Parser[Metadata]:
     """Load a bundle's metadata (3.3); raises `FormatError` and `VersionError`, and requests no byte of a response.
 
     `base_url` is what b2's relative URLs are resolved against; without it, an absolute primary URL is. Without either
-    they stay relative. Raises `ConfigurationError` for a base URL that is not absolute.
+    they stay relative. `max_section` limits the bytes of each section that is held. Raises `ConfigurationError`
+    for a base URL that is not absolute.
     """
     if profile not in get_args(Profile):
         raise ConfigurationError(f"{profile!r} is not a profile; expected strict or compat")
     check_base_url(base_url)
-    preamble = yield from preamble_parser()
+    preamble = yield from preamble_parser(max_section)
     sections = yield from section_table_parser(preamble)
     builder = MetadataBuilder(preamble, sections, profile, base_url)
     # Step 22, in file order; unknown sections are skipped (22.1), and the responses are not read (22.2).
     for section in sections[:-1]:
         if section.name in known_sections(preamble.version):
-            builder.take(section, (yield from section_parser(section, preamble.primary_url)))
+            builder.take(section, (yield from section_parser(section, preamble.primary_url, max_section)))
     return builder.metadata()
 
 
@@ -84,7 +89,7 @@ class Preamble(Struct, frozen=True):
     """Where the section lengths begin."""
 
 
-def preamble_parser() -> Parser[Preamble]:
+def preamble_parser(max_url: int | None = None) -> Parser[Preamble]:
     """Parse magic, version and, except in b2, the primary URL: the fallback URL of all later errors (steps 1 to 7)."""
     magic = bytes((yield ReadRequest(0, 10)))
     layout = _VERSIONS_BY_ARRAY_HEAD.get(magic[0]) if magic else None
@@ -93,7 +98,7 @@ def preamble_parser() -> Parser[Preamble]:
     version_item = bytes((yield ReadRequest(10, 5)))
     if len(version_item) < 5:
         raise FormatError("the version is cut", step="3.3 step 3", offset=10)
-    position, url = (15, None) if "b2" in layout else (yield from _primary_url())
+    position, url = (15, None) if "b2" in layout else (yield from _primary_url(max_url))
     name = version_item[1:]
     version = _VERSIONS.get(name)
     if version_item[0] != 0x44 or version is None:
@@ -138,8 +143,11 @@ def section_table_parser(preamble: Preamble) -> Parser[tuple[Section, ...]]:
     return tuple(sections.values())
 
 
-def section_parser(section: Section, fallback_url: str | None) -> Parser[bytes]:
+def section_parser(section: Section, fallback_url: str | None, max_length: int | None = None) -> Parser[bytes]:
     """Read the bytes of a section (steps 22.4 and 22.5)."""
+    if max_length is not None and section.length > max_length:
+        fault = f"the section {section.name!r} of {section.length} bytes exceeds the limit of {max_length}"
+        raise_format_error(fault, "3.3 step 22.4", section.offset, fallback_url)
     encoded = yield ReadRequest(section.offset, section.length)
     if len(encoded) < section.length:
         step = "3.3 step 22.5" if encoded else "3.3 step 22.4"
@@ -240,11 +248,14 @@ _READERS: Final[dict[str, tuple[str, Callable[[MetadataBuilder, bytes], None]]]]
 }
 
 
-def _primary_url() -> Parser[tuple[int, str]]:
+def _primary_url(max_length: int | None) -> Parser[tuple[int, str]]:
     """Steps 4 to 6."""
     major, size, position = yield from _head(15, "3.3 step 4", None)
     if major != TEXT:
         raise FormatError("the primary URL is not a text string", step="3.3 step 4", offset=15)
+    if max_length is not None and size > max_length:
+        fault = f"the primary URL of {size} bytes exceeds the limit of {max_length}"
+        raise FormatError(fault, step="3.3 step 5", offset=position)
     encoded = yield ReadRequest(position, size)
     if len(encoded) < size:
         fault = f"the primary URL of {size} bytes is cut"

@@ -240,8 +240,8 @@ def _read_pem(content: bytes) -> tuple[AugmentedCertificate, ...]:
             warnings.simplefilter("ignore", CryptographyDeprecationWarning)
             certificates = x509.load_pem_x509_certificates(content)
     except ValueError:
-        kind = "a private key" if b"PRIVATE KEY-----" in content else "PEM"
-        raise ConfigurationError(f"the certificates are {kind} without a certificate that can be read") from None
+        kind = "a private key and no" if b"PRIVATE KEY-----" in content else "no"
+        raise ConfigurationError(f"the file of the certificates has {kind} certificate that can be read") from None
     items = [cbor.encode({"cert": certificate.public_bytes(Encoding.DER)}) for certificate in certificates]
     try:
         return tuple(read_augmented(cbor.Items(item)) for item in items)

@@ -131,7 +131,10 @@ def _check_certificate(request: SigningRequest) -> CertificateNames:
 
 def _check_bundle(bundle: Bundle) -> None:
     if bundle.metadata.version == "b2":
-        raise HeadgateError("b2 has no signatures section; sign it with an integrity block, or convert it to b1")
+        raise HeadgateError(
+            "b2 has no signatures section; sign it with an integrity block, or convert it to b1, "
+            "which needs a manifest (--manifest-url)"
+        )
     if bundle.integrity_block is not None:
         raise HeadgateError("signing makes the bundle's integrity block invalid; remove it first")
 

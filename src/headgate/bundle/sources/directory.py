@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote_from_bytes
 
+from headgate.bundle.files.payloads import FilePayload, identity_of
 from headgate.bundle.model import Exchange
-from headgate.bundle.sources.selection import MessageCallback, SkipReport, ignore_message
+from headgate.bundle.sources.selection import MessageCallback, SkipReport, essence, ignore_message
 from headgate.errors import ConfigurationError, reason_of
 from headgate.http.url import has_credentials, parse_url
 
@@ -26,9 +27,9 @@ MAX_FILES: Final = 1_000_000
 """Maximum number of files: symbolic links can multiply them without limit."""
 
 _MOVED: Final = {"content-type": "text/plain", "location": "./"}
-_SAFE: Final = "!$&'()*+,-.:;=@_~"
-"""Characters that are not encoded in a segment, besides letters and digits (RFC 3986, 3.3)."""
-_CHUNK: Final = 1 << 18
+_SAFE: Final = "!$&'()*+,-.:;=@[]^_|~"
+"""Characters that the WHATWG's parser leaves in a segment, besides letters and digits: links have them as they are."""
+_EARLY: Final = frozenset({"text/html", "application/xhtml+xml", "text/css", "text/javascript"})
 
 
 class _Entry(NamedTuple):
@@ -36,6 +37,8 @@ class _Entry(NamedTuple):
     path: Path
     """The path with all symbolic links resolved."""
     status: os.stat_result
+    shown: str
+    """The path for messages, with a link as it is."""
 
 
 class _Folder(NamedTuple):
@@ -46,18 +49,25 @@ class _Folder(NamedTuple):
 
 
 def directory(
-    root: Path, base_url: str, *, tell: MessageCallback = ignore_message, max_files: int = MAX_FILES
+    root: Path,
+    base_url: str,
+    *,
+    primary_url: str | None = None,
+    tell: MessageCallback = ignore_message,
+    max_files: int = MAX_FILES,
 ) -> Iterator[Exchange]:
-    """Yield an exchange for each file under `root`, whose URL is `base_url`; payloads are paths.
+    """Yield an exchange for each file under `root`, whose URL is `base_url`; payloads are files.
 
     An `index.html` has its directory's URL, and its own URL redirects there (301), since pages link to both. Names are
-    encoded byte by byte, so every file has a unique URL. The order is by name, directory by directory.
+    encoded byte by byte, so every file has a unique URL. The primary URL, by default `base_url`, comes first, then
+    pages, styles and scripts, then the rest, each by name, directory by directory.
 
     Left out, with a message: names with a leading dot, except `.well-known`; symbolic links that are broken, that lead
-    out of the root or to a directory they are in; what is neither file nor directory. Raises `ConfigurationError`: at
-    once for an invalid root or URL, later for a file that cannot be read.
+    out of the root or to a directory they are in; what is neither file nor directory. Raises `ConfigurationError` at
+    once for an invalid root or URL; later that and `HeadgateError` for what cannot be read, or is replaced meanwhile.
     """
-    return _Walk(_real(root), check_base_url(base_url)).exchanges(tell, root, max_files)
+    base = check_base_url(base_url)
+    return _Walk(_real(root), base).exchanges(tell, root, max_files, primary_url or base)
 
 
 def find_manifest(root: Path, base_url: str) -> str | None:
@@ -89,22 +99,30 @@ class _Walk:
         self._root = root
         self._base_url = base_url
         self._left_out = SkipReport()
+        self._linked = 0
 
-    def exchanges(self, tell: MessageCallback, where: Path, max_files: int) -> Iterator[Exchange]:
-        count = 0
+    def exchanges(self, tell: MessageCallback, where: Path, max_files: int, primary_url: str) -> Iterator[Exchange]:
+        count, found = 0, list[Exchange]()
         for url, entry in self._files():
             count += 1
             if count > max_files:
-                raise ConfigurationError(f"{where} has more than {max_files} files, with those that links repeat")
-            headers = {"content-type": _content_type(entry)}
+                raise ConfigurationError(f"{where} has more than {max_files} files; a file counts for each link to it")
+            payload = FilePayload(os.fspath(entry.path), entry.status.st_size, identity_of(entry.status))
+            headers = {"content-type": _content_type(entry.name, payload)}
             if entry.name == INDEX:
-                yield Exchange(url, 200, headers, entry.path)
-                yield Exchange(url + INDEX, 301, _MOVED, b"")
+                found.append(Exchange(url, 200, headers, payload))
+                found.append(Exchange(url + INDEX, 301, _MOVED, b""))
             else:
-                yield Exchange(url + _segment(entry.name), 200, headers, entry.path)
+                found.append(Exchange(url + _segment(entry.name), 200, headers, payload))
         self._left_out.tell(tell, where=str(where))
+        if self._linked:
+            tell(f"{where}: links to directories that were followed, so that files are stored again: {self._linked}")
         if not count:
             tell(f"{where}: found no file to bundle")
+        # A client that gets the beginning can show the page.
+        yield from sorted(
+            found, key=lambda one: (one.url != primary_url, essence(one.headers["content-type"]) not in _EARLY)
+        )
 
     def _files(self) -> Iterator[tuple[str, _Entry]]:
         """Yield the regular files, each with the URL of its directory."""
@@ -119,16 +137,17 @@ class _Walk:
                 yield folder.url, entry
             elif not stat.S_ISDIR(entry.status.st_mode):
                 # Not opened: opening a FIFO waits for its writer.
-                self._left_out.add("neither a file nor a directory", str(entry.path))
-            elif _identity(entry.status) in folder.ancestors:
-                self._left_out.add("a symbolic link to a directory that it is in", str(entry.path))
+                self._left_out.add("neither a file nor a directory", entry.shown)
+            elif identity_of(entry.status) in folder.ancestors:
+                self._left_out.add("a symbolic link to a directory that it is in", entry.shown)
             else:
+                self._linked += os.fspath(entry.path) != entry.shown
                 stack.append(self._opened(f"{folder.url}{_segment(entry.name)}/", entry.path, folder.ancestors))
 
     def _opened(self, url: str, path: Path, ancestors: frozenset[tuple[int, int]]) -> _Folder:
         try:
             names = sorted((found.name for found in path.iterdir()), key=os.fsencode)
-            itself = _identity(path.stat())
+            itself = identity_of(path.stat())
         except OSError as error:
             raise _unreadable(path, error) from None
         return _Folder(url, self._entries(path, names), ancestors | {itself})
@@ -145,43 +164,35 @@ class _Walk:
                     if not path.is_relative_to(self._root):
                         self._left_out.add("a symbolic link that leads out of the directory", str(folder / name))
                         continue
-                yield _Entry(name, path, path.lstat())
+                yield _Entry(name, path, path.lstat(), os.fspath(folder / name))
             except OSError as error:
                 if not (folder / name).is_symlink():
                     raise _unreadable(path, error) from None
                 self._left_out.add("a broken symbolic link", str(folder / name))
 
 
-def _content_type(entry: _Entry) -> str:
+def _content_type(name: str, payload: FilePayload) -> str:
     """Return the content type of a file, with a charset for text that is valid UTF-8.
 
     Other text gets none: the header would override the charset that a page declares itself.
     """
-    found = media_type(entry.name)
+    found = media_type(name)
+    if not found.startswith("text/"):
+        next(iter(payload), b"")  # it can be read
+        return found
     decode = getincrementaldecoder("utf-8")().decode
     try:
-        # A link or FIFO that has replaced the file is neither followed nor waited for.
-        handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(handle, "rb", buffering=0) as file:
-            if not found.startswith("text/"):
-                return found
-            while chunk := file.read(_CHUNK):
-                decode(chunk)
-            decode(b"", final=True)
+        for chunk in payload:
+            decode(chunk)
+        decode(b"", final=True)
     except UnicodeDecodeError:
         return found
-    except OSError as error:
-        raise _unreadable(entry.path, error) from None
     return f"{found}; charset=utf-8"
 
 
 def _segment(name: str) -> str:
     """Encode a file's name, of any bytes, as one segment of a URL's path."""
     return quote_from_bytes(os.fsencode(name), safe=_SAFE)
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
 
 
 def _real(root: Path) -> Path:

@@ -32,6 +32,8 @@ from headgate.bundle.sources.selection import (
 )
 from headgate.errors import ConfigurationError, reason_of
 
+MAX_BYTES: Final = 1 << 30
+"""Bytes of a file, which is decoded in memory."""
 _BOM: Final = b"\xef\xbb\xbf"
 _SURROGATES: Final = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -82,16 +84,20 @@ class _Har(msgspec.Struct):
     log: _Log
 
 
-def har(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Exchange]:
+def har(path: Path, *, tell: MessageCallback = ignore_message, max_bytes: int = MAX_BYTES) -> Iterator[Exchange]:
     """Yield the exchanges of a HAR: for each URL the last response with a 2xx status, or else the last.
 
     Left out, with a message: requests other than GET over http or https, entries without response or saved body, 304
-    and partial responses, malformed entries. Raises `ConfigurationError` for a file that is not a HAR.
+    and partial responses, malformed entries. Raises `ConfigurationError` for a file that is not a HAR, and for
+    one of more than `max_bytes`; decoded bodies are never longer than the file.
     """
     try:
-        source = path.read_bytes()
+        with path.open("rb") as file:
+            source = file.read(max_bytes + 1)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {reason_of(error)}; name a HAR file") from None
+    if len(source) > max_bytes:
+        raise ConfigurationError(f"{path} has more than {max_bytes} bytes; save fewer requests")
     return _exchanges(_entries(source.removeprefix(_BOM), path), path, tell)
 
 

@@ -3,6 +3,9 @@
 `get` from a bundle of hundreds of megabytes is fast and small, so a command imports only what it needs.
 """
 
+import signal
+import sys
+import threading
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -42,5 +45,8 @@ def bundle() -> None:
     """Read, create, sign and serve bundles: many HTTP exchanges in one file (.wbn, .swbn).
 
     Bundles are checked by every step of the document; --profile compat also accepts what the published tools write.
-    A bundle at an http or https URL is fetched whole.
+    Where a command takes FILE|URL|-, a bundle at an http or https URL is fetched whole.
     """
+    if threading.current_thread() is threading.main_thread():
+        # Temporary files are removed as after any error.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -49,7 +49,7 @@ def _parse_base_url(text: str) -> str:
     metavar="URL",
     help="URL of the directory, such as https://example.com/.",
 )
-@click.option("--har", metavar="FILE", help="HAR file with content, as browsers save it.")
+@click.option("--har", metavar="FILE", help="HAR file with content, as browsers save it; - reads standard input.")
 @click.option("--urls", metavar="FILE", help="File with one URL per line, which are fetched; - reads standard input.")
 @click.option(
     "--version",
@@ -105,7 +105,7 @@ def create(
     target = output_target(out)
     base_url = sources["base_url"]
     primary_url, manifest_url = (url and absolute(url, base_url) for url in (primary_url, manifest_url))
-    source = _source(out, sources, identity)
+    source = _source(out, sources, primary_url, identity)
     first, exchanges = _with_first_url(source.exchanges)
     manifest = manifest_url or _default_manifest(source, version)
     exchanges = _with_fields(exchanges, join_fields(fields)) if fields else exchanges
@@ -132,7 +132,9 @@ def _write(
     return count, writer.length
 
 
-def _source(out: str, named: dict[str, str | None], identity: "AgentIdentity | None") -> _Source:
+def _source(
+    out: str, named: dict[str, str | None], primary_url: str | None, identity: "AgentIdentity | None"
+) -> _Source:
     """Open the source that was named; exactly one is allowed."""
     base_url = named.pop("base_url")
     given = {name: value for name, value in named.items() if value is not None}
@@ -146,7 +148,7 @@ def _source(out: str, named: dict[str, str | None], identity: "AgentIdentity | N
         return _urls(value, identity)
     if identity is not None:
         raise click.UsageError("--identity is for --urls only")
-    return _har(value) if kind == "har" else _directory(value, base_url or "", out)
+    return _har(value) if kind == "har" else _directory(value, base_url or "", primary_url, out)
 
 
 def _default_primary(source: _Source, first: str, version: "Version") -> str | None:
@@ -167,11 +169,11 @@ def _default_manifest(source: _Source, version: "Version") -> str | None:
     return source.manifest_url
 
 
-def _directory(name: str, base_url: str, out: str) -> _Source:
+def _directory(name: str, base_url: str, primary_url: str | None, out: str) -> _Source:
     from headgate.bundle.sources import directory, find_manifest
 
     root = Path(name)
-    exchanges = _without(directory(root, base_url, tell=_print_message), out)
+    exchanges = _without(directory(root, base_url, primary_url=primary_url, tell=_print_message), out)
     manifest = find_manifest(root, base_url)
     return _Source(name, exchanges, base_url, manifest, has_primary=(root / "index.html").is_file())
 
@@ -179,7 +181,7 @@ def _directory(name: str, base_url: str, out: str) -> _Source:
 def _har(name: str) -> _Source:
     from headgate.bundle.sources import har
 
-    return _Source(name, har(Path(name), tell=_print_message))
+    return _Source(name, har(Path("/dev/stdin" if name == "-" else name), tell=_print_message))
 
 
 def _urls(name: str, identity: "AgentIdentity | None") -> _Source:
@@ -209,9 +211,9 @@ def _with_first_url(exchanges: "Iterable[Exchange]") -> "tuple[str, Iterator[Exc
 
 def _without(exchanges: "Iterable[Exchange]", out: str) -> "Iterator[Exchange]":
     """Leave out the output file, which would contain itself."""
-    target = Path(os.path.realpath(out))
+    target = os.path.realpath(out)
     for exchange in exchanges:
-        if exchange.payload == target:
+        if getattr(exchange.payload, "path", None) == target:
             _print_message(f"left out {exchange.url}: it is the output file")
         else:
             yield exchange

@@ -187,7 +187,11 @@ class FileNames:
 
 
 def _preferred(url: str) -> list[str]:
-    """Return the names of a URL's host, directories and file."""
+    """Return the names of a URL's host, directories and file; `relative` is the host of a relative URL."""
+    from headgate.http.url import parse_url, resolve
+
+    if parse_url(url) is None:
+        url = resolve(url, "https://relative/") or url
     scheme, _, rest = url.partition(":")
     rest, _, query = rest.partition("?")
     if rest.startswith("//"):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _MAX_SIMILAR = 3
+_ANY_BASE = "https://relative.invalid/"
 _INSPECTED_SIZE = 1024
 
 
@@ -69,10 +70,12 @@ def get(
 
 
 def _absolute(url: str, bundle: "Bundle") -> str:
-    """Return the absolute URL; one that cannot be resolved is returned, and not found."""
-    from headgate.http.url import without_fragment
+    """Return the absolute URL, or the one of a bundle with relative URLs; one that cannot be resolved is not found."""
+    from headgate.http.url import resolve, without_fragment
 
-    return without_fragment(absolute(url, bundle.metadata.primary_url))
+    target = without_fragment(absolute(url, bundle.metadata.primary_url))
+    place = resolve(target, _ANY_BASE)
+    return target if target in bundle else next((one for one in bundle if resolve(one, _ANY_BASE) == place), target)
 
 
 def _locate(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None) -> "Location":

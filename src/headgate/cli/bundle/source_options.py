@@ -90,11 +90,15 @@ class BundleSource(NamedTuple):
         Raises `ConfigurationError` for a file that cannot be read.
         """
         from headgate.bundle import open_bundle
+        from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION
 
         with bundle_errors(self.file, as_json=as_json):
             with report_read_errors(self.file):
                 source, base_url = self.read()
-                bundle = open_bundle(source, profile=self.profile, from_end=self.from_end, base_url=base_url)
+                limit = MAX_UNTRUSTED_SECTION if self.is_url else None
+                bundle = open_bundle(
+                    source, profile=self.profile, from_end=self.from_end, base_url=base_url, max_section=limit
+                )
             with bundle:
                 yield bundle
 

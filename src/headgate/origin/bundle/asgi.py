@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from headgate.bundle.files.open_file import file_state
 from headgate.bundle.model import Profile
@@ -114,9 +114,9 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 def _target(scope: Scope) -> bytes:
     """Return the path below the mount point, and the query, as sent."""
     path = scope.get("raw_path") or quote(scope["path"]).encode()
-    root = quote(scope.get("root_path") or "").encode()
-    if root and path.startswith(root):
-        path = path[len(root) :]
+    root = (scope.get("root_path") or "").encode()
+    if root and (unquote_to_bytes(path) + b"/").startswith(root + b"/"):  # clients may encode it, as in /%7Euser
+        path = b"/" + b"/".join(path.split(b"/")[1 + root.count(b"/") :])
     query = scope.get("query_string") or b""
     target = path if path.startswith(b"/") else b"/" + path
     return target + b"?" + query if query else target

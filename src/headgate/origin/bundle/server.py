@@ -61,6 +61,13 @@ class BundleServer:
         self._site = CurrentSite(bundle, site_headers, hosts=[ANY_HOST])
         self._paths = {b"/" + os.fsencode(self.name)} | (set() if unpack else {b"/"})
 
+    @property
+    def home(self) -> str:
+        """The path to open: that of the bundle or, of its site, that of the primary URL."""
+        if self._unpack:
+            return self._site.get().start.decode() or "/"
+        return "/" + quote_from_bytes(os.fsencode(self.name))
+
     def answer(self, method: bytes, host: bytes, target: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Response:
         """Answer one request; `target` is a path and query, percent-encoded as sent."""
         refused = method_not_allowed(method)
@@ -69,7 +76,10 @@ class BundleServer:
         found = self._unpacked(method, host, target, fields) if self._unpack else None
         if found is not None:
             return found
-        if unquote_to_bytes(target.partition(b"?")[0]) in self._paths:
+        path = target.partition(b"?")[0]
+        if self._unpack and path == b"/" and (start := self._site.get().start).startswith(b"/"):
+            return Response(302, [(b"location", start), (b"content-length", b"0")], b"")
+        if unquote_to_bytes(path) in self._paths:
             return publish(self.bundle, method, fields)
         detail = "The bundle has no such URL." if self._unpack else f"The bundle is at /{self.name}."
         return refusal(404, "Not found", detail)

@@ -14,7 +14,7 @@ from headgate.errors import HeadgateError
 from headgate.http.conditional import ENTITY_TAG, Validators
 from headgate.http.date import parse_http_date
 from headgate.http.fields import is_token
-from headgate.http.url import parse_url, resolve
+from headgate.http.url import parse_url, resolve, without_fragment
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.bundle.snapshot import BundleSnapshot, ReloadingBundle
 
@@ -118,9 +118,17 @@ class Site:
         """Return whether the bundle has a response to requests for `target`, a path and query."""
         return self._url(host, target) in self._requests
 
+    @property
+    def start(self) -> bytes:
+        """The path and query of the primary URL, for a client that asks for `/`; empty without one in this bundle."""
+        url = without_fragment(resolve(self._snapshot.metadata.primary_url or "", _NO_ORIGIN) or "")
+        return url[len(_origin_of(url)) :].encode() if url in self._requests else b""
+
     def _url(self, host: bytes, target: bytes) -> str | None:
         origin = self._origin(host)
-        return parse_url(origin + _NOT_ASCII.sub(_escaped, target).decode()) if origin else None
+        url = parse_url(origin + _NOT_ASCII.sub(_escaped, target).decode()) if origin else None
+        # Browsers of today encode ^ in a path, older ones do not.
+        return url.replace("%5E", "^") if url and url not in self._requests else url
 
     def _origin(self, host: bytes) -> str | None:
         """Return the origin in the bundle that a Host means."""

@@ -9,7 +9,7 @@ import time
 import httpx2
 import pytest
 
-from headgate.agent.bundle import AsyncBundleTransport, BundleTransport
+from headgate.agent.bundle import AsyncBundleTransport, BundleTransport, transport
 from headgate.agent.bundle.transport import make_response, parse_request
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
@@ -292,6 +292,17 @@ class TestFetching:
         assert fetched == [f"{SITE}/last"] * 3, "what it may not answer for is no reason to fetch it"
         for origins in ([SITE], "*"):
             assert agent.get(CDN, f"{SITE}/last", network=network, origins=origins).content == b"the last"
+
+    def test_sections_of_a_fetched_bundle_are_limited(self, agent, content, monkeypatch):
+        """An index takes ten times its bytes in memory; a file was chosen by the caller."""
+        monkeypatch.setattr(transport, "MAX_UNTRUSTED_SECTION", 100)
+        network, fetched = served(agent.library, content)
+        messages = []
+        agent.get(f"{SITE}/below/site.wbn", f"{SITE}/last", network=network, tell=messages.append)
+        assert "the section 'index' of" in messages[0]
+        assert "exceeds the limit of 100" in messages[0]
+        assert fetched[-1] == f"{SITE}/last"
+        assert agent.get(content, f"{SITE}/last").content == b"the last"
 
     def test_redirected_bundle_needs_origins(self, agent, content):
         """The first server says where the bundle is; whose responses are in it only the user can say."""

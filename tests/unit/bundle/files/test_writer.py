@@ -152,7 +152,7 @@ def test_changed_file_writes_no_bundle(tmp_path, change):
     writer = begun(target)
     writer.add(PAGE, headers=HTML, payload=source)
     source.write_bytes(change)
-    with pytest.raises(HeadgateError, match="had 7 bytes when it was added"):
+    with pytest.raises(HeadgateError, match=r"7( bytes)?, its length when it was added"):
         writer.close()
     assert target.read_bytes() == b"before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.wbn", "page.html"]

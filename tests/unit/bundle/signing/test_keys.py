@@ -120,8 +120,8 @@ INVALID_CHAINS = [
     (cbor.encode([MAGIC, item()]) + b"\0", "more bytes"),
     (cbor.encode([MAGIC, item()])[:-1], "left"),
     (b"\x9f" + cbor.encode([MAGIC, item()])[1:] + b"\xff", "indefinite"),
-    (signers.pem(signers.p256()), "are a private key without a certificate"),
-    (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "are PEM without a certificate"),
+    (signers.pem(signers.p256()), "has a private key and no certificate"),
+    (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "has no certificate"),
 ]
 
 

@@ -258,6 +258,14 @@ def test_unreadable_har_is_reported_at_once(name: str, tmp_path: Path) -> None:
         har(tmp_path / name)
 
 
+def test_har_over_the_limit_is_refused_at_once(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.har", entry())
+    size = path.stat().st_size
+    assert len(list(har(path, max_bytes=size))) == 1
+    with pytest.raises(ConfigurationError, match=f"has more than {size - 1} bytes"):
+        har(path, max_bytes=size - 1)
+
+
 def test_entry_with_invalid_utf_8_does_not_affect_others(tmp_path: Path) -> None:
     path = save(tmp_path / "a.har", entry(content={"size": 1, "text": "SPOIL"}), entry(f"{URL}b"))
     path.write_bytes(path.read_bytes().replace(b"SPOIL", b"\xff"))

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.malformed import parts
+
 BASE = "https://example.com/"
 VARIANTS = {"variants": "Accept-Language;en;fr"}
 
@@ -27,6 +29,17 @@ def test_payload_is_printed_alone(run, site):
 @pytest.mark.parametrize("url", ["HTTPS://EXAMPLE.com:443", "https://example.com/x/../#top", "/", ".", ""])
 def test_url_is_normalized_and_may_be_relative(run, site, url):
     assert run("get", site, url) == (0, b"home", "")
+
+
+def test_relative_urls_are_found_and_extracted(run, tmp_path):
+    path, urls = tmp_path / "rel.wbn", {"./docs/": parts.LOCATIONS[0], "./a.css": parts.LOCATIONS[1]}
+    entries = {url: parts.array(*map(parts.uint, place)) for url, place in urls.items()}
+    path.write_bytes(parts.b2().having(primary=None, index=parts.index(entries)).written())
+    for url in ("/docs/", "docs/", "./docs/"):
+        assert run("get", path, url) == (0, b"hello", "")
+    assert run("extract", path, "-o", tmp_path / "out").code == 0
+    files = {str(file.relative_to(tmp_path / "out")) for file in (tmp_path / "out/files").rglob("*.*")}
+    assert files == {"files/relative/docs/index.html", "files/relative/a.css"}
 
 
 def test_headers_are_printed_as_curl_does(run, site):

@@ -116,6 +116,7 @@ def test_pathsend_extension_is_used_for_whole_files(long):
         ("/a b/site.wbn", b"/a%20b/site.wbn", "/a b"),
         ("/a b/site.wbn", None, "/a b"),
         ("/mounted", b"/mounted", "/mounted"),
+        ("/~x/site.wbn", b"/%7Ex/site.wbn", "/~x"),
         ("/mounted/", b"/mounted/", "/mounted"),
         ("", b"", ""),
     ],

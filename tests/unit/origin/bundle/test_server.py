@@ -47,6 +47,7 @@ def unpacked(bundle):
 
 @pytest.mark.parametrize("target", [b"/", b"/?x", b"/site.wbn", b"/site.wbn?x=1", b"/%73ite.wbn"])
 def test_bundle_is_served_at_its_name_and_at_the_root(front, target):
+    assert front.home == "/site.wbn"
     response = ask(front, target)
     assert response.status == 200
     assert field(response, b"content-type") == WEBBUNDLE
@@ -104,6 +105,23 @@ def test_unpacked_site_is_served_beside_the_bundle(unpacked):
     assert ask(front, b"/a").status == 404
     assert field(ask(front, b"/site.wbn"), b"content-type") == WEBBUNDLE
     assert field(ask(unpacked({"url": "/site.wbn", "payload": b"own"}), b"/site.wbn"), b"content-type") == b"text/html"
+
+
+@pytest.mark.parametrize(
+    ("primary", "home", "status"),
+    [(f"{SITE}/", "/", 200), (f"{SITE}/app/?a=b#c", "/app/?a=b", 302), (f"{SITE}/none", "/", 404)],
+)
+def test_root_of_the_site_leads_to_the_primary_url(unpacked, primary, home, status):
+    page = primary.partition("#")[0] if status != 404 else f"{SITE}/other"
+    site = unpacked({"url": page}, primary=primary)
+    response = ask(site)
+    assert (site.home, response.status) == (home, status)
+    assert field(response, b"location") == (home.encode() if status == 302 else None)
+
+
+@pytest.mark.parametrize("target", [b"/a^b.txt", b"/a%5Eb.txt"])
+def test_browsers_may_encode_a_caret(unpacked, target):
+    assert ask(unpacked({"url": "/a^b.txt", "payload": b"x"}), target).body == b"x"
 
 
 def test_stored_statuses_and_redirects_are_sent(unpacked):
