@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.origin.sidecar.nginx_lua_conf import LUA_MODULE, MODULE_FOLDERS
+from headgate.origin.sidecar.nginx_conf import LUA_MODULE, MODULE_FOLDERS
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config import Address
-from headgate.origin.sidecar import nginx_lua_conf
+from headgate.origin.sidecar import nginx_conf
 from headgate.origin.sidecar.nginx_lua import NginxLua
 from headgate.origin.sidecar.site import Site
 from tests.e2e.data_plane_setup import PlaneThread
@@ -29,8 +29,8 @@ class Plane(PlaneThread):
 
     def until_connected(self, workers: int = 2, instances: int = 1) -> None:
         """Wait until so many workers are connected."""
-        expected = {"workers": workers, "instances": instances}
-        self.until(lambda: self.plane.details() == expected, f"{workers} workers")
+        expected = {("workers", workers), ("instances", instances)}
+        self.until(lambda: expected <= self.plane.details().items(), f"{workers} workers")
 
 
 class Nginx:
@@ -84,7 +84,7 @@ def nginx(
     socket: Path,
     origin: str,
     *,
-    write: Callable[[Site], str] = nginx_lua_conf.configuration,
+    write: Callable[[Site], str] = nginx_conf.lua_configuration,
     workers: int = 2,
     identify: str | None = None,
     user: str | None = None,

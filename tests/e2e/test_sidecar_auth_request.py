@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from headgate.origin.sidecar import auth_request_conf
+from headgate.origin.sidecar import nginx_conf
 from headgate.origin.sidecar.auth_request import AuthRequest
 from headgate.release import Status
 from tests.e2e.data_plane_setup import PlaneThread
@@ -82,7 +82,7 @@ class Site:
                 folder,
                 path,
                 self.origin.url,
-                write=auth_request_conf.configuration,
+                write=nginx_conf.auth_request_configuration,
                 workers=workers,
                 identify=identify,
                 server=server,

@@ -171,7 +171,7 @@ def test_settings_and_holds_stay_when_nginx_is_reloaded_without_a_sidecar(tmp_pa
 def test_a_worker_without_a_connection_has_the_settings_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.origin.sidecar.nginx_lua.MAX_CONNECTIONS", 1)
+    monkeypatch.setattr("headgate.origin.sidecar.nginx_lua.NginxLua.max_connections", 1)
     socket, fields = tmp_path / "headgate.sock", REAL_IP + EMPTY + "add_header X-Worker $pid always;"
     with (
         nginx_setup.nginx(tmp_path, socket, "http://127.0.0.1:1", workers=2, server=fields) as nginx,
@@ -255,7 +255,7 @@ def test_a_sidecar_that_sends_wrong_records_harms_nothing(tmp_path: Path, data: 
             connection, _address = listener.accept()
             with connection:
                 connection.settimeout(programs.PATIENCE)
-                assert connection.recv(1_000).startswith(b"hello 1 0 ")
+                assert connection.recv(1_000).startswith(b"hello 2 1 ")
                 connection.sendall(data)
                 assert nginx.get("/empty", X_Address=CLIENT).status == 200
                 if data.startswith(b"hold 9"):

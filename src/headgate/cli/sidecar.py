@@ -34,12 +34,12 @@ _KEYS: Final = (
 )
 """The keys of [sidecar] that have a flag."""
 _WRITERS: Final = {
-    "nginx-lua": "headgate.origin.sidecar.nginx_lua_conf",
-    "auth-request": "headgate.origin.sidecar.auth_request_conf",
-    "haproxy": "headgate.origin.sidecar.haproxy_conf",
-    "envoy": "headgate.origin.sidecar.envoy_conf",
+    "nginx-lua": ("nginx_conf", "lua_configuration"),
+    "auth-request": ("nginx_conf", "auth_request_configuration"),
+    "haproxy": ("haproxy_conf", "configuration"),
+    "envoy": ("envoy_conf", "configuration"),
 }
-"""The module that writes the configuration of a server."""
+"""The module and the function that write the configuration of a server."""
 _SOCKETS: Final = {
     "nginx-lua": "/run/headgate.sock",
     "auth-request": "/run/headgate.sock",
@@ -207,4 +207,5 @@ def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:
 
 def write_configuration(server: str, site: "Site") -> str:
     """Return the configuration of a server. Raises `ConfigurationError` for a value that it cannot have."""
-    return str(importlib.import_module(_WRITERS[server]).configuration(site))
+    module, function = _WRITERS[server]
+    return str(getattr(importlib.import_module(f"headgate.origin.sidecar.{module}"), function)(site))

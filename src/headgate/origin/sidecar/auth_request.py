@@ -8,20 +8,18 @@ the timeout of a check is short although delayed requests wait for longer. To an
 nginx accepts the request, as it does without an answer.
 """
 
-import asyncio
 import re
 from functools import lru_cache
 from itertools import count
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import unquote
 
 from headgate.errors import ConfigurationError
-from headgate.limit import DelayUntil
 from headgate.origin.delay import Delay
 from headgate.origin.identify import Header, Identify, parse_identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Response
-from headgate.origin.sidecar.data_plane import DataPlane, Details
+from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
 from headgate.release import Status
 
 MAX_CONNECTIONS: Final = 4_096
@@ -65,12 +63,11 @@ class AuthRequest(DataPlane):
                 f"sidecar.max_delay: nginx without Lua delays requests by at most {MAX_DELAY:g} s, "
                 f"got {self.settings.max_delay:g}"
             )
-        self._connections: set[_Connection] = set()
+        self.max_connections = MAX_CONNECTIONS + self.settings.max_delayed
         self._checks = lru_cache(_MAX_CACHED_TARGETS)(self._parse_check)
         self._delays: dict[int, Delay] = {}
         self._waiting: dict[int, _Connection] = {}
         self._numbers = count(1)
-        self._has_warned = False
 
     async def start(self) -> None:
         """Listen at the socket."""
@@ -79,40 +76,22 @@ class AuthRequest(DataPlane):
             method = self.settings.identify
             self.log(f"nginx identifies clients by its own configuration; print it with --identify {method}")
 
-    def hold(self, control: DelayUntil, *, now: float) -> None:
-        """Do nothing: nginx asks the gatekeeper, which has the hold."""
-
-    def unready(self) -> str:
-        """Return nothing: nginx may ask at any time."""
-        return ""
-
     def details(self) -> Details:
         """Return the numbers of open connections and of delayed requests."""
-        return {"connections": len(self._connections), "delayed": len(self._delays)}
+        return super().details() | {"delayed": len(self._delays)}
 
     async def close(self) -> None:
         """Accept the delayed requests, and close the socket and all connections."""
-        await super().close()
         for number in list(self._delays):
             self._delays[number].cancel()
             self._release(number)
-        for connection in list(self._connections):
-            connection.close()
+        await super().close()
 
-    def admit(self, connection: "_Connection") -> bool:
-        """Add a connection; return whether it is not one of too many."""
-        self.totals.connections += 1
-        self._connections.add(connection)
-        is_admitted = len(self._connections) <= MAX_CONNECTIONS + self.settings.max_delayed
-        self.totals.failed["refused"] += not is_admitted
-        return is_admitted
-
-    def forget(self, connection: "_Connection") -> None:
-        """Remove a connection; free the slot of the delayed request that it waits for: its client has left."""
-        self._connections.discard(connection)
-        if connection.waits_for in self._waiting:
-            del self._waiting[connection.waits_for]
-            self._delays.pop(connection.waits_for).cancel()
+    def leave(self, number: int) -> None:
+        """Free the slot of a delayed request whose client has left; 0 stands for none."""
+        if number in self._waiting:
+            del self._waiting[number]
+            self._delays.pop(number).cancel()
 
     def answer(self, head: bytes, connection: "_Connection", *, is_whole: bool) -> bytes | None:
         """Return the answer to a head; None for a delayed request, which is answered later."""
@@ -123,6 +102,9 @@ class AuthRequest(DataPlane):
             return self._answer_delayed(head, connection)
         domain, identify = check
         now = self.clock()
+        if domain not in self.domains:
+            self.report_unknown(domain, now=now)
+            return _FAILED
         fields = head if is_whole else b""
         accounting = self.gatekeeper.admit(domain, _identifier(identify, fields, address[1]), now=now)
         if accounting.status is Status.REJECTED:
@@ -135,17 +117,12 @@ class AuthRequest(DataPlane):
         return _DELAYED % number
 
     def _parse_check(self, name: bytes, method: bytes) -> tuple[str, Identify] | None:
-        """Parse the parts of a target; return None for an unknown domain or method."""
-        domain = unquote(name, errors="surrogateescape")
-        if domain not in self.domains:
-            if not self._has_warned:  # once, since any process may ask about any number of them
-                self._has_warned = True
-                self.log(f"nginx asks about the domain {domain!r:.300}, which is not limited; add it with --domain")
-            return None
+        """Parse the parts of a target; return None for an unknown method."""
         try:
-            return domain, parse_identify(unquote(method), ipv6_prefix=self.settings.ipv6_prefix)
+            identify = parse_identify(unquote(method), ipv6_prefix=self.settings.ipv6_prefix)
         except ConfigurationError:
             return None
+        return unquote(name, errors="surrogateescape"), identify
 
     def _answer_delayed(self, head: bytes, connection: "_Connection") -> bytes | None:
         """Answer the second request about a delayed one, or a request that is malformed."""
@@ -167,20 +144,16 @@ class AuthRequest(DataPlane):
             self._waiting.pop(number).send(_ACCEPTED)
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(PlaneConnection):
     """A connection of nginx, which sends one head after another and waits for the answer to each."""
 
     def __init__(self, plane: AuthRequest) -> None:
         self.waits_for = 0
         """The number of the delayed request to which the answer is sent later; 0 for none."""
+        super().__init__(plane)
         self._plane = plane
         self._received = b""
         self._is_whole = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        if not self._plane.admit(self):
-            self.close()
 
     def data_received(self, data: bytes) -> None:
         """Answer a head once it is complete."""
@@ -205,15 +178,12 @@ class _Connection(asyncio.Protocol):
         self.waits_for = 0
         self._transport.write(answer)
 
-    def close(self) -> None:
-        """Close the connection at once."""
-        self._transport.abort()
-
     # Its peer asks without reading the answers.
-    pause_writing = close
+    pause_writing = PlaneConnection.close
 
-    def connection_lost(self, _error: Exception | None) -> None:
-        self._plane.forget(self)
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._plane.leave(self.waits_for)
 
 
 def _identifier(identify: Identify, head: bytes, address: bytes) -> bytes:

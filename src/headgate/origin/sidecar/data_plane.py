@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 from msgspec import Struct, field
 
@@ -16,6 +15,9 @@ from headgate.origin.sidecar.unix_socket import UnixSocket
 Details = dict[str, str | int | float | bool | list[str]]
 """What a data plane shows of itself in /api/state."""
 
+_MAX_REPORTED: Final = 32
+"""Unknown domains that are logged in an hour."""
+_REPORT_INTERVAL: Final = 3_600.0
 _FAILURES: Final = ("refused", "malformed", "unresponsive", "unknown_domain", "evicted", "errors")
 
 
@@ -38,13 +40,16 @@ class SidecarCounters(Struct):
     exchanges with the runtime socket of HAProxy that failed."""
 
 
-class DataPlane(ABC):
+class DataPlane:
     """Connects the gatekeeper of a sidecar to one kind of server; the constructor opens nothing.
 
     `gatekeeper` has the holds that the data plane passes on (`holds` lists them, so that a data plane stores none) and
     receives its verdicts (`admit` decides; `report` takes the decision of a server). `rejections` writes responses,
     `domains` are the names of the domains, `log` writes a line for the operator.
     """
+
+    max_connections = 1_024
+    """Connections of the server; a further one is refused."""
 
     def __init__(
         self,
@@ -64,27 +69,29 @@ class DataPlane(ABC):
         self.clock = clock
         self.totals = SidecarCounters()
         """The totals since the start."""
+        self._connections: set[PlaneConnection] = set()
+        self._is_closed = False
+        self._reported: dict[str, float] = {}
         self._socket: UnixSocket | None = None
         self._server: asyncio.Server | None = None
 
-    @abstractmethod
     async def start(self) -> None:
         """Listen for the server, or begin to connect to it; do not wait for a server that is not running.
 
         Raises `ConfigurationError` for what the operator must change.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def hold(self, control: DelayUntil, *, now: float) -> None:
         """Pass on a hold that has just begun or was extended; `release` is limited already. Never waits or raises."""
 
-    @abstractmethod
     def unready(self) -> str:
         """Return why the server is not limited; empty when it is."""
+        return ""
 
-    @abstractmethod
     def details(self) -> Details:
         """Return a few facts about the server, such as its connections."""
+        return {"connections": len(self._connections)}
 
     async def listen(self, path: str, flag: str, new_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Listen at a unix socket; `flag` names the option of its path in a `ConfigurationError`."""
@@ -92,8 +99,57 @@ class DataPlane(ABC):
         self._server = await self._socket.serve(new_protocol)
 
     async def close(self) -> None:
-        """Release all resources, also after a start that failed halfway: here, the socket."""
+        """Release all resources, also after a start that failed halfway: here, the socket and all connections."""
         if self._server is not None:
             self._server.close()
         if self._socket is not None:
             self._socket.close()
+        self._is_closed = True
+        for connection in list(self._connections):
+            connection.close()
+        await asyncio.sleep(0)  # their transports close in this turn
+
+    def admit(self, connection: "PlaneConnection") -> None:
+        """Add a connection, unless there are too many or it is closed."""
+        self.totals.connections += 1
+        self._connections.add(connection)
+        if self._is_closed or len(self._connections) > self.max_connections:
+            self.totals.failed["refused"] += 1
+            connection.close()
+
+    def forget(self, connection: "PlaneConnection") -> None:
+        """Remove a connection that was closed."""
+        self._connections.discard(connection)
+
+    def report_unknown(self, domain: str, *, now: float) -> None:
+        """Count a request for a domain that the sidecar does not have; log the domain, each one once an hour."""
+        self.totals.failed["unknown_domain"] += 1
+        self._reported = {name: until for name, until in self._reported.items() if until > now}
+        if domain not in self._reported and len(self._reported) < _MAX_REPORTED:
+            self._reported[domain] = now + _REPORT_INTERVAL
+            self.log(
+                f"warning: nginx names the domain {domain!r:.300}, which this sidecar does not have; its requests are "
+                "not limited: add it with --domain, or correct the configuration of nginx"
+            )
+
+
+class PlaneConnection(asyncio.Protocol):
+    """A connection of the server to its data plane."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._admission = plane
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Join the connections of the data plane."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._admission.admit(self)
+
+    def close(self) -> None:
+        """Close the connection at once; what has not been written is dropped."""
+        self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  # the signature of a protocol
+        """Leave them."""
+        self._admission.forget(self)

@@ -11,12 +11,12 @@ import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from headgate.errors import ConfigurationError, WireError, reason_of
 from headgate.limit import Accounting, DelayUntil
 from headgate.limit.messages import short_identifier
-from headgate.origin.sidecar.data_plane import DataPlane, Details
+from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
 from headgate.origin.sidecar.haproxy_table import (
     ACCOUNTING_SUFFIX,
     check_done,
@@ -26,8 +26,6 @@ from headgate.origin.sidecar.haproxy_table import (
 )
 from headgate.release import Status
 
-MAX_CONNECTIONS: Final = 1_024
-"""Connections that report requests: one for each thread of HAProxy. A further one is refused."""
 MAX_LINE_SIZE: Final = 4_096
 """Bytes of a line; a connection with a longer one is closed."""
 
@@ -53,7 +51,6 @@ class HAProxy(DataPlane):
         except ConfigurationError as error:
             raise ConfigurationError(f"sidecar.table: {error}") from None
         (self._domain,) = self.domains
-        self._connections: set[_Connection] = set()
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._pending: dict[bytes, float] = {}
@@ -87,18 +84,14 @@ class HAProxy(DataPlane):
 
     def details(self) -> Details:
         """Return what is known of HAProxy."""
-        connections = len(self._connections)
-        return {"table": self.settings.table, "is_synchronized": not self._problem, "connections": connections}
+        return super().details() | {"table": self.settings.table, "is_synchronized": not self._problem}
 
     async def close(self) -> None:
         """Close all sockets; holds stay in the table until they end."""
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
         await super().close()
-        for connection in list(self._connections):
-            connection.close()
 
     # -- the table -----------------------------------------------------------------------------------------------
 
@@ -186,18 +179,6 @@ class HAProxy(DataPlane):
 
     # -- reports -------------------------------------------------------------------------------------------------
 
-    def admit(self, connection: "_Connection") -> bool:
-        """Add a connection; return whether it is not one of too many."""
-        self.totals.connections += 1
-        self._connections.add(connection)
-        is_admitted = len(self._connections) <= MAX_CONNECTIONS
-        self.totals.failed["refused"] += not is_admitted
-        return is_admitted
-
-    def forget(self, connection: "_Connection") -> None:
-        """Remove a connection."""
-        self._connections.discard(connection)
-
     def read(self, line: bytes) -> None:
         """Process a line: milliseconds since 1970, those that remained of a hold if it has rejected, and the key.
 
@@ -216,17 +197,13 @@ class HAProxy(DataPlane):
             self.totals.failed["malformed"] += 1
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(PlaneConnection):
     """A connection on which HAProxy reports requests, one a line."""
 
     def __init__(self, plane: HAProxy) -> None:
+        super().__init__(plane)
         self._plane = plane
         self._rest = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        if not self._plane.admit(self):
-            self.close()
 
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -236,10 +213,3 @@ class _Connection(asyncio.Protocol):
             self._plane.read(self._rest)
             self._rest = b""
             self.close()
-
-    def close(self) -> None:
-        """Close the connection at once."""
-        self._transport.abort()
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self._plane.forget(self)

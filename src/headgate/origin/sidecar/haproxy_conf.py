@@ -16,8 +16,7 @@ from headgate.errors import ConfigurationError
 from headgate.origin.identify import MAX_IDENTIFIER_SIZE
 from headgate.origin.response import PROBLEM, Rejections
 from headgate.origin.sidecar.haproxy_table import ACCOUNTING_SUFFIX, check_table_name
-from headgate.origin.sidecar.rejection_template import rejection_template
-from headgate.origin.sidecar.site import Site, naming
+from headgate.origin.sidecar.site import Site, naming, rejection_template
 
 _TEMPLATE: Final = Path(__file__).with_name("haproxy.cfg")
 _LUA: Final = Path(__file__).with_name("haproxy.lua")

@@ -7,20 +7,20 @@ be several. docs/decisions/sidecars.md has the reasons.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
+from headgate.config.tree import Sidecar
 from headgate.errors import WireError
-from headgate.limit import Accounting, DelayUntil
+from headgate.limit import Accounting, DelayUntil, Gatekeeper
 from headgate.limit.messages import to_milliseconds
-from headgate.origin.identify import MAX_IDENTIFIER_SIZE
-from headgate.origin.sidecar.data_plane import DataPlane, Details
-from headgate.origin.sidecar.nginx_lua_settings import encode_domain, settings_record
+from headgate.origin.identify import MAX_IDENTIFIER_SIZE, Header, parse_identify
+from headgate.origin.response import PROBLEM, Rejections
+from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
 from headgate.origin.sidecar.nginx_lua_wire import VERSION, Record, RecordReader, encode_record
+from headgate.origin.sidecar.site import rejection_template
 from headgate.release import Status
 
-MAX_CONNECTIONS: Final = 1_024
-"""Workers that are connected; a further one is refused."""
 MAX_BUFFERED: Final = 1 << 20
 """Bytes that wait for a slow worker before holds are left out; all of them are sent again when it has caught up."""
 _TICK: Final = 1.0
@@ -30,6 +30,10 @@ _MAX_SILENT_TICKS: Final = 3
 _MAX_INSTANCE_SIZE: Final = 64
 _LATEST: Final = 4e9
 """Seconds since 1970; a hold without an end is sent as one until then, the year 2096."""
+_SECONDS_MARK = b"\1"
+"""Where the text of a rejection has the seconds to wait."""
+_FORMS = ((b"text", None), (b"problem", PROBLEM))
+"""The forms of a rejection by name, with an Accept field that prefers each."""
 _STATUSES: Final = {status.value.lower().encode(): status for status in Status}
 
 
@@ -38,22 +42,20 @@ class _Instance:
 
     def __init__(self, send_all: Callable[["_Instance"], Coroutine[None, None, None]]) -> None:
         self.connections: list[_Connection] = []
+        self.workers = 0
+        """Workers of this nginx, as the newest of them says; those of before a reload may be connected, too."""
         self.is_stale = False
         """Whether holds may be missing in the dictionary."""
         self._send_all = send_all
         self._task: asyncio.Task[None] | None = None
-        self._receiver: _Connection | None = None
-
-    @property
-    def receiver(self) -> "_Connection | None":
+        self.receiver: _Connection | None = None
         """The connection that receives the holds."""
-        return self._receiver
 
     def add(self, connection: "_Connection") -> None:
         """Add a connection; the first one receives all holds."""
         self.connections.append(connection)
-        if self._receiver is None:
-            self._receiver = connection
+        if self.receiver is None:
+            self.receiver = connection
             self.renew()
 
     def remove(self, connection: "_Connection") -> None:
@@ -62,13 +64,13 @@ class _Instance:
         That is the newest: older ones may belong to workers that are exiting.
         """
         self.connections.remove(connection)
-        if connection is self._receiver:
-            self._receiver = self.connections[-1] if self.connections else None
+        if connection is self.receiver:
+            self.receiver = self.connections[-1] if self.connections else None
             self.renew()
 
     def renew(self) -> None:
         """Have all holds sent again; if this is under way already, it starts again at its end."""
-        self.is_stale = self._receiver is not None
+        self.is_stale = self.receiver is not None
         if self.is_stale and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._send_all(self))
 
@@ -78,66 +80,53 @@ class _Instance:
             self._task.cancel()
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(PlaneConnection):
     """The connection of one worker."""
 
     def __init__(self, plane: "NginxLua") -> None:
+        super().__init__(plane)
         self.instance: _Instance | None = None
         self.silent_ticks = 0
         """Ticks since the last record of the worker, or since it stopped reading."""
         self._plane = plane
         self._reader = RecordReader()
-        self._transport: asyncio.Transport | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the worker has read enough for more to be written."""
-        return self._writable.is_set()
-
-    async def wait_until_writable(self) -> None:
-        """Wait until the worker has read what was written, or the connection is closed."""
-        await self._writable.wait()
+        self.writable = asyncio.Event()
+        """Set while the worker has read enough for more to be written, and when the connection is closed."""
+        self.writable.set()
 
     def write(self, data: bytes) -> None:
         """Write without waiting."""
-        if self._transport is not None and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self._transport.write(data)
-
-    def abort(self) -> None:
-        """Close at once; what has not been written is dropped."""
-        if self._transport is not None:
-            self._transport.abort()
 
     # The methods of a protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        super().connection_made(transport)
         self._transport.set_write_buffer_limits(high=MAX_BUFFERED)
-        self._plane.on_connected(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.is_writable:
+        if self.writable.is_set():
             self.silent_ticks = 0
         try:
             for record in self._reader.feed(data):
                 self._plane.on_record(self, record)
         except WireError:
             self._plane.totals.failed["malformed"] += 1
-            self.abort()
+            self.close()
 
     def pause_writing(self) -> None:
-        self._writable.clear()
+        self.writable.clear()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self.writable.set()
         if self.instance is not None and self.instance.is_stale:
             self.instance.renew()
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the signature of a protocol
-        self._writable.set()
-        self._plane.on_disconnected(self)
+    def connection_lost(self, error: Exception | None) -> None:
+        self.writable.set()
+        super().connection_lost(error)
+        self._plane.leave(self)
 
 
 class NginxLua(DataPlane):
@@ -148,7 +137,6 @@ class NginxLua(DataPlane):
         self._names = {encode_domain(domain): domain for domain in self.domains}
         self._settings_record = settings_record(self.settings, self.gatekeeper, self.rejections, self.domains)
         self._clock_steps = self.gatekeeper.clock.steps
-        self._connections: set[_Connection] = set()
         self._instances: dict[bytes, _Instance] = {}
         self._holds: list[bytes] = []
         self._ticks: asyncio.Task[None] | None = None
@@ -163,19 +151,21 @@ class NginxLua(DataPlane):
         """Close all connections, and remove the socket."""
         if self._ticks is not None:
             self._ticks.cancel()
-        await super().close()
         for instance in self._instances.values():
             instance.close()
-        for connection in list(self._connections):
-            connection.abort()
+        await super().close()
 
     def unready(self) -> str:
         """Return why nginx is not limited; empty when it is."""
+        for instance in self._instances.values():
+            if len(instance.connections) < instance.workers:
+                return f"{len(instance.connections)} of {instance.workers} workers of nginx are connected"
         return "" if self._instances else "no worker of nginx is connected"
 
     def details(self) -> Details:
-        """Return the numbers of instances and workers that are connected."""
-        return {"instances": len(self._instances), "workers": len(self._connections)}
+        """Return the numbers of instances, and of workers that are connected and that there are."""
+        workers = sum(instance.workers for instance in self._instances.values())
+        return {"instances": len(self._instances), "workers": len(self._connections), "expected_workers": workers}
 
     # -- holds ---------------------------------------------------------------------------------------------------
 
@@ -191,7 +181,7 @@ class NginxLua(DataPlane):
         """Write the queued holds; an instance that reads too slowly receives all holds when it has caught up."""
         holds, self._holds = self._holds, []
         for instance in self._instances.values():
-            if instance.receiver is not None and instance.receiver.is_writable:
+            if instance.receiver is not None and instance.receiver.writable.is_set():
                 instance.receiver.write(b"".join(holds))
                 self.totals.holds_sent += len(holds)
             else:
@@ -201,7 +191,7 @@ class NginxLua(DataPlane):
         """Send all holds in force to an instance; start again if its connection changes or some were left out."""
         while instance.is_stale and instance.receiver is not None:
             receiver = instance.receiver
-            await receiver.wait_until_writable()
+            await receiver.writable.wait()
             if receiver is not instance.receiver:
                 continue
             instance.is_stale = False
@@ -212,21 +202,12 @@ class NginxLua(DataPlane):
                         break
                     receiver.write(b"".join(_encode_hold(name, *hold) for hold in holds))
                     self.totals.holds_sent += len(holds)
-                    await receiver.wait_until_writable()
+                    await receiver.writable.wait()
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def on_connected(self, connection: _Connection) -> None:
-        """Accept a connection, unless there are too many."""
-        self._connections.add(connection)
-        self.totals.connections += 1
-        if len(self._connections) > MAX_CONNECTIONS:
-            self.totals.failed["refused"] += 1
-            connection.abort()
-
-    def on_disconnected(self, connection: _Connection) -> None:
-        """Forget a connection, and its instance with its last one."""
-        self._connections.discard(connection)
+    def leave(self, connection: _Connection) -> None:
+        """Remove a connection from its instance, and the instance with its last one."""
         instance = connection.instance
         if instance is not None:
             instance.remove(connection)
@@ -260,6 +241,7 @@ class NginxLua(DataPlane):
             instance = self._instances[hello.content] = _Instance(self._send_all)
         connection.write(self._settings_record)
         connection.instance = instance
+        instance.workers = hello.second
         instance.add(connection)
 
     def _account(self, status: Status, record: Record) -> None:
@@ -268,7 +250,7 @@ class NginxLua(DataPlane):
             raise WireError("verdict without a domain and an identifier of at most 255 bytes")
         domain = self._names.get(name)
         if domain is None:
-            self.totals.failed["unknown_domain"] += 1
+            self.report_unknown(name.decode("utf-8", "backslashreplace"), now=self.clock())
             return
         received = record.first / 1_000.0
         release = record.second / 1_000.0 if status is Status.DELAYED else received
@@ -295,10 +277,11 @@ class NginxLua(DataPlane):
                     instance.receiver.write(encode_record(b"clear"))
                     instance.renew()
         for connection in list(self._connections):
+            assert isinstance(connection, _Connection)
             connection.silent_ticks += 1
             if connection.silent_ticks > _MAX_SILENT_TICKS:
                 self.totals.failed["unresponsive"] += 1
-                connection.abort()
+                connection.close()
             else:
                 connection.write(encode_record(b"alive"))
 
@@ -306,3 +289,30 @@ class NginxLua(DataPlane):
 def _encode_hold(domain: bytes, identifier: bytes, release: float) -> bytes:
     """Encode a hold."""
     return encode_record(b"hold", to_milliseconds(min(release, _LATEST)), 0, b"%b\0%b" % (domain, identifier))
+
+
+def settings_record(settings: Sidecar, gatekeeper: Gatekeeper, rejections: Rejections, domains: Sequence[str]) -> bytes:
+    """Return the record with all settings."""
+    identify = parse_identify(settings.identify)
+    method = b"header:" + identify.name if isinstance(identify, Header) else b"client-address"
+    content = [
+        encode_record(b"delays", to_milliseconds(settings.max_delay), settings.max_delayed),
+        encode_record(b"holds", to_milliseconds(settings.max_hold)),
+        encode_record(b"identify", settings.ipv6_prefix, 0, method),
+    ]
+    for domain in domains:
+        name = encode_domain(domain)
+        interval = gatekeeper.spacing.get(domain)
+        if interval is not None:
+            # Rounded down: a sum of intervals is never longer than by the rule.
+            content.append(encode_record(b"spacing", int(interval * 1_000_000), 0, name))
+        for form, accept in _FORMS:
+            response = rejection_template(rejections, domain, accept, mark=_SECONDS_MARK)
+            parts = [name, form, response.body, *(part for field in response.fields for part in field)]
+            content.append(encode_record(b"rejection", response.status, 0, b"\0".join(parts)))
+    return encode_record(b"settings", content=b"".join(content))
+
+
+def encode_domain(domain: str) -> bytes:
+    """Return the name of a domain as it is on the bus."""
+    return domain.encode("utf-8", "surrogateescape")

@@ -3,7 +3,7 @@
 A record is ``KIND NUMBER NUMBER SIZE BYTES LF``: a word of lower-case letters, three decimal numbers, as many bytes as
 the third one says, and a line feed. `BYTES` may be any bytes. A receiver ignores kinds that it does not know.
 
-From a worker: `hello` (version, worker; the name of the nginx that it belongs to), `accepted`, `delayed` and `rejected`
+From a worker: `hello` (version, number of workers; the name of their nginx), `accepted`, `delayed` and `rejected`
 (received, release; DOMAIN NUL IDENTIFIER) and `status` (verdicts dropped and holds evicted since the last one).
 To a worker: `settings` (its bytes are records, see lua/headgate/sidecar.lua), `hold` (release; DOMAIN NUL IDENTIFIER),
 `clear` and `alive`. Instants are milliseconds since 1970.
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headgate.errors import WireError
 
-VERSION = 1
+VERSION = 2
 """The version of the records, which a worker names in its `hello`."""
 
 MAX_RECEIVED_BYTES = 2_048

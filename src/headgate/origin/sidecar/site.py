@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from headgate.config import Address
 from headgate.config.section import check_socket_path, origin_address
 from headgate.errors import ConfigurationError
+from headgate.limit import Accounting
 from headgate.origin.identify import Header, parse_identify
-from headgate.origin.response import Rejections
+from headgate.origin.response import Rejections, Response
+from headgate.release import Status
 
 _HOST = re.compile(r"[A-Za-z0-9_:-]([A-Za-z0-9._:-]*[A-Za-z0-9_:-])?\.?")
 _EVERY_ADDRESS = "*"
+_SECONDS = 987_654_321_987
+"""Stands for the seconds in a rejection; no name has it."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -93,3 +97,14 @@ def naming(flag: str) -> Iterator[None]:
 def _check_host(host: str) -> None:
     if not _HOST.fullmatch(host):
         raise ConfigurationError(f"invalid host {host!r}; expected a name or an address, such as '127.0.0.1'")
+
+
+def rejection_template(rejections: Rejections, domain: str, accept: bytes | None, *, mark: bytes) -> Response:
+    """Return the rejection in `domain` for a value of Accept, for a server that writes its own.
+
+    It has a mark in place of the seconds, and no Content-Length.
+    """
+    rejected = Accounting(domain, Status.REJECTED, b"", 0.0, float(_SECONDS))
+    response, seconds = rejections(rejected, now=0.0, accept=accept), b"%d" % _SECONDS
+    marked = [(name, value.replace(seconds, mark)) for name, value in response.fields if name != b"content-length"]
+    return Response(response.status, marked, response.body.replace(seconds, mark))

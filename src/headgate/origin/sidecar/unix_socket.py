@@ -12,25 +12,13 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from headgate.config.section import check_socket_path
 from headgate.errors import ConfigurationError, reason_of
 
 _BACKLOG: Final = 1_024
 _NO_ACCESS: Final = 0o777
-
-
-class _File(NamedTuple):
-    """What identifies a file, whatever its name.
-
-    The number of an inode is not enough: when a file is removed, a new one may get its number.
-    """
-
-    device: int
-    inode: int
-    created: int
-    """Nanoseconds; a socket is not modified after its creation."""
 
 
 class UnixSocket:
@@ -111,5 +99,10 @@ def _remove_stale(path: str) -> None:
             Path(path).unlink()
 
 
-def _identify(found: os.stat_result) -> _File:
-    return _File(found.st_dev, found.st_ino, found.st_mtime_ns)
+def _identify(found: os.stat_result) -> tuple[int, int, int]:
+    """Return what identifies a file, whatever its name.
+
+    The number of an inode is not enough: when a file is removed, a new one may get its number. A socket is not modified
+    after its creation.
+    """
+    return found.st_dev, found.st_ino, found.st_mtime_ns

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.config import Address
 from headgate.errors import ConfigurationError
-from headgate.origin.sidecar.auth_request_conf import configuration
+from headgate.origin.sidecar.nginx_conf import auth_request_configuration as configuration
 from headgate.origin.sidecar.site import Site
 
 

@@ -159,7 +159,7 @@ def test_requests_that_haproxy_dropped_are_counted():
 
 
 def test_a_connection_beyond_the_maximum_is_refused(monkeypatch):
-    monkeypatch.setattr(haproxy, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(HAProxy, "max_connections", 1)
     first = Connection()
     second = Connection(first.plane)
     assert [one.transport.aborted for one in (first, second)] == [False, True]

@@ -3,8 +3,7 @@
 import pytest
 
 from headgate.config import Address
-from headgate.origin.sidecar.nginx_conf import is_reachable
-from headgate.origin.sidecar.nginx_lua_conf import LUA_MODULE, configuration, lua_string
+from headgate.origin.sidecar.nginx_conf import LUA_MODULE, is_reachable, lua_configuration, lua_string
 from headgate.origin.sidecar.site import Site
 
 
@@ -35,9 +34,9 @@ def test_a_text_cannot_end_its_string(text, written):
 
 
 def test_a_method_is_written_only_if_it_is_given():
-    assert "identify" not in configuration(site())
-    assert 'identify = "client-address"' in configuration(site(identify="client-address"))
-    assert 'identify = "header:x-api-key"' in configuration(site(identify="header:X-Api-Key"))
+    assert "identify" not in lua_configuration(site())
+    assert 'identify = "client-address"' in lua_configuration(site(identify="client-address"))
+    assert 'identify = "header:x-api-key"' in lua_configuration(site(identify="header:X-Api-Key"))
 
 
 def test_modules_are_loaded_from_the_folder_that_has_them(tmp_path):
@@ -46,16 +45,16 @@ def test_modules_are_loaded_from_the_folder_that_has_them(tmp_path):
         folder.mkdir()
         for name in names:
             (folder / name).touch()
-    text = configuration(site(), (nothing, both, only_lua))
+    text = lua_configuration(site(), (nothing, both, only_lua))
     assert f"load_module {both}/ndk_http_module.so;\nload_module {both}/{LUA_MODULE};\n" in text
-    assert "ndk" not in configuration(site(), (only_lua,))
-    assert "\nload_module" not in configuration(site(), (nothing,))
+    assert "ndk" not in lua_configuration(site(), (only_lua,))
+    assert "\nload_module" not in lua_configuration(site(), (nothing,))
 
 
 def test_workers_stay_root_only_if_others_cannot_reach_the_socket(tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     assert not is_reachable(closed / "headgate.sock")
-    assert "user root;" in configuration(site(socket=str(closed / "headgate.sock")))
+    assert "user root;" in lua_configuration(site(socket=str(closed / "headgate.sock")))
     assert is_reachable(tmp_path.__class__("/tmp/headgate.sock"))
-    assert "user root;" not in configuration(site(socket="/tmp/headgate.sock"))
+    assert "user root;" not in lua_configuration(site(socket="/tmp/headgate.sock"))

@@ -6,7 +6,7 @@ from headgate.config.tree import Sidecar
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Rejections
 from headgate.origin.sidecar import nginx_lua_wire
-from headgate.origin.sidecar.nginx_lua_settings import encode_domain, settings_record
+from headgate.origin.sidecar.nginx_lua import encode_domain, settings_record
 from headgate.origin.sidecar.nginx_lua_wire import RecordReader
 
 

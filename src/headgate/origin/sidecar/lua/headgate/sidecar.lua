@@ -8,7 +8,7 @@ local semaphore = require "ngx.semaphore"
 local ngx = ngx
 local format = string.format
 
-local VERSION = 1
+local VERSION = 2
 local BATCH_DELAY = 0.005 -- seconds that the first verdict of a batch waits for more
 local RECONNECT_DELAY = 0.5
 local TIMEOUT = 4000 -- milliseconds; the sidecar sends a record every second
@@ -207,7 +207,7 @@ local function serve()
         return failure
     end
     local connection = {}
-    sock:send(records.encode("hello", VERSION, ngx.worker.id() or 0, instance()))
+    sock:send(records.encode("hello", VERSION, ngx.worker.count(), instance()))
     local receiver = ngx.thread.spawn(run_receiver, sock, connection)
     send(sock, connection)
     ngx.thread.kill(receiver)
