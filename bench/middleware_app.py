@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -147,11 +146,13 @@ def main(address: str) -> None:
         for _ in sys.stdin:
             totals = master.totals[DOMAIN.name]
             print(json.dumps([totals.accepted, totals.delayed, totals.rejected]), flush=True)
-        link.stop()
 
-    threading.Thread(target=count, daemon=True).start()
-    link.run()
-    link.close()
+    async def serve() -> None:
+        link.start(asyncio.get_running_loop())
+        await asyncio.to_thread(count)
+        link.close()
+
+    asyncio.run(serve())
 
 
 if __name__ == "__main__":

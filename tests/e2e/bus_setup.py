@@ -8,7 +8,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,17 +122,25 @@ def counts(link: MasterLink) -> dict[str, Any]:
     }
 
 
+async def serve(links: Sequence[MasterLink], answer: Callable[[], object]) -> None:
+    """Serve until the end of stdin; print an answer for each line of it."""
+
+    def answer_each() -> None:
+        for _ in sys.stdin:
+            print(answer(), flush=True)
+
+    for link in links:
+        link.start(asyncio.get_running_loop())
+    await asyncio.to_thread(answer_each)
+    for link in links:
+        link.close()
+
+
 def main(address: str, *domains: str) -> None:
     named = (text.partition("=") for text in domains)
     link = MasterLink(Master(Domain(name, (Rule.parse(rule),)) for name, _, rule in named), address)
     print(link.endpoints.accounting, flush=True)
-    serving = threading.Thread(target=link.run)
-    serving.start()
-    for _ in sys.stdin:
-        print(json.dumps(counts(link)), flush=True)
-    link.stop()
-    serving.join()
-    link.close()
+    asyncio.run(serve([link], lambda: json.dumps(counts(link))))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Programs of the tests that lose all masters at once: masters in one process, and middlewares in another.
 
-``python lost_masters.py masters PLAN`` serves masters at fixed ports until it is killed, and prints how many
+``python -m tests.e2e.lost_masters masters PLAN`` serves masters at fixed ports until it is killed, and prints how many
 subscriptions they have received for each line that it reads. ``relay PLAN`` connects ports to others. ``middlewares
 PLAN`` sends requests to ASGI and WSGI middlewares that list these masters until its input ends; then it prints the
 statuses. A plan is a JSON object.
@@ -9,7 +9,6 @@ statuses. A plan is a JSON object.
 import asyncio
 import json
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine
@@ -20,6 +19,7 @@ from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import ClientKeys, GatekeeperLink, KeyPair, MasterLink, ServerKeys
 from headgate.link.curve import AllowedKey
 from headgate.origin import asgi, wsgi
+from tests.e2e.bus_setup import serve
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("192.0.2.1", 1)}
 ENVIRON = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "REMOTE_ADDR": "192.0.2.1"}
@@ -31,16 +31,13 @@ def pair(plan: dict[str, Any], name: str) -> KeyPair:
     return KeyPair(*(key.encode() for key in plan[name]))
 
 
-def masters(plan: dict[str, Any]) -> None:
+async def masters(plan: dict[str, Any]) -> None:
     """Serve masters."""
     keys = ServerKeys(pair(plan, "server"), {pair(plan, "client").public: AllowedKey()}) if "server" in plan else None
     rules = [Domain("default", (Rule.parse("1000/s burst 1000"),))]
     links = [MasterLink(Master(rules), f"tcp://127.0.0.1:{port}", keys=keys) for port in plan["ports"]]
-    for link in links:
-        threading.Thread(target=link.run, daemon=True).start()
     print("ready", flush=True)
-    for _ in sys.stdin:
-        print(sum(link.counters.subscriptions for link in links), flush=True)
+    await serve(links, lambda: sum(link.counters.subscriptions for link in links))
 
 
 async def relay(plan: dict[str, Any]) -> None:
@@ -128,6 +125,5 @@ async def middlewares(plan: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    made = {"masters": masters, "relay": relay, "middlewares": middlewares}[sys.argv[1]](json.loads(sys.argv[2]))
-    if made is not None:
-        asyncio.run(made)
+    run = {"masters": masters, "relay": relay, "middlewares": middlewares}[sys.argv[1]]
+    asyncio.run(run(json.loads(sys.argv[2])))

@@ -114,7 +114,7 @@ def test_each_malformed_message_is_counted_once(master, publisher, draw, count):
         assert all((found["dropped"]["malformed"], found["dropped"]["too_long"], found["unknown"]))
     else:
         assert 0 < found["batches"] < count
-        assert found["dropped"]["malformed"] > count - found["batches"]  # records of batches, too
+        assert found["dropped"]["malformed"] >= count - found["batches"]
     assert serves(master, publisher)
     assert resident(master) - before < 64 * MEBIBYTE
 

@@ -18,6 +18,7 @@ import pytest
 from headgate.link.curve import new_key_pair
 from tests.e2e import lost_masters, programs
 from tests.e2e.fault_system import port_pair
+from tests.servers import ROOT
 
 CHECK = b"GET /check/default?identify=client-address HTTP/1.1\r\nX-Headgate-Address: 192.0.2.1\r\n\r\n"
 CASES = {"killed": 1.0, "stopped": 5.0, "cut off": 5.0}
@@ -27,8 +28,8 @@ CASES = {"killed": 1.0, "stopped": 5.0, "cut off": 5.0}
 @contextmanager
 def helper(kind, plan):
     """Run a program of lost_masters.py until the end of the block."""
-    words = [sys.executable, lost_masters.__file__, kind, json.dumps(plan)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    words = [sys.executable, "-m", lost_masters.__name__, kind, json.dumps(plan)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             assert process.stdout.readline() == "ready\n"
             yield process
@@ -42,7 +43,8 @@ class Group:
 
     def __init__(self, folder, running, origin, *, masters, keys, count):
         folder.mkdir()
-        self.failures, self._ended, self._links = [], threading.Event(), 3 * count * masters
+        self.failures, self._ended = [], threading.Event()
+        self._subscriptions = 2 * 3 * count * masters  # of each link and master: to the domain, and for its holds
         plan = {"server": [], "client": []} if keys else {}
         words = []
         for name in plan:
@@ -83,7 +85,7 @@ class Group:
 
     def await_connections(self):
         """Wait until every link has subscribed to every master."""
-        self._gate.until(lambda: self._count() >= self._before + self._links, "subscriptions")
+        self._gate.until(lambda: self._count() >= self._before + self._subscriptions, "subscriptions")
         self._before = self._count()
 
     def _ask(self):

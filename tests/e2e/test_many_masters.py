@@ -59,6 +59,27 @@ def test_the_domains_of_a_killed_master_move_and_return(run):
         run(main())
 
 
+def test_gates_that_list_masters_by_other_names_are_reported_and_moved_domains_counted(run):
+    async def main():
+        addresses = masters.addresses
+        async with gate_of(masters) as gate, gate_of(masters):
+            await until(lambda: gate.link.has_all_masters)
+            await spend(gate, masters.one)
+            assert [each.counts()["other_lists"] for each in (masters.first, masters.second)] == [0, 0]
+            renamed = [address.replace("127.0.0.1", "localhost") for address in addresses]
+            async with Gate(renamed, [masters.one]) as other:
+                await until(lambda: other.link.has_all_masters)
+                assert [each.counts()["other_lists"] for each in (masters.first, masters.second)] == [1, 1]
+            assert gate.link.counters.moved == 0
+            masters.second.process.kill()
+            await gate.lost(masters.second.address)
+            await spend(gate, masters.other)
+            assert gate.link.counters.moved == 5
+
+    with two_masters() as masters:
+        run(main())
+
+
 def test_a_gate_lists_several_masters(tmp_path):
     with programs.origin() as origin, two_masters() as masters:
         file = tmp_path / "gate.toml"

@@ -24,6 +24,8 @@ class Sharding:
             address: blake2b(address.encode("utf-8", "surrogateescape"), digest_size=_KEY_SIZE).digest()
             for address in masters
         }
+        self.digest = blake2b(b"".join(sorted(keys.values())), digest_size=_WEIGHT_SIZE).digest()
+        """What two sides have in common that assign all items alike."""
         self._hashes = [(address, blake2b(key=key, digest_size=_WEIGHT_SIZE)) for address, key in keys.items()]
 
     def owner(self, item: bytes, live: Container[str]) -> str | None:

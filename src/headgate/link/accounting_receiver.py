@@ -30,6 +30,8 @@ class MasterCounters(msgspec.Struct):
     """Controls published again for a new subscription."""
     subscriptions: int = 0
     """Subscriptions received."""
+    other_lists: int = 0
+    """Connections of peers that list other masters than a peer that was connected: a domain may have two masters."""
     refused_keys: int = 0
     """Connections refused: the key of the peer is not allowed."""
     failed_handshakes: int = 0
@@ -93,9 +95,8 @@ class AccountingReceiver:
     def _process_batch(self, name: str, payload: bytes, now: float) -> int:
         counters, master = self._counters, self.master
         record, instant, behind = master.record, master.clock.read(now), master.clock.behind
-        records, malformed = decode_batch(payload)
+        records = decode_batch(payload)
         counters.batches += 1
-        counters.dropped["malformed"] += malformed
         counters.accounted += len(records)
         earliest, latest = now - MAX_AGE, now + master.max_delay
         for code, identifier, received, delayed, _ in records:

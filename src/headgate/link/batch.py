@@ -18,6 +18,15 @@ from headgate.release import Status
 BATCH = b"\0headgate.batch.1\0"
 """The prefix of every batch topic. No domain has it, since "domains should not contain nulls in their names"."""
 
+HOLDS = b"\0headgate.holds.1\0"
+"""The prefix of a subscription that asks for the holds of a domain: a number of the subscriber and the topic follow."""
+
+HOLDS_SIZE = len(HOLDS) + 8
+"""Bytes before the topic of such a subscription, and of the controls that answer it: no other gatekeeper gets them."""
+
+MASTERS = b"\0headgate.masters.1\0"
+"""The prefix of a subscription that says by a digest which masters the subscriber lists."""
+
 MAX_RECORDS = 256
 """Maximum records in a batch; a larger one is dropped."""
 
@@ -36,9 +45,8 @@ _FIXED_ARRAY, _MAX_FIXED_ARRAY, _ARRAY_DIGITS = 0x90, 15, {0xDC: 2, 0xDD: 4}
 _ACCEPTED, _DELAYED = Status.ACCEPTED, Status.DELAYED  # an attribute of an Enum is slow to read
 
 _encoder = msgspec.msgpack.Encoder()
-_records = msgspec.msgpack.Decoder(Annotated[list[AccountingRecord], msgspec.Meta(max_length=MAX_RECORDS)])
-_pieces = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_RECORDS)])
-_record = msgspec.msgpack.Decoder(AccountingRecord)
+_Records = Annotated[list[AccountingRecord], msgspec.Meta(max_length=MAX_RECORDS)]
+_records: msgspec.msgpack.Decoder[list[AccountingRecord]] = msgspec.msgpack.Decoder(_Records)
 
 
 def batch_topic(domain: str) -> bytes:
@@ -68,6 +76,11 @@ def encode_batch(records: Iterable[AccountingRecord]) -> bytes:
     return _encoder.encode(list(records))
 
 
+def public_topic(frame: bytes) -> bytes:
+    """Return the topic of a control or a subscription, without what makes it one for a single subscriber."""
+    return frame[HOLDS_SIZE:] if frame.startswith(HOLDS) else frame
+
+
 def record_count(frames: Sequence[bytes]) -> int:
     """Return the number of records that a message of accounting claims to have. Raises `WireError` as `batch_size`."""
     return batch_size(b"".join(frames[1:2])) if frames[0].startswith(BATCH) else 1
@@ -86,32 +99,13 @@ def batch_size(payload: bytes) -> int:
     return size
 
 
-def decode_batch(payload: bytes) -> tuple[list[AccountingRecord], int]:
-    """Return the records of a batch, and the number of malformed records, which are left out.
+def decode_batch(payload: bytes) -> list[AccountingRecord]:
+    """Return the records of a batch.
 
-    Raises `WireError` for a payload that is not an array of at most `MAX_RECORDS` items; of a longer one only the head
-    is read.
+    Raises `WireError` for a payload that is not an array of at most `MAX_RECORDS` records; of a longer one, only the
+    head is read.
     """
     try:
-        return _records.decode(payload), 0
-    except msgspec.ValidationError:
-        return _decode_each(payload)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise WireError(f"invalid batch: not msgpack ({error}); see docs/reference/wire.md") from None
-
-
-def _decode_each(payload: bytes) -> tuple[list[AccountingRecord], int]:
-    """Decode a batch record by record, to leave out only the malformed ones."""
-    try:
-        pieces = _pieces.decode(payload)
+        return _records.decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:  # msgspec recurses into nested values up to Python's limit
-        raise WireError(
-            f"invalid batch: expected an array of at most {MAX_RECORDS} records ({error}); see docs/reference/wire.md"
-        ) from None
-    records: list[AccountingRecord] = []
-    for piece in pieces:
-        try:
-            records.append(_record.decode(piece))
-        except msgspec.DecodeError:
-            continue
-    return records, len(pieces) - len(records)
+        raise WireError(f"invalid batch ({error}); see docs/reference/wire.md") from None

@@ -18,7 +18,7 @@ from zmq.utils import z85
 
 from headgate.errors import LinkError
 from headgate.limit.messages import domain_of
-from headgate.link.batch import BATCH
+from headgate.link.batch import BATCH, MASTERS, public_topic
 from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys
 from headgate.link.sockets import (
     NOBLOCK,
@@ -309,8 +309,8 @@ class BoundPair:
         """The context of the sockets."""
         self.accounting = open_socket(self.context, zmq.SUB, queue=_QUEUE, largest=_MAX_ACCOUNTING_SIZE)
         self.control = open_socket(self.context, zmq.XPUB, queue=_QUEUE, largest=_MAX_SUBSCRIPTION_SIZE)
-        # Report repeated subscriptions, too: each subscriber needs the holds in force.
-        self.control.setsockopt(zmq.XPUB_VERBOSE, 1)
+        # Report each peer's subscriptions, because it needs the holds in force, and their end.
+        self.control.setsockopt(zmq.XPUB_VERBOSER, 1)
         self.connections = BoundConnections((self.accounting, self.control), counters, log)
         """The state of their connections, to be watched, too."""
         try:
@@ -354,7 +354,8 @@ class BoundPair:
         message, prefix = frame.bytes, frame.bytes[1:]
         if message[:1] == b"\1":
             # A prefix without its NUL is that of other domains, too.
-            if not self.connections.permits(frame, domain_of(prefix) if prefix.endswith(b"\0") else "*"):
+            domain = domain_of(public_topic(prefix)) if prefix.endswith(b"\0") else ""
+            if not prefix.startswith(MASTERS) and not self.connections.permits(frame, domain):
                 return b""
             self.control.setsockopt(zmq.SUBSCRIBE, prefix)
         elif message[:1] == b"\0":

@@ -8,11 +8,11 @@ dropped and counted ("accounting messages from the gatekeepers will be dropped",
 """
 
 import asyncio
-import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Literal, Protocol, get_args
 from zlib import crc32
 
@@ -22,10 +22,18 @@ import zmq
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
 from headgate.limit.sharding import Sharding, sharding_item
-from headgate.link.batch import BATCH, MAX_LOGINFO_SIZE, MAX_RECORDS, AccountingRecord, encode_batch, to_record
+from headgate.link.batch import (
+    BATCH,
+    MAX_LOGINFO_SIZE,
+    MAX_RECORDS,
+    AccountingRecord,
+    encode_batch,
+    public_topic,
+    to_record,
+)
 from headgate.link.connections import Log, log_warning
 from headgate.link.curve import ClientKeys, keys_of_masters
-from headgate.link.loop_driver import LoopDriver, WakePipe
+from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection
 from headgate.link.sockets import endpoints
 from headgate.release import NEVER
@@ -47,6 +55,8 @@ class GatekeeperCounters(msgspec.Struct):
 
     sent: int = 0
     """Verdicts sent to a master."""
+    moved: int = 0
+    """Verdicts for another master than the one they belong to, which was not connected."""
     batches: int = 0
     """Batches sent."""
     dropped: dict[str, int] = msgspec.field(default_factory=lambda: {"no_master": 0, "queue_full": 0, "too_long": 0})
@@ -104,24 +114,22 @@ class GatekeeperLink:
         self._clock = clock
         self._waiting: deque[Accounting] = deque()
         self._handler: ControlHandler | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop
         self._flush_timer: asyncio.TimerHandle | None = None
         self._driver: LoopDriver | None = None
         self._watchers: list[LoopDriver] = []
         self._thread: threading.Thread | None = None
-        self._asleep = self._stopping = False
+        self._asleep = self._is_closed = False
         self._topics = {name: topic(name) for name in domains}
-        self._owners: dict[str | int, MasterConnection | None] = {}
+        self._owners: dict[str | int, tuple[MasterConnection | None, bool]] = {}
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
-        self._wake_pipe = WakePipe()
         self._masters: dict[str, MasterConnection] = {}
         try:
             self._connect([address] if isinstance(address, str) else address, keys, log)
         except BaseException:
             self._close_sockets()
             raise
-        self._sharding = Sharding(self._masters)
 
     def _connect(
         self, addresses: Sequence[str], keys: ClientKeys | Sequence[ClientKeys | None] | None, log: Log
@@ -137,7 +145,10 @@ class GatekeeperLink:
                 self._context, address, counters=self.counters, queue=self._max_queue, keys=own_keys, log=log
             )
             for prefix in self._topics.values():
-                master.subscribe(prefix)
+                master.subscribe_domain(prefix)
+        self._sharding = Sharding(self._masters)
+        for master in self._masters.values():
+            master.announce(self._sharding.digest + (b"i" if self._shards_identifiers else b"d"))
 
     @property
     def connections(self) -> Iterable[MasterConnection]:
@@ -164,9 +175,9 @@ class GatekeeperLink:
         before, self._topics = self._topics, {name: topic(name) for name in domains}
         for master in self._masters.values():
             for name in before.keys() - self._topics.keys():
-                master.unsubscribe(before[name])
+                master.unsubscribe_domain(before[name])
             for name in self._topics.keys() - before.keys():
-                master.subscribe(self._topics[name])
+                master.subscribe_domain(self._topics[name])
 
     def account(self, accounting: Accounting, now: float) -> None:  # noqa: ARG002 - the signature of `Account`
         """Queue a verdict for the master. Never waits, never raises. The response is a control, received later."""
@@ -177,11 +188,8 @@ class GatekeeperLink:
         waiting.append(accounting)
         if self._asleep:
             self._asleep = False
-            if self._loop is None:
-                self._wake_pipe.wake()
-            else:
-                self._flush_after(self._batch_delay)
-        elif len(waiting) == MAX_RECORDS and self._loop is not None:
+            self._flush_after(self._batch_delay)
+        elif len(waiting) == MAX_RECORDS and self._driver is not None:
             self._flush_after(0.0)
 
     # -- event loop and thread -----------------------------------------------------------------------------------
@@ -197,58 +205,50 @@ class GatekeeperLink:
 
     def start_thread(self) -> None:
         """Serve from a new thread until `close`; `account` may then be called from any thread."""
-        self._thread = threading.Thread(target=self._run, name="headgate-link", daemon=True)
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="headgate-link", daemon=True)
         self._thread.start()
 
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.start(loop)
+        loop.run_forever()
+        self._close_sockets()
+        loop.close()
+
     def _flush_after(self, seconds: float) -> None:
-        assert self._loop is not None
+        if self._thread is None:
+            self._schedule_flush(seconds)
+        else:
+            with suppress(RuntimeError):  # closed
+                self._loop.call_soon_threadsafe(self._schedule_flush, seconds)
+
+    def _schedule_flush(self, seconds: float) -> None:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         self._flush_timer = self._loop.call_later(seconds, self._flush_and_check)
 
     def _flush_and_check(self) -> None:
-        assert self._driver is not None
         self._flush_timer = None
+        self._asleep = True  # first, because another thread may queue a verdict at any time
         self._flush()
-        self._asleep = True
         # Sending may have consumed the event of a subscription.
-        if any(master.has_subscription for master in self._masters.values()):
+        if self._driver is not None and any(master.has_subscription for master in self._masters.values()):
             self._driver.wake()
-
-    def _run(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._wake_pipe.descriptor, zmq.POLLIN)
-        for master in self._masters.values():
-            for socket in (*master.sockets, *master.connections.sockets):
-                poller.register(socket, zmq.POLLIN)
-        while not self._stopping:
-            more = self.turn()
-            self._asleep = not self._waiting
-            if self._waiting:  # checked again: a verdict may have been queued in between
-                self._asleep = False
-            pause = min(master.connections.turn() for master in self._masters.values())
-            if not self._asleep:
-                pause = min(pause, self._batch_delay)
-            poller.poll(0 if more else None if pause == NEVER else math.ceil(pause * 1_000))
-            if not self._wake_pipe.clear():  # after a pause, the first verdict waits for more
-                self._flush()
-        self._close_sockets()
 
     def close(self) -> None:
         """Stop the thread or leave the loop, and close the sockets; drop queued verdicts. Can be called twice."""
-        self._asleep = False
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
         if self._thread is None:
             self._close_sockets()
-        elif not self._stopping:
-            self._stopping = True
-            self._wake_pipe.wake()
+        elif self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
     def _close_sockets(self) -> None:
-        if self._wake_pipe.is_closed:
+        if self._is_closed:
             return
+        self._is_closed, self._asleep = True, False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
         for driver in (self._driver, *self._watchers):
             if driver is not None:
                 driver.close()
@@ -256,7 +256,7 @@ class GatekeeperLink:
             master.close()
         if self._own_context:
             self._context.term()
-        self._wake_pipe.close()
+        self._driver = None
 
     def turn(self) -> bool:
         """Receive a limited number of controls and subscriptions; return whether more are waiting."""
@@ -277,7 +277,9 @@ class GatekeeperLink:
         for _ in range(len(waiting)):
             accounting = waiting.popleft()
             domain_topic = topics.get(accounting.domain)
-            master = None if domain_topic is None else self._owner(accounting, domain_topic)
+            master, is_moved = (None, False) if domain_topic is None else self._owner(accounting, domain_topic)
+            if is_moved:
+                counters.moved += 1
             if master is None or domain_topic is None:
                 counters.dropped["no_master"] += 1
             elif len(accounting.identifier) > MAX_CONTROL_FRAME:
@@ -292,8 +294,8 @@ class GatekeeperLink:
                 piece = records[start : start + MAX_RECORDS]
                 counters.batches += self._send(master, [BATCH + domain_topic, encode_batch(piece)], len(piece))
 
-    def _owner(self, accounting: Accounting, domain_topic: bytes) -> MasterConnection | None:
-        """Return the master that a verdict belongs to; None if none is connected."""
+    def _owner(self, accounting: Accounting, domain_topic: bytes) -> tuple[MasterConnection | None, bool]:
+        """Return the master for a verdict, None if none is connected; and whether another one that is not owns it."""
         key: str | int = accounting.domain
         if self._shards_identifiers:
             key = crc32(accounting.identifier, crc32(domain_topic)) % _SLOTS
@@ -303,8 +305,9 @@ class GatekeeperLink:
             item = sharding_item(key) if isinstance(key, str) else b"%d" % key
             live = {name for name, master in self._masters.items() if master.is_subscribed}
             owner = self._sharding.owner(item, live)
-            master = self._owners[key] = None if owner is None else self._masters[owner]
-            return master
+            is_moved = owner not in {None, self._sharding.owner(item, self._masters)}
+            found = self._owners[key] = (self._masters[owner] if owner else None), is_moved
+            return found
 
     def _send(self, master: MasterConnection, frames: list[bytes], records: int) -> bool:
         """Send a message, or count its records as dropped; return whether it was sent."""
@@ -318,7 +321,7 @@ class GatekeeperLink:
 
     def _obey(self, frames: list[bytes]) -> None:
         try:
-            control = decode_control(frames)
+            control = decode_control([public_topic(frames[0]), *frames[1:]])
         except WireError:
             self.counters.malformed += 1
             return

@@ -1,13 +1,11 @@
-"""Drives the sockets of a link from an event loop, and wakes a thread that waits for them.
+"""Drives the sockets of a link from an event loop.
 
 This module reads no message. A ZeroMQ descriptor signals new messages once, not for as long as messages are waiting:
 after a turn that left messages, the next one follows at once.
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from headgate.link.sockets import Socket, file_descriptor
 from headgate.release import NEVER
@@ -57,31 +55,3 @@ class LoopDriver:
         for descriptor in self._descriptors:
             self._loop.remove_reader(descriptor)
         self._descriptors.clear()
-
-
-class WakePipe:
-    """Wakes a poller that waits for `descriptor`, from any thread or a signal handler."""
-
-    def __init__(self) -> None:
-        self.descriptor, self._write_descriptor = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.is_closed = False
-        """Whether `close` was called."""
-
-    def wake(self) -> None:
-        """Wake the poller; nothing more happens if it has not been cleared since."""
-        with suppress(BlockingIOError):
-            os.write(self._write_descriptor, b"\0")
-
-    def clear(self) -> bool:
-        """Let the poller wait again; return whether it was woken."""
-        try:
-            return bool(os.read(self.descriptor, 4_096))
-        except BlockingIOError:
-            return False
-
-    def close(self) -> None:
-        """Close the pipe; can be called twice."""
-        if not self.is_closed:
-            self.is_closed = True
-            os.close(self.descriptor)
-            os.close(self._write_descriptor)

@@ -7,6 +7,7 @@ subscribes to all domains for which it will receive traffic".
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 import zmq
@@ -14,10 +15,10 @@ import zmq
 from headgate.limit.master import Master
 from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
-from headgate.link.batch import BATCH
+from headgate.link.batch import BATCH, HOLDS_SIZE, MASTERS, public_topic
 from headgate.link.connections import BoundPair, Log, log_warning
 from headgate.link.curve import AllowedKey, ServerKeys
-from headgate.link.loop_driver import LoopDriver, WakePipe
+from headgate.link.loop_driver import LoopDriver
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket
 from headgate.release import NEVER
 
@@ -25,16 +26,27 @@ RESEND_EVERY = 0.1
 """Seconds between two transmissions of all holds of a domain."""
 
 _CHUNK_SIZE = 1_000
-"""Holds sent at once."""
+"""Holds sent at once, over all domains."""
 _PAUSE = 0.01
 """Seconds between two chunks, in which a subscriber's queue drains."""
+_GATHER_DELAY = 0.02
+"""Seconds in which the second of the two subscriptions of a gatekeeper arrives."""
+_MAX_ASKERS = 8
+"""Gatekeepers that get the holds of a domain each by itself; if more ask at a time, all get them at once."""
+_MAX_LISTS = 64
+"""Lists of masters that are told apart: peers choose them."""
+_STEP_COST = 100
+"""Holds that could be sent in the time of a step that looks for some."""
 
 
 class ControlPublisher:
     """Publishes controls on `socket`, and the holds of `master` for each new subscription.
 
-    A gatekeeper that (re)connects has none of the holds in force. Those of a domain are sent again at most once per
-    `RESEND_EVERY` seconds, whatever the number of subscriptions, and in parts.
+    A gatekeeper that (re)connects has none of the holds in force. It asks for them with a subscription of its own,
+    besides that to the domain, and no other gatekeeper receives the answer. An original gatekeeper does not ask: upon
+    its subscription, and if many ask, all receive the holds. Those of a domain are sent again at most once per
+    `RESEND_EVERY` seconds, whatever the number of subscriptions, and in parts. `warn` is called with the kind and the
+    text of a warning.
     """
 
     def __init__(
@@ -44,13 +56,19 @@ class ControlPublisher:
         master: Master,
         counters: MasterCounters,
         clock: Callable[[], float],
+        *,
+        warn: Callable[[str, str], None] = lambda kind, text: None,  # noqa: ARG005
     ) -> None:
         self._socket = socket
         self._receive = receive
         self._counters = counters
         self._clock = clock
+        self._warn = warn
+        self._lists: Counter[bytes] = Counter()
         self._due: dict[str, float] = {}
-        self._resending: dict[str, Iterator[tuple[list[DelayUntil], bool]]] = {}
+        self._unanswered: dict[str, int] = {}
+        self._askers: dict[str, list[bytes]] = {}
+        self._resending: dict[str, tuple[list[bytes], Iterator[tuple[list[DelayUntil], bool]]]] = {}
         self._resent_at: dict[str, float] = {}
         self._paused_until = 0.0
         self.on_control: Callable[[str, bytes, float], None] | None = None
@@ -63,60 +81,93 @@ class ControlPublisher:
         self._master = master
         self._topics = {name: topic(name) for name in master.domains}
         self._resending.clear()
+        self._askers.clear()
+        self._unanswered = dict.fromkeys(self._topics, 1)
         self._due = dict.fromkeys(self._topics, time.monotonic())
 
     def publish(self, name: str, identifier: bytes, release: float) -> None:
         """Publish that every gatekeeper of the domain `name` holds `identifier`; both must fit their frames."""
+        self._send(self._topics[name], identifier, release)
+        self._counters.controls += 1
+        if self.on_control is not None:
+            self.on_control(name, identifier, release)
+
+    def _send(self, frame: bytes, identifier: bytes, release: float) -> None:
         send = self._socket.send
-        frame, command, identifier, timestamp = control_frames(self._topics[name], identifier, release)
+        frame, command, identifier, timestamp = control_frames(frame, identifier, release)
         send(frame, SNDMORE)
         send(command, SNDMORE)
         send(identifier, SNDMORE)
         send(timestamp, NOBLOCK)
-        self._counters.controls += 1
-        if self.on_control is not None:
-            self.on_control(name, identifier, release)
 
     def receive_subscriptions(self, limit: int) -> bool:
         """Receive up to `limit` subscriptions; return whether more may be waiting."""
         try:
             for _ in range(limit):
                 message = self._receive()
-                if message[:1] == b"\1":
+                if message[1:].startswith(MASTERS):
+                    self._on_list(message[1:], is_new=message[:1] == b"\1")
+                elif message[:1] == b"\1":
                     self._counters.subscriptions += 1
                     self._on_subscription(message[1:])
         except zmq.Again:
             return False
         return True
 
+    def _on_list(self, digest: bytes, *, is_new: bool) -> None:
+        """Compare what a peer lists as masters with what the others list."""
+        if len(self._lists) < _MAX_LISTS or digest in self._lists:
+            self._lists[digest] += 1 if is_new else -1
+            self._lists = +self._lists  # those of connected peers
+        if is_new and len(self._lists) > 1:
+            self._counters.other_lists += 1
+            self._warn(
+                "lists",
+                "gatekeepers or routers list different masters, or the same ones by other names: each list assigns the "
+                "domains in its own way, so a domain may have two masters, and clients twice its rule; write the same "
+                "addresses everywhere",
+            )
+
     def _on_subscription(self, prefix: bytes) -> None:
         """Schedule the holds of the domains that a subscription matches: a topic, or a prefix of topics.
 
         An original gatekeeper subscribes to the domain without its NUL, which can be a prefix of other domains.
         """
-        matching = [name for name, frame in self._topics.items() if frame.startswith(prefix)]
+        plain, soon = public_topic(prefix), time.monotonic() + _GATHER_DELAY
+        matching = [name for name, frame in self._topics.items() if frame.startswith(plain)]
         for name in matching:
-            self._due.setdefault(name, self._resent_at.get(name, 0.0) + RESEND_EVERY)
+            self._due.setdefault(name, max(soon, self._resent_at.get(name, 0.0) + RESEND_EVERY))
+            self._unanswered[name] = self._unanswered.get(name, 0) + (1 if plain is prefix else -1)
+            if plain is not prefix and len(askers := self._askers.setdefault(name, [])) <= _MAX_ASKERS:
+                askers.append(prefix[:HOLDS_SIZE])
         if not matching:
-            self._master.note_unknown(domain_of(prefix))
+            self._master.note_unknown(domain_of(plain))
 
     def resend(self, moment: float) -> None:
         """Publish the next chunk of the scheduled holds; `moment` is monotonic seconds."""
         for name in [name for name, due in self._due.items() if due <= moment and name not in self._resending]:
             del self._due[name]
             self._resent_at[name] = moment
-            self._resending[name] = self._master.hold_batches(name, now=self._clock(), limit=_CHUNK_SIZE)
-        if moment < self._paused_until:
-            return
-        for name, chunks in list(self._resending.items()):
+            to, is_for_all = self._askers.pop(name, []), self._unanswered.pop(name, 0) > 0
+            if is_for_all or len(to) > _MAX_ASKERS:
+                to = [b""]
+            chunks = self._master.hold_batches(name, now=self._clock(), limit=_CHUNK_SIZE // max(1, len(to)))
+            self._resending[name] = to, chunks
+        room = 0 if moment < self._paused_until else _CHUNK_SIZE
+        while self._resending and room > 0:
+            name = next(iter(self._resending))
+            to, chunks = self._resending.pop(name)
             chunk, more = next(chunks, ([], False))
             for control in chunk:
-                self.publish(name, control.identifier, control.release)
-            self._counters.resent += len(chunk)
-            if not more:
-                del self._resending[name]
-            if chunk:
+                for asker in to:
+                    self._send(asker + self._topics[name], control.identifier, control.release)
+            sent = len(chunk) * len(to)
+            self._counters.resent += sent
+            if more:
+                self._resending[name] = to, chunks  # the last one in turn
+            if sent:
                 self._paused_until = moment + _PAUSE
+            room -= sent + _STEP_COST
 
     def due(self) -> float:
         """Return the monotonic seconds at which `resend` has something to send; infinity for never."""
@@ -135,10 +186,10 @@ class MasterLink:
     """The two sockets of a master, bound when the link is created.
 
     `address` names the accounting port (see `headgate.link.sockets.endpoints`); port 0 lets the system choose, and
-    `endpoints` has the result. Call `run` (in a thread or process of its own) or `start` (with an event loop). `clock`
-    returns seconds since 1970. An ``inproc://`` address needs the `context` of its gatekeepers. With `keys`,
-    gatekeepers must have one of the allowed keys; without, an address beyond loopback needs `insecure`. `log` receives
-    lines about failed handshakes, at most one a minute. Raises `LinkError` if the address cannot be bound.
+    `endpoints` has the result. Call `start` (with an event loop). `clock` returns seconds since 1970. An ``inproc://``
+    address needs the `context` of its gatekeepers. With `keys`, gatekeepers must have one of the allowed keys; without,
+    an address beyond loopback needs `insecure`. `log` receives warnings about peers. Raises `LinkError` if the address
+    cannot be bound.
     """
 
     def __init__(
@@ -165,13 +216,17 @@ class MasterLink:
             self._pair.control,
             self._pair.connections,
         )
-        self._publisher = ControlPublisher(self._control, self._pair.receive_subscription, master, self.counters, clock)
+        self._publisher = ControlPublisher(
+            self._control,
+            self._pair.receive_subscription,
+            master,
+            self.counters,
+            clock,
+            warn=self._connections.warnings.add,
+        )
         self._receiver = AccountingReceiver(self._pair.receive, master, self._publisher.publish, self.counters)
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
-        self._driver: LoopDriver | None = None
-        self._watcher: LoopDriver | None = None
-        self._stopping = False
-        self._wake_pipe = WakePipe()
+        self._drivers: list[LoopDriver] = []
         # "Master subscribes to "" (all messages)". A gatekeeper that receives the other one sends batches.
         for prefix in (b"", BATCH):
             self._accounting.subscribe(prefix)
@@ -181,8 +236,8 @@ class MasterLink:
         self.master = master
         self._receiver.master = master
         self._publisher.set_master(master)
-        if self._driver is not None:
-            self._driver.wake()
+        if self._drivers:
+            self._drivers[0].wake()
 
     def set_allowed_keys(self, allowed: Mapping[bytes, AllowedKey]) -> None:
         """Replace the public keys that may connect, as `BoundPair` does. The link must have keys."""
@@ -196,38 +251,23 @@ class MasterLink:
         """Publish a control that the master has learned; a link that was started sends it with the next turn."""
         self._publisher.publish(control.domain, control.identifier, control.release)
         # Sending may have consumed the event of a subscription.
-        if self._driver is not None:
-            self._driver.wake_soon()
-
-    def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve in this thread until `stop` is called or `until`, called once per turn, returns true."""
-        poller = zmq.Poller()
-        for source in (self._accounting, self._control, *self._connections.sockets, self._wake_pipe.descriptor):
-            poller.register(source, zmq.POLLIN)
-        while not (self._stopping or until()):
-            if not self.turn() and not until():
-                poller.poll(int(self._timeout() * 1_000) + 1)
-                self._connections.turn()
-
-    def stop(self) -> None:
-        """Make `run` return soon; can be called from any thread, or a signal handler."""
-        self._stopping = True
-        self._wake_pipe.wake()
+        if self._drivers:
+            self._drivers[0].wake_soon()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
-        self._watcher = LoopDriver(loop, self._connections.turn, self._connections.sockets)
-        self._driver = LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control))
+        self._drivers = [
+            LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control)),
+            LoopDriver(loop, self._connections.turn, self._connections.sockets),
+        ]
 
     def close(self) -> None:
         """Leave the loop and close the sockets; messages in transit are dropped. Can be called twice."""
         if self._accounting.closed:
             return
-        for driver in (self._driver, self._watcher):
-            if driver is not None:
-                driver.close()
+        while self._drivers:
+            self._drivers.pop().close()
         self._pair.close()
-        self._wake_pipe.close()
 
     def turn(self) -> bool:
         """Handle a limited number of messages; return whether more are waiting."""
@@ -237,8 +277,6 @@ class MasterLink:
         if moment >= self._forget_at:
             self._forget_at = moment + _FORGET_INTERVAL
             self.master.forget(now=now, most=_MAX_EXAMINED)
-            if self._watcher is None:  # a thread, which waits for these sockets only while it is idle
-                self._connections.turn()
         self._publisher.resend(moment)
         # Last, because sending may have consumed the event of a subscription.
         return self._publisher.receive_subscriptions(_MAX_MESSAGES) or more

@@ -5,11 +5,12 @@ the subscriptions of the master (whether it is connected, and whether it reads b
 for the master. Gatekeepers and routers have one `MasterConnection` for each of their masters.
 """
 
+import os
 from collections.abc import Callable, Sequence
 
 import zmq
 
-from headgate.link.batch import BATCH
+from headgate.link.batch import BATCH, HOLDS, HOLDS_SIZE, MASTERS
 from headgate.link.connections import Log, OutgoingConnections, OutgoingCounters, log_warning
 from headgate.link.curve import ClientKeys
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, close_sockets, connect_pair, has_message, open_socket
@@ -52,6 +53,8 @@ class MasterConnection:
         self.reads_batches = False
         """Whether it reads batches; an original master reads the document's frames only."""
         self._subscriptions = self._to_batches = 0
+        self._own = HOLDS + os.urandom(HOLDS_SIZE - len(HOLDS))
+        self._announced = b""
         queue = min(queue, _MAX_QUEUED)
         self._accounting = open_socket(context, zmq.XPUB, queue=queue, largest=_MAX_CONTROL_SIZE)
         self._control = open_socket(context, zmq.SUB, queue=queue, largest=_MAX_CONTROL_SIZE)
@@ -86,6 +89,24 @@ class MasterConnection:
     def has_reported_failure(self) -> bool:
         """Whether a failed handshake has been reported, and none has succeeded since."""
         return self.connections.has_reported_failure
+
+    def subscribe_domain(self, topic: bytes) -> None:
+        """Subscribe to the controls of a domain; the master then sends its holds to this connection only."""
+        self.subscribe(self._own + topic)
+        self.subscribe(topic)
+
+    def unsubscribe_domain(self, topic: bytes) -> None:
+        """End the subscription to the controls of a domain."""
+        self.unsubscribe(self._own + topic)
+        self.unsubscribe(topic)
+
+    def announce(self, digest: bytes) -> None:
+        """Tell the master which masters this side lists, by a digest: all that share domains must list the same."""
+        before, self._announced = self._announced, MASTERS + digest
+        if before != self._announced:
+            self.subscribe(self._announced)
+            if before:
+                self.unsubscribe(before)
 
     def subscribe(self, prefix: bytes) -> None:
         """Subscribe to controls; a repeated subscription reaches the master, too, which then repeats its holds."""

@@ -17,7 +17,7 @@ import zmq
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control, domain_of, topic
 from headgate.limit.sharding import Sharding
-from headgate.link.batch import BATCH, record_count
+from headgate.link.batch import BATCH, MASTERS, public_topic, record_count
 from headgate.link.connections import BoundPair, Log, log_warning
 from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys, keys_of_masters
 from headgate.link.loop_driver import LoopDriver
@@ -130,6 +130,8 @@ class RouterLink:
             self.masters[name].connection.close()
         self.masters = {name: self.masters[name] for name in names}
         self._sharding = Sharding(self.masters)
+        for master in self.masters.values():
+            master.connection.announce(self._sharding.digest + b"d")
         self._update()
         if self._loop is not None:
             self.start(self._loop)
@@ -283,7 +285,7 @@ class RouterLink:
             decode_control(frames)
         except WireError:
             return False
-        if any(len(frame) > MAX_CONTROL_FRAME for frame in frames):
+        if any(len(frame) > MAX_CONTROL_FRAME for frame in (public_topic(frames[0]), *frames[1:])):
             return False
         for frame in frames[:-1]:
             self._control.send(frame, SNDMORE)
@@ -294,18 +296,19 @@ class RouterLink:
         """Have the masters repeat their holds for new subscriptions, which gatekeepers with equal ones also receive.
 
         The router is subscribed to everything, so it ignores the end of subscriptions. A repeated subscription is
-        passed on and ended at once: the masters see it, and nothing is stored.
+        passed on and ended at once: the masters see it, and nothing is stored. It is passed on as often as it is
+        received, because the masters count who asks for holds of its own. What gatekeepers list does not concern them.
         """
-        topics: set[bytes] = set()
+        topics: list[bytes] = []
         try:
             for _ in range(_MAX_MESSAGES):
                 message = self._pair.receive_subscription()
                 if message[:1] == b"\1":
                     self.counters.subscriptions += 1
-                    topics.add(message[1:])
+                    topics.append(message[1:])
         except zmq.Again:
             pass
-        for prefix in topics:
+        for prefix in [prefix for prefix in topics if not prefix.startswith(MASTERS)]:
             for master in self.masters.values():
                 master.connection.subscribe(prefix)
                 master.connection.unsubscribe(prefix)

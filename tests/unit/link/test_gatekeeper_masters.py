@@ -56,7 +56,7 @@ class FakeMaster:
         while self.accounting.poll(0):
             frames = self.accounting.recv_multipart()
             if frames[0].startswith(BATCH):
-                domains += [frames[0][len(BATCH) : -1].decode()] * len(decode_batch(frames[1])[0])
+                domains += [frames[0][len(BATCH) : -1].decode()] * len(decode_batch(frames[1]))
             else:
                 domains.append(frames[0][:-1].decode())
         return domains
@@ -65,7 +65,7 @@ class FakeMaster:
         """Return the identifier of each record received."""
         identifiers = []
         while self.accounting.poll(0):
-            identifiers += [record[1] for record in decode_batch(self.accounting.recv_multipart()[1])[0]]
+            identifiers += [record[1] for record in decode_batch(self.accounting.recv_multipart()[1])]
         return identifiers
 
 

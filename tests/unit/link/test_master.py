@@ -1,4 +1,3 @@
-import threading
 import time
 
 import pytest
@@ -8,7 +7,7 @@ from headgate.limit import DelayUntil, Domain, Master, Rule
 from headgate.limit.messages import topic
 from headgate.link import MasterLink
 from headgate.link.accounting_receiver import MasterCounters
-from headgate.link.batch import BATCH
+from headgate.link.batch import BATCH, HOLDS, MASTERS
 from headgate.link.master import RESEND_EVERY, ControlPublisher
 from headgate.release import NEVER, Status
 from tests.quotes import quotes
@@ -72,23 +71,15 @@ def test_controls_are_passed_to_a_follower(context, link):
     assert (controls[0], controls[-1]) == (("api", b"a", NOW + 60.0), ("api", b"b", NOW + 5.0))
 
 
-def test_run_serves_until_stop_is_called(context, link):
-    sender, subscriber = peers(context, link)
-    thread = threading.Thread(target=link.run)
-    thread.start()
-    for _ in range(2):
-        sender.recv()
-    sender.send_multipart(message(b"id"))
-    assert subscriber.recv_multipart() == [b"api\0", b"DELAY_UNTIL", b"id", b"%d" % ((NOW + 60) * 1_000)]
-    link.stop()
-    thread.join()
-    assert link.counters.accounted == 1
+def until(link, condition):
+    while not condition():
+        link.turn()
 
 
 def test_ended_histories_are_forgotten(context, link):
     sender, _ = peers(context, link)
     sender.send_multipart(message(b"id"))
-    link.run(until=lambda: link.counters.accounted == 1)
+    until(link, lambda: link.counters.accounted == 1)
     link._clock = lambda: NOW + 1_000
     link._forget_at = time.monotonic()
     link.turn()
@@ -98,14 +89,14 @@ def test_ended_histories_are_forgotten(context, link):
 def test_a_new_master_adopts_the_state_of_the_last(context, link):
     sender, subscriber = peers(context, link)
     sender.send_multipart(message(b"id"))
-    link.run(until=lambda: link.counters.controls and link.counters.subscriptions)
+    until(link, lambda: link.counters.controls and link.counters.subscriptions)
     later = new_master("api", "web")
     later.adopt(link.master)
     link.set_master(later)
     for _ in range(3):
         link.turn()
     sender.send_multipart([b"web\0", *message(b"id")[1:]])
-    link.run(until=lambda: link.counters.accounted == 2)
+    until(link, lambda: link.counters.accounted == 2)
     assert later.totals["web"].accepted == 1
     while subscriber.poll(0):
         assert subscriber.recv_multipart()[0] == b"api\0"
@@ -128,7 +119,7 @@ class Setup:
     def __init__(self, context, *names, held=1):
         self.context = context
         self.socket = context.socket(zmq.XPUB)
-        self.socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
         self.socket.bind("inproc://control")
         self.master, self.counters = Master(Domain(name, RULE) for name in names), MasterCounters()
         for name in names:
@@ -202,6 +193,71 @@ def test_a_subscription_to_a_prefix_is_answered_for_each_domain_that_has_it(cont
     subscriber = setup.subscribe(prefix)
     setup.turn()
     assert sorted(message[0] for message in received(subscriber)) == [name.encode() + b"\0" for name in names]
+
+
+def ask(setup, number):
+    """Subscribe as a gatekeeper that asks for the holds of `api`; return its socket and the topic of the answer."""
+    answer = HOLDS + b"%08d" % number + b"api\0"
+    subscriber = setup.subscribe(answer)
+    subscriber.subscribe(b"api\0")
+    return subscriber, answer
+
+
+def test_only_a_gatekeeper_that_asks_for_holds_receives_them(context):
+    setup = Setup(context, "api", held=1_500)
+    other, _ = ask(setup, 0)
+    while setup.turn(0.1):
+        pass
+    assert len(received(other)) == 1_500
+    asking, answer = ask(setup, 1)
+    assert [setup.turn(0.1) for _ in range(3)] == [1_000, 500, 0]
+    assert received(other) == []
+    messages = received(asking)
+    assert {message[0] for message in messages} == {answer}
+    assert len({message[2] for message in messages}) == 1_500
+    original = setup.subscribe(b"api\0")  # it does not ask
+    another, answer = ask(setup, 2)
+    while setup.turn(0.1):
+        pass
+    assert [len(received(socket)) for socket in (original, another, other, asking)] == [1_500] * 4
+
+
+def test_when_many_gatekeepers_ask_at_once_all_receive_the_holds_once(context):
+    setup = Setup(context, "api", held=10)
+    sockets = [ask(setup, number)[0] for number in range(50)]
+    assert setup.turn(0.1) == 10
+    assert [len(received(socket)) for socket in sockets] == [10] * 50
+
+
+def test_a_turn_sends_a_limited_number_of_holds_over_all_domains(context):
+    setup = Setup(context, *(f"d{number}" for number in range(30)), held=300)
+    subscriber = setup.subscribe(b"d")
+    pieces = [setup.turn(0.01) for _ in range(15)]
+    assert max(pieces) <= 1_200
+    assert sum(pieces) == len(received(subscriber)) == 9_000
+    assert setup.publisher.due() == NEVER
+
+
+def test_peers_that_list_different_masters_are_counted_and_reported(context):
+    setup = Setup(context, "api")
+    warnings = []
+    setup.publisher._warn = lambda *warning: warnings.append(warning)
+    same = [setup.subscribe(MASTERS + b"one") for _ in range(2)]
+    setup.turn()
+    other = setup.subscribe(MASTERS + b"two")
+    setup.turn()
+    assert (setup.counters.other_lists, len(warnings)) == (1, 1)
+    for socket in same:
+        socket.unsubscribe(MASTERS + b"one")
+    setup.turn()
+    setup.subscribe(MASTERS + b"two")
+    setup.turn()
+    assert setup.counters.other_lists == 1
+    for number in range(1_000):
+        other.subscribe(MASTERS + b"%d" % number)
+    setup.turn()
+    assert len(setup.publisher._lists) <= 64
+    assert (setup.counters.subscriptions, setup.master.unknown_names) == (0, set())
 
 
 def test_ended_holds_are_not_sent_again(context):
