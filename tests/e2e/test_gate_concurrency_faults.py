@@ -99,7 +99,7 @@ async def run_clients(gate: Program, port: int, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-@pytest.mark.parametrize("limit", ["2", '"learned"'])
+@pytest.mark.parametrize("limit", ["2", '"learned"', '2\nabandoned = "hold"'])
 def test_no_permit_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
     if importlib.util.find_spec(loop) is None:
         pytest.skip(f"{loop} is not installed")
@@ -113,6 +113,7 @@ def test_no_permit_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
                 f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\nloop = "{loop}"\n'
                 "[gate.timeouts]\nresponse = 0.5\nidle = 0.5\nheader = 0.5\nresponse_body = 0.5\n"
                 f"[limit.concurrency]\nmax = {limit}\nqueue = 6\n"
+                f'[[domain]]\nname = "streams"\nstreams = "{"un" if loop == "uvloop" else ""}counted"\n'
             )
             with programs.gate(tmp_path, "--config", settings) as gate:
                 await run_clients(gate, gate.port, chance)
@@ -167,7 +168,65 @@ def test_the_origin_never_has_more_requests_than_max(tmp_path: Path, field: byte
     asyncio.run(check())
 
 
-def is_idle(gate: Program) -> bool:
-    """Return whether no request is in flight or waits."""
+def at_origin(gate: Program) -> tuple[int, int]:
+    """Return how many requests count as in flight, and how many others are at the origin."""
     found = gate.state()["concurrency"]
-    return (found["in_flight"], found["queued"]) == (0, 0)
+    return found["in_flight"], found["uncounted"]
+
+
+def is_idle(gate: Program) -> bool:
+    """Return whether no request is at the origin or waits."""
+    return (*at_origin(gate), gate.state()["concurrency"]["queued"]) == (0, 0, 0)
+
+
+async def ask(gate: Program, path: bytes) -> asyncio.StreamWriter:
+    """Send a request, and read the beginning of an event stream."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gate.port)
+    writer.write(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path)
+    if path == b"/events":
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    return writer
+
+
+async def settled(gate: Program, expected: tuple[int, int]) -> None:
+    """Wait until as many requests are at the origin."""
+    await asyncio.to_thread(gate.until, lambda: at_origin(gate) == expected, str(expected))
+
+
+def test_uncounted_streams_and_held_permits_are_in_the_state(tmp_path: Path) -> None:
+    """The limit is 1: a stream beside it, and the permit of a client that left until the origin answers, or in time."""
+    answer = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/slow" in head:
+            await answer.wait()
+        if b"/never" not in head:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+        await reader.read()
+
+    async def check() -> None:
+        async with origin_running(serve) as origin:
+            (tmp_path / "limit.toml").write_text(
+                f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\ntimeouts.response = 2\n'
+                '[limit.concurrency]\nmax = 1\nqueue = 0\nabandoned = "hold"\n'
+                '[[domain]]\nname = "events"\npath_prefix = "/events"\nstreams = "uncounted"\n'
+            )
+            with programs.gate(tmp_path, "--config", tmp_path / "limit.toml") as gate:
+                streams = [await ask(gate, b"/events") for _ in range(3)]
+                await settled(gate, (0, 3))
+                for stream in streams:
+                    stream.close()
+                await settled(gate, (0, 0))
+                for path in (b"/slow", b"/never"):
+                    client = await ask(gate, path)
+                    await settled(gate, (1, 0))
+                    client.close()
+                    await asyncio.sleep(0.3)
+                    assert at_origin(gate) == (1, 0)
+                    assert (await asyncio.to_thread(gate.get)).status == 503
+                    if path == b"/slow":
+                        answer.set()
+                    await settled(gate, (0, 0))
+
+    asyncio.run(check())

@@ -34,6 +34,10 @@ class ConcurrencySection(ConfigSection, frozen=True):
     usual latency of a response. With 1 s, it does not protect an origin that answers in 0.1 s and slows down under
     load."""
 
+    abandoned: Literal["release", "hold"] = "release"
+    """What becomes of the permit of a request whose client leaves before the response: release it; or hold it until the
+    origin answers or gate.timeouts.response has passed, for origins that do not notice that the client has left."""
+
     @property
     def is_on(self) -> bool:
         """Whether there is a limit."""

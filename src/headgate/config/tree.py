@@ -169,6 +169,9 @@ class DomainSection(ConfigSection, frozen=True):
     """enforce; shadow to evaluate the rules without holding requests; off to count requests only."""
     priority: Priority = "people"
     """Which requests the concurrency limit refuses last: people, then verified agents, automated ones, prefetches."""
+    streams: Literal["counted", "uncounted"] = "counted"
+    """uncounted for event streams and downloads: the concurrency limit counts a request of this domain only until its
+    response begins, so the origin may have more than `max` requests."""
     exempt: tuple[str, ...] = ()
     """Identifiers that are not limited: addresses, CIDRs, or values of the header that identifies."""
     path_prefix: str = ""

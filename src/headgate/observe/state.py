@@ -30,6 +30,7 @@ _GAUGES = {
 _LIMIT_GAUGES = {
     "limit": "headgate_concurrency_limit",
     "in_flight": "headgate_requests_in_flight",
+    "uncounted": "headgate_requests_uncounted",
     "overloaded": "headgate_concurrency_overloaded",
     "latency": "headgate_concurrency_latency_seconds",
     "capacity": "headgate_concurrency_capacity",

@@ -23,7 +23,7 @@ _logger = logging.getLogger("headgate.origin")
 class Permit:
     """The right of one request to be in flight."""
 
-    __slots__ = ("_is_held", "_permits", "_responded", "started")
+    __slots__ = ("_is_held", "_permits", "_responded", "counts_response", "started")
 
     def __init__(self, permits: "Permits") -> None:
         self._permits = permits
@@ -31,6 +31,13 @@ class Permit:
         self._responded = False
         self.started = permits.clock()
         """Since when the response is awaited."""
+        self.counts_response = True
+        """Whether the request is in flight until its exchange is complete, not only until its response begins."""
+
+    @property
+    def outlives_client(self) -> bool:
+        """Whether it is held although the client has left."""
+        return self._permits.limit.settings.abandoned == "hold"
 
     def body_received(self) -> None:
         """Take that a part of the request body has arrived: until then its client was awaited, not the response."""
@@ -40,7 +47,10 @@ class Permit:
         """Take that the response has begun."""
         if not self._responded:
             self._responded = True
-            self._permits.limit.responded(self._permits.clock() - self.started)
+            now = self._permits.clock()
+            self._permits.limit.responded(now - self.started)
+            if not self.counts_response:
+                self._permits.carry_out(self._permits.limit.uncount(now=now))
 
     def release(self, *, measured: bool = True) -> None:
         """End the exchange, if that has not been done; `measured` tells that the origin has answered, or timed out."""
@@ -48,7 +58,10 @@ class Permit:
             self._is_held = False
             if measured:
                 self.responded()
-            self._permits.carry_out(self._permits.limit.end(now=self._permits.clock()))
+            if self._responded and not self.counts_response:
+                self._permits.limit.uncounted -= 1
+            else:
+                self._permits.carry_out(self._permits.limit.end(now=self._permits.clock()))
 
 
 class QueuedRequest(Waiting):

@@ -135,6 +135,7 @@ def build_policy(
         link=bundles.link if bundles is not None and bundles.published else None,
         trusted=client_address(tree.gate.trusted_proxies),
         priorities={section.name: section.priority for section in tree.domain},
+        uncounted=frozenset(section.name for section in tree.domain if section.streams == "uncounted"),
         refuse=Refusals(status=tree.gate.rejection_status),
     )
 
@@ -157,6 +158,7 @@ def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySet
         mode=section.mode,
         ceiling=max(1, part(section.ceiling)),
         healthy_latency=section.healthy_latency,
+        abandoned=section.abandoned,
     )
 
 

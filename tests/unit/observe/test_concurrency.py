@@ -52,6 +52,7 @@ def test_each_priority_and_reason_has_a_metric() -> None:
     assert {name: samples[0].value for name, samples in metrics.items() if len(samples) == 1} == {
         "headgate_concurrency_limit": 12.5,
         "headgate_requests_in_flight": 4,
+        "headgate_requests_uncounted": 0,
         "headgate_concurrency_overloaded": 1,
         "headgate_concurrency_latency_seconds": 0.2,
         "headgate_concurrency_capacity": 6.0,

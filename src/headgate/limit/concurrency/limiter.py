@@ -45,6 +45,8 @@ class ConcurrencyLimit:
         """The instant at which `awake` is to be called; `NEVER` if it need not be. Read after each call but `start`."""
         self.in_flight = 0
         """Requests that have started and not ended."""
+        self.uncounted = 0
+        """Requests that are at the origin and count no more."""
         self._law = AimdLimit(settings.healthy_latency, settings.ceiling)
         self._queue = PriorityQueue()
         self._overload = [Overload() for _ in PRIORITIES]
@@ -76,6 +78,11 @@ class ConcurrencyLimit:
         if self._samples:
             self._measure(now)
         return self._decide(now) if self._queue.length else _NOTHING
+
+    def uncount(self, *, now: float) -> Sequence[Decision]:
+        """Take that a request in flight counts no more, although its exchange goes on."""
+        self.uncounted += 1
+        return self.end(now=now)
 
     # When requests wait.
 
@@ -139,6 +146,7 @@ class ConcurrencyLimit:
             in_flight=self.in_flight,
             queued=self._queue.length,
             mode=self.settings.mode,
+            uncounted=self.uncounted,
             latency=self._law.latency if self._learns else 0.0,
             overloaded=any(overload.is_on for overload in self._overload),
             capacity=self._capacity,

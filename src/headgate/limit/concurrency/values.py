@@ -51,6 +51,10 @@ class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     twice the usual latency of a response. With 1 s, it does not protect an origin that answers in 0.1 s and slows down
     under load."""
 
+    abandoned: Literal["release", "hold"] = "release"
+    """What the gate does with the permit of a request whose client leaves before the response: release it, or hold it
+    until the origin answers or its timeout has passed. The middlewares hold it until the application has returned."""
+
     def __post_init__(self) -> None:
         for name, low in (("queue", 0), ("ceiling", 1), ("max", 1)):
             value = getattr(self, name)
@@ -104,3 +108,6 @@ class ConcurrencyState(msgspec.Struct, frozen=True):
     """Requests that wait, by class."""
     rejected: dict[Priority, dict[str, int]] = {}
     """Requests rejected so far, in monitor mode those that would be, by class and the value of the `Reason`."""
+    uncounted: int = 0
+    """Requests at the origin beside those in flight: their responses have begun, in domains whose `streams` are
+    uncounted."""

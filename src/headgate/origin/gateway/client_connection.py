@@ -389,34 +389,36 @@ class ClientConnection(asyncio.Protocol):
         permits = self._context.permits
         permit = permits.take() if permits is not None else None
         if permits is None or permit is not None:
-            self._forward(request, permit)
+            self._forward(request, permit, domain)
             return
 
         def wake() -> None:
             self._waits = None
             self._move(ClientEvent.RELEASED)
-            self._carry_out(request, queued)
+            self._carry_out(request, queued, domain)
             self._read_on()
 
         priority = self._view.policy.priorities.get(domain, "people")
         queued = QueuedRequest(priority, flow_of(request, self._view), permits.clock(), wake)
         permits.queue(queued)
         if queued.is_decided:
-            self._carry_out(request, queued)
+            self._carry_out(request, queued, domain)
         else:
             self._move(ClientEvent.QUEUED)
             self.deadline = self._context.now + self._context.timeouts.response
             self._waits, self._permits = queued, permits
 
-    def _carry_out(self, request: RequestHead, queued: QueuedRequest) -> None:
+    def _carry_out(self, request: RequestHead, queued: QueuedRequest, domain: str) -> None:
         """Forward or reject a request that was decided on."""
         if queued.permit is not None:
-            self._forward(request, queued.permit)
+            self._forward(request, queued.permit, domain)
         else:
             self.answer(refusal(request, self._view, queued.retry_after, self._context.counters), request)
 
-    def _forward(self, request: RequestHead, permit: Permit | None) -> None:
+    def _forward(self, request: RequestHead, permit: Permit | None, domain: str) -> None:
         context = self._context
+        if permit is not None:
+            permit.counts_response = domain not in self._view.policy.uncounted
         exchange = self.exchange = ProxiedExchange(context, self, request, permit)  # first: it releases the permit
         self._move(ClientEvent.RESPONSE_STARTED)
         self.deadline = context.now + context.timeouts.response

@@ -116,7 +116,7 @@ class ProxiedExchange:
         except ProtocolError as error:
             # The origin must not receive the end of this message.
             begun = self.begun
-            self.abandon()
+            self._drop()
             self._client.refuse_body(error, begun=begun)
             return b""
         if body.done:
@@ -134,8 +134,20 @@ class ProxiedExchange:
                 self.pause_request()
         return body.rest
 
-    def abandon(self, *, timed_out: bool = False) -> None:
-        """Drop the connection to the origin: the client has left, its body is malformed, or the origin is too slow."""
+    def abandon(self) -> None:
+        """End the exchange: the client has left. An unanswered request may keep its permit, as the limit is set."""
+        permit, upstream = self._permit, self._upstream
+        is_answered = self.state is not ExchangeState.WAITING
+        if permit is None or upstream is None or is_answered or self.takes_body or not permit.outlives_client:
+            self._drop()
+            return
+        self.state = ExchangeState.ENDED
+        self._upstream = self._permit = None
+        upstream.resume()
+        AbandonedExchange(upstream.release_transport(), permit, self._context.timeouts.response)
+
+    def _drop(self, *, timed_out: bool = False) -> None:
+        """Drop the connection to the origin: the response is not wanted, cannot be had, or comes too late."""
         self.state = ExchangeState.ENDED
         if self._connecting is not None:
             self._connecting.cancel()
@@ -255,14 +267,14 @@ class ProxiedExchange:
 
     def fail(self, kind: str, reason: str) -> None:
         """Answer for an origin that fails; `kind` is one of `FAILURES`."""
-        self.abandon(timed_out=kind == "timeout")
+        self._drop(timed_out=kind == "timeout")
         self._context.counters.failed[kind] += 1
         error = ProtocolError(504 if kind == "timeout" else 502, reason)
         self._client.fail(self._request, error, unread=self.takes_body)
 
     def truncated(self) -> None:
         """Close the client's connection so that the client notices the truncated response."""
-        self.abandon()
+        self._drop()
         self._context.counters.failed["truncated"] += 1
         self._client.abort(reset=not self._request.minor)
 
@@ -305,3 +317,22 @@ class ProxiedExchange:
         self.state = ExchangeState.WAITING
         self._upstream = upstream
         upstream.begin(self, self._head)
+
+
+class AbandonedExchange(asyncio.Protocol):
+    """Holds the permit of a request whose client has left until the origin answers, or `seconds` have passed."""
+
+    def __init__(self, transport: asyncio.Transport, permit: Permit, seconds: float) -> None:
+        self._transport = transport
+        self._permit = permit
+        self._timer = asyncio.get_running_loop().call_later(seconds, transport.abort)
+        transport.set_protocol(self)
+
+    def data_received(self, _data: bytes) -> None:
+        """Close the connection: the origin answers."""
+        self._transport.abort()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Release the permit."""
+        self._timer.cancel()
+        self._permit.release(measured=False)

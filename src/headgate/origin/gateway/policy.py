@@ -72,6 +72,8 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the value of Link in the response to a refused request; empty for none."""
     priorities: Mapping[str, Priority] = {}
     """The priority of each domain, for the concurrency limit; that of others, and of no domain, is people."""
+    uncounted: frozenset[str] = frozenset()
+    """The domains whose responses the concurrency limit does not count."""
     advice: AdviceResource | None = None
     """Answers requests for the traffic advice."""
     arrivals: ArrivalMeter | None = None
