@@ -12,9 +12,9 @@ from tests.e2e.proxy_setup import proxy
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 
-def token(folder, *words):
-    """Run `headgate token` and give what it prints."""
-    ran = programs.command("token", *words, folder=folder)
+def token(folder, *words, group="token"):
+    """Run `headgate token` or another group, and give what it prints."""
+    ran = programs.command(group, *words, folder=folder)
     assert ran.code == 0, ran.err
     return ran.out.split()
 
@@ -25,8 +25,8 @@ def bearer(shown):
 
 @WORKERS
 def test_tokens_open_one_tunnel_each(tmp_path, workers):
-    token(tmp_path, "new-key", "-o", "key.json")
-    token(tmp_path, "new-key", "-o", "other.json")
+    token(tmp_path, "new-token", "-o", "key.json", group="keys")
+    token(tmp_path, "new-token", "-o", "other.json", group="keys")
     with proxy(tmp_path, "--token-key", tmp_path / "key.json", "--workers", workers) as running:
         origin = f"https://www.example.org:{running.origin.port}"
         minted = token(tmp_path, "mint", "--key", "key.json", "--count", 2)
@@ -59,8 +59,8 @@ def test_tokens_open_one_tunnel_each(tmp_path, workers):
 
 
 def test_keys_are_rotated_without_refusals(tmp_path):
-    token(tmp_path, "new-key", "-o", "old.json")
-    token(tmp_path, "new-key", "-o", "new.json")
+    token(tmp_path, "new-token", "-o", "old.json", group="keys")
+    token(tmp_path, "new-token", "-o", "new.json", group="keys")
     used = tmp_path / "used.json"
     used.write_bytes((tmp_path / "old.json").read_bytes())
     flags = ("--token-key", used, "--token-key", tmp_path / "old.json")

@@ -12,9 +12,9 @@ import pytest
 from tests.e2e import programs
 
 
-def run_token(*arguments, stdin=""):
-    """Run `headgate token` and return its output."""
-    ran = programs.command("token", *arguments, stdin=stdin)
+def run_token(*arguments, stdin="", group="token"):
+    """Run `headgate token`, or another group, and return its output."""
+    ran = programs.command(group, *arguments, stdin=stdin)
     assert ran.code == 0, ran.err
     return ran.out
 
@@ -22,7 +22,7 @@ def run_token(*arguments, stdin=""):
 @pytest.fixture
 def key(tmp_path):
     file = tmp_path / "key.json"
-    run_token("new-key", "-o", file)
+    run_token("new-token", "-o", file, group="keys")
     return file
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MAX_SIZE: Final = 16 << 20
 """Maximum bytes of a document in a file; an agent would fetch less."""
+_MAX_LISTED: Final = 20
+"""Entries of a document that are named."""
 _COLOURS: Final = {"error": "red", "warning": "yellow"}
 
 
@@ -36,6 +38,7 @@ def advice() -> None:
 @identity_option()
 def parse(*, file: str, identity: "AgentIdentity") -> None:
     """Print the entry of a traffic advice document that applies to the agent with these names, or null if none does.
+    Then a line on stderr names the entries.
 
     As the standard requires, a document that is not valid JSON contains no advice and is not an error.
 
@@ -46,7 +49,24 @@ def parse(*, file: str, identity: "AgentIdentity") -> None:
     """
     from headgate.advice.parser import parse_advice_bytes, result_to_json
 
-    print_json(result_to_json(parse_advice_bytes(_read_document(file), identity)))
+    document = _read_document(file)
+    entry = parse_advice_bytes(document, identity)
+    print_json(result_to_json(entry))
+    if entry is None:
+        click.echo(f"no entry applies to --identity {','.join(identity)!r}; {_entries_of(document)}", err=True)
+
+
+def _entries_of(document: bytes) -> str:
+    """Describe which entries a document has."""
+    from headgate.advice.parser import decode_utf8, parse_json
+
+    try:
+        parsed = parse_json(decode_utf8(document))
+    except ValueError:
+        return "the document is not valid JSON"
+    entries = parsed if isinstance(parsed, list) else []
+    names = [str(entry.get("user_agent")) for entry in entries if isinstance(entry, dict)][:_MAX_LISTED]
+    return f"the document has entries for {printable(', '.join(names))}" if names else "the document has no entries"
 
 
 @advice.command(short_help="Print what an origin advises an agent, and for how long.")

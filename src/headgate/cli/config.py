@@ -21,7 +21,7 @@ from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
-from headgate.config.section import ConfigSection, Format
+from headgate.config.section import ConfigSection, Format, parse_optional_address
 from headgate.config.tree import Router, Sidecar
 from headgate.errors import ConfigurationError
 
@@ -30,6 +30,8 @@ DEFAULT_FILE = "headgate.toml"
 _FIRST_SENTENCE = re.compile(r".*?[.](?=\s|$)", re.DOTALL)
 _KEY = re.compile(r"`(\w+)`")
 _LARGE = 2**53
+_TEXT_OR_LIST = frozenset({"master", "domain", "curve_server"})
+"""Keys whose value is a text, or a list of several."""
 CONFIG: Callable[..., Any] = click.option(
     "--config",
     "file",
@@ -177,7 +179,11 @@ def config_option(
 
 def given(flags: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given on the command line, by the names of their keys."""
-    return {name: value for name, value in flags.items() if value is not None and value != ()}
+    return {
+        name: value[0] if name in _TEXT_OR_LIST and len(value) == 1 else value
+        for name, value in flags.items()
+        if value is not None and value != ()
+    }
 
 
 def check_flags(tree: Configuration, file: str | None, *tables: type[ConfigSection]) -> None:
@@ -265,7 +271,7 @@ def _text_parser(parse: Callable[[str], object]) -> Callable[[str], str]:
     """Return a function that checks a text with `parse` and returns the text itself."""
 
     def checked(text: str) -> str:
-        if not text:
+        if not text and parse is not parse_optional_address:
             raise ConfigurationError("empty; give a value, or leave the option out")
         parse(text)
         return text

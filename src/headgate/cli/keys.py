@@ -1,5 +1,6 @@
-"""`headgate keys`: create the keys that protect the bus between gates and masters."""
+"""`headgate keys`: create the keys of the bus between gates and masters, and those of tokens for a prefetch proxy."""
 
+import os
 import shlex
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,7 @@ import click
 
 from headgate.cli.key_files import PUBLIC_MODE, SECRET_MODE, create_files
 from headgate.cli.output import printable
+from headgate.cli.params import COUNT
 from headgate.cli.program import CommandGroup
 from headgate.errors import ConfigurationError, reason_of
 
@@ -17,7 +19,7 @@ _PUBLIC_FILE: Final = "public.key"
 
 @click.group(cls=CommandGroup, epilog="Start with: headgate keys new -o DIR")
 def keys() -> None:
-    """Create keys for the bus between gates, sidecars, routers and masters.
+    """Create keys for the bus between gates, sidecars, routers and masters, and for tokens.
 
     With keys, the bus is encrypted (CURVE), and a master or router accepts only peers whose public keys are in its
     list. Each machine has a key pair of its own: its secret key stays there, its public key goes to the other side.
@@ -25,13 +27,15 @@ def keys() -> None:
     \b
     each machine: headgate keys new -o DIR
     the master:   headgate master --curve-key DIR/secret.key --curve-allow allowed.keys …
-    a gate:       headgate serve --curve-key DIR/secret.key --curve-server MASTER/public.key --master tcp://…
+    a gate:       headgate serve --curve-key DIR/secret.key --curve-server MASTER/public.key --master …
     a sidecar:    the two options of a gate
     a router:     all three options, as it is a master to gates and a gate to masters
+
+    Tokens for a prefetch proxy (see: headgate token) need a key of another kind: headgate keys new-token.
     """
 
 
-@keys.command(short_help="Create a key pair.")
+@keys.command(short_help="Create a key pair for the bus.")
 @click.option(
     "-o",
     "--output",
@@ -42,7 +46,7 @@ def keys() -> None:
     help="Directory of the two files; created if it does not exist.",
 )
 def new(*, folder: str) -> None:
-    """Create a key pair: DIR/secret.key, which only its owner can read, and DIR/public.key.
+    """Create a key pair for the bus: DIR/secret.key, which only its owner can read, and DIR/public.key.
 
     Existing files are never overwritten. The files are certificates as czmq and pyzmq read them.
 
@@ -61,6 +65,42 @@ def new(*, folder: str) -> None:
     click.echo(_explanation(printable(shlex.quote(secret)), printable(shlex.quote(public)), pair.public.decode()))
 
 
+@keys.command("new-token", short_help="Create a key that mints and checks tokens of a prefetch proxy.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="FILE",
+    default="key.json",
+    show_default=True,
+    help="Key file to create; - writes standard output.",
+)
+@click.option(
+    "--max-ttl",
+    type=COUNT,
+    metavar="SECONDS",
+    default=86_400,
+    show_default=True,
+    help="Maximum lifetime of a token in seconds.",
+)
+def new_token(*, out: str, max_ttl: int) -> None:
+    """Create a key in a file that only its owner can read; an existing file is never overwritten.
+
+    The site and its proxies share the secret, so a proxy that checks tokens can also mint them. The file is a JSON Web
+    Key. To replace a key without refusing valid tokens, give the proxies both keys before you give the site the new
+    one.
+
+    \b
+    headgate keys new-token -o key.json
+    """
+    from headgate.token import new_key
+    from headgate.token.keys import write_keys
+
+    create_files([(out, write_keys([new_key(entropy=os.urandom, max_ttl=max_ttl)]), SECRET_MODE)])
+    what = "keep it secret; it mints and checks tokens (headgate proxy --token-key)"
+    click.echo(f"{printable(out)}: {what}", err=True)
+
+
 def _explanation(secret: str, public: str, key: str) -> str:
     """Return what the files are for, and the commands that follow."""
     return f"""\
@@ -71,6 +111,6 @@ For a master, collect the public keys of its gates and routers in one file, and 
   cat GATE/public.key >> allowed.keys
   headgate master --curve-key {secret} --curve-allow allowed.keys …
 For a gate, add {public} to the file of its master, and copy the public key of the master:
-  headgate serve --curve-key {secret} --curve-server MASTER/public.key --master tcp://…
+  headgate serve --curve-key {secret} --curve-server MASTER/public.key --master …
 For a router, do both: it accepts gates, and connects to masters:
   headgate router --curve-key {secret} --curve-allow allowed.keys --curve-server MASTER/public.key --master …"""

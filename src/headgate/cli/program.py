@@ -35,8 +35,8 @@ _COMMANDS = {
     "get": "Fetch a URL politely, and explain waits and advice.",
     "bundle": "Read, create, sign and serve bundles: many exchanges in one file.",
     "advice": "Parse, fetch and check traffic advice: how much automated traffic an origin accepts.",
-    "token": "Create and check keys and tokens for a prefetch proxy.",
-    "keys": "Create keys for the bus between gates, sidecars, routers and masters.",
+    "token": "Create and check tokens for a prefetch proxy.",
+    "keys": "Create keys for the bus between gates and masters, and for tokens.",
     "replay": "Apply a rule, or the throttle, to a log.",
     "demo": "Show an overload with and without headgate, live, in two minutes.",
     "config": "Check, show or describe a configuration file.",
@@ -46,6 +46,17 @@ _HINTS = {
     ".toml": "name a configuration file with --config",
 }
 """Hints for an unexpected argument, by a part of it."""
+_OTHER_NAMES = {
+    "lint": ["check", "config check"],
+    "validate": ["check", "config check"],
+    "create": ["new", "mint"],
+    "generate": ["new", "mint"],
+    "run": ["serve"],
+    "start": ["serve"],
+    "help": ["--help"],
+    "version": ["--version"],
+}
+"""Words that other programs use, and commands and options of this one with the same meaning."""
 _CLOSED_PIPE = 141
 
 
@@ -63,7 +74,9 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            names = [*self.list_commands(ctx), *(name for param in self.get_params(ctx) for name in param.opts)]
+            near = [name for name in _OTHER_NAMES.get(args[0], ()) if name.split()[0] in names]
+            near = near or difflib.get_close_matches(args[0], names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx) from None
 

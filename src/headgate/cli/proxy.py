@@ -91,7 +91,7 @@ def proxy(*, file: str | None, **flags: Any) -> None:
     \b
     to try it:    headgate proxy
                   curl --proxy-insecure --proxy https://127.0.0.1:8443 https://www.example.org/
-    for a site:   headgate token new-key -o key.json
+    for a site:   headgate keys new-token -o key.json
                   headgate proxy --listen 0.0.0.0:443 --cert chain.pem --key key.pem \\
                       --token-key key.json --client-rate '10/s burst 50' --workers 2 --admin 127.0.0.1:8090
 

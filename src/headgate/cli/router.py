@@ -48,9 +48,6 @@ def router(*, file: str | None, **settings: Any) -> None:
     headgate router --listen 10.0.0.4:10004 --master 10.0.0.5:10004 --master 10.0.0.6:10004 \\
         --curve-key secret.key --curve-allow allowed.keys --curve-server masters/public.key
     """
-    for name in ("master", "curve_server"):
-        if len(settings[name]) == 1:  # as in a file, a text or a list
-            settings[name] = settings[name][0]
     from headgate.runtime.router import run_router
 
     options = RouterOptions(file, given(settings))

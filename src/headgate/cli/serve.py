@@ -153,12 +153,9 @@ def serve(
     headgate serve --demo
     headgate serve --origin http://127.0.0.1:8000 --rule '10/s burst 20'
     headgate serve --origin http://127.0.0.1:8000 --max-in-flight learned
-    headgate serve --origin http://127.0.0.1:8000 --master tcp://10.0.0.5:10004
-    headgate serve --origin http://127.0.0.1:8000 --master tcp://10.0.0.5:10004 --master tcp://10.0.0.6:10004
+    headgate serve --origin http://127.0.0.1:8000 --master 10.0.0.5:10004
+    headgate serve --origin http://127.0.0.1:8000 --master 10.0.0.5:10004 --master 10.0.0.6:10004
     """
-    for name in ("master", "curve_server"):
-        if len(gate[name]) == 1:  # as in a file, a text or a list
-            gate[name] = gate[name][0]
     if demo and gate["origin"]:
         raise click.UsageError("--demo starts its own origin; use either --demo or --origin")
     options = ServeOptions(

@@ -122,9 +122,6 @@ def sidecar(
     headgate sidecar --master 10.0.0.5:10004 --domain api --haproxy /run/haproxy/admin.sock
     headgate sidecar --print-conf nginx-lua --listen 127.0.0.1:8080 --origin http://127.0.0.1:8000 --domain api
     """
-    for name in ("master", "domain", "curve_server"):
-        if len(settings[name]) == 1:  # as in a file, a text or a list
-            settings[name] = settings[name][0]
     options = SidecarOptions(file, given(settings))
     if server is not None:
         print_configuration(ServerOptions(server, listen, origin, socket, rlqs), options)

@@ -1,4 +1,4 @@
-"""`headgate token`: make and check keys and tokens."""
+"""`headgate token`: make and check tokens."""
 
 import os
 import time
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headgate.cli.key_files import SECRET_MODE, create_files
 from headgate.cli.output import exit_with_failure, print_json, printable, report_read_errors
-from headgate.cli.params import COUNT, SECONDS, Parsed, whole_number
+from headgate.cli.params import SECONDS, Parsed, whole_number
 from headgate.cli.program import CommandGroup
 from headgate.errors import ConfigurationError, reason_of
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from headgate.token import Key
 
 
-_KEY_FILE: Final = "key.json"
 _DEFAULT_TTL: Final = 600
 _COUNT: Final = Parsed("integer", whole_number(1, 1_000_000))
 _MAX_LINE_LENGTH: Final = 4096
@@ -27,16 +25,16 @@ _EXPLANATIONS: Final = {
 }
 
 
-@click.group(cls=CommandGroup, epilog="Start with: headgate token new-key -o key.json")
+@click.group(cls=CommandGroup, epilog="Start with: headgate keys new-token -o key.json")
 def token() -> None:
-    """Create and check keys and tokens for a prefetch proxy.
+    """Create and check tokens for a prefetch proxy.
 
     A site that runs its own prefetch proxy puts tokens into its pages, and browsers send one with each prefetch. The
     proxy checks tokens with the key, without a request to the site. A token can be used once, until it expires, and
     optionally for one origin only.
 
     \b
-    the site:   headgate token new-key -o key.json
+    the site:   headgate keys new-token -o key.json
                 headgate token mint --key key.json --count 8
     the proxy:  headgate proxy --token-key key.json …
     """
@@ -46,9 +44,8 @@ _key_option: Callable[..., Any] = click.option(
     "--key",
     "file",
     metavar="FILE",
-    default=_KEY_FILE,
-    show_default=True,
-    help="Key file, as written by new-key; - reads standard input.",
+    required=True,
+    help="Key file, as written by headgate keys new-token; - reads standard input.",
 )
 _ttl_option: Callable[..., Any] = click.option(
     "--ttl",
@@ -57,42 +54,6 @@ _ttl_option: Callable[..., Any] = click.option(
     help=f"Seconds until the tokens expire.  [default: {_DEFAULT_TTL}, or the key's max_ttl if lower]",
 )
 _json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
-
-
-@token.command("new-key", short_help="Create a key that mints and checks tokens.")
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    metavar="FILE",
-    default=_KEY_FILE,
-    show_default=True,
-    help="Key file to create; - writes standard output.",
-)
-@click.option(
-    "--max-ttl",
-    type=COUNT,
-    metavar="SECONDS",
-    default=86_400,
-    show_default=True,
-    help="Maximum lifetime of a token in seconds.",
-)
-def new_key(*, out: str, max_ttl: int) -> None:
-    """Create a key in a file that only its owner can read; an existing file is never overwritten.
-
-    The site and its proxies share the secret, so a proxy that checks tokens can also mint them. The file is a JSON Web
-    Key. To replace a key without refusing valid tokens, give the proxies both keys before you give the site the new
-    one.
-
-    \b
-    headgate token new-key -o key.json
-    """
-    from headgate.token import new_key as make_key
-    from headgate.token.keys import write_keys
-
-    create_files([(out, write_keys([make_key(entropy=os.urandom, max_ttl=max_ttl)]), SECRET_MODE)])
-    what = "keep it secret; it mints and checks tokens (headgate proxy --token-key)"
-    click.echo(f"{printable(out)}: {what}", err=True)
 
 
 @token.command(short_help="Print new tokens, one a line.")
@@ -122,7 +83,7 @@ def mint(*, file: str, count: int, ttl: float | None, origin: str | None, is_jso
     from headgate.token.signed_token import target_origin
 
     key = _read_keys(file)[0]
-    seconds, now = _ttl_of(ttl, key), time.time()
+    seconds, now = min(_DEFAULT_TTL, key.max_ttl) if ttl is None else ttl, time.time()
     tokens = (mint_token(key, now=now, ttl=seconds, entropy=os.urandom, origin=origin) for _ in range(count))
     if is_json:
         target = None if origin is None else target_origin(origin)
@@ -177,16 +138,12 @@ def _read_keys(file: str) -> "tuple[Key, ...]":
                 content = opened.read(MAX_KEY_FILE_SIZE + 1)
         except FileNotFoundError as error:
             raise ConfigurationError(
-                f"{name}: {reason_of(error)}; create a key with: headgate token new-key -o {name}"
+                f"{name}: {reason_of(error)}; create a key with: headgate keys new-token -o {name}"
             ) from None
     try:
         return read_keys(content)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-
-
-def _ttl_of(requested: float | None, key: "Key") -> float:
-    return min(_DEFAULT_TTL, key.max_ttl) if requested is None else requested
 
 
 def _first_line_of_stdin() -> str:

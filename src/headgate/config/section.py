@@ -114,7 +114,8 @@ class Format:
     """Raises `ConfigurationError` for invalid text."""
 
 
-def _parse_optional_address(text: str) -> Address | None:
+def parse_optional_address(text: str) -> Address | None:
+    """Parse an address, or an empty text for none; raises `ConfigurationError`."""
     return Address.parse(text) if text else None
 
 
@@ -132,7 +133,7 @@ Listen = Annotated[
     str, Meta(examples=["127.0.0.1:8080", "[::1]:8080", "0.0.0.0:0"]), Format("HOST:PORT", Address.parse)
 ]
 """An address to listen at."""
-ListenOrNone = Annotated[str, Meta(examples=["127.0.0.1:8090"]), Format("HOST:PORT", _parse_optional_address)]
+ListenOrNone = Annotated[str, Meta(examples=["127.0.0.1:8090"]), Format("HOST:PORT", parse_optional_address)]
 """An address to listen at, or empty for none."""
 SocketOrNone = Annotated[str, Format("SOCKET", _parse_optional_socket)]
 """The path of a unix socket, or empty for none."""

@@ -116,7 +116,7 @@ class Gate(ConfigSection, frozen=True):
     rejection_status: Literal[503, 429] = 503
     """Status of rejections."""
     master: Masters = "embedded"
-    """Where rules are applied: embedded, or tcp://HOST:PORT, the accounting address of a master or router. Its control
+    """Where rules are applied: embedded, or HOST:PORT, the accounting address of a master or router. Its control
     address is the next port. With a list of several, each domain belongs to one of those that are connected."""
     max_hold: Annotated[float, Meta(ge=0.001, le=2_678_400), Format("SECONDS")] = 3_600.0
     """Maximum seconds for which a control message of a master elsewhere holds an identifier; a longer hold is shortened

@@ -3,7 +3,6 @@
 Every error is one `ConfigurationError` with the dotted path of the key, the value and what is expected.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, get_args, get_origin
 
@@ -18,7 +17,6 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Domain
 
 _MIN_SHARDED_MASTERS = 2
-_BUS = re.compile(r"tcp://(?P<address>.+)|ipc://.+")
 
 
 def convert(document: Any) -> Configuration:
@@ -160,22 +158,21 @@ def _check_masters(*addresses: str) -> None:
         raise ConfigurationError("no master is listed; expected 'embedded' or the addresses of masters")
     if "embedded" in addresses:
         raise ConfigurationError("the embedded master cannot be listed with others; list only masters elsewhere")
-    for index, address in enumerate(addresses):
-        match = _BUS.fullmatch(address)
-        if match is None:
-            raise ConfigurationError(f"invalid master {address!r}; expected 'embedded' or 'tcp://HOST:PORT'")
-        if match["address"]:
-            _check_master(match["address"])
-        if address in addresses[:index]:
-            raise ConfigurationError(f"{address!r} is listed twice; list each master once")
+    for address in addresses:
+        if ":" not in address:
+            raise ConfigurationError(f"invalid master {address!r}; expected 'embedded' or HOST:PORT")
+    _check_routed(*addresses)
 
 
 def _check_routed(*addresses: str) -> None:
-    for index, address in enumerate(addresses):
+    seen: set[str] = set()
+    for address in addresses:
+        name = address.removeprefix("tcp://")  # both forms name one master
         if not address.startswith("ipc://"):
-            _check_master(address.removeprefix("tcp://"))
-        if address in addresses[:index]:
+            _check_master(name)
+        if name in seen:
             raise ConfigurationError(f"{address!r} is listed twice; list each master once")
+        seen.add(name)
 
 
 def _check_bus(text: str) -> None:

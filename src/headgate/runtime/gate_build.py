@@ -84,7 +84,6 @@ def check_composition(tree: Configuration) -> None:
         return
     require_gate(tree)
     build_gatekeeper(tree, composed.domains, None)
-    origin_address(tree.gate.origin)
     read_keys(tree)
     if tree.gate.tls.cert:
         TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
@@ -95,6 +94,7 @@ def require_gate(tree: Configuration) -> None:
     gate = tree.gate
     if not gate.origin:
         raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
+    origin_address(gate.origin)
     has_limit = tree.limit.concurrency.is_on or any(section.rules for section in tree.domain)
     if gate.master == "embedded" and not (has_limit or tree.advice.computes):
         raise ConfigurationError(

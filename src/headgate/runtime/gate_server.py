@@ -135,7 +135,8 @@ class _GateServer(Server):
         log_warnings(tree, self.log)
         sources = [*([file] if file else []), *(["the certificate"] if tree.gate.tls.cert else [])]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
-        self.log(f"headgate: {' and '.join(sources) or 'nothing'} read again{rest}")
+        what = f"{' and '.join(sources)} read again" if sources else "no file or certificate to read again"
+        self.log(f"headgate: {what}{rest}")
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:
         return replace(tree, gate=replace(tree.gate, origin=self._demo_origin)) if self._demo_origin else tree

@@ -110,7 +110,7 @@ def read_keys(content: bytes) -> tuple[Key, ...]:
         jwks = msgspec.convert(value, _JwkSet).keys if is_set else [msgspec.convert(value, _Jwk)]
     except (msgspec.MsgspecError, RecursionError):
         raise ConfigurationError(
-            "invalid key file; expected a JSON Web Key or a set of them, as written by: headgate token new-key"
+            "invalid key file; expected a JSON Web Key or a set of them, as written by: headgate keys new-token"
         ) from None
     if not jwks:
         raise ConfigurationError("the key file does not contain a key; expected at least one in 'keys'")

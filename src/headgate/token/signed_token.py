@@ -86,7 +86,7 @@ class Checker:
                     f"one key is listed twice, with max_ttl {known.max_ttl} and {key.max_ttl}; remove one of them"
                 )
         if not self._keys:
-            raise ConfigurationError("no key to check tokens with; create one with: headgate token new-key")
+            raise ConfigurationError("no key to check tokens with; create one with: headgate keys new-token")
 
     def check(self, token: str | None, *, now: float, origin: str) -> ValidToken | Reason:
         """Return whether a token permits a tunnel to a serialised origin, or why not; prior use is not checked."""

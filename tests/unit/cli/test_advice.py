@@ -84,7 +84,7 @@ def test_parse_prints_the_result_of_each_vector_on_one_line(run):
     for case in PARSE_CASES:
         body = b"".join(b64decode(part) * times for part, times in case["body"])
         told = run("parse", "-", "--identity", ",".join(case["identity"]), stdin=body)
-        assert (told.code, told.err, told.json) == (0, "", case["expected"]), case["name"]
+        assert (told.code, bool(told.err), told.json) == (0, not case["expected"], case["expected"]), case["name"]
         assert told.out.count(b"\n") == 1, case["name"]
         assert b"-0" not in told.out, case["name"]
 
@@ -94,7 +94,11 @@ def test_a_file_and_standard_input_are_read_alike(run, tmp_path):
     file.write_bytes(b'[{"user_agent":"Ex\xc3\xa4mple","fraction":0.25}]')
     assert run("parse", file, "--identity", " Exämple , *").json == {"disallowed": False, "fraction": 0.25}
     assert run("parse", "--identity", "Exämple,*", stdin=file.read_bytes()).json["fraction"] == 0.25
-    assert run("parse", file, "--identity", "Other,*").out == b"null\n"
+    told = run("parse", file, "--identity", "Other,*")
+    assert told.out == b"null\n"
+    assert told.err == "no entry applies to --identity 'Other,*'; the document has entries for Exämple\n"
+    for document, said in ((b"{", "the document is not valid JSON"), (b"{}", "the document has no entries")):
+        assert run("parse", "-", stdin=document).err == f"no entry applies to --identity 'headgate,*'; {said}\n"
 
 
 def test_a_document_of_more_than_16_mib_is_an_error(run):

@@ -32,6 +32,14 @@ def test_version_and_help(capsys):
 
 WRONG_USE = [
     (["nope"], "no such command 'nope'"),
+    (["serve", "--origin", "127.0.0.1:8000"], "invalid origin '127.0.0.1:8000'; expected http://HOST:PORT"),
+    (["serve", "--admin", ""], "no origin: add --origin"),
+    (["lint"], "no such command 'lint'; did you mean 'config check'?"),
+    (["help"], "did you mean '--help'?"),
+    (["version"], "did you mean '--version'?"),
+    (["run"], "did you mean 'serve'?"),
+    (["config", "lint"], "did you mean 'check'?"),
+    (["bundle", "lint"], "did you mean 'check'?"),
     (["server"], "no such command 'server'; did you mean 'serve'?; see 'headgate --help'"),
     (["serve", "--rule", "10/s", "burst", "20"], "a rule is one argument; quote it"),
     (["serve", "--port", "80"], "headgate serve: no such option --port; see 'headgate serve --help'"),

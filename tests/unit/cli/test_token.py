@@ -11,7 +11,6 @@ from headgate.errors import ConfigurationError
 from headgate.token import Checker, mint, read_keys
 
 FLAGS = {
-    "new-key": ["-o", "--max-ttl"],
     "mint": ["--key", "--count", "--ttl", "--origin", "--json"],
     "check": ["--key", "--origin", "--json"],
 }
@@ -20,11 +19,9 @@ WRONG_USE = [
     ([], "Usage: headgate token"),
     (["nope"], "no such command"),
     (["mnt"], "did you mean 'mint'?"),
-    (["new-key", "-o", "k", "--max-ttl", "0"], "max_ttl must be from 1 to 604800 seconds, got 0"),
-    (["new-key", "-o", "/nowhere/at.all"], "/nowhere/at.all cannot be written: No such file or directory"),
-    (["new-key", "-o", "/"], "/ "),
-    (["mint"], "key.json: No such file or directory; create a key with: headgate token new-key -o key.json"),
-    (["mint", "--key", "/nowhere/at.all"], "create a key with: headgate token new-key -o /nowhere/at.all"),
+    (["mint"], "missing option '--key'"),
+    (["create"], "did you mean 'mint'?"),
+    (["mint", "--key", "/nowhere/at.all"], "create a key with: headgate keys new-token -o /nowhere/at.all"),
     (["mint", "--key", "-"], "-: invalid key file"),
     (["mint", "--key", "-", "--count", "0"], "must be a whole number from 1 to 1,000,000, got '0'"),
     (["mint", "--key", "-", "--ttl", "soon"], "got 'soon'"),
@@ -49,10 +46,16 @@ def run(headgate):
 
 
 @pytest.fixture
-def key(run, tmp_path):
+def create(headgate):
+    """Run `headgate keys new-token`."""
+    return partial(headgate, "keys", "new-token")
+
+
+@pytest.fixture
+def key(create, tmp_path):
     """Return a key file."""
     file = tmp_path / "key.json"
-    assert run("new-key", "-o", file).code == 0
+    assert create("-o", file).code == 0
     return file
 
 
@@ -83,12 +86,12 @@ def test_invalid_value_exits_with_2(run, key):
         assert result.err.count("\n") == 1
 
 
-def test_new_key_is_readable_by_its_owner_only_with_any_umask(run, tmp_path):
+def test_new_key_is_readable_by_its_owner_only_with_any_umask(create, tmp_path):
     for umask in (0o000, 0o022, 0o077):
         file = tmp_path / f"{umask:o}.json"
         before = os.umask(umask)
         try:
-            result = run("new-key", "-o", file)
+            result = create("-o", file)
         finally:
             os.umask(before)
         assert (result.code, result.out) == (0, b"")
@@ -98,28 +101,32 @@ def test_new_key_is_readable_by_its_owner_only_with_any_umask(run, tmp_path):
         assert made.max_ttl == 86_400
 
 
-def test_key_json_is_the_default_key_file(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run("new-key").code == 0
-    assert mode(tmp_path / "key.json") == 0o600
-    (token,) = run("mint").lines
-    assert run("check", token).code == 0
+def test_an_invalid_key_is_not_written(create, tmp_path):
+    for arguments, expected in (
+        (["-o", tmp_path / "k", "--max-ttl", "0"], "max_ttl must be from 1 to 604800 seconds, got 0"),
+        (["-o", "/nowhere/at.all"], "/nowhere/at.all cannot be written: No such file or directory"),
+        (["-o", "/"], "/ "),
+    ):
+        result = create(*arguments)
+        assert (result.code, result.out) == (2, b"")
+        assert expected in result.err
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_existing_file_is_not_overwritten(run, key, tmp_path):
+def test_existing_file_is_not_overwritten(create, key, tmp_path):
     before = key.read_bytes()
-    result = run("new-key", "-o", key)
+    result = create("-o", key)
     assert (result.code, result.out) == (2, b"")
     assert result.err.startswith(f"headgate: {key} exists already; key files are not overwritten")
     assert key.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["key.json"]
 
 
-def test_symbolic_link_is_not_followed(run, tmp_path):
+def test_symbolic_link_is_not_followed(create, tmp_path):
     (tmp_path / "there").write_text("x")
     for name, target in (("old.json", "there"), ("new.json", "not there")):
         (tmp_path / name).symlink_to(tmp_path / target)
-        assert run("new-key", "-o", tmp_path / name).code == 2
+        assert create("-o", tmp_path / name).code == 2
     assert (tmp_path / "there").read_text() == "x"
     assert not (tmp_path / "not there").exists()
 
@@ -155,11 +162,11 @@ def test_mint_prints_one_token_a_line(run, key):
         assert time.time() + 50 < valid.expires < time.time() + 60.01
 
 
-def test_default_ttl_is_ten_minutes_or_the_key_s_maximum(run, key, tmp_path):
+def test_default_ttl_is_ten_minutes_or_the_key_s_maximum(run, create, key, tmp_path):
     (token,) = run("mint", "--key", key).lines
     assert time.time() + 590 < check_with(key, token).expires < time.time() + 600.01
     short = tmp_path / "short.json"
-    run("new-key", "-o", short, "--max-ttl", "5")
+    create("-o", short, "--max-ttl", "5")
     assert read_keys(short.read_bytes())[0].max_ttl == 5
     assert run("mint", "--key", short).code == 0
     assert run("mint", "--key", short, "--ttl", "6").code == 2

@@ -1,6 +1,9 @@
-import pytest
+import sys
 
-from headgate.config import log_warnings, parse
+import pytest
+from msgspec.structs import replace
+
+from headgate.config import Configuration, check, log_warnings, parse
 from headgate.errors import ConfigurationError
 
 COMPUTED = '[advice]\nmode = "adaptive"\ncapacity = "5/s"\n'
@@ -23,7 +26,7 @@ INVALID = [
     ("[gate]\nmaster = 3", "gate.master", "expected a text or a list, got a whole number"),
     ("[gate]\nmaster = []", "gate.master", "no master is listed"),
     ('[gate]\nmaster = ["tcp://a:1", "there"]', "gate.master", "invalid master 'there'"),
-    ('[gate]\nmaster = ["tcp://a:1", "tcp://b:1", "tcp://a:1"]', "gate.master", "'tcp://a:1' is listed twice"),
+    ('[gate]\nmaster = ["a:1", "tcp://b:1", "tcp://a:1"]', "gate.master", "'tcp://a:1' is listed twice"),
     ('[gate]\nmaster = ["embedded", "tcp://a:1"]', "gate.master", "cannot be listed with others"),
     ('[router]\nlisten = "a:65535"', "router.listen", "control"),
     ('[router]\nmaster = ["a:1", "tcp://b:65535"]', "router.master", "65535"),
@@ -54,7 +57,7 @@ INVALID = [
     (
         f'[sidecar]\nnginx_lua = "{"a" * 108}"',
         "sidecar.nginx_lua",
-        "has 108 bytes; the path of a unix socket has at most",
+        f"has 108 bytes; the path of a unix socket has at most {107 if sys.platform == 'linux' else 103}",
     ),
     ('[sidecar]\nnginx_lua = "a\\u0000b"', "sidecar.nginx_lua", "invalid path 'a\\x00b' of a unix socket"),
     ('[gate]\nshard = "identifier"', "gate.shard", "over several masters, got 0"),
@@ -102,6 +105,8 @@ INVALID = [
     ('[proxy]\nkey = "a.pem"', "proxy", "needs its key"),
     ("[proxy]\nself_signed = true\nplaintext = true", "proxy", "exclude each other"),
     ("[proxy]\nmax_tunnels = 0", "proxy.max_tunnels", ">= 1"),
+    ("[proxy]\nmax_tunnels = 10000001", "proxy.max_tunnels", "<= 10000000, got 10000001"),
+    ("[advice]\nmax_age = 172801", "advice.max_age", "<= 172800, got 172801"),
     ("[proxy]\nallow_ports = [65536]", "proxy.allow_ports[0]", "expected a whole number <= 65535, got 65536"),
     ("[gate", "not TOML", "end of document"),
     ("a = " + "[" * 5000, "not TOML", "deeply"),
@@ -117,6 +122,18 @@ def test_an_invalid_value_is_one_sentence_with_file_and_path():
         if not error.startswith(f"some.toml: {path}") or words not in error or "\n" in error:
             wrong.append((text, error))
     assert wrong == []
+
+
+def test_values_that_flags_set_are_checked_like_those_of_a_file():
+    tree = Configuration()
+    with pytest.raises(ConfigurationError, match=r"gate\.workers: expected a whole number >= 1, got 0"):
+        check(replace(tree, gate=replace(tree.gate, workers=0)))
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5:10004", "tcp://10.0.0.5:10004", "ipc:///run/master"])
+def test_each_table_accepts_each_form_of_the_address_of_a_master(address):
+    tree = parse("".join(f'[{table}]\nmaster = "{address}"\n' for table in ("gate", "sidecar", "router")))
+    assert tree.gate.masters == tree.sidecar.masters == tree.router.masters == (address,)
 
 
 LONG_LOG = '[[domain]]\nname = "{}"\nrules = ["{}"]\nalgorithm = "log"\n'
