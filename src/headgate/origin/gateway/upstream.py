@@ -18,6 +18,7 @@ from headgate.http.h1 import (
     parse_response_head,
     parse_usual_response_head,
 )
+from headgate.origin.gateway.addresses import OriginAddresses
 from headgate.origin.gateway.forwarding import forwarded_trailers
 
 MAX_IDLE_CONNECTIONS = 512
@@ -90,6 +91,7 @@ class UpstreamPool:
         """Bytes of a response head; more is 502."""
         self.authority = f"[{host}]:{port}".encode() if ":" in host else f"{host}:{port}".encode()
         """The value of Host for a request without one."""
+        self._addresses = OriginAddresses(host)
         self.now = 0.0
         """The time of the gateway's last tick."""
         self.idle: list[UpstreamConnection] = []
@@ -106,9 +108,16 @@ class UpstreamPool:
 
     async def connect(self, seconds: float) -> "UpstreamConnection":
         """Open a connection; raises `OSError`, and `TimeoutError` after `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._addresses.connect(self._open)
+        except OSError:
+            self._addresses.expire()
+            raise
+
+    async def _open(self, address: str) -> "UpstreamConnection":
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(seconds):
-            _, protocol = await loop.create_connection(lambda: UpstreamConnection(self), self.host, self.port)
+        _, protocol = await loop.create_connection(lambda: UpstreamConnection(self), address, self.port)
         return protocol
 
     def give_back(self, connection: "UpstreamConnection") -> None:
