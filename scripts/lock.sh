@@ -12,8 +12,8 @@ compile() {
         --no-emit-index-url --no-annotate --no-header --output-file "$@"
 }
 compile requirements/dev.txt pyproject.toml \
-    --extra aiohttp --extra br --extra envoy --extra httpx2 --extra redis --extra requests \
-    --extra sign --extra uvloop --extra zstd --group dev
+    --extra aiohttp --extra envoy --extra httpx2 --extra redis --extra requests \
+    --extra sign --extra uvloop --group dev
 echo uv | compile requirements/uv.txt -
 
 if command -v npm >/dev/null; then

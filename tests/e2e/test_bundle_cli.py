@@ -87,7 +87,8 @@ def test_a_terminated_command_leaves_no_temporary_file(tmp_path):
         "import os, sys, signal, headgate.cli.program as p\n"
         "from headgate.bundle.files.atomic_file import Output\n"
         "Output.put = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
-        f"sys.exit(p._run(['bundle', 'convert', {str(VECTORS / 'small_b2.wbn')!r}, '--version', 'b2', '-o', 'out']))"
+        f"words = ['bundle', 'convert', {str(VECTORS / 'small_b2.wbn')!r}, '--profile', 'compat']\n"
+        "sys.exit(p._run([*words, '--version', 'b2', '-o', 'out']))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (143, b"", b"")

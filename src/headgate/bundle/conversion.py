@@ -14,10 +14,9 @@ from headgate.bundle.format.cbor import encode, text
 from headgate.bundle.format.headers import encode_stored_headers, join_header_map
 from headgate.bundle.format.metadata import known_sections
 from headgate.bundle.format.sections import read_critical
-from headgate.bundle.layout import BundleSpec, VariantEntry, normalize_primary_url, normalize_url
-from headgate.bundle.model import Location, Section, Version
+from headgate.bundle.layout import BundleSpec, VariantEntry, normalize_primary_url, normalize_url, stored_entry
+from headgate.bundle.model import Location, Section, VariantSet, Version
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
-from headgate.bundle.variants import parse_variants, variant_keys
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import parse_url, without_fragment
 
@@ -159,17 +158,16 @@ class _Conversion:
         return responses, ordinals
 
     def _index(self, ordinals: Mapping[Location, int]) -> Mapping[str, int | VariantEntry]:
-        index: dict[str, int | VariantEntry] = {}
-        for url, found in self._metadata.requests.items():
-            if isinstance(found, Location):
-                index[url] = ordinals[found]
-            elif self._version == "b2":
-                raise HeadgateError(
-                    f"{url} has variants, which b2 does not have; the bundle stays {self._metadata.version}"
-                )
-            else:
-                # A value that an axis has twice makes a key twice; both get the later location.
-                keys = variant_keys(axis.values for axis in parse_variants(found.variants) or ())
-                places = [ordinals[found.locations[key]] for key in keys]
-                index[url] = VariantEntry(found.variants.encode("latin-1"), places)
-        return index
+        requests = self._metadata.requests
+        negotiated = next((url for url, found in requests.items() if isinstance(found, VariantSet)), None)
+        if negotiated is not None and self._version == "b2":
+            raise HeadgateError(
+                f"{negotiated} has variants, which b2 does not have; the bundle stays {self._metadata.version}"
+            )
+
+        def entry(found: Location | VariantSet) -> int | VariantEntry:
+            return stored_entry(
+                found, lambda key: ordinals[found.locations[key or ""] if isinstance(found, VariantSet) else found]
+            )
+
+        return {url: entry(found) for url, found in requests.items()}

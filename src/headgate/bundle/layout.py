@@ -5,7 +5,7 @@
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from headgate.bundle.format.cbor import ARRAY, MAP, UINT, data, encode, head, text
 from headgate.bundle.format.metadata import MAGIC, MAX_SECTION_TABLE_SIZE, TRAILER_SIZE, VERSION_BYTES
-from headgate.bundle.model import Version
+from headgate.bundle.model import Location, VariantSet, Version
 from headgate.bundle.variants import (
     MAX_KEY_TEXT,
     MAX_KEYS,
@@ -72,6 +72,16 @@ class VariantEntry(Struct, frozen=True):
 
     variants: bytes
     ordinals: Sequence[int]
+
+
+def stored_entry(found: Location | VariantSet, ordinal: Callable[[str | None], int]) -> int | VariantEntry:
+    """Return the index entry of a URL that was read; `ordinal` returns that of the response for a variant key."""
+    if isinstance(found, Location):
+        return ordinal(None)
+    # A value that an axis has twice makes a key twice, and has two locations in the index.
+    axes = parse_variants(found.variants) or ()
+    ordinals = [ordinal(key) for key in variant_keys(axis.values for axis in axes)]
+    return VariantEntry(found.variants.encode("latin-1"), ordinals)
 
 
 class BundleSpec(Struct, frozen=True):

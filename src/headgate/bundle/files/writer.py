@@ -13,7 +13,7 @@ from typing import Self
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
 from headgate.bundle.files.payloads import PreparedPayload, Spool, payload_chunks, prepare_payload
 from headgate.bundle.format.cbor import BYTES, data, head
-from headgate.bundle.format.headers import CONTENT_TYPE, HeaderEncoder, Headers, join_header_map
+from headgate.bundle.format.headers import CONTENT_TYPE, Headers, encode_headers, join_header_map
 from headgate.bundle.format.metadata import VERSION_BYTES
 from headgate.bundle.layout import (
     BundleSpec,
@@ -100,7 +100,6 @@ class BundleWriter:
         self._primary_url = None if primary_url is None else normalize_primary_url(primary_url)
         self._manifest_url = None if manifest_url is None else normalize_url(manifest_url)
         self._spec = build_spec(version, self._primary_url, self._manifest_url)
-        self._headers = HeaderEncoder()
         self._index = IndexBuilder()
         self._responses = Responses()
         self._spool: Spool | None = None
@@ -138,7 +137,7 @@ class BundleWriter:
         self._check_open()
         stored = normalize_url(url)
         try:
-            entries = self._headers.encode(status, headers)
+            entries = encode_headers(status, headers)
             kept, size = prepare_payload(payload, self._shared_spool)
             if size and CONTENT_TYPE not in entries:
                 # 3.4 step 9. For an empty payload `remarks` has a warning.

@@ -1,12 +1,12 @@
 """Header maps: decode those in a bundle (3.6), encode those of a new one.
 
-`decode_headers` reads nearly every map in one loop. `_decode_by_steps` reads the others: it follows the document's
-steps and names the one that fails. A property test holds that both return the same. The encoder is stricter than the
-document's readers: a value contains no control bytes but tabs, and a status is 100 to 999.
+The encoder is stricter than the document's readers: a value contains no control bytes but tabs, and a status is 100 to
+999.
 """
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final, TypeAlias, cast
 
 from headgate.bundle.format.cbor import MAP, CborError, Items, StepError, data, head, read_head
@@ -26,35 +26,12 @@ CONTENT_TYPE: Final = data(b"content-type")
 
 _STATUS: Final = data(b":status")
 _NAME: Final = re.compile(LOWER_CASE_TOKEN.encode())
-_ENCODED_NAME: Final = re.compile(rf"(?:[\x41-\x57]|\x58[\x18-\xff])({LOWER_CASE_TOKEN})")
-"""A name of less than 256 bytes, with the head of its byte string, as Latin-1."""
 _LINE_BREAKS: Final = re.compile(rb"[\x00\r\n]")
 _WHITESPACE: Final = b"\t\n\r "
 _STRIPPED: Final = "\t\n\r "
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _MAX_NAMES: Final = 4096
 """Maximum names that are cached: untrusted input controls how many there are."""
-_COMMON_NAMES: Final = """
-:status accept-ranges access-control-allow-origin age allow alt-svc cache-control content-disposition content-encoding
-content-language content-length content-location content-security-policy content-type date digest etag expires
-last-modified link location referrer-policy server strict-transport-security timing-allow-origin variant-key variants
-vary via x-cache x-content-type-options x-frame-options x-powered-by x-request-id x-xss-protection
-"""
-_STATUSES: Final = {f"{status:03}": status for status in range(1000)}
-"""3.4 step 8: "exactly 3 ASCII decimal digits"."""
-
-
-class _Names(dict[str, str]):
-    """From the CBOR of a valid header name, as Latin-1, to the name: the common ones, which need no check."""
-
-    def __missing__(self, key: str) -> str:
-        found = _ENCODED_NAME.fullmatch(key)
-        if found is None:
-            raise KeyError(key)
-        return found[1]
-
-
-_NAMES: Final = _Names({data(name.encode()).decode("latin-1"): name for name in _COMMON_NAMES.split()})
 
 
 def is_field_name(name: bytes) -> bool:
@@ -70,53 +47,8 @@ def is_field_value(value: bytes) -> bool:
 def decode_headers(source: bytes, offset: int = 0) -> tuple[int, dict[str, str]]:
     """Decode a header map to the status and the headers, with names in lower case and values as Latin-1.
 
-    The loop accepts valid maps of up to 255 pairs, with names of 1 to 255 and values of 1 to 65,535 bytes, and leaves
-    all others to `_decode_by_steps`. Raises `StepError` for a map that breaks a step of 3.4 or 3.6; `offset` is where
-    the map begins in its response.
+    Raises `StepError` for a map that breaks steps 5 to 8 of 3.4, or 3.6; `offset` is where it begins in the bundle.
     """
-    if not source or not 0xA1 <= source[0] <= 0xB8 or b"\n" in source or b"\r" in source or b"\0" in source:
-        return _decode_by_steps(source, offset)
-    # Latin-1 has one character for each byte, so one decoding serves all slices.
-    text = source.decode("latin-1")
-    headers: dict[str, str] = {}
-    names, previous, position = _NAMES, "", 1
-    try:
-        count = source[0] - 0xA0
-        if count == 24 and source[1] > 23:
-            count, position = source[1], 2
-        for _ in range(count):
-            first = source[position]
-            begin = position + first - 0x3F if first < 0x58 else position + 2 + source[position + 1]
-            # With its head, since keys are sorted by their encoding.
-            key = text[position:begin]
-            first = source[begin]
-            begin += 1
-            if 0x40 < first < 0x58:
-                position = begin + first - 0x40
-            elif first == 0x58 and (size := source[begin]) > 23:
-                begin += 1
-                position = begin + size
-            elif first == 0x59:
-                # 256 bytes or more, since no byte of the map is 0.
-                begin += 2
-                position = begin + (source[begin - 2] << 8 | source[begin - 1])
-            else:
-                break
-            if key <= previous or source[begin] <= 0x20 or source[position - 1] <= 0x20:
-                break
-            headers[names[key]] = text[begin:position]
-            previous = key
-        else:
-            status = _STATUSES[headers.pop(":status")]
-            if position == len(source):
-                return status, headers
-    except (IndexError, KeyError):
-        pass
-    return _decode_by_steps(source, offset)
-
-
-def _decode_by_steps(source: bytes, offset: int) -> tuple[int, dict[str, str]]:
-    """Follow steps 5 to 8 of 3.4, for any map."""
     try:
         # 3.6 step 1: {* bstr => bstr}, the whole of it before any single pair.
         items = Items(source)
@@ -152,52 +84,36 @@ def _read_status(pseudos: Mapping[bytes, bytes], offset: int) -> int:
     return int(status)
 
 
-class HeaderEncoder:
-    """Encodes header maps; caches encoded names."""
+def encode_headers(status: int, headers: Headers) -> Encoded:
+    """Check and encode status and headers, one entry for each name.
 
-    def __init__(self) -> None:
-        self._names: dict[str, bytes] = {}
-
-    def encode(self, status: int, headers: Headers) -> Encoded:
-        """Check and encode status and headers, one entry for each name.
-
-        Raises `ConfigurationError`, which names the header, for one that a bundle cannot hold.
-        """
-        if not isinstance(status, int) or not 100 <= status <= 999:
-            raise ConfigurationError(f"the status {status!r} is not an integer of three digits, 100 to 999")
-        # 3.4 step 8: "exactly 3 ASCII decimal digits"
-        entries = {_STATUS: b"\x43%d" % status}
-        names = self._names
-        for name, value in headers.items() if isinstance(headers, Mapping) else _checked_pairs(headers):
-            key = names.get(name) or self._encode_name(name)
-            if not isinstance(value, str):
-                raise ConfigurationError(f"the value of the header {name!r} must be text, got {value!r:.80}")
-            if value[:1] in _STRIPPED or value[-1:] in _STRIPPED:
-                value = value.strip(_STRIPPED)  # noqa: PLW2901 - FETCH normalizes values so
-            if _VALUE.fullmatch(value) is None:
-                raise ConfigurationError(_value_error(name, value))
-            content = value.encode("latin-1")
-            if key in entries:
-                entries[key] = _joined(name, entries[key], content)
-            else:
-                entries[key] = data(content)
-        return entries
-
-    def _encode_name(self, name: str) -> bytes:
+    Raises `ConfigurationError`, which names the header, for one that a bundle cannot hold.
+    """
+    if not isinstance(status, int) or not 100 <= status <= 999:
+        raise ConfigurationError(f"the status {status!r} is not an integer of three digits, 100 to 999")
+    # 3.4 step 8: "exactly 3 ASCII decimal digits"
+    entries = {_STATUS: b"\x43%d" % status}
+    for name, value in headers.items() if isinstance(headers, Mapping) else _checked_pairs(headers):
         if not isinstance(name, str):
             raise ConfigurationError(f"the name of a header must be text, got {name!r:.80}")
-        lowered = name.lower()
-        if name.startswith(":"):
-            raise ConfigurationError(
-                f"the header {name!r} is a pseudo-header; a bundle has :status alone, from `status`"
-            )
-        if not name.isascii() or not is_field_name(lowered.encode()):
-            raise ConfigurationError(f"{name[:80]!r} is not a header name; expected a token")
-        key = data(lowered.encode())
-        if len(self._names) >= _MAX_NAMES:
-            self._names.clear()
-        self._names[name] = key
-        return key
+        key = _encode_name(name)
+        if not isinstance(value, str):
+            raise ConfigurationError(f"the value of the header {name!r} must be text, got {value!r:.80}")
+        stripped = value.strip(_STRIPPED)  # FETCH normalizes values so
+        if _VALUE.fullmatch(stripped) is None:
+            raise ConfigurationError(_value_error(name, stripped))
+        content = stripped.encode("latin-1")
+        entries[key] = _joined(name, entries[key], content) if key in entries else data(content)
+    return entries
+
+
+@lru_cache(maxsize=_MAX_NAMES)
+def _encode_name(name: str) -> bytes:
+    if name.startswith(":"):
+        raise ConfigurationError(f"the header {name!r} is a pseudo-header; a bundle has :status alone, from `status`")
+    if not name.isascii() or not is_field_name(name.lower().encode()):
+        raise ConfigurationError(f"{name[:80]!r} is not a header name; expected a token")
+    return data(name.lower().encode())
 
 
 def _checked_pairs(headers: object) -> list[tuple[str, str]]:

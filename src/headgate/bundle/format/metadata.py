@@ -147,7 +147,7 @@ def section_parser(section: Section, fallback_url: str | None, max_length: int |
     """Read the bytes of a section (steps 22.4 and 22.5)."""
     if max_length is not None and section.length > max_length:
         fault = f"the section {section.name!r} of {section.length} bytes exceeds the limit of {max_length}"
-        raise_format_error(fault, "3.3 step 22.4", section.offset, fallback_url)
+        raise_format_error(fault, "3.3 step 22.5", section.offset, fallback_url)
     encoded = yield ReadRequest(section.offset, section.length)
     if len(encoded) < section.length:
         step = "3.3 step 22.5" if encoded else "3.3 step 22.4"

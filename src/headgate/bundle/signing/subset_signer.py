@@ -24,7 +24,7 @@ from headgate.bundle.format.merkle_integrity import (
     payload_layout_parser,
     without_mi_coding,
 )
-from headgate.bundle.layout import VariantEntry
+from headgate.bundle.layout import VariantEntry, stored_entry
 from headgate.bundle.model import Location, Metadata, ResponseHead, VariantSet
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
@@ -38,7 +38,6 @@ from headgate.bundle.signing.signed_subset import (
     signed_message,
     write_subset,
 )
-from headgate.bundle.variants import parse_variants, variant_keys
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import has_fragment, parse_url
 
@@ -208,12 +207,7 @@ class _StoredResponses:
 
     def index_entry(self, url: str, found: Location | VariantSet) -> int | VariantEntry:
         """Return the index entry of a URL."""
-        if isinstance(found, Location):
-            return self._ordinal_of[url, None]
-        # A value that an axis has twice makes a key twice, and has two locations in the index.
-        axes = parse_variants(found.variants) or ()
-        ordinals = [self._ordinal_of[url, key] for key in variant_keys(axis.values for axis in axes)]
-        return VariantEntry(found.variants.encode("latin-1"), ordinals)
+        return stored_entry(found, lambda key: self._ordinal_of[url, key])
 
     def _add(self, url: str, location: Location, *, is_signed: bool) -> int:
         coded = self._encode(url, location) if is_signed else None

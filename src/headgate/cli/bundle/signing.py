@@ -132,63 +132,32 @@ def sign(
         if any(flag is not None for flag in (certificate, validity_url, date, expires)):
             name = "remove" if remove else "integrity-block"
             raise click.UsageError(f"--{name} excludes --certificate, --validity-url, --date and --expires")
-        if remove:
-            _remove_block(source, key, out)
-            return
-    if key is None:
-        raise click.UsageError("missing option '--key', the private key to sign with")
-    if whole:
-        _add_block(source, key, out)
-        return
-    if certificate is None or validity_url is None:
+    elif key is not None and (certificate is None or validity_url is None):
         missing = "--certificate" if certificate is None else "--validity-url"
         raise click.UsageError(f"missing option '{missing}'; --integrity-block signs the file as a whole without it")
-    begins = (date or _NOW).after(int(time.time()))
-    ends = (expires or _WEEK).after(begins)
-    count = _sign_responses(
-        source, out, certificate=certificate, key=key, validity_url=validity_url, date=begins, expires=ends
-    )
-    shown = f"{datetime.fromtimestamp(ends, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    click.echo(f"{printable(out)}: {format_count(count, 'URL')} signed until {shown}", err=True)
-
-
-def _add_block(source: BundleSource, key: str, out: str) -> None:
-    from headgate.bundle.signing import add_integrity
-
-    with source.opened() as bundle, progress_bar("signing") as progress:
-        secret, passphrase = read_secret(key), passphrase_of(key)
-        name = add_integrity(bundle, output_target(out), key=secret, passphrase=passphrase, progress=progress)
-    click.echo(f"{printable(out)}: signed as web bundle {name}", err=True)
-
-
-def _remove_block(source: BundleSource, key: str | None, out: str) -> None:
-    from headgate.bundle.signing import remove_integrity
+    if key is None and not remove:
+        raise click.UsageError("missing option '--key', the private key to sign with")
+    from headgate.bundle.signing import add_integrity, remove_integrity, sign_bundle
 
     target = output_target(out)
-    with source.opened() as bundle, progress_bar("writing") as progress:
-        secret, passphrase = (read_secret(key), passphrase_of(key)) if key is not None else (None, None)
-        remove_integrity(bundle, target, key=secret, passphrase=passphrase, progress=progress)
-
-
-def _sign_responses(
-    source: BundleSource, out: str, *, certificate: str, key: str, validity_url: str, date: int, expires: int
-) -> int:
-    """Write `source` to `out` with a signature over its responses; return the number of URLs signed."""
-    from headgate.bundle.signing import sign_bundle
-
-    with source.opened() as bundle, progress_bar("signing") as progress:
-        urls = sign_bundle(
-            bundle,
-            output_target(out),
-            certificate=read_secret(certificate),
-            key=read_secret(key),
-            validity_url=validity_url,
-            date=date,
-            expires=expires,
-            passphrase=passphrase_of(key),
-            progress=progress,
-        )
-    return len(urls)
+    with source.opened() as bundle, progress_bar("removing" if remove else "signing") as progress:
+        options: dict[str, Any] = {"progress": progress}
+        if key is not None:
+            options |= {"key": read_secret(key), "passphrase": passphrase_of(key)}
+        if remove:
+            remove_integrity(bundle, target, **options)
+            return
+        if whole:
+            done = f"signed as web bundle {add_integrity(bundle, target, **options)}"
+        else:
+            begins = (date or _NOW).after(int(time.time()))
+            ends = (expires or _WEEK).after(begins)
+            options |= {"certificate": read_secret(str(certificate)), "validity_url": validity_url}
+            urls = sign_bundle(bundle, target, date=begins, expires=ends, **options)
+            done = (
+                f"{format_count(len(urls), 'URL')} signed until {datetime.fromtimestamp(ends, UTC):%Y-%m-%dT%H:%M:%SZ}"
+            )
+    click.echo(f"{printable(out)}: {done}", err=True)
 
 
 @click.command(short_help="Verify the signatures of a bundle.")
