@@ -4,15 +4,11 @@ A separate builder makes them from parts, so that they do not share defects with
 """
 
 from tests.malformed.case import Case, named
-from tests.malformed.heads import head_cases
 from tests.malformed.parts import MANIFEST, PRIMARY
 from tests.malformed.preambles import preamble_cases
 from tests.malformed.responses import response_cases
 from tests.malformed.sections import section_cases
 
-__all__ = ["CASES", "MANIFEST", "PRIMARY", "QUARTERS", "Case", "named"]
+__all__ = ["CASES", "MANIFEST", "PRIMARY", "Case", "named"]
 
-CASES: tuple[Case, ...] = (*preamble_cases(), *section_cases(), *response_cases(), *head_cases())
-
-QUARTERS: dict[str, tuple[Case, ...]] = {f"{part + 1} of 4": CASES[part::4] for part in range(4)}
-"""The table in four parts, so that a test of all cases can run in parallel."""
+CASES: tuple[Case, ...] = (*preamble_cases(), *section_cases(), *response_cases())
