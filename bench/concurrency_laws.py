@@ -13,7 +13,6 @@ from functools import partial
 from statistics import fmean, median
 
 from bench.concurrency_worlds import Law, Result, Run, World, arrivals, worlds
-from headgate.limit.concurrency import ConcurrencySettings
 from headgate.limit.concurrency.aimd import AimdLimit
 
 FIRST, MAX = 20.0, 1_000.0
@@ -71,9 +70,9 @@ def vegas(world: World) -> Law:
             limit = max(1.0, min(MAX, limit))
 
 
-def aimd(world: World, target: float = 0.0) -> Law:
-    """The law of the product; its target is twice the mean service time of the world, unless another one is given."""
-    law = AimdLimit(target or 2.0 * world.service, int(MAX))
+def aimd(world: World, times: float = 2.0, target: float = 0.0) -> Law:
+    """The law of the product; its target is a multiple of the mean service time of the world, or the given one."""
+    law = AimdLimit(target or times * world.service, int(MAX))
     while True:
         latency, in_flight, _ = yield law.limit
         law.responded(latency, in_flight)
@@ -101,8 +100,8 @@ def envoy(world: World) -> Law:
 
 LAWS: dict[str, Callable[[World], Law]] = {
     "knee": knee, "fixed": partial(knee, follows=False), "gradient2": gradient2, "vegas": vegas, "envoy": envoy,
-    "aimd": aimd,
-    "aimd, 1 s": partial(aimd, target=ConcurrencySettings().healthy_latency),
+    "aimd": aimd, "aimd, 1 x": partial(aimd, times=1.0), "aimd, 4 x": partial(aimd, times=4.0),
+    "aimd, 1 s": partial(aimd, target=1.0),
 }  # fmt: skip
 PARTS: dict[str, Callable[[World], bool]] = {
     "all": lambda _: True,

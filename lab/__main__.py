@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.errors import ConfigurationError, HeadgateError
-from lab import published
+from lab import ablation, published
 from lab.plot import plot
 from lab.report import findings, report, scenario_json, suite_json, suite_report
 from lab.results import Result
 from lab.runner import run_published, run_scenario, worker_processes
 from lab.scenario import MAX_SEEDS, is_suite, read, suites
 
-PUBLISHED_SEEDS = 100
+PUBLISHED_SEEDS, TABLE_SEEDS = 100, 3
 
 
 def parser() -> argparse.ArgumentParser:
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
         description="Simulate servers under load with the cores of headgate. The exit code is 1 if a value is outside "
         "its range ([[expect]] in the file), or if the control is within all.",
     )
-    made.add_argument("name", nargs="?", metavar="attack|downtime|inner|outer|FILE", help="a TOML file, or a folder")
+    made.add_argument("name", nargs="?", metavar="NAME|FILE", help="a name of the list, a TOML file, or a folder")
     made.add_argument("--seeds", type=_seeds, metavar="N", help="run the seeds 0 to N-1")
     made.add_argument("--case", metavar="NAME", help="run only this scenario of a suite")
     made.add_argument(
@@ -43,9 +43,10 @@ def _seeds(text: str) -> int:
 
 def listing() -> str:
     """Return what there is to run."""
-    lines = [f"{name:10}{simulation.description}" for name, simulation in published.SIMULATIONS.items()]
+    lines = [f"{name:12}{simulation.description}" for name, simulation in published.SIMULATIONS.items()]
+    lines += [f"{name:12}{description}" for name, (description, _) in ablation.TABLES.items()]
     for name, about in suites().items():
-        lines.append(f"{name:10}Suite: {about}.")
+        lines.append(f"{name:12}Suite: {about}.")
         lines += [f"  {scenario.name:28}{scenario.description}" for scenario in read(name)]
     return "\n".join(lines)
 
@@ -57,10 +58,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.name is None:
             print(listing())
             return 0
+        if given.name in ablation.TABLES:
+            return _print_table(given)
         return _simulate(given)
     except HeadgateError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigurationError) else 1
+
+
+def _print_table(given: argparse.Namespace) -> int:
+    if given.changes or given.case or given.plot or given.json:
+        raise ConfigurationError(f"{given.name} is a table: it has no --set, --case, --json or --plot")
+    with worker_processes() as workers:
+        for line in ablation.TABLES[given.name][1](given.seeds or TABLE_SEEDS, workers, ablation.SECONDS):
+            print(line)
+    return 0
 
 
 def _simulate(given: argparse.Namespace) -> int:

@@ -16,6 +16,8 @@ from lab.results import Metrics, Run, mean_metrics
 POLICIES: Final[Mapping[str, Policy | None]] = {"none": None, "draft": Policy(), "chromium": Policy.chromium()}
 """Whether agents have a throttle, and with which numbers: the document's, or those that Chromium shipped."""
 
+IGNORED: Final = "ignored"
+"""The attack in which clients have the throttle with the numbers of the document, and attackers have none."""
 START: Final = 2.0**30
 """The instant at which worlds begin, in seconds since 1970. Near it, the sums of short binary fractions are exact."""
 URL: Final = "http://site.example/resource"
@@ -138,7 +140,7 @@ def run_attack(task: tuple[str, int]) -> Run:
     policy, seed = task
     chance, server = Chance(seed), Server()
     agents = {
-        name: [_agent(group, policy, chance, first + index) for index in range(AGENTS)]
+        name: [_agent(group, _policy_of(name, policy), chance, first + index) for index in range(AGENTS)]
         for first, (name, group) in ((AGENTS, ("client", CLIENT)), (0, ("attacker", ATTACKER)))
     }
     for tick in range(ATTACK_TICKS):
@@ -159,6 +161,12 @@ def run_attack(task: tuple[str, int]) -> Run:
         metrics[f"{name}_success"] = answered / attempts
         metrics[f"{name}_blocked"] = blocked / attempts
     return Run(policy, seed, metrics)
+
+
+def _policy_of(group: str, policy: str) -> str:
+    if policy != IGNORED:
+        return policy
+    return "none" if group == "attacker" else "draft"
 
 
 def run_downtime(task: tuple[str, int]) -> Run:
@@ -243,6 +251,7 @@ class Simulation(NamedTuple):
     """One of the two simulations."""
 
     description: str
+    policies: Sequence[str]
     run: Callable[[tuple[str, int]], Run]
     """Run it with a policy and a seed."""
     summarise: Callable[[Mapping[str, Sequence[Run]]], dict[str, Metrics]]
@@ -252,11 +261,13 @@ class Simulation(NamedTuple):
 SIMULATIONS: Final[Mapping[str, Simulation]] = {
     "attack": Simulation(
         "Fifty attackers and fifty clients request a server that fails while it is overloaded.",
+        (*POLICIES, IGNORED),
         run_attack,
         summarise_attack,
     ),
     "downtime": Simulation(
         "How long a server that is down for some time seems to be down to an agent, in 18 trials.",
+        tuple(POLICIES),
         run_downtime,
         summarise_downtime,
     ),

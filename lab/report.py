@@ -29,8 +29,8 @@ def _metric_table(policies: Mapping[str, Metrics], *, hidden: set[str]) -> Itera
     names = list(dict.fromkeys(name for metrics in policies.values() for name in metrics if name not in hidden))
     rows = [["", *names]]
     rows += [[law, *(_cell(metrics.get(name)) for name in names)] for law, metrics in policies.items()]
-    wide = list(_aligned(rows))
-    yield from wide if len(wide[0]) <= _WIDTH else _aligned([list(column) for column in zip(*rows, strict=True)])
+    wide = list(aligned(rows))
+    yield from wide if len(wide[0]) <= _WIDTH else aligned([list(column) for column in zip(*rows, strict=True)])
 
 
 def _list_table(name: str, policies: Mapping[str, Metrics]) -> Iterator[str]:
@@ -39,10 +39,10 @@ def _list_table(name: str, policies: Mapping[str, Metrics]) -> Iterator[str]:
     rows = [[name, *columns]]
     for number, values in enumerate(zip(*columns.values(), strict=True), start=1):
         rows.append([str(number), *map(_cell, values)])
-    yield from _aligned(rows)
+    yield from aligned(rows)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield rows as lines; the first column is aligned to the left, the others to the right."""
     first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *cells in rows:

@@ -49,7 +49,8 @@ def worker_processes() -> Iterator[Executor | None]:
         pool.shutdown(cancel_futures=True)
 
 
-def _map(workers: Executor | None, work: Callable[[Task], Value], tasks: Iterable[Task]) -> Iterator[Value]:
+def map_tasks(workers: Executor | None, work: Callable[[Task], Value], tasks: Iterable[Task]) -> Iterator[Value]:
+    """Return the results of the tasks in their order."""
     return map(work, tasks) if workers is None else workers.map(work, tasks)
 
 
@@ -76,7 +77,7 @@ def run_scenario(scenario: Scenario, *, workers: Executor | None = None, record:
     """Run all laws and seeds; `record` asks for the mean series of each law."""
     seeds = scenario.seed_list
     tasks = [(law, seed) for law in scenario.compared for seed in seeds]
-    done = _map(workers, partial(_run_task, scenario, record), tasks)
+    done = map_tasks(workers, partial(_run_task, scenario, record), tasks)
     by_law = {law: list(islice(done, len(seeds))) for law in scenario.compared}
     return Result(
         scenario=scenario.name,
@@ -101,7 +102,7 @@ def _judge(scenario: Scenario, done: Sequence[_Done]) -> tuple[Finding, ...]:
 def run_published(name: str, seeds: int, *, workers: Executor | None = None) -> Result:
     """Run one of the two published simulations for each of its policies."""
     simulation = published.SIMULATIONS[name]
-    tasks = [(policy, seed) for policy in published.POLICIES for seed in range(seeds)]
-    done = iter(list(_map(workers, simulation.run, tasks)))
-    runs = {policy: list(islice(done, seeds)) for policy in published.POLICIES}
+    tasks = [(policy, seed) for policy in simulation.policies for seed in range(seeds)]
+    done = iter(list(map_tasks(workers, simulation.run, tasks)))
+    runs = {policy: list(islice(done, seeds)) for policy in simulation.policies}
     return Result(name, simulation.description, seeds, simulation.summarise(runs))

@@ -12,15 +12,11 @@ from lab.chance import Draw
 from lab.events.bus_law import GatekeeperLaw
 from lab.events.concurrency_law import ConcurrencyLaw
 from lab.events.laws import FixedLimit, Law, NoLimit
-from lab.events.naive_laws import Aimd, Gradient, LimitsStreams
 
 LAWS: Final[Mapping[str, Any]] = {
     "none": NoLimit,
     "fixed": FixedLimit,
     "concurrency": ConcurrencyLaw,
-    "aimd": Aimd,
-    "gradient": Gradient,
-    "limits_streams": LimitsStreams,
     "gatekeepers": GatekeeperLaw,
 }
 """The laws of the package."""

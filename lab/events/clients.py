@@ -31,21 +31,14 @@ class Clients:
         load, timeline = self._load, self._timeline
         now = timeline.now
         request = Request(self, load, cost=self._cost, time=self._time(), sent=now)
-        if not request.stream:
-            timeline.schedule(now + load.timeout, self._give_up, request)
-        if load.delay:
-            timeline.schedule(now + load.delay, self._gate.arrive, request)
-        else:
-            self._gate.arrive(request)
+        timeline.schedule(now + load.timeout, self._give_up, request)
+        self._gate.arrive(request)
 
     def _give_up(self, request: Request) -> None:
         if not request.has_ended:
             request.has_ended = True
             self._meter.ended(request, Answer.LATE)
-            if request.delay:
-                self._timeline.schedule(self._timeline.now + request.delay, self._gate.leave, request)
-            else:
-                self._gate.leave(request)
+            self._gate.leave(request)
             self._continue(Answer.LATE, 0.0)
 
     def _continue(self, answer: Answer, retry_after: float) -> None:

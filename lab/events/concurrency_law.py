@@ -43,15 +43,13 @@ class ConcurrencyLaw:
 
     def arrived(self, request: Arriving, *, now: float) -> Sequence[Decision]:
         """Start it, or let the limit decide what becomes of it."""
-        if request.stream or self._limit.start():
+        if self._limit.start():
             return (Decision(request, starts=True),)
         waiting = self._waiting[request] = WaitingInLab(request, now)
         return self._carry_out(self._limit.queue(waiting, now=now))
 
-    def completed(self, request: Arriving, latency: float, _outcome: Outcome, *, now: float) -> Sequence[Decision]:
-        """Release its permit, unless it is a stream, which has none; a failure or a timeout has a latency, too."""
-        if request.stream:
-            return NOTHING
+    def completed(self, _request: Arriving, latency: float, _outcome: Outcome, *, now: float) -> Sequence[Decision]:
+        """Release its permit; a timeout has a latency, too."""
         self._limit.responded(latency)
         return self._carry_out(self._limit.end(now=now))
 

@@ -1,7 +1,6 @@
 """The gate before a station: it carries out what a law decides, and answers the clients."""
 
 from collections.abc import Iterable
-from functools import partial
 
 from headgate.release import NEVER
 from lab.chance import Draw
@@ -12,7 +11,7 @@ from lab.events.settings import Station as StationSettings
 from lab.events.station import Station
 from lab.events.timeline import Timeline
 
-_ANSWERS = {Outcome.ANSWERED: Answer.SERVED, Outcome.FAILED: Answer.FAILED, Outcome.TIMED_OUT: Answer.FAILED}
+_ANSWERS = {Outcome.ANSWERED: Answer.SERVED, Outcome.TIMED_OUT: Answer.FAILED}
 
 
 class Gate:
@@ -46,13 +45,10 @@ class Gate:
             request.is_queued = False
             if not decision.starts:
                 self.station.refuse()
-                self._answer(request, Answer.REFUSED, decision.retry_after)
+                request.client.receive(request, answer=Answer.REFUSED, retry_after=decision.retry_after)
             else:
                 request.started = self._timeline.now
-                if request.stream:
-                    self._timeline.schedule(request.started + request.time, self._stream_ended, request)
-                else:
-                    self.station.start(request)
+                self.station.start(request)
         if self.law.wakeup < self._wakeup:
             self._wakeup = self.law.wakeup
             self._timeline.schedule(max(self._wakeup, self._timeline.now), self._wake)
@@ -67,18 +63,5 @@ class Gate:
     def _completed(self, request: Request, outcome: Outcome) -> None:
         now = self._timeline.now
         self._meter.served(request, now - request.arrived)
-        self._answer(request, _ANSWERS[outcome])
+        request.client.receive(request, answer=_ANSWERS[outcome], retry_after=0.0)
         self._carry_out(self.law.completed(request, now - request.started, outcome, now=now))
-
-    def _stream_ended(self, request: Request) -> None:
-        self._answer(request, Answer.SERVED)
-        duration = self._timeline.now - request.started
-        self._carry_out(self.law.completed(request, duration, Outcome.ANSWERED, now=self._timeline.now))
-
-    def _answer(self, request: Request, answer: Answer, retry_after: float = 0.0) -> None:
-        """Send the answer to the client, which receives it after the delay."""
-        if request.delay:
-            receive = partial(request.client.receive, answer=answer, retry_after=retry_after)
-            self._timeline.schedule(self._timeline.now + request.delay, receive, request)
-        else:
-            request.client.receive(request, answer=answer, retry_after=retry_after)

@@ -20,8 +20,6 @@ class Outcome(Enum):
     """How a started request ended at the station."""
 
     ANSWERED = "answered"
-    FAILED = "failed"
-    """The answer was an error, such as a 500."""
     TIMED_OUT = "timed_out"
     """There was no answer within the time for which the gate waits."""
 
@@ -33,8 +31,6 @@ class Arriving(Protocol):
     """The client, or the group of clients, that sent it."""
     priority: str
     """The priority class of the flow."""
-    stream: bool
-    """Whether it stays open for long, such as a WebSocket, and so says nothing of the station's load."""
 
 
 class Decision(NamedTuple):
@@ -110,8 +106,7 @@ class NoLimit:
 class FixedLimit:
     """At most `limit` requests at once, and a queue of at most `queue` in the order of arrival; the rest is refused.
 
-    Streams start at once and do not count. A subclass may change `limit` before it calls these methods: requests that
-    have started then end first.
+    A subclass may change `limit` before it calls these methods: requests that have started then end first.
     """
 
     class Settings(Section, frozen=True, kw_only=True):
@@ -133,8 +128,6 @@ class FixedLimit:
     def arrived(self, request: Arriving, *, now: float) -> Sequence[Decision]:  # noqa: ARG002 - the protocol
         """Start it, queue it, or refuse it."""
         settings = self._settings
-        if request.stream:
-            return (Decision(request, starts=True),)
         if self._in_flight < self.limit:
             self._in_flight += 1
             return (Decision(request, starts=True),)
@@ -145,8 +138,6 @@ class FixedLimit:
 
     def completed(self, request: Arriving, latency: float, outcome: Outcome, *, now: float) -> Sequence[Decision]:  # noqa: ARG002 - the protocol
         """Start the requests that have waited longest."""
-        if request.stream:
-            return NOTHING
         self._in_flight -= 1
         decisions = []
         while self._queue and self._in_flight < self.limit:

@@ -11,7 +11,7 @@ class Answer(Enum):
 
     SERVED = "served"
     FAILED = "failed"
-    """An error of the station, or of the gate because the station did not answer."""
+    """The station did not answer."""
     REFUSED = "refused"
     LATE = "late"
     """There was no answer within the client's timeout."""
@@ -25,13 +25,12 @@ class Client(Protocol):
 
 
 class Request:
-    """One request; laws use `flow`, `priority` and `stream` only."""
+    """One request; laws use `flow` and `priority` only."""
 
     __slots__ = (
         "arrived",
         "client",
         "cost",
-        "delay",
         "flow",
         "hangs",
         "has_ended",
@@ -39,7 +38,6 @@ class Request:
         "priority",
         "sent",
         "started",
-        "stream",
         "time",
     )
 
@@ -49,14 +47,10 @@ class Request:
         """The name of the load."""
         self.priority = load.priority
         """The priority class of the load."""
-        self.stream = load.stream
-        """Whether it is a stream, which occupies no server."""
         self.cost = cost
         """Its work, as a multiple of the station's mean service."""
         self.time = time
-        """Its service time, or for which a stream stays open; 0 for a time that the station draws."""
-        self.delay = load.delay
-        """Seconds between the client and the gate, each way."""
+        """Its service time; 0 for a time that the station draws."""
         self.sent = self.arrived = self.started = sent
         """When the client sent it, when it reached the gate, and when the law let it start."""
         self.is_queued = False

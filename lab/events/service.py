@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from headgate.errors import ConfigurationError
 from lab.chance import Draw, exponential
 from lab.ranges import Section
 from lab.scenario import Factor, Seconds, Share
@@ -18,9 +17,9 @@ _LEAST = 2.0**-54
 
 
 class Service(Section, frozen=True, kw_only=True):
-    """The distribution of service times; all but a trace have the mean `mean`."""
+    """The distribution of service times; all have the mean `mean`."""
 
-    kind: Literal["constant", "exponential", "lognormal", "bimodal", "trace"] = "constant"
+    kind: Literal["constant", "exponential", "lognormal", "bimodal"] = "constant"
     mean: Seconds = 0.1
     """Seconds."""
     sigma: Annotated[float, Meta(ge=0.0, le=4.0)] = 1.0
@@ -29,18 +28,6 @@ class Service(Section, frozen=True, kw_only=True):
     """Of a bimodal distribution: the share of slow requests."""
     slow_factor: Factor = 10.0
     """Of a bimodal distribution: the time of a slow request as a multiple of a fast one's."""
-    times: Annotated[tuple[Seconds, ...], Meta(max_length=100_000)] = ()
-    """Of a trace: recorded service times in seconds. They are used in this order, again and again."""
-
-    def check(self) -> None:
-        """Raise `ConfigurationError` for a trace without times, or for times without a trace."""
-        if (self.kind == "trace") != bool(self.times):
-            raise ConfigurationError("service.times: a trace, and only a trace, needs a list of service times")
-
-    @property
-    def average(self) -> float:
-        """The mean service time in seconds."""
-        return math.fsum(self.times) / len(self.times) if self.times else self.mean
 
     def sampler(self, draw: Draw) -> Callable[[], float]:
         """Return a function that returns the next service time."""
@@ -68,21 +55,9 @@ def _bimodal(service: Service, draw: Draw) -> Callable[[], float]:
     return lambda: slow if draw() < share else fast
 
 
-def _trace(service: Service, draw: Draw) -> Callable[[], float]:  # noqa: ARG001 - the common form
-    times, number = service.times, -1
-
-    def following() -> float:
-        nonlocal number
-        number += 1
-        return times[number % len(times)]
-
-    return following
-
-
 _SAMPLERS = {
     "constant": _constant,
     "exponential": _exponential,
     "lognormal": _lognormal,
     "bimodal": _bimodal,
-    "trace": _trace,
 }

@@ -41,8 +41,6 @@ class Station(Section, frozen=True, kw_only=True):
     degradation: RateOrZero = 0.0
     refusal_cost: Share = 0.0
     """What a refusal costs, as a share of the mean service; refusals are served before requests."""
-    errors: Share = 0.0
-    """The share of the answers that are errors."""
 
     @property
     def concurrency(self) -> int:
@@ -52,7 +50,7 @@ class Station(Section, frozen=True, kw_only=True):
     @property
     def capacity(self) -> float:
         """Requests per second."""
-        return self.concurrency / self.service.average
+        return self.concurrency / self.service.mean
 
     def check(self) -> None:
         """Raise `ConfigurationError` for a station without a limit."""
@@ -60,7 +58,6 @@ class Station(Section, frozen=True, kw_only=True):
             raise ConfigurationError("station: set `servers`, `knee` or both; otherwise it has no capacity")
         if self.degradation and self.knee is None:
             raise ConfigurationError("station.degradation: it begins at a knee; set `knee`")
-        self.service.check()
 
 
 class Change(Section, frozen=True, kw_only=True):
@@ -98,18 +95,14 @@ class Load(Section, frozen=True, kw_only=True):
     """Of closed loads: seconds after `begin` in which each client begins at a random instant; 0 for a herd."""
     timeout: Seconds = 10.0
     """Seconds for which a client waits for an answer; a later answer is not counted."""
-    delay: SecondsOrZero = 0.0
-    """Seconds that a message takes from the client to the gate, and from the gate to the client."""
     priority: Name = "people"
     """The priority class, which laws may use."""
-    stream: bool = False
-    """Whether the requests are streams, such as WebSockets, which occupy no server; each lasts a time of `service`."""
     service: Service | None = None
-    """The service times of these requests, or the durations of streams; by default those of the station."""
+    """The service times of these requests; by default those of the station."""
 
     def cost(self, station: Station) -> float:
-        """Return the work of a request, as a multiple of the station's mean service; 1 for streams."""
-        return 1.0 if self.service is None or self.stream else self.service.average / station.service.average
+        """Return the work of a request, as a multiple of the station's mean service."""
+        return 1.0 if self.service is None else self.service.mean / station.service.mean
 
     def profile(self, capacity: float) -> Profile:
         """Return the requests per second over time of an open load, for a station of this capacity for them."""
@@ -131,10 +124,6 @@ class Load(Section, frozen=True, kw_only=True):
                 )
         elif self.clients is not None or (self.load is None) == (self.rate is None):
             raise ConfigurationError(f"loads.{self.name}: an open load has either `load` or `rate`, and no `clients`")
-        if self.stream and self.service is None:
-            raise ConfigurationError(f"loads.{self.name}.service: expected the durations of the streams")
-        if self.service is not None:
-            self.service.check()
         try:
             self.profile(1.0)
         except ConfigurationError as error:

@@ -27,10 +27,9 @@ class Station:
         self._timeline = timeline
         self.settings = settings
         """The table of the scenario."""
-        self._draw = draw
         self._finished = finished
         self._service_time = settings.service.sampler(draw)
-        self._refusal_time = settings.refusal_cost * settings.service.average
+        self._refusal_time = settings.refusal_cost * settings.service.mean
         self._backlog: deque[Request] = deque()
         self._refusals = 0  # that wait
         self._refusing = 0  # that are being served
@@ -55,7 +54,7 @@ class Station:
         self._slowdown, self._hang = change.slowdown, change.hang
         now, concurrency = self._timeline.now, min(self._servers, self._knee)
         self.concurrency.add(concurrency - self.concurrency.value, now)
-        self.capacity.add(concurrency / (settings.service.average * change.slowdown) - self.capacity.value, now)
+        self.capacity.add(concurrency / (settings.service.mean * change.slowdown) - self.capacity.value, now)
         self._serve_waiting()
 
     def measure(self, counts: Counts, seconds: float) -> None:
@@ -112,14 +111,7 @@ class Station:
     def _served(self, request: Request) -> None:
         self.busy.add(-1, self._timeline.now)
         self.in_flight.add(-1, self._timeline.now)
-        errors = self.settings.errors
-        if request.hangs:
-            outcome = Outcome.TIMED_OUT
-        elif errors and self._draw() < errors:
-            outcome = Outcome.FAILED
-        else:
-            outcome = Outcome.ANSWERED
-        self._finished(request, outcome)
+        self._finished(request, Outcome.TIMED_OUT if request.hangs else Outcome.ANSWERED)
         self._serve_waiting()
 
 

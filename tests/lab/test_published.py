@@ -37,6 +37,7 @@ def test_an_overloaded_server_benefits(attack):
 )
 def test_well_behaved_clients_benefit(attack):
     assert 0.18 < attack["none"]["client_success"] < 0.24
+    assert attack["ignored"] == attack["none"]  # attackers that do not obey are not throttled
     for policy in ("draft", "chromium"):
         assert 0.36 < attack[policy]["client_success"] < 0.5
         assert attack[policy]["client_blocked"] < 0.01 < 0.5 < attack[policy]["attacker_blocked"]

@@ -8,7 +8,6 @@ from lab.events.laws import Decision, Outcome
 
 class Request:
     priority = "people"
-    stream = False
 
     def __init__(self, flow="greedy"):
         self.flow = flow

@@ -8,10 +8,9 @@ from lab.events.laws import Decision, Outcome
 
 
 class Request:
-    def __init__(self, priority="people", *, stream=False):
+    def __init__(self, priority="people"):
         self.flow = "visitors"
         self.priority = priority
-        self.stream = stream
 
 
 def law(limit=1, queue=1):
@@ -36,14 +35,6 @@ def test_a_request_that_left_does_not_start():
     assert not limit.left(second, now=0.1)
     assert not limit.completed(first, 0.2, Outcome.TIMED_OUT, now=0.2)
     assert limit.signals()["queued"] == 0.0
-
-
-def test_streams_take_no_place():
-    limit, streams = law(), [Request(stream=True) for _ in range(3)]
-    assert [limit.arrived(one, now=0.0) for one in streams] == [(Decision(one, starts=True),) for one in streams]
-    assert not limit.completed(streams[0], 9.0, Outcome.ANSWERED, now=9.0)
-    request = Request()
-    assert limit.arrived(request, now=9.0) == (Decision(request, starts=True),)
 
 
 def test_a_priority_that_the_limit_does_not_have_is_named():

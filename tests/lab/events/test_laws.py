@@ -10,9 +10,6 @@ class Request:
     flow = "visitors"
     priority = "people"
 
-    def __init__(self, *, stream=False):
-        self.stream = stream
-
 
 @pytest.fixture
 def requests():
@@ -73,11 +70,3 @@ def test_a_limit_that_a_subclass_changes(requests):
     law.limit = 2.5  # three requests: the last one may start while fewer than 2.5 have
     decided = law.completed(requests[1], 1.0, Outcome.ANSWERED, now=1.0)
     assert decided == [Decision(one, starts=True) for one in requests[2:5]]
-
-
-def test_streams_start_at_once_and_do_not_count(requests):
-    law, stream = fixed(limit=1, queue=0), Request(stream=True)
-    law.arrived(requests[0], now=0.0)
-    assert law.arrived(stream, now=0.0) == (Decision(stream, starts=True),)
-    assert law.completed(stream, 9.0, Outcome.ANSWERED, now=9.0) == ()
-    assert not law.arrived(requests[1], now=9.0)[0].starts

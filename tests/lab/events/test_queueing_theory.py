@@ -29,7 +29,6 @@ def in_system(*, servers=1, load=0.5, **service):
         ({"kind": "exponential"}, 2.0),
         ({"kind": "lognormal", "sigma": 0.5}, math.exp(0.25)),
         ({"kind": "bimodal", "slow_factor": 3.0}, (0.9 + 0.1 * 9) / 1.2**2),  # fast 1/1.2, slow 3/1.2
-        ({"kind": "trace", "times": [0.5, 1.5]}, 1.25),
     ],
     ids=lambda value: value.get("kind") if isinstance(value, dict) else "",
 )

@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from headgate.errors import ConfigurationError
 from lab.chance import Chance
 from lab.events.service import Service, exponential
 
@@ -26,7 +25,6 @@ def test_each_distribution_has_its_mean_and_deviation(service, deviation):
     mean = math.fsum(times) / DRAWS
     assert mean == pytest.approx(0.2, rel=0.03)
     assert math.sqrt(math.fsum((time - mean) ** 2 for time in times) / DRAWS) == pytest.approx(deviation, rel=0.1)
-    assert service.average == 0.2
 
 
 def test_a_bimodal_time_is_fast_or_slow():
@@ -48,17 +46,3 @@ def test_the_extreme_draws_give_finite_times(kind, draw):
 
 def test_exponential():
     assert exponential(2.0, lambda: 1 - math.exp(-1)) == pytest.approx(2.0)
-
-
-def test_a_trace_is_repeated_in_order():
-    service = Service(kind="trace", times=(0.1, 0.3))
-    service.check()
-    following = service.sampler(lambda: 0.0)
-    assert [following() for _ in range(3)] == [0.1, 0.3, 0.1]
-    assert service.average == 0.2
-
-
-@pytest.mark.parametrize("service", [Service(kind="trace"), Service(times=(0.1,))])
-def test_times_belong_to_traces(service):
-    with pytest.raises(ConfigurationError, match=r"service\.times: a trace, and only a trace"):
-        service.check()

@@ -145,13 +145,6 @@ def test_a_station_that_hangs_ends_requests_without_an_answer():
     assert (result.metrics["goodput"], result.metrics["latency_p50"]) == (0.0, 1.5)
 
 
-def test_a_share_of_the_answers_is_an_error():
-    station = {"servers": 10, "service": {"mean": 1.0}, "errors": 0.25}
-    result = run(scenario(station=station, seconds=400.0), "none", 0)
-    assert result.metrics["success"] == pytest.approx(0.75, abs=0.03)
-    assert result.metrics["failed"] > 0.0
-
-
 def test_closed_clients_wait_for_their_answers():
     """Each of 4 takes 1 s for the answer and 3 s for thinking: one request per second, which is the capacity/4."""
     loads = [{"name": "users", "arrivals": "closed", "clients": 4, "think": 3.0, "spread": 4.0}]
@@ -183,24 +176,6 @@ def test_refused_clients_pause_or_wait_for_retry_after():
     assert values[0.0][1] > 0.0
     assert sum(values[0.0][1:3]) == 4.5
     assert values[4.0][1:5] == [0.0, 0.0, 0.0, 4.5]
-
-
-def test_messages_take_the_delay_each_way():
-    """A request sent at 2 reaches the gate at 2.4, is served until 3.4, and is answered at 3.8."""
-    served = run(scenario(loads=load(delay=0.4, timeout=1.81)), "none", 0)
-    late = run(scenario(loads=load(delay=0.4, timeout=1.79)), "none", 0)
-    assert (served.metrics["success"], late.metrics["success"]) == (1.0, 0.0)
-    assert served.metrics["latency_p50"] == pytest.approx(1.0)  # at the gate
-
-
-def test_a_gate_sees_a_disconnection_after_the_delay():
-    """One is queued from 1.25 until 2.5, so those that arrive at 1.75 and 2.25 are refused."""
-    made = scenario(
-        loads=load(load=[[0, 2.0], [2.25, 2.0], [2.25, 0.0]], timeout=1.25, delay=0.25),
-        changes=[{"at": 0.0, "hang": 100.0}],
-        laws={"fixed": {"limit": 1, "queue": 1}},
-    )
-    assert run(made, "fixed", 0).metrics["refused"] == pytest.approx(0.2)
 
 
 class Patient:
@@ -296,16 +271,6 @@ def test_a_load_with_a_period():
     assert values["offered"] == [0.0, 0.8, 0.2, 0.8, 0.2, 0.8]  # the fifth request of a period comes at its end
 
 
-def test_streams_occupy_no_server():
-    loads = [
-        *load(),
-        {"name": "sockets", "arrivals": "even", "rate": 1.0, "timeout": 2.0, "stream": True, "service": {"mean": 5.0}},
-    ]
-    result = run(scenario(loads=loads, laws={"fixed": {"limit": 1}}), "fixed", 0)
-    assert result.metrics["success"] == 1.0
-    assert (result.metrics["max_in_flight"], result.metrics["refused"]) == (1.0, 0.0)
-
-
 def test_success_and_goodput_of_each_load():
     loads = [*load(load=0.2), {"name": "crawlers", "arrivals": "even", "load": 0.8, "timeout": 0.5}]
     metrics = run(scenario(loads=loads, station={"servers": 10, "service": {"mean": 1.0}}), "none", 0).metrics
@@ -351,7 +316,6 @@ def test_a_seed_gives_the_same_run_and_the_law_does_not_change_the_arrivals():
             {"loads": [{"name": "a", "arrivals": "closed", "clients": 2, "pause": 0.0}]},
             r"loads\.a: `think` and `pause`",
         ),
-        ({"loads": load(stream=True)}, r"loads\.visitors\.service: expected the durations of the streams"),
         ({"loads": load(load=[[2, 1], [1, 1]])}, r"loads\.visitors: the points must be in ascending order"),
         ({"laws": {"learned": {}}}, r"laws\.learned: this scenario does not run this law; it runs none, fixed"),
     ],

@@ -25,10 +25,6 @@ def after(law, *loads, capacity=100.0):
         ("ratio", [194, 194], 0.25),
         ("ratio", [1_000_000], 0.001),
         ("ratio", [194, 0], 1.0),
-        ("aimd", [160], 0.7),
-        ("aimd", [160, 10], 0.72),
-        ("aimd", [10], 1.0),
-        ("none", [1_000], 1.0),
     ],
 )
 def test_naive_laws_publish_one_fraction_for_all_classes(name, loads, fraction):

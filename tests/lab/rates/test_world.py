@@ -163,7 +163,7 @@ def test_agents_read_the_document_that_is_served():
         ({"agents": [*agents(), *agents()]}, "two groups have the same name"),
         ({"agents": agents(demand=[[10, 1.0], [0, 1.0]])}, r"agents\.agents\.demand: the points must be in ascending"),
         ({"people": [[10, 1.0], [0, 1.0]]}, "people: the points must be in ascending"),
-        ({"law": "x"}, "unknown law 'x'; expected one of history, ratio, aimd"),
+        ({"law": "x"}, "unknown law 'x'; expected one of history, ratio, none"),
     ],
 )
 def test_values_that_do_not_go_together_are_refused(keys, message):
