@@ -61,7 +61,7 @@ class Station(Section, frozen=True, kw_only=True):
 
 
 class Change(Section, frozen=True, kw_only=True):
-    """A change of the station at an instant; what is not named is as it was at the start."""
+    """A change of the station at an instant; what is not named has its value at the start."""
 
     at: SecondsOrZero
     capacity: Factor = 1.0

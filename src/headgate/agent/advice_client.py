@@ -173,8 +173,8 @@ class AdviceClient:
     def ask(self, origin: str, *, now: float, start: StartFetch | None = None) -> Advice | PendingAdvice:
         """Return the advice of a serialised origin; if it is not known, start fetching it, with `start` if given."""
         with self._lock:
-            # A thread that reads the clock first may come here second. With its `now`, a fetch that another thread has
-            # just started would be one from before the clock was set back, and would be made twice.
+            # A thread that reads the clock first may come here second. Its earlier `now` would look as if the clock had
+            # been set back, and a fetch that another thread has just started would be started again.
             now = max(now, self._clock())
             answer = self._cache.ask(origin, now=now)
             if isinstance(answer, Advice):

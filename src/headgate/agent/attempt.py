@@ -17,6 +17,7 @@ Nothing in here sleeps, locks for long or opens a socket. The transports of all 
 """
 
 import enum
+import logging
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Final, TypeAlias
@@ -33,6 +34,8 @@ from headgate.http.url import parse_url, resolve, serialised_origin, without_fra
 from headgate.release import ASAP, Status, judge
 from headgate.throttle.fields import Headers, text_pairs
 from headgate.throttle.target import Target
+
+_logger = logging.getLogger("headgate.agent")
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -200,15 +203,15 @@ class Attempt:
         if self._since is None:
             self._since = now
         left = min(longest - (now - self._since), longest)
-        # A fetch under way may end at any time; one that may not be started yet is not worth a shorter wait. The sum is
-        # for a clock that is set back while a request waits.
+        # A fetch under way may end at any time. If the next one may start only after `left`, there is nothing to wait
+        # for. The sum limits the wait if the clock is set back meanwhile.
         hopeless = not pending.is_under_way and pending.until - now > left
         if left <= 0 or hopeless or self._waited_for_advice > 2 * longest:
             raise self._refuse(Holder(pending.until, "advice_pending", self._origin or ""), now)
         wait = FetchWait(pending.finished, min(left, pending.until - now))
         self._waited_for_advice += wait.seconds
         # Not reported as a hold: the wait usually ends after milliseconds, and nothing has held the request yet.
-        self._state.log_advice_wait(self._url, self._origin or "", wait.seconds)
+        _logger.debug("%s waits up to %.1f s for the traffic advice of %s", self._url, wait.seconds, self._origin)
         return wait
 
     def _chance(self) -> float:

@@ -179,12 +179,6 @@ class Courtesy:
             await step.settle()
         return step
 
-    def known_advice(self, url: str) -> Advice | None:
-        """Return the advice of the origin of `url`; None if it is not known or no longer fresh."""
-        _check_text(url)
-        advice, origin = self._state.advice, serialised_origin(url)
-        return None if advice is None or origin is None else advice.known(origin, now=self.clock())
-
     def explain(self, url: str) -> Explanation:
         """Return what the throttle knows of `url`, and why it is held or free."""
         _check_text(url)
@@ -209,11 +203,6 @@ class Courtesy:
         _check_text(url)
         with self._state.lock:
             self.throttle.malformed_body(url, status, now=self.clock())
-
-    def network_changed(self) -> None:
-        """Drop all failures, which may have been the network's; opt-outs from throttling stay."""
-        with self._state.lock:
-            self.throttle.reset()
 
     def close(self) -> None:
         """Fetch no more advice; further requests raise `RuntimeError`. A throttle that was given stays open."""

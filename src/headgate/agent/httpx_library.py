@@ -1,8 +1,8 @@
 """httpx2 and classic httpx: two libraries with one interface, distinguished by the objects that they pass.
 
-Nothing here is imported before it is needed, so either library alone is enough. A client takes only responses made of
-its own library's classes; so whatever answers a request asks the request which library that is. Advice is fetched
-through a transport of either: cookies, credentials and redirects are the client's part, so the request has none.
+Nothing here is imported before it is needed, so either library alone is enough. A client takes only responses of its
+own library, so a response is made with the library of its request. Advice is fetched through a transport of either:
+cookies, credentials and redirects are the client's part, so the request has none.
 """
 
 import sys

@@ -147,10 +147,6 @@ class CourtesyState:
             return None
         return self.advice.known(origin, now=now) if is_held else self.advice.ask(origin, now=now, start=start)
 
-    def log_advice_wait(self, url: str, origin: str, seconds: float) -> None:
-        """Log that a request waits for advice that is being fetched, for at most so many seconds."""
-        _logger.debug("%s waits up to %.1f s for the traffic advice of %s", url, seconds, origin)
-
     def report_hold(self, hold: Hold) -> None:
         """Log that a request is held, and call the hook."""
         if _logger.isEnabledFor(logging.INFO):

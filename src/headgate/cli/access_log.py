@@ -304,10 +304,6 @@ def _shown(text: bytes) -> str:
     return repr(text.decode("utf-8", "backslashreplace"))
 
 
-def _new_times() -> "array[float]":
-    return array("d")
-
-
 class RequestLog:
     """The times of requests by identifier, in eight bytes each."""
 
@@ -318,7 +314,7 @@ class RequestLog:
         """The error of the first malformed line; empty if there is none."""
         self.damage = ""
         """The reason why reading stopped before the end of the log; empty if it did not."""
-        self._times: defaultdict[bytes, array[float]] = defaultdict(_new_times)
+        self._times: defaultdict[bytes, array[float]] = defaultdict(lambda: array("d"))
         self._lines = 0
 
     def __len__(self) -> int:

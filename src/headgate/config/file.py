@@ -84,18 +84,17 @@ def _table(path: str, table: msgspec.Struct) -> list[str]:
     docs = field_docs(type(table))
     plain: list[str] = []
     inner: list[str] = []
-    for name in table.__struct_fields__:
-        value = getattr(table, name)
+    for field in msgspec.structs.fields(table):
+        name, value = field.name, getattr(table, field.name)
         where = f"{path}.{name}" if path else name
         if isinstance(value, msgspec.Struct):
             inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value)]
-        elif _is_tables(table, name):
+        elif _is_list_of_tables(field.type):
             inner += ["", *_comment(docs[name])]
             for member in value:
                 inner += [f"[[{where}]]", *_table(where, member), ""]
             if not value:
-                (kind, *_) = get_args(next(field.type for field in msgspec.structs.fields(table) if field.name == name))
-                inner += [f"#[[{where}]]", *_defaults(kind)]
+                inner += [f"#[[{where}]]", *_defaults(get_args(field.type)[0])]
         else:
             plain += [*_comment(docs[name]), f"{name} = {_literal(_hide_password(value))}"]
     return plain + inner
@@ -109,10 +108,6 @@ def _defaults(kind: type[msgspec.Struct]) -> list[str]:
         default = "…" if field.default is msgspec.NODEFAULT else field.default
         lines += [*_comment(docs[field.name]), f"#{field.name} = {_literal(default)}"]
     return lines
-
-
-def _is_tables(table: msgspec.Struct, name: str) -> bool:
-    return any(field.name == name and _is_list_of_tables(field.type) for field in msgspec.structs.fields(table))
 
 
 def _is_list_of_tables(kind: Any) -> bool:

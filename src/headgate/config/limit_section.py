@@ -23,8 +23,8 @@ class ConcurrencySection(ConfigSection, frozen=True):
     flight until its exchange is complete, uploads, downloads and event streams included; an open WebSocket is not.
     Further requests wait in a queue or are rejected."""
     queue: Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] = 128
-    """Requests that wait for a permit, at most. Below the capacity, queues of up to 64 requests come and go: 128 for
-    each worker reject none of them."""
+    """Requests that wait for a permit, at most. An origin below its capacity has short queues of up to 64 requests; set
+    128 for each worker to reject none of these."""
     mode: Literal["off", "monitor", "enforce"] = "enforce"
     """enforce; monitor to compute the limit and reject nothing; off for no limit."""
     ceiling: Annotated[int, Meta(ge=1, le=MAX_IN_FLIGHT)] = 1_000

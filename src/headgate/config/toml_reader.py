@@ -102,14 +102,13 @@ def _explain(message: str, document: Any, kind: Any) -> str:
         reason += f"; write [[{path}]] for each, in place of [{path}]"
     if ">=" in reason or "<=" in reason:
         reason += f", got {_value_at(document, path)!r}"
-    choices = _choices(kind, path)
     if words := ", ".join(map(repr, _words_beside_numbers(kind, path))):
         reason = reason.replace("a text", words)
         if reason.startswith("invalid enum value"):
             reason = f"expected a number or {words}, got {_value_at(document, path)!r}"
     if is_other_type and type(value := _value_at(document, path)) in {str, int, float}:
         reason += f" {value!r:.60}"
-    if choices:
+    if choices := _choices(kind, path):
         reason = f"expected one of {', '.join(choices)}, got {_value_at(document, path)!r}"
     return f"{path or 'the file'}: {reason}"
 

@@ -76,7 +76,7 @@ SNDMORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
 _PORT_TRIES = 256
 _REBIND_TRIES = 1_000
 _OTHER_PORTS = range(10_000, 32_767)
-"""Ports of which systems take none for outgoing connections. After thousands of connections have ended, every second
+"""Ports that systems do not choose for outgoing connections. After thousands of connections have ended, every second
 port that the system chooses from is in use for a minute."""
 
 _OPTIONS: tuple[tuple[int, int], ...] = (

@@ -114,7 +114,7 @@ class Permits:
         self.carry_out(self.limit.expire(request, now=self.clock()))
 
     def reconfigure(self, settings: ConcurrencySettings) -> None:
-        """Put other settings in force; what was learned stays, and who waits."""
+        """Put other settings in force; the learned limit and the waiting requests stay."""
         self.carry_out(self.limit.reconfigure(settings, now=self.clock()))
 
     def wake(self) -> None:

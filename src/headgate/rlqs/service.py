@@ -44,7 +44,7 @@ _LEAST_PART: Final = 0.02
 _ROUNDING: Final = 1.001
 """Factor for the error of a sum of shares."""
 _FILL_INTERVAL: Final = 1_000
-"""Seconds; constant, because Envoy takes an assignment with another interval alone for unchanged."""
+"""Seconds; constant, because Envoy ignores an assignment in which only the interval differs."""
 _MAX_FILL: Final = 2**32 - 1
 _USAGES_PER_STEP: Final = 64
 _LIFTED_PER_TURN: Final = 64

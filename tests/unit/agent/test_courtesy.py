@@ -105,7 +105,7 @@ def test_interactive_applies_to_requests_of_this_thread_inside_the_block():
         courtesy.attempt("GET", URL).wait()
 
 
-def test_user_gestures_and_network_changes_end_holds():
+def test_user_gestures_and_a_reset_of_the_throttle_end_holds():
     now = [1000.0]
     courtesy = Courtesy(clock=lambda: now[0], throttle=Throttle(draw=lambda: 0.0))
     with courtesy.interactive():
@@ -116,7 +116,7 @@ def test_user_gestures_and_network_changes_end_holds():
     now[0] = 1003.5
     with pytest.raises(NoContact):
         courtesy.attempt("GET", URL).wait()
-    courtesy.network_changed()
+    courtesy.throttle.reset()
     assert courtesy.attempt("GET", URL).wait() is None
 
 
@@ -267,7 +267,7 @@ def test_release_needs_an_absolute_http_url(release):
 def test_methods_that_take_a_url_refuse_other_types():
     courtesy = make()
     malformed_body = partial(courtesy.malformed_body, status=200)
-    for method in (courtesy.release, courtesy.explain, courtesy.known_advice, malformed_body):
+    for method in (courtesy.release, courtesy.explain, malformed_body):
         for url in (None, 3, QUERY_URL.encode()):
             with pytest.raises(ConfigurationError, match=r"expected a URL such as 'https://example.com/', got "):
                 method(url)
@@ -318,17 +318,6 @@ def test_release_waits_for_a_fetch_that_is_under_way():
     assert not answer.finished.done()
     running.finished = Waited()
     assert courtesy.release(QUERY_URL) == NOW + 1800
-
-
-def test_known_advice_returns_only_fresh_advice():
-    courtesy = make(advises(',"fraction":0.5'))
-    assert courtesy.known_advice(QUERY_URL) is None
-    courtesy.release(QUERY_URL)
-    advice = courtesy.known_advice(QUERY_URL)
-    assert advice is not None
-    assert (advice.origin, advice.entry.fraction) == (ORIGIN, 0.5)
-    assert make().known_advice(QUERY_URL) is None
-    assert courtesy.known_advice("no QUERY_URL") is None
 
 
 def test_hooks_are_called_with_what_happens(caplog):

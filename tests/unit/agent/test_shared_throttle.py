@@ -165,7 +165,7 @@ class TestSharing:
         with pytest.raises(NoContact, match="/x is held by a server's answer to another process; retry at") as caught:
             other.attempt("GET", X).wait()
         assert caught.value.reason == "shared"
-        one.network_changed()
+        one.throttle.reset()
         assert not one.explain(X).held
         assert not other.explain(X).held
 

@@ -27,7 +27,7 @@ class ReturnTimes:
 
     def __init__(self, draw: Callable[[], float]) -> None:
         self._draw = draw
-        self._served = [0.0] * len(PRIORITIES)  # when the rejected of each class will have been served
+        self._served = [0.0] * len(PRIORITIES)  # when the rejected requests of each class are expected to be served
         self._slots: OrderedDict[tuple[int, bytes], float] = OrderedDict()
 
     def retry_after(self, rank: int, flow: bytes, ahead: int, rate: float, *, now: float) -> float:

@@ -41,7 +41,7 @@ class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     max: int | Literal["learned"] = "learned"
     """Requests in flight at once, at most; or learned from latencies."""
     queue: int = 128
-    """Requests that wait, at most. Below the capacity, queues of up to 64 come and go: a shorter one rejects them."""
+    """Requests that wait, at most. Below the capacity there are short queues of up to 64 requests."""
     mode: Mode = "enforce"
     """monitor computes the limit and rejects nothing."""
     ceiling: int = 1_000

@@ -80,7 +80,7 @@ class Gateway:
         return self._context.permits
 
     def limit_concurrency(self, settings: ConcurrencySettings | None) -> None:
-        """Put other settings of the concurrency limit in force; what was learned stays, and who waits."""
+        """Put other settings of the concurrency limit in force; the learned limit and the waiting requests stay."""
         context = self._context
         if context.permits is None:
             context.permits = _permits(settings) if settings is not None else None

@@ -4,8 +4,8 @@ nginx sends a head without a body, on a connection that both keep open. `GET /ch
 request of the client `X-Headgate-Address`. The answers are 204 for an accepted request; 403 for a rejected one, with
 the fields of the response, and with its status and body in `X-Headgate-Status` and `X-Headgate-Body`; and for a delayed
 one a redirection, upon which nginx asks with `GET /headgate-delay?NUMBER` and is answered with 204 at the release. So
-the timeout of a check is short although delayed requests wait for longer. To anything else the answer is 503, for which
-nginx accepts the request, as it does without an answer.
+the timeout of a check is short although delayed requests wait for longer. All other requests are answered with
+503; nginx then accepts the client's request, as it does without an answer.
 """
 
 import re
