@@ -107,8 +107,8 @@ class Master:
         """The domains by name."""
         self.unknown = 0
         """Messages dropped because their domain is unknown."""
-        self.unknown_names: set[str] = set()
-        """Names of unknown domains, at most `_MAX_UNKNOWN_NAMES`."""
+        self.unknown_names: dict[str, int] = {}
+        """How often unknown domains were used since the caller cleared this, at most `_MAX_UNKNOWN_NAMES` names."""
         self.shadowed = 0
         """Release times computed for domains in shadow mode, and not published."""
         self.ahead = 0
@@ -177,9 +177,10 @@ class Master:
         return release
 
     def note_unknown(self, name: str) -> None:
-        """Keep the name of an unknown domain, as long as there is room."""
-        if len(self.unknown_names) < _MAX_UNKNOWN_NAMES:
-            self.unknown_names.add(name[:MAX_NAME])
+        """Count the use of an unknown domain, as long as there is room for its name."""
+        name, names = name[:MAX_NAME], self.unknown_names
+        if name in names or len(names) < _MAX_UNKNOWN_NAMES:
+            names[name] = names.get(name, 0) + 1
 
     def record(self, domain: str, status: Status, identifier: bytes, timestamp: float, now: float) -> float:
         """Record an accounting message by its parts; return the release time to publish, `ASAP` for none.
@@ -385,7 +386,6 @@ class Master:
         """
         self.unknown, self.shadowed = other.unknown, other.shadowed
         self.ahead, self.late, self.shortened = other.ahead, other.late, other.shortened
-        self.unknown_names = other.unknown_names - self.domains.keys()
         self.clock = other.clock
         self._tables = Tables(self._max_identifiers, evicted=other.evicted)
         for name, state in self._states.items():

@@ -85,17 +85,17 @@ class Warnings:
         self._due: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
-    def add(self, kind: str, text: str) -> None:
-        """Write a warning, or count it for the next one of its kind."""
+    def add(self, kind: str, text: str, times: int = 1) -> None:
+        """Write a warning about something that happened so many times, or count these for the next one of its kind."""
         moment = time.monotonic()
         if len(self._due) >= _MAX_KINDS and kind not in self._due:
             self._due = {kind: due for kind, due in self._due.items() if due > moment}
             self._left_out = {kind: number for kind, number in self._left_out.items() if kind in self._due}
             kind = kind if len(self._due) < _MAX_KINDS else ""
         if moment < self._due.get(kind, 0.0):
-            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            self._left_out[kind] = self._left_out.get(kind, 0) + times
             return
-        number = self._left_out.pop(kind, 0)
+        number = self._left_out.pop(kind, 0) + times - 1
         self._log(f"{text} ({number} more since the last such line)" if number else text)
         self._due[kind] = moment + _WARNING_INTERVAL
 

@@ -18,6 +18,8 @@ from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, close_sockets, conne
 _MAX_CONTROL_SIZE = 4_096
 _MAX_QUEUED = 500
 """Messages that ZeroMQ queues for each master, set once: see docs/decisions/bus.md."""
+_LINGER = 200
+"""Milliseconds in which a master receives what is queued for it when the connection is closed, as by a reload."""
 _HEARTBEAT_INTERVAL = 2_000
 """Milliseconds between two heartbeats, and for the answer to one: a stopped master is noticed within 4 s."""
 _CONTROL = 1
@@ -65,6 +67,7 @@ class MasterConnection:
         # Report each peer's subscriptions and their end, so that those of a master that stops are removed.
         self._accounting.setsockopt(zmq.XPUB_VERBOSER, 1)
         self._accounting.setsockopt(zmq.IMMEDIATE, 1)
+        self._accounting.setsockopt(zmq.LINGER, _LINGER)
         for socket in self.sockets:
             socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_INTERVAL)
         self.connections = OutgoingConnections(self.sockets, keys, counters, log, changed)

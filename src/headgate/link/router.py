@@ -48,6 +48,8 @@ class RouterCounters(msgspec.Struct):
     )
     """Messages and records dropped: no master is connected that reads them; the message is malformed; or the list of
     allowed keys does not list the domain for the key of the sender."""
+    moved: int = 0
+    """Messages and records for another master than the one they belong to, which was not connected."""
     subscriptions: int = 0
     """Subscriptions of gatekeepers received."""
     refused_keys: int = 0
@@ -96,7 +98,7 @@ class RouterLink:
         self.endpoints = self._pair.endpoints
         """The endpoints of the two sockets that gatekeepers connect to."""
         self._accounting, self._control = self._pair.accounting, self._pair.control
-        self._owners: dict[bytes, str | None] = {}
+        self._owners: dict[bytes, tuple[str | None, bool]] = {}
         self._subscribed: set[bytes] = set()
         self._starting_until = time.monotonic() + _START_TIMEOUT
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -149,7 +151,7 @@ class RouterLink:
 
     def owners(self) -> Iterator[tuple[str, str]]:
         """Yield the domains of the accounting received, a limited number, and the address of the master of each."""
-        for name, owner in self._owners.items():
+        for name, (owner, _) in self._owners.items():
             yield domain_of(name), "" if owner is None else self.masters[owner].connection.address
 
     # -- event loop ----------------------------------------------------------------------------------------------
@@ -239,7 +241,7 @@ class RouterLink:
         counters, is_batch = self.counters, frames[0].startswith(BATCH)
         try:
             records = record_count(frames)
-            owner = self._owner(frames[0].removeprefix(BATCH))
+            owner, is_moved = self._owner(frames[0].removeprefix(BATCH))
         except WireError:
             counters.unrouted["malformed"] += 1
             return
@@ -250,11 +252,15 @@ class RouterLink:
             counters.unrouted["no_master"] += records
         elif owner.connection.send(frames[:_ACCOUNTING_FRAMES]):
             owner.sent += records
+            counters.moved += records * is_moved
         else:
             owner.dropped += records
 
-    def _owner(self, frame: bytes) -> RoutedMaster | None:
-        """Return the master of a domain; None if none is connected. Raises `WireError` for an invalid domain."""
+    def _owner(self, frame: bytes) -> tuple[RoutedMaster | None, bool]:
+        """Return the master for a domain, None if none is connected; and whether another one that is not owns it.
+
+        Raises `WireError` for an invalid domain.
+        """
         if frame not in self._owners:
             name = topic(domain_of(frame))  # an original gatekeeper sends the domain without its NUL
             if not 1 < len(name) <= MAX_CONTROL_FRAME:
@@ -262,9 +268,10 @@ class RouterLink:
             if len(self._owners) >= _MAX_DOMAINS:
                 self._owners.clear()
             live = {address for address, master in self.masters.items() if master.connection.is_up}
-            self._owners[frame] = self._sharding.owner(name, live)
-        owner = self._owners[frame]
-        return None if owner is None else self.masters[owner]
+            owner = self._sharding.owner(name, live)
+            self._owners[frame] = owner, owner not in {None, self._sharding.owner(name, self.masters)}
+        owner, is_moved = self._owners[frame]
+        return (None if owner is None else self.masters[owner]), is_moved
 
     # -- controls ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,9 @@ _CHECK_INTERVAL: Final = 0.5
 _START_TIMEOUT: Final = 5.0
 """Seconds after which a master that has not been connected yet is reported."""
 _REPORT_INTERVAL: Final = 10.0
-"""Minimum seconds between two lines that the same master is not connected."""
+"""Minimum seconds between two lines that the same master is not connected, after it was in between."""
+_REPEAT_INTERVAL: Final = 3_600.0
+"""Seconds between two lines that it is not, otherwise."""
 
 
 class _Master:
@@ -20,6 +22,8 @@ class _Master:
     def __init__(self, due: float) -> None:
         self.due = due
         """When it may be reported as not connected."""
+        self.repeat_at = due
+        """When it is reported again, unless it is connected before."""
         self.is_reported = False
         """Whether the last line said that it is not connected."""
         self.was_up = False
@@ -53,10 +57,10 @@ class MasterReports:
             if one.is_up:
                 self._on_up(one.address, master, moment)
             elif one.has_reported_failure:
-                master.is_reported = True
-            elif not master.is_reported and moment >= master.due:
+                master.is_reported, master.repeat_at = True, moment + _REPEAT_INTERVAL
+            elif moment >= (master.repeat_at if master.is_reported else master.due):
                 self._on_down(one.address, master, others=others)
-                master.due = moment + _REPORT_INTERVAL
+                master.due, master.repeat_at = moment + _REPORT_INTERVAL, moment + _REPEAT_INTERVAL
 
     def _on_up(self, address: str, master: _Master, moment: float) -> None:
         if master.is_reported:

@@ -59,6 +59,20 @@ def test_a_full_queue_is_reported(context):
     one.close()
 
 
+def test_a_master_receives_what_is_queued_when_its_connection_is_closed(context):
+    accounting, control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
+    accounting.subscribe(b"")
+    one = connection(context, bind_pair(accounting, control, "tcp://127.0.0.1:0").accounting)
+    while not one.is_subscribed:
+        accounting.poll(1)  # it sends its subscription when it is used
+        one.receive_subscriptions(1)
+    sent = [one.send([b"api\0", b"x" * 10_000]) for _ in range(400)].count(True)
+    one.close()
+    for _ in range(sent):
+        assert accounting.poll(PATIENCE * 1_000)
+        accounting.recv_multipart()
+
+
 def test_a_repeated_subscription_reaches_the_master(context):
     accounting, control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
     control.setsockopt(zmq.XPUB_VERBOSER, 1)

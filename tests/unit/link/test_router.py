@@ -275,6 +275,11 @@ def test_masters_are_replaced(setup):
     counts = [len(received(setup.masters[address].accounting)) for address in [*MASTERS, "inproc://c"]]
     assert (counts[1], sum(counts)) == (0, 40)
     assert min(counts[0], counts[2]) > 5
+    received(gatekeeper.accounting)
+    setup.link.set_masters(["inproc://nowhere"])
+    ended = []
+    setup.until(lambda: ended.extend(received(gatekeeper.accounting)) or len(ended) == 2)
+    assert sorted(ended) == [[b"\0"], [b"\0" + BATCH]]  # without a master, no subscription
 
 
 @pytest.mark.parametrize("masters", [[], ["inproc://a", "inproc://a"], ["inproc://a", "http://b"]])

@@ -42,12 +42,14 @@ def test_master_that_connects_within_five_seconds_of_the_start_is_not_reported(s
     assert setup.check(100.0) == setup.check(104.9) == setup.check(105.0, up=True) == []
 
 
-def test_master_that_is_never_connected_is_reported_once(setup):
+def test_master_that_is_never_connected_is_reported_once_an_hour(setup):
     assert setup.check(100.0) == []
     hint = "check its address, and that it is running"
     assert setup.check(105.0) == [f"master a:1 is not connected yet; {hint}; the other masters take over"]
-    assert setup.check(200.0) == []
-    assert setup.check(201.0, up=True) == [BACK]
+    assert setup.check(200.0) == setup.check(3_704.0) == []
+    assert len(setup.check(3_705.0)) == 1
+    assert setup.check(3_706.0) == setup.check(7_304.0) == []
+    assert setup.check(7_304.5, up=True) == [BACK]
 
 
 def test_master_that_is_lost_is_reported_and_when_it_is_back(setup):

@@ -12,6 +12,7 @@ from headgate.config import Configuration, log_warnings
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.link.accounting_receiver import MasterCounters
+from headgate.link.connections import Warnings
 from headgate.link.curve import ServerKeys, read_server_keys
 from headgate.observe import Counters, MasterState, MasterTotals, master_metrics, read_counters
 from headgate.runtime.admin import admin_url, start_admin
@@ -89,7 +90,7 @@ class MasterServer(Server):
             self.closing.push_async_callback(self._quotas.close)
             await self._quotas.start()
         snapshots.start(lambda: link.master)
-        self._tasks.append(loop.create_task(self._report_unknown_names()))
+        self._tasks.append(loop.create_task(self._report_gatekeepers()))
         if self._as_json:
             self._tasks.append(loop.create_task(report(link, self._further_counts, lifecycle.fail)))
 
@@ -133,19 +134,28 @@ class MasterServer(Server):
     def _log(self, message: str) -> None:
         self.log(f"headgate: {message}")
 
-    async def _report_unknown_names(self) -> None:
-        """Log each unknown domain once; a reload may configure it."""
-        reported: set[str] = set()
+    async def _report_gatekeepers(self) -> None:
+        """Log unknown domains and wrong clocks of gatekeepers, each once an hour."""
+        warnings, before = Warnings(self._log), (0, 0)
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            names = self._link.master.unknown_names
-            for name in sorted(names - reported):
+            master = self._link.master
+            names, master.unknown_names = master.unknown_names, {}
+            for name, times in sorted(names.items()):
                 # As repr, because the name is untrusted: control characters must not reach a terminal.
-                self._log(
+                warnings.add(
+                    f"domain {name}",
                     f"warning: gatekeepers use the domain {name!r}, which is not configured; its requests are not "
-                    "limited"
+                    "limited",
+                    times,
                 )
-            reported = set(names)
+            ahead, late = master.ahead - before[0], master.late - before[1]
+            before = master.ahead, master.late
+            if ahead > 0:
+                warnings.add("ahead", "warning: the clock of a gatekeeper is ahead of this machine's", ahead)
+            if late > 0:
+                text = "warning: accounting arrived more than a minute late: the clock of a gatekeeper, or its network"
+                warnings.add("late", text, late)
 
     async def _state(self, *, whole: bool) -> MasterState:
         state = await read_state(self._link, started=self._started, whole=whole)
