@@ -29,7 +29,7 @@ from headgate.observe import state as gate
 from headgate.observe.advice import AdviceState
 from headgate.observe.master_state import MasterDomainState, MasterState, QuotaState
 from headgate.observe.router_state import RoutedMasterState, RouterState
-from headgate.observe.sidecar_state import SidecarMasterState, SidecarState
+from headgate.observe.sidecar_state import LinkedMasterState, SidecarState
 from headgate.observe.state import DomainState, GateState
 from headgate.origin.sidecar.data_plane import SidecarCounters
 from headgate.proxy.counters import Counts
@@ -173,7 +173,7 @@ def metrics() -> str:
     sidecar_state = SidecarState(
         "nginx-lua",
         domains=(DomainState("default"),),
-        masters=(SidecarMasterState("10.0.0.5:10004"),),
+        masters=(LinkedMasterState("10.0.0.5:10004"),),
         counters=_zeros(sidecar_groups),
     )
     parts += ["## headgate sidecar\n", _metric_table(seen, sidecar.sidecar_metrics(sidecar_state, sidecar_groups))]

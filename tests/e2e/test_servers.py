@@ -1,4 +1,4 @@
-"""What holds for every server process: its log never blocks it, and its counters exist from the start."""
+"""What holds for every server process: its log never blocks it, its counters exist from the start, its admin hosts."""
 
 import os
 import re
@@ -46,6 +46,7 @@ def server(request):
 @contextmanager
 def running(folder, server):
     """Run a server whose stderr is a pipe; give it, the pipe, the port of its admin listener and what is ready."""
+    (folder / "headgate.toml").write_text('[admin]\nhosts = ["server.prod"]\n')
     reading, writing = os.pipe()
     port = free_port()
     arguments = [*SERVERS[server][0], "--admin", f"127.0.0.1:{port}"]
@@ -83,9 +84,10 @@ def test_a_reader_of_stderr_that_stalls_blocks_nothing(tmp_path, server):
         assert program.process.wait(PATIENCE) == 0
 
 
-def test_all_counters_exist_from_the_start(tmp_path, server):
+def test_all_counters_exist_from_the_start_and_a_configured_host_may_read_them(tmp_path, server):
     with running(tmp_path, server) as (_, _, port, _):
-        text = request(port, "/metrics").body.decode()
+        text = request(port, "/metrics", Host="server.prod").body.decode()
+        assert b"admin.hosts" in request(port, "/metrics", Host="other.prod").body
     samples = [line for line in text.splitlines() if line.startswith("headgate_")]
     found = {re.match("[a-z_]+", sample)[0] for sample in samples}
     declared = {

@@ -8,7 +8,7 @@ import click
 
 from headgate.cli.config import CONFIG, check_flags, config_options, configuration, given
 from headgate.cli.params import Parsed
-from headgate.config import Address
+from headgate.config import Address, Configuration
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
 
@@ -27,8 +27,8 @@ class ProxyOptions:
     file: str | None = None
     flags: dict[str, Any] = field(default_factory=dict)
 
-    def read(self) -> tuple[Proxy, str | None]:
-        """Read the file and apply the flags; return the table, and the name of the file if there is one.
+    def read(self) -> tuple[Configuration, str | None]:
+        """Read the file and apply the flags; return the tree, and the name of the file if there is one.
 
         On loopback, a listener without a certificate gets a self-signed one.
         """
@@ -42,7 +42,7 @@ class ProxyOptions:
         check_flags(replace(tree, proxy=proxy), name, Proxy)
         if not _has_listener(proxy) and _is_loopback(proxy.listen):
             proxy = replace(proxy, self_signed=True)
-        return proxy, name
+        return replace(tree, proxy=proxy), name
 
 
 def require_listener(proxy: Proxy) -> None:
@@ -99,8 +99,7 @@ def proxy(*, file: str | None, **flags: Any) -> None:
     SIGHUP reloads the certificate and the token keys.
     """
     options = ProxyOptions(file, given(flags))
-    settings, _ = options.read()
-    require_listener(settings)
+    require_listener(options.read()[0].proxy)
     from headgate.runtime.prefetch_proxy_server import run_proxy
 
     click.get_current_context().exit(run_proxy(options.read))

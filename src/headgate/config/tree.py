@@ -340,6 +340,13 @@ class Sidecar(ConfigSection, frozen=True):
         return parse_mode(self.socket_mode)
 
 
+class AdminSection(ConfigSection, frozen=True):
+    """What the admin listeners of all servers have in common; their addresses are keys of each server."""
+
+    hosts: tuple[Annotated[str, Format("HOST")], ...] = ()
+    """Names that an admin listener on a loopback address answers to, in addition to loopback names."""
+
+
 class Configuration(ConfigSection, frozen=True):
     """The whole of `headgate.toml`."""
 
@@ -362,3 +369,5 @@ class Configuration(ConfigSection, frozen=True):
     """Bundles, in the order they are tried for requests that would be rejected."""
     proxy: Proxy = Proxy()
     """The prefetch proxy: `headgate proxy`."""
+    admin: AdminSection = AdminSection()
+    """The admin listeners of all servers."""

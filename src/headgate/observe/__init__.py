@@ -1,13 +1,13 @@
 """What can be seen from outside: the state of a server, its metrics, and the admin application that shows them.
 
-The admin application is imported from `headgate.observe.admin`: it needs Starlette.
+The admin application is imported from `headgate.observe.admin`.
 """
 
 from headgate.observe.advice import AdviceState
 from headgate.observe.master_state import MasterDomainState, MasterState, master_metrics
 from headgate.observe.metrics import CounterGroups, Counters, read_counters
 from headgate.observe.router_state import RoutedDomain, RoutedMasterState, RouterState, router_metrics
-from headgate.observe.sidecar_state import SidecarMasterState, SidecarState, sidecar_metrics
+from headgate.observe.sidecar_state import LinkedMasterState, SidecarState, sidecar_metrics
 from headgate.observe.state import (
     DomainState,
     GatekeeperTotals,
@@ -32,7 +32,7 @@ __all__ = [
     "RoutedDomain",
     "RoutedMasterState",
     "RouterState",
-    "SidecarMasterState",
+    "LinkedMasterState",
     "SidecarState",
     "gate_metrics",
     "master_metrics",

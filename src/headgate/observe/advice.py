@@ -1,6 +1,7 @@
 """What a gate publishes as traffic advice, by class of agents: as part of its state, and as metrics."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Final
 
 import msgspec
@@ -8,8 +9,19 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from headgate.observe.metrics import label_text
 
-_FRACTIONS: Final = ("published", "fraction", "in_force")
-_RATES: Final = ("demand", "arrivals")
+_METRICS: Final = (
+    (
+        "headgate_advice_fraction",
+        "Fraction of a class of agents, 0 if it is disallowed: published, computed, and in force on average.",
+        {"published": "published", "computed": "fraction", "in_force": "in_force"},
+    ),
+    (
+        "headgate_advice_requests_per_second",
+        "Requests per second of a class: those that would arrive without advice, and those that arrive.",
+        {"demand": "demand", "arrivals": "arrivals"},
+    ),
+)
+"""Names, descriptions, and the fields by the values of the label `kind`."""
 
 
 class AdviceState(msgspec.Struct, frozen=True):
@@ -33,14 +45,10 @@ class AdviceState(msgspec.Struct, frozen=True):
 
 def advice_metrics(classes: Sequence[AdviceState]) -> Iterator[Metric]:
     """Make the metrics of all classes. Their names come from the configuration, so they may be labels."""
-    text = "Fraction of a class of agents, 0 if it is disallowed: published, computed, and in force on average."
-    fractions = GaugeMetricFamily("headgate_advice_fraction", text, labels=["user_agent", "kind"])
-    text = "Requests per second of a class: those that would arrive without advice, and those that arrive."
-    rates = GaugeMetricFamily("headgate_advice_requests_per_second", text, labels=["user_agent", "kind"])
-    for family, kinds in ((fractions, _FRACTIONS), (rates, _RATES)):
-        for each in classes:
-            for kind in kinds:
-                if (value := getattr(each, kind)) is not None:
-                    family.add_metric([label_text(each.user_agent), "computed" if kind == "fraction" else kind], value)
+    for name, text, kinds in _METRICS:
+        family = GaugeMetricFamily(name, text, labels=["user_agent", "kind"])
+        for each, (kind, field) in product(classes, kinds.items()):
+            if (value := getattr(each, field)) is not None:
+                family.add_metric([label_text(each.user_agent), kind], value)
         if family.samples:
             yield family

@@ -9,6 +9,7 @@ import msgspec
 from prometheus_client.core import Metric
 
 from headgate.observe.metrics import CounterGroups, Counters, counter, counter_metrics, gauge
+from headgate.observe.sidecar_state import LinkedMasterState
 
 _TRAFFIC = {
     "sent": "Accounting messages and records sent to the master.",
@@ -17,13 +18,9 @@ _TRAFFIC = {
 }
 
 
-class RoutedMasterState(msgspec.Struct, frozen=True):
+class RoutedMasterState(LinkedMasterState, frozen=True):
     """One master of a router."""
 
-    address: str
-    """Its address as written in the configuration."""
-    up: bool = False
-    """Whether it is connected."""
     sent: int = 0
     """Accounting messages and records sent to it."""
     dropped: int = 0

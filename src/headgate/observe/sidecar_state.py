@@ -13,8 +13,8 @@ from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, g
 from headgate.observe.state import DomainState, domain_totals
 
 
-class SidecarMasterState(msgspec.Struct, frozen=True):
-    """One master of a sidecar."""
+class LinkedMasterState(msgspec.Struct, frozen=True):
+    """One master of a sidecar or a router."""
 
     address: str
     """Its address as written in the configuration."""
@@ -30,7 +30,7 @@ class SidecarState(msgspec.Struct, frozen=True):
     socket: str = ""
     """The unix socket between the sidecar and its server."""
     domains: tuple[DomainState, ...] = ()
-    masters: tuple[SidecarMasterState, ...] = ()
+    masters: tuple[LinkedMasterState, ...] = ()
     details: dict[str, Any] = {}
     """Further facts about the server, such as its connections."""
     started: float = 0.0

@@ -1,4 +1,4 @@
-"""The admin listener of a server process: /livez, /readyz, /metrics and /api/state.
+"""The admin listener of a server process: its page, /livez, /readyz, /metrics and /api/state.
 
 Every server opens it with `start_admin`, and shows `admin_url` in its line before "ready".
 """
@@ -28,17 +28,18 @@ async def start_admin(
     state: "ReadState[_State]",
     unready: Callable[[], str],
     collect: "Collect[_State]",
+    hosts: Sequence[str],
     to_json: Callable[[_State], object] | None = None,
 ) -> list[Address]:
     """Serve the admin application at `listen` until `closing` ends; returns the numeric addresses bound.
 
-    If `listen` is empty, nothing is served and no address is returned. See `admin_application` for the other arguments.
+    If `listen` is empty, nothing is served and no address is returned. See `AdminApplication` for the other arguments.
     Raises `ConfigurationError` when the address is invalid or not available.
     """
     if not listen:
         return []
-    # Here, because uvicorn and Starlette take long to import.
-    from headgate.observe.admin import admin_application
+    # Here, because uvicorn takes long to import.
+    from headgate.observe.admin import AdminApplication
     from headgate.runtime.asgi_server import AsgiLimits, AsgiServer
 
     address = Address.parse(listen)
@@ -48,13 +49,14 @@ async def start_admin(
     except OSError as error:
         raise listen_error("--admin", address, error) from None
     closing.push_async_callback(server.close)
-    application = admin_application(
+    application = AdminApplication(
         state,
         unready,
         collect,
         to_json=to_json,
         addresses=server.addresses,
-        on_error=lambda error: write_line(f"headgate: internal error in the admin listener: {error!r}"),
+        hosts=hosts,
+        log=lambda text: write_line(f"headgate: {text}"),
     )
     await server.start(application)
     return [Address(*bound) for bound in server.addresses]

@@ -100,7 +100,12 @@ class _GateServer(Server):
         configured, state = self._tree.gate.admin, self.backend.state
         try:
             bound = await start_admin(
-                configured, self.closing, state=state, unready=lifecycle.unready, collect=self._collect
+                configured,
+                self.closing,
+                state=state,
+                unready=lifecycle.unready,
+                collect=self._collect,
+                hosts=self._tree.admin.hosts,
             )
         except ConfigurationError:
             if self._options.require_admin or configured != Configuration().gate.admin:

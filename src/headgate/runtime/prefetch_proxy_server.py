@@ -16,7 +16,7 @@ from prometheus_client.core import Metric
 
 from headgate.advice.decision import Advice
 from headgate.advice.parser import result_to_json
-from headgate.config import Address
+from headgate.config import Address, Configuration
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
@@ -175,8 +175,8 @@ class ProxyWorkers(Backend):
             worker.channel.send(await answer_query(query, self._advice))
 
 
-ReadProxy: TypeAlias = Callable[[], tuple[Proxy, str | None]]
-"""Reads the table [proxy], at the start and at each reload; also returns the name of its file, if there is one."""
+ReadProxy: TypeAlias = Callable[[], tuple[Configuration, str | None]]
+"""Reads the configuration, at the start and at each reload; also returns the name of its file, if there is one."""
 
 _SUMMARY_INTERVAL: Final = 60.0
 _DRAW_KEY_SIZE: Final = 32
@@ -186,17 +186,18 @@ _RELOADED: Final = "the certificate and the token keys read again"
 
 def run_proxy(read: ReadProxy) -> int:
     """Run a prefetch proxy until a signal stops it; returns the exit code."""
-    settings, _ = read()
-    return run_server(_ProxyServer(read, settings), loop=settings.loop)
+    tree, _ = read()
+    return run_server(_ProxyServer(read, tree), loop=tree.proxy.loop)
 
 
 class _ProxyServer(Server):
     """A prefetch proxy in its life-cycle."""
 
-    def __init__(self, read: ReadProxy, settings: Proxy) -> None:
+    def __init__(self, read: ReadProxy, tree: Configuration) -> None:
         super().__init__()
         self._read = read
-        self._settings = settings
+        self._hosts = tree.admin.hosts
+        settings = self._settings = tree.proxy
         self._address = Address.parse(settings.listen)
         self._admin: Sequence[Address] = ()
         self._counts = Counts()
@@ -222,6 +223,7 @@ class _ProxyServer(Server):
             state=self._state,
             unready=lifecycle.unready,
             collect=proxy_metrics,
+            hosts=self._hosts,
             to_json=state_to_json,
         )
         addresses = self.closing.enter_context(reserve_addresses("--listen", self._address))
@@ -258,7 +260,7 @@ class _ProxyServer(Server):
         self.log(f"ready {'http' if settings.plaintext else 'https'}://{self._address}")
 
     async def reload(self) -> None:
-        old, (new, _) = self._settings, self._read()
+        old, new = self._settings, self._read()[0].proxy
         await self.backend.reload(None)
         changed = [f"proxy.{name}" for name in old.__struct_fields__ if getattr(new, name) != getattr(old, name)]
         rest = f"; a restart is needed for {', '.join(changed)}" if changed else ""

@@ -68,7 +68,12 @@ class RouterServer(Server):
         self.closing.callback(link.close)
         self.backend = _RouterBackend(link)
         bound = await start_admin(
-            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=collect_router
+            settings.admin,
+            self.closing,
+            state=self._state,
+            unready=lifecycle.unready,
+            collect=collect_router,
+            hosts=self._tree.admin.hosts,
         )
         self._admin = admin_url(bound)
         loop = asyncio.get_running_loop()

@@ -15,7 +15,7 @@ from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.limit.gatekeeper import spacing
 from headgate.link import GatekeeperLink
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
-from headgate.observe import SidecarMasterState, SidecarState, sidecar_metrics
+from headgate.observe import LinkedMasterState, SidecarState, sidecar_metrics
 from headgate.observe.metrics import read_counters
 from headgate.observe.state import identifier_digest
 from headgate.origin import parse_identify
@@ -134,7 +134,12 @@ class SidecarServer(Server):
         backend = self.backend = self._backend = SidecarBackend(self._compose(self._tree), link)
         self.closing.push_async_callback(backend.close)
         bound = await start_admin(
-            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=collect_sidecar
+            settings.admin,
+            self.closing,
+            state=self._state,
+            unready=lifecycle.unready,
+            collect=collect_sidecar,
+            hosts=self._tree.admin.hosts,
         )
         self._admin = admin_url(bound)
         link.start(loop)
@@ -203,7 +208,7 @@ class SidecarServer(Server):
             server=server_name(settings),
             socket=socket_path(settings),
             domains=tuple(domain_state(gatekeeper, domain, held.get(domain.name, ())) for domain in domains),
-            masters=tuple(SidecarMasterState(master.address, master.is_up) for master in self._link.connections),
+            masters=tuple(LinkedMasterState(master.address, master.is_up) for master in self._link.connections),
             details=plane.details(),
             started=round(self._started, 3),
             counters=gatekeeper_counters(gatekeeper, self._link) | read_counters(("sidecar", plane.totals)),

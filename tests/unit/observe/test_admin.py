@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from contextlib import AsyncExitStack
 
 import pytest
@@ -24,12 +25,14 @@ async def state(*, whole):
     return STATE if whole else GateState(tuple(replace(domain, held=()) for domain in STATE.domains))
 
 
-def responses(*requests, unready="", host="127.0.0.1", state=state):
+def responses(*requests, unready="", host="127.0.0.1", state=state, hosts=()):
     """Return the response to each raw request, each on its own connection."""
 
     async def main():
         async with AsyncExitStack() as closing:
-            bound = await start_admin(f"{host}:0", closing, state=state, unready=lambda: unready, collect=collect)
+            bound = await start_admin(
+                f"{host}:0", closing, state=state, unready=lambda: unready, collect=collect, hosts=hosts
+            )
             received = []
             for request in requests:
                 reader, writer = await asyncio.open_connection("127.0.0.1", bound[0][1])
@@ -97,7 +100,7 @@ def test_internal_error_is_500_and_one_line_on_stderr(capsys):
 
 REQUESTS = [
     (get("/nothing"), 404),
-    (get("/"), 404),
+    (get("/", more="Content-Length: 1\r\n"), 400),
     (get("/livez/"), 404),
     (get("/livez", method="POST"), 405),
     (get("/livez", method="get"), 405),
@@ -137,6 +140,8 @@ HOSTS = {
     "127.0.0.1": 200,
     "127.9.9.9:80": 200,
     "[::1]:8090": 200,
+    "gate-1.PROD:8090": 200,
+    "192.0.2.7": 200,
     "evil.example": 421,
     "127.0.0.1.evil.example": 421,
     "localhost.evil.example": 421,
@@ -148,10 +153,21 @@ HOSTS = {
 }
 
 
-def test_loopback_listener_answers_only_loopback_names():
-    received = responses(*[get("/api/state", host=host) for host in HOSTS])
+def test_loopback_listener_answers_only_loopback_names_and_those_of_the_configuration(capsys):
+    received = responses(*[get("/api/state", host=host) for host in HOSTS], hosts=("Gate-1.prod", "192.0.2.7"))
     assert dict(zip(HOSTS, map(status, received), strict=True)) == HOSTS
-    assert all(b"default" not in response for response in received if status(response) != 200)
+    assert all(b'"name"' not in response for response in received if status(response) != 200)
+    line = "headgate: the admin listener refuses requests for the host 'evil.example'; see admin.hosts\n"
+    assert capsys.readouterr().err == line
+
+
+def test_the_page_links_to_all_paths_and_loads_nothing():
+    (page,) = responses(get("/"))
+    assert b"\r\ncontent-type: text/html; charset=utf-8\r\n" in page
+    assert b"\r\ncontent-security-policy: default-src 'none'; frame-ancestors 'none'\r\n" in page
+    links = re.findall(b'(?:href|src)="([^"]*)"', page)
+    assert links == [b"/livez", b"/readyz", b"/metrics", b"/api/state"]
+    assert [status(response) for response in responses(*(get(link.decode()) for link in links))] == [200] * 4
 
 
 def test_other_listener_answers_any_name():

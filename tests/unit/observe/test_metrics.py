@@ -5,12 +5,12 @@ from headgate.observe import (
     DomainState,
     GatekeeperTotals,
     GateState,
+    LinkedMasterState,
     MasterDomainState,
     MasterState,
     MasterTotals,
     RoutedMasterState,
     RouterState,
-    SidecarMasterState,
     SidecarState,
     master_metrics,
     merge_states,
@@ -76,7 +76,7 @@ def test_sums():
 
 
 def test_sidecar():
-    masters = (SidecarMasterState("10.0.0.5:10004", up=True), SidecarMasterState("10.0.0.6:10004"))
+    masters = (LinkedMasterState("10.0.0.5:10004", up=True), LinkedMasterState("10.0.0.6:10004"))
     state = SidecarState("nginx-lua", domains=(DomainState("api", accepted=4, rejected=1),), masters=masters)
     assert written(sidecar_metrics(state, [])) == {
         "headgate_requests_total api,accepted": 4,

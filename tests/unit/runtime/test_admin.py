@@ -15,7 +15,9 @@ async def state(*, whole):
 def addresses_bound(listen):
     async def main():
         async with AsyncExitStack() as closing:
-            return await start_admin(listen, closing, state=state, unready=lambda: "", collect=lambda state: ())
+            return await start_admin(
+                listen, closing, state=state, unready=lambda: "", collect=lambda state: (), hosts=()
+            )
 
     return asyncio.run(main())
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from headgate.config import Address
+from headgate.config import Address, Configuration
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
@@ -44,7 +44,7 @@ def run(*configurations: Proxy, steps: Steps | None = None) -> None:
     left = list(configurations)
 
     async def check() -> None:
-        server = module._ProxyServer(lambda: (left.pop(0), None), left.pop(0))
+        server = module._ProxyServer(lambda: (Configuration(proxy=left.pop(0)), None), Configuration(proxy=left.pop(0)))
         lifecycle = Lifecycle(server)
         running = asyncio.ensure_future(lifecycle.run())
         async with asyncio.timeout(20):

@@ -81,7 +81,12 @@ class MasterServer(Server):
         self._store.start()
         self.closing.push_async_callback(self._store.close)
         bound = await start_admin(
-            settings.admin, self.closing, state=self._state, unready=lifecycle.unready, collect=self._collect
+            settings.admin,
+            self.closing,
+            state=self._state,
+            unready=lifecycle.unready,
+            collect=self._collect,
+            hosts=self._tree.admin.hosts,
         )
         self._admin = admin_url(bound)
         link.start(loop)
