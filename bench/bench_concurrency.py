@@ -27,7 +27,7 @@ from tests import servers
 SECONDS = 2
 PAIRS_A_ROUND = 2
 RULE = '[[domain]]\nname = "default"\nrules = ["1000000/s burst 1000"]\n'
-LIMITS = {"without": "", "learned": '[limit.concurrency]\nmax = "learned"\n'}
+LIMITS = {"without": "", "learned": '[limit.concurrency]\nmax = "learned"\nhealthy_latency = 1\n'}
 FULL = "[limit.concurrency]\nmax = 1\nqueue = 0\n"
 PROXIED_TARGET = 1.1
 REFUSED_TARGET = 2.5

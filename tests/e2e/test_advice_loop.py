@@ -128,7 +128,7 @@ asyncio.run(main())
 def test_a_capacity_is_learned_under_load(tmp_path):
     written(tmp_path)
     path = tmp_path / "headgate.toml"
-    limit = '[limit.concurrency]\nmax = "learned"\nqueue = 8\n'
+    limit = '[limit.concurrency]\nmax = "learned"\nhealthy_latency = 1\nqueue = 8\n'
     path.write_text(path.read_text().replace('"20/s"', '"learned"') + limit)
 
     async def check(gate: programs.Program) -> None:

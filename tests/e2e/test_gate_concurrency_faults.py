@@ -99,7 +99,7 @@ async def run_clients(gate: Program, port: int, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-@pytest.mark.parametrize("limit", ["2", '"learned"', '2\nabandoned = "hold"'])
+@pytest.mark.parametrize("limit", ["2", '"learned"\nhealthy_latency = 1', '2\nabandoned = "hold"'])
 def test_no_permit_is_lost(tmp_path: Path, loop: str, limit: str) -> None:
     if importlib.util.find_spec(loop) is None:
         pytest.skip(f"{loop} is not installed")

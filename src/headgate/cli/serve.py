@@ -118,6 +118,7 @@ def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> 
     type_=Parsed("N|learned", whole_number_or("learned", MAX_IN_FLIGHT)),
 )
 @config_option(ConcurrencySection, "queue")
+@config_option(ConcurrencySection, "healthy_latency")
 @config_option(AdviceSection, "capacity")
 @config_option(AdviceSection, "mode", "--advice-mode", "advice_mode")
 @click.option(
@@ -137,6 +138,7 @@ def serve(
     key: str | None,
     max_in_flight: int | str | None,
     queue: int | None,
+    healthy_latency: float | None,
     capacity: str | None,
     advice_mode: str | None,
     **gate: Any,
@@ -152,7 +154,7 @@ def serve(
     \b
     headgate serve --demo
     headgate serve --origin http://127.0.0.1:8000 --rule '10/s burst 20'
-    headgate serve --origin http://127.0.0.1:8000 --max-in-flight learned
+    headgate serve --origin http://127.0.0.1:8000 --max-in-flight learned --healthy-latency 0.2
     headgate serve --origin http://127.0.0.1:8000 --master 10.0.0.5:10004
     headgate serve --origin http://127.0.0.1:8000 --master 10.0.0.5:10004 --master 10.0.0.6:10004
     """
@@ -164,7 +166,7 @@ def serve(
         gate=given(gate),
         timeouts=given({"response": response_timeout}),
         tls=given({"cert": cert, "key": key}),
-        concurrency=given({"max": max_in_flight, "queue": queue}),
+        concurrency=given({"max": max_in_flight, "queue": queue, "healthy_latency": healthy_latency}),
         advice=given({"capacity": capacity, "mode": advice_mode}),
         rules=rules,
     )

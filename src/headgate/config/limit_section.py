@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from headgate.config.section import ConfigSection, Format, Seconds
+from headgate.config.section import ConfigSection, Format, SecondsOrZero
 
 MAX_IN_FLIGHT = 1_000_000
 MaxInFlight = Annotated[Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] | Literal["learned"], Format("N|learned")]
@@ -19,9 +19,8 @@ class ConcurrencySection(ConfigSection, frozen=True):
 
     max: MaxInFlight = 0
     """Requests in flight at the origin at once, at most: a number, or learned from latencies, which needs
-    healthy_latency in the file, for example twice the usual latency of a response; 0 for no limit. A request is in
-    flight until its exchange is complete, uploads, downloads and event streams included; an open WebSocket is not.
-    Further requests wait in a queue or are rejected."""
+    healthy_latency; 0 for no limit. A request is in flight until its exchange is complete, uploads, downloads and event
+    streams included; an open WebSocket is not. Further requests wait in a queue or are rejected."""
     queue: Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] = 128
     """Requests that wait for a permit, at most. An origin below its capacity has short queues of up to 64 requests; set
     128 for each worker to reject none of these."""
@@ -29,11 +28,9 @@ class ConcurrencySection(ConfigSection, frozen=True):
     """enforce; monitor to compute the limit and reject nothing; off for no limit."""
     ceiling: Annotated[int, Meta(ge=1, le=MAX_IN_FLIGHT)] = 1_000
     """The largest limit that is learned."""
-    healthy_latency: Seconds = 1.0
-    """Mean seconds until responses begin that a learned limit permits. A learned limit needs it: for example twice the
-    usual latency of a response. With 1 s, it does not protect an origin that answers in 0.1 s and slows down under
-    load."""
-
+    healthy_latency: SecondsOrZero = 0.0
+    """Mean seconds until responses begin that a learned limit permits, such as twice the usual latency of a response. A
+    learned limit needs it; 0 is for a number as max."""
     abandoned: Literal["release", "hold"] = "release"
     """What becomes of the permit of a request whose client leaves before the response: release it; or hold it until the
     origin answers or gate.timeouts.response has passed, for origins that do not notice that the client has left."""

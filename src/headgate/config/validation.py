@@ -123,6 +123,11 @@ def _check_text(path: str, parse: Callable[..., object], *text: str) -> None:
 
 def _check_limit(tree: Configuration) -> None:
     limit, workers = tree.limit.concurrency, tree.gate.workers
+    if limit.max == "learned" and limit.is_on and not limit.healthy_latency:
+        raise ConfigurationError(
+            "limit.concurrency.healthy_latency: missing; a learned limit needs the mean seconds of a healthy response, "
+            "such as twice the usual latency: expected a line such as healthy_latency = 0.2"
+        )
     if limit.max != "learned" and 0 < limit.max < workers:
         raise ConfigurationError(
             f"limit.concurrency.max: each of {workers} workers needs a permit, got {limit.max}; set it to {workers} or "

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 CATCH_ALL = "default"
 """The name of the domain of rules that are given without one; it matches all requests."""
+_MONITORED_LATENCY = 1.0
+"""Seconds: the `healthy_latency` of a limit that only learns the capacity, and rejects nothing."""
 _RESTART_KEYS_OF_MASTER = ("listen", "store")
 """Keys of the master that only a restart can change."""
 _RESTART_KEYS = (
@@ -147,7 +149,7 @@ def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySet
         if not tree.advice.learns:
             return None
         # A limit that rejects nothing learns the capacity of the origin for the traffic advice.
-        section = replace(section, max="learned", mode="monitor")
+        section = replace(section, max="learned", mode="monitor", healthy_latency=_MONITORED_LATENCY)
 
     def part(whole: int) -> int:
         return whole // workers + (number < whole % workers)

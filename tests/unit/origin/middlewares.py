@@ -19,7 +19,9 @@ class Limit(ConcurrencyLimit):
     """Remembers latencies and who waited; by default a learned limit of one permit, whose clock is `now`."""
 
     def __init__(self, maximum: Any = "learned", **settings: Any) -> None:
-        super().__init__(ConcurrencySettings(max=maximum, **({"ceiling": 1} | settings)), lambda: 0.5)
+        super().__init__(
+            ConcurrencySettings(max=maximum, **({"ceiling": 1, "healthy_latency": 1.0} | settings)), lambda: 0.5
+        )
         self.now = 1000.0
         self.latencies: list[float] = []
         self.requests: list[Any] = []

@@ -7,7 +7,7 @@ from headgate.origin.concurrency import make_limit, make_priority_of
 
 
 def test_a_limit_is_made_of_settings_or_given():
-    limit = ConcurrencyLimit(ConcurrencySettings(), lambda: 0.5)
+    limit = ConcurrencyLimit(ConcurrencySettings(max=9), lambda: 0.5)
     assert make_limit(limit) is limit
     made = make_limit(ConcurrencySettings(max=5))
     assert made is not None

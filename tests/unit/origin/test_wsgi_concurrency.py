@@ -261,7 +261,7 @@ def test_a_request_that_waits_too_long_under_overload_is_rejected():
     ],
 )
 def test_one_thread_is_left_for_rejections(settings, threads, expected):
-    fitted = fit_threads(ConcurrencySettings(**settings), threads)
+    fitted = fit_threads(ConcurrencySettings(healthy_latency=1.0, **settings), threads)
     assert {name: getattr(fitted, name) for name in expected} == expected
     most = fitted.ceiling if fitted.max == "learned" else fitted.max
     assert most + fitted.queue <= threads - 1

@@ -47,7 +47,7 @@ class ConcurrencyLimit:
         """Requests that have started and not ended."""
         self.uncounted = 0
         """Requests that are at the origin and count no more."""
-        self._law = AimdLimit(settings.healthy_latency, settings.ceiling)
+        self._law = AimdLimit(settings.healthy_latency or math.inf, settings.ceiling)
         self._queue = PriorityQueue()
         self._overload = [Overload() for _ in PRIORITIES]
         self._returns = ReturnTimes(draw)
@@ -127,7 +127,7 @@ class ConcurrencyLimit:
     def reconfigure(self, settings: ConcurrencySettings, *, now: float) -> Sequence[Decision]:
         """Put other settings in force; what was learned stays, and the requests that are in flight or wait."""
         self.settings = settings
-        self._law.reconfigure(settings.healthy_latency, settings.ceiling)
+        self._law.reconfigure(settings.healthy_latency or math.inf, settings.ceiling)
         self._set_limit()
         decisions: list[Decision] = []
         while self._queue.length and settings.mode != "enforce":

@@ -46,11 +46,9 @@ class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """monitor computes the limit and rejects nothing."""
     ceiling: int = 1_000
     """The largest limit that is learned."""
-    healthy_latency: float = 1.0
-    """Mean seconds from a request to its response that a learned limit permits. A learned limit needs it: for example
-    twice the usual latency of a response. With 1 s, it does not protect an origin that answers in 0.1 s and slows down
-    under load."""
-
+    healthy_latency: float = 0.0
+    """Mean seconds from a request to its response that a learned limit permits, such as twice the usual latency of a
+    response. A learned limit needs it; 0 is for other limits."""
     abandoned: Literal["release", "hold"] = "release"
     """What the gate does with the permit of a request whose client leaves before the response: release it, or hold it
     until the origin answers or its timeout has passed. The middlewares hold it until the application has returned."""
@@ -60,9 +58,11 @@ class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
             value = getattr(self, name)
             if value != "learned" and not low <= value <= _MAX:
                 raise ConfigurationError(f"concurrency: {name} must be from {low} to {_MAX}, got {value!r}")
-        if not (math.isfinite(self.healthy_latency) and self.healthy_latency > 0.0):
+        needs_latency = self.max == "learned" and self.mode != "off"
+        if not 0.0 <= self.healthy_latency < math.inf or (needs_latency and not self.healthy_latency):
             raise ConfigurationError(
-                f"concurrency: healthy_latency must be a number of seconds above 0, got {self.healthy_latency!r}"
+                "concurrency: healthy_latency must be the seconds of a healthy response, such as 0.2; "
+                f"a learned limit needs it; got {self.healthy_latency!r}"
             )
 
 

@@ -216,17 +216,21 @@ def test_a_learned_limit_follows_latencies_and_keeps_what_it_learned() -> None:
     assert limit.state.limit == 8.0
 
 
+HEALTHY = (
+    "concurrency: healthy_latency must be the seconds of a healthy response, such as 0.2; "
+    "a learned limit needs it; got "
+)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"max": 0}, "concurrency: max must be from 1 to 1000000, got 0"),
         ({"queue": -1}, "concurrency: queue must be from 0 to 1000000, got -1"),
         ({"ceiling": 1_000_001}, "concurrency: ceiling must be from 1 to 1000000, got 1000001"),
-        ({"healthy_latency": 0.0}, "concurrency: healthy_latency must be a number of seconds above 0, got 0.0"),
-        (
-            {"healthy_latency": float("nan")},
-            "concurrency: healthy_latency must be a number of seconds above 0, got nan",
-        ),
+        ({}, f"{HEALTHY}0.0"),
+        ({"healthy_latency": -1.0}, f"{HEALTHY}-1.0"),
+        ({"healthy_latency": float("nan")}, f"{HEALTHY}nan"),
     ],
 )
 def test_invalid_settings_are_named(values: dict[str, float], message: str) -> None:

@@ -126,7 +126,7 @@ def delaying() -> Harness:
 
 
 def limited(**settings: Any) -> Permits:
-    limit = ConcurrencyLimit(ConcurrencySettings(**settings), lambda: 0.5)
+    limit = ConcurrencyLimit(ConcurrencySettings(**{"healthy_latency": 1.0} | settings), lambda: 0.5)
     return Permits(limit, call_later=StubTimers().call_later)
 
 

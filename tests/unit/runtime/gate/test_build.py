@@ -266,7 +266,7 @@ def test_workers_have_equal_parts_of_the_concurrency_limit():
     assert [part.max for part in parts] == [4, 3, 3]
     assert [part.queue for part in parts] == [1, 1, 0]
     assert [part.ceiling for part in parts] == [3, 2, 2]
-    learned = parse('[gate]\nworkers = 3\n[limit.concurrency]\nmax = "learned"')
+    learned = parse('[gate]\nworkers = 3\n[limit.concurrency]\nmax = "learned"\nhealthy_latency = 1')
     assert [concurrency_settings(learned, number).max for number in range(3)] == ["learned"] * 3
 
 
