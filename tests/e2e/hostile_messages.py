@@ -100,18 +100,6 @@ _PAYLOADS: list[Callable[[Random], bytes]] = [
 ]
 
 
-def random_control(random: Random) -> Message:
-    """Draw a control of the domain `api` that is malformed in most cases."""
-    frames = [b"api\0", b"DELAY_UNTIL", random.randbytes(4), b"1"]
-    kind = random.randrange(4)
-    if kind == 0:
-        return frames[: random.randint(1, 4)] + [b"x"] * random.choice((0, 0, 1, 20))
-    at = random.randrange(4)
-    prefix = b"api\0" if at == 0 else b""  # a publisher filters by subscriptions
-    frames[at] = prefix + (random.choice(_NUMBERS) if kind < 3 else random.randbytes(random.choice((0, 1, 255, 2_000))))
-    return frames
-
-
 def zmtp_stream(random: Random, kind: bytes) -> Iterator[bytes]:
     """Draw the bytes of one connection: a handshake as socket `kind`, then frames of which some are malformed."""
     if random.random() < 0.2:

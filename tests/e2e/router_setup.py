@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from headgate.release import Status
 from tests.e2e import programs
-from tests.e2e.bus_setup import Gate, RunningMaster, domain_owned_by, running_master, until
+from tests.e2e.bus_setup import Gate, domain_owned_by, running_master, until
 
 BURST = 5
 RULE = f"1/min burst {BURST}"
@@ -44,14 +44,11 @@ class Router:
 
 
 @contextmanager
-def running_router(
-    folder: Path, masters: Sequence[str], *options: object, listen: str = "127.0.0.1:0"
-) -> Iterator[Router]:
+def running_router(folder: Path, masters: Sequence[str], *options: object) -> Iterator[Router]:
     """Run a router; comes back when it is ready."""
     words = [word for address in masters for word in ("--master", address)]
-    with programs.headgate(
-        folder, "router", "--listen", listen.removeprefix("tcp://"), "--admin", "127.0.0.1:0", *words, *options
-    ) as program:
+    own = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    with programs.headgate(folder, "router", *own, *words, *options) as program:
         yield Router(program)
 
 
@@ -67,24 +64,15 @@ class System:
         self.masters = [self._closing.enter_context(running_master("tcp://127.0.0.1:0", *self._rules)) for _ in "12"]
         self.addresses = [master.address for master in self.masters]
         self.domains = [domain_owned_by(address, self.addresses) for address in self.addresses]
-        self.router = self.another_router()
+        self.router = self._closing.enter_context(running_router(self._folder, self.addresses))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
-    def another_router(self, masters: Sequence[str] = (), listen: str = "127.0.0.1:0") -> Router:
-        """Start one more router, by default with the same masters."""
-        starting = running_router(self._folder, masters or self.addresses, listen=listen)
-        return self._closing.enter_context(starting)
-
-    def another_master(self, address: str) -> RunningMaster:
-        """Start one more master, with the same rules."""
-        return self._closing.enter_context(running_master(address, *self._rules))
-
-    def gate(self, router: Router | None = None) -> Gate:
+    def gate(self) -> Gate:
         """Return a gatekeeper for both domains."""
-        return Gate((router or self.router).address, self.domains)
+        return Gate(self.router.address, self.domains)
 
 
 async def spend(gate: Gate, domain: str, identifier: bytes = b"id") -> None:

@@ -3,32 +3,25 @@
 The malformed messages are those of `hostile_messages`; each test runs with few of them, and with many.
 """
 
-import asyncio
 import json
 import socket
 import time
 from contextlib import ExitStack, suppress
-from functools import partial
 from random import Random
 
 import psutil
 import pytest
 import zmq
 
-from headgate.limit import Gatekeeper
-from headgate.limit.messages import control_frames
-from headgate.link import GatekeeperLink
 from headgate.link.batch import batch_topic
 from headgate.link.curve import new_key_pair
-from headgate.link.sockets import bind_pair, open_socket
 from tests.e2e import programs
-from tests.e2e.bus_setup import running_master, until
+from tests.e2e.bus_setup import running_master
 from tests.e2e.hostile_messages import (
     GREETING,
     changed_frames,
     curve_stream,
     random_batch,
-    random_control,
     random_frames,
     zmtp_stream,
 )
@@ -163,43 +156,6 @@ def test_connections_with_malformed_curve_handshakes_are_survived(tmp_path):
         assert sender.poll(PATIENCE * 1_000)
         assert "Traceback" not in master.said()
         context.destroy(linger=0)
-
-
-@pytest.mark.parametrize("count", FEW_AND_MANY)
-def test_malformed_controls_are_counted_and_later_ones_obeyed(count):
-    async def main(context):
-        accounting = open_socket(context, zmq.SUB, queue=1_000, largest=-1)
-        control = open_socket(context, zmq.XPUB, queue=1_000, largest=-1)
-        control.setsockopt(zmq.XPUB_NODROP, 1)
-        accounting.subscribe(b"")
-        link = GatekeeperLink(bind_pair(accounting, control, "tcp://127.0.0.1:0").accounting, ["api"])
-        gatekeeper = Gatekeeper(link.account, max_holds=1_000)
-        link.attach(gatekeeper)
-        link.start(asyncio.get_running_loop())
-
-        def publish(message):
-            """Return False if the queue of the gatekeeper is full."""
-            with suppress(zmq.Again):
-                control.send_multipart(message, zmq.NOBLOCK)
-                return True
-            return False
-
-        await until(lambda: control.poll(0))
-        await until(lambda: accounting.poll(0) or link.has_master)  # a socket that is used sends subscriptions
-        random = Random(count)
-        for number in range(count):
-            await until(partial(publish, random_control(random)))
-            if number % 100 == 0:
-                await asyncio.sleep(0)
-        await until(lambda: link.counters.controls + link.counters.malformed == count)
-        assert link.counters.malformed > count / 2
-        assert publish(list(control_frames(b"api\0", b"honest", time.time() + 60.0)))
-        await until(lambda: gatekeeper.held("api", b"honest", now=time.time()) > time.time())
-        for one in (link, accounting, control):
-            one.close()
-
-    with zmq.Context() as context:
-        asyncio.run(main(context))
 
 
 def test_thousands_of_silent_connections_are_survived(master, publisher):

@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from headgate.release import Status
 from tests.e2e.bus_setup import Gate, running_master, until
 from tests.e2e.event_loops import runner_on
 from tests.e2e.router_setup import BURST, RULE, System, running_router, spend
@@ -29,67 +28,6 @@ def test_a_new_gatekeeper_receives_the_holds_in_force(run, tmp_path):
             async with system.gate() as second:
                 await until(lambda: all(second.holds(domain=domain) for domain in system.domains))
             assert first.link.counters.controls == received  # the masters answer only the one that asks
-
-    with System(tmp_path) as system:
-        run(main())
-
-
-def test_the_domains_of_a_killed_master_move_and_return(run, tmp_path):
-    async def main():
-        lost, (own, moved) = system.masters[1], system.domains
-        async with system.gate() as gate:
-            await until(lambda: gate.link.has_master)
-            lost.process.kill()
-            await until(lambda: system.router.up() == system.addresses[:1])
-            expected = f"headgate: master {lost.address} is not connected; the other masters take over\n"
-            await until(lambda: expected in system.router.program.said())
-            await spend(gate, own)
-            await spend(gate, moved)
-            assert system.masters[0].accepted() == {own: BURST, moved: BURST}
-            again = system.another_master(lost.address)
-            await until(lambda: len(system.router.up()) == 2)
-            await until(lambda: f"headgate: master {lost.address} is connected\n" in system.router.program.said())
-            await spend(gate, moved, b"another")
-            assert again.accepted() == {moved: BURST}
-            assert system.masters[0].accepted() == {own: BURST, moved: BURST}
-            assert gate.link.counters.dropped["queue_full"] == gate.link.counters.dropped["no_master"] == 0
-
-    with System(tmp_path) as system:
-        run(main())
-
-
-def test_gatekeepers_return_to_a_router_that_was_killed(run, tmp_path):
-    async def main():
-        async with system.gate() as gate:
-            await until(lambda: gate.link.has_master)
-            await spend(gate, system.domains[0])
-            system.router.program.process.kill()
-            system.router.program.process.wait()
-            await until(lambda: not gate.link.has_master)
-            assert gate.admit(b"unheard", domain=system.domains[0]) == [Status.ACCEPTED]
-            assert gate.holds(domain=system.domains[0])
-            system.another_router(listen=system.router.address)
-            await until(lambda: gate.link.has_master)
-            await spend(gate, system.domains[1])
-            async with system.gate() as late:  # the masters have kept the holds
-                await until(lambda: late.holds(domain=system.domains[0]))
-
-    with System(tmp_path) as system:
-        run(main())
-
-
-def test_two_routers_with_the_same_masters_agree(run, tmp_path):
-    """Whatever the order in which they list them: a burst through both is one burst."""
-
-    async def main():
-        other = system.another_router(system.addresses[::-1])
-        async with system.gate() as one, system.gate(other) as two:
-            await until(lambda: one.link.has_master and two.link.has_master)
-            for domain in system.domains:
-                one.admit(times=3, domain=domain)
-                two.admit(times=2, domain=domain)
-                await until(lambda: one.holds(domain=domain) and two.holds(domain=domain))  # noqa: B023 # called at once
-            assert [master.accepted() for master in system.masters] == [{domain: BURST} for domain in system.domains]
 
     with System(tmp_path) as system:
         run(main())

@@ -82,15 +82,13 @@ def public_topic(frame: bytes) -> bytes:
 
 
 def record_count(frames: Sequence[bytes]) -> int:
-    """Return the number of records that a message of accounting claims to have. Raises `WireError` as `batch_size`."""
-    return batch_size(b"".join(frames[1:2])) if frames[0].startswith(BATCH) else 1
+    """Return the number of records that a message of accounting claims to have, without decoding them.
 
-
-def batch_size(payload: bytes) -> int:
-    """Return the number of records that the second frame of a batch claims to have, without decoding them.
-
-    Raises `WireError` for a payload that does not begin as an array of 1 to `MAX_RECORDS` items.
+    Raises `WireError` for a batch whose second frame does not begin as an array of 1 to `MAX_RECORDS` items.
     """
+    if not frames[0].startswith(BATCH):
+        return 1
+    payload = b"".join(frames[1:2])
     head = payload[0] if payload else 0
     digits = _ARRAY_DIGITS.get(head, 0)
     size = int.from_bytes(payload[1 : 1 + digits]) if digits else head - _FIXED_ARRAY

@@ -184,11 +184,16 @@ class Authenticator:
         return b""
 
 
-class HandshakeCounters(Protocol):
+class OutgoingCounters(Protocol):
+    """Counts the handshakes that fail."""
+
+    failed_handshakes: int
+
+
+class HandshakeCounters(OutgoingCounters, Protocol):
     """Counts the handshakes that fail at bound sockets."""
 
     refused_keys: int
-    failed_handshakes: int
 
 
 class BoundConnections:
@@ -370,12 +375,6 @@ class BoundPair:
             self.context.term()
 
 
-class OutgoingCounters(Protocol):
-    """Counts the handshakes that fail at connected sockets."""
-
-    failed_handshakes: int
-
-
 class OutgoingConnections:
     """Keeps two sockets connected to a master, counts failed handshakes, and reports them to `log` once an hour.
 
@@ -397,7 +396,8 @@ class OutgoingConnections:
         self._log = log
         self._failures = 0
         self._warnings = Warnings(log)
-        self._is_reported = False
+        self.has_reported_failure = False
+        """Whether a failed handshake has been reported, and none has succeeded since."""
         self._made = [NEVER for _ in sockets]
         self._changed = changed
         self._connected = [False for _ in sockets]
@@ -419,11 +419,6 @@ class OutgoingConnections:
     def is_connected(self, number: int) -> bool:
         """Return whether a socket is connected; within a process it always is."""
         return self._connected[number] or self._endpoints[number].startswith("inproc://")
-
-    @property
-    def has_reported_failure(self) -> bool:
-        """Whether a failed handshake has been reported, and none has succeeded since."""
-        return self._is_reported
 
     def turn(self) -> float:
         """Handle what is waiting, and connect again where it is due; return the seconds until the next call."""
@@ -455,9 +450,9 @@ class OutgoingConnections:
         elif kind == _CONNECTED:
             self._made[number] = moment
         elif kind == _SUCCEEDED:
-            self._failures, self._is_reported, self._warnings = 0, False, Warnings(self._log)
+            self._failures, self.has_reported_failure, self._warnings = 0, False, Warnings(self._log)
         elif reason := self._reason(kind, value, moment - self._made[number]):
-            self._is_reported = True
+            self.has_reported_failure = True
             self._warnings.add(reason, f"{self._endpoints[0]}: {reason}. Meanwhile, its holds do not arrive here")
 
     def _reason(self, kind: int, value: int, age: float) -> str:

@@ -283,9 +283,4 @@ class MasterLink:
 
     def _turn_and_timeout(self) -> float:
         """Run one turn; return the seconds until the next one."""
-        return 0.0 if self.turn() else self._timeout()
-
-    def _timeout(self) -> float:
-        """Return the seconds until the next scheduled work."""
-        moment = time.monotonic()
-        return max(0.0, min(self._forget_at, self._publisher.due()) - moment)
+        return 0.0 if self.turn() else max(0.0, min(self._forget_at, self._publisher.due()) - time.monotonic())

@@ -88,11 +88,6 @@ class MasterConnection:
         """
         return self.is_subscribed and self.connections.is_connected(_CONTROL)
 
-    @property
-    def has_reported_failure(self) -> bool:
-        """Whether a failed handshake has been reported, and none has succeeded since."""
-        return self.connections.has_reported_failure
-
     def subscribe_domain(self, topic: bytes) -> None:
         """Subscribe to the controls of a domain; the master then sends its holds to this connection only."""
         self.subscribe(self._own + topic)

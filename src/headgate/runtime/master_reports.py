@@ -56,7 +56,7 @@ class MasterReports:
             master = self._masters[one.address] = known.get(one.address) or _Master(moment + _START_TIMEOUT)
             if one.is_up:
                 self._on_up(one.address, master, moment)
-            elif one.has_reported_failure:
+            elif one.connections.has_reported_failure:
                 master.is_reported, master.repeat_at = True, moment + _REPEAT_INTERVAL
             elif moment >= (master.repeat_at if master.is_reported else master.due):
                 self._on_down(one.address, master, others=others)

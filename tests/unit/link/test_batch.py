@@ -9,10 +9,10 @@ from headgate.link.batch import (
     MAX_LOGINFO_SIZE,
     MAX_RECORDS,
     STATUS_OF,
-    batch_size,
     batch_topic,
     decode_batch,
     encode_batch,
+    record_count,
     to_record,
 )
 from headgate.release import Status
@@ -103,8 +103,8 @@ def test_the_largest_batch_is_read():
 
 @pytest.mark.parametrize("count", [1, 15, 16, 255, 256])
 def test_the_number_of_records_is_read_from_the_head(count):
-    assert batch_size(encode_batch([(0, b"id", 1, 0, b"")] * count)) == count
-    assert batch_size(b"\xdd" + count.to_bytes(4)) == count
+    assert record_count([BATCH, encode_batch([(0, b"id", 1, 0, b"")] * count)]) == count
+    assert record_count([BATCH, b"\xdd" + count.to_bytes(4)]) == count
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_the_number_of_records_is_read_from_the_head(count):
 )
 def test_a_payload_that_does_not_begin_as_a_batch_is_an_error(payload):
     with pytest.raises(WireError, match="expected an array of 1 to 256 records"):
-        batch_size(payload)
+        record_count([BATCH, payload])

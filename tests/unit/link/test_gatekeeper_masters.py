@@ -120,30 +120,6 @@ def test_the_accounting_of_a_domain_goes_to_its_owner_only(setup):
     setup.run(steps)
 
 
-def test_the_domains_of_a_lost_master_move_and_return(setup):
-    async def steps():
-        setup.masters["inproc://b"].unsubscribe()
-        await setup.settle(lambda: not setup.link.has_all_masters)
-        assert setup.link.has_master
-        assert await setup.account_each() == owned_by(["inproc://a", "inproc://c"])
-        setup.masters["inproc://b"].subscribe()
-        await setup.settle(lambda: setup.link.has_all_masters)
-        assert await setup.account_each() == owned_by(MASTERS)
-
-    setup.run(steps)
-
-
-def test_each_master_receives_what_it_reads(context):
-    """One reads batches, the others are original masters."""
-    setup = Setup(context, [b""], [b"", BATCH], [b""])
-
-    async def steps():
-        assert await setup.account_each() == owned_by(MASTERS)
-        assert setup.counters.batches == list(owned_by(MASTERS).values()).count("inproc://b")
-
-    setup.run(steps)
-
-
 def test_identifiers_of_one_domain_are_spread_over_the_masters(context):
     """Each identifier has one master, the same from every gatekeeper; if it is lost, only its identifiers move."""
     setup = Setup(context, *[[b"", BATCH]] * 3, shard="identifier")

@@ -12,6 +12,7 @@ class Connection:
     def __init__(self, address, *, is_up=False):
         self.address = address
         self.is_up = is_up
+        self.connections = self  # which has what it reads of those
         self.has_reported_failure = False
 
 
