@@ -4,6 +4,7 @@ What reads or fetches advice is imported when a command runs, so that `--help` i
 """
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,13 +61,12 @@ def _entries_of(document: bytes) -> str:
     """Describe which entries a document has."""
     from headgate.advice.parser import decode_utf8, parse_json
 
-    try:
-        parsed = parse_json(decode_utf8(document))
-    except ValueError:
-        return "the document is not valid JSON"
-    entries = parsed if isinstance(parsed, list) else []
-    names = [str(entry.get("user_agent")) for entry in entries if isinstance(entry, dict)][:_MAX_LISTED]
-    return f"the document has entries for {printable(', '.join(names))}" if names else "the document has no entries"
+    names: list[str] = []
+    with suppress(ValueError, TypeError):  # not JSON, or a number
+        names += [
+            str(entry.get("user_agent")) for entry in parse_json(decode_utf8(document)) if isinstance(entry, dict)
+        ]
+    return f"the document has entries for {printable(', '.join(names[:_MAX_LISTED]))}" if names else "it has no entries"
 
 
 @advice.command(short_help="Print what an origin advises an agent, and for how long.")

@@ -14,6 +14,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -262,9 +263,7 @@ def _command_path(words: Sequence[str]) -> str:
 
 
 def _print_error(sentence: str, code: int) -> int:
-    try:
+    with suppress(OSError):
         sys.stderr.write(" ".join(sentence.split("\n")) + "\n")
         sys.stderr.flush()
-    except OSError:
-        return code
     return code

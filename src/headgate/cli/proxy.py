@@ -45,15 +45,6 @@ class ProxyOptions:
         return replace(tree, proxy=proxy), name
 
 
-def require_listener(proxy: Proxy) -> None:
-    """Raise `ConfigurationError` if no certificate is configured, and plaintext is not chosen either."""
-    if not _has_listener(proxy):
-        raise ConfigurationError(
-            "no certificate: add --cert FILE and --key FILE, or --self-signed for a test, "
-            "or --plaintext if another program on this machine terminates TLS"
-        )
-
-
 def _has_listener(proxy: Proxy) -> bool:
     return bool(proxy.cert or proxy.self_signed or proxy.plaintext)
 
@@ -99,7 +90,11 @@ def proxy(*, file: str | None, **flags: Any) -> None:
     SIGHUP reloads the certificate and the token keys.
     """
     options = ProxyOptions(file, given(flags))
-    require_listener(options.read()[0].proxy)
+    if not _has_listener(options.read()[0].proxy):
+        raise ConfigurationError(
+            "no certificate: add --cert FILE and --key FILE, or --self-signed for a test, "
+            "or --plaintext if another program on this machine terminates TLS"
+        )
     from headgate.runtime.prefetch_proxy_server import run_proxy
 
     click.get_current_context().exit(run_proxy(options.read))

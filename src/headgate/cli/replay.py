@@ -8,7 +8,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
@@ -136,25 +136,6 @@ def _parse_draw(text: str) -> float:
     return draw
 
 
-def _throttle_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the throttle's mode to a command."""
-    for option in (
-        click.option(
-            "--draw",
-            type=Parsed("number", _parse_draw),
-            metavar="NUMBER",
-            help="Result of every random draw, 0 or more and less than 1; random by default.",
-        ),
-        click.option("--jitter", type=_JITTER, metavar="FACTOR", help="Jitter factor; by default that of the policy."),
-        click.option(
-            "--policy", type=click.Choice(list(_POLICIES)), default="draft", show_default=True, help="Backoff policy."
-        ),
-        click.option("--throttle", is_flag=True, help="Apply an agent's throttle instead of a rule."),
-    ):
-        command = option(command)
-    return command
-
-
 @click.command()
 @click.option(
     "--rule", "rules", metavar="RULE", multiple=True, help="Rule, such as '10/s burst 20'; repeatable: all rules apply."
@@ -185,7 +166,17 @@ def _throttle_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--verbose", is_flag=True, help="Print each malformed line on stderr.")
-@_throttle_options
+@click.option("--throttle", is_flag=True, help="Apply an agent's throttle instead of a rule.")
+@click.option(
+    "--policy", type=click.Choice(list(_POLICIES)), default="draft", show_default=True, help="Backoff policy."
+)
+@click.option("--jitter", type=_JITTER, metavar="FACTOR", help="Jitter factor; by default that of the policy.")
+@click.option(
+    "--draw",
+    type=Parsed("number", _parse_draw),
+    metavar="NUMBER",
+    help="Result of every random draw, 0 or more and less than 1; random by default.",
+)
 @click.argument("file", metavar="FILE|-")
 @click.pass_context
 def replay(

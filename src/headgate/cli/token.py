@@ -113,7 +113,11 @@ def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
 
     checker = Checker(_read_keys(file))
     now = time.time()
-    text = _first_line_of_stdin() if token == "-" else token  # noqa: S105  # not a password
+    text = token
+    if token == "-":  # noqa: S105  # not a password
+        with click.open_file("-", "rb") as stdin:
+            # Latin-1 decodes any bytes; what is not ASCII is an invalid token.
+            text = bytes(stdin.readline(_MAX_LINE_LENGTH)).decode("latin-1").strip()
     outcome = checker.check(text, now=now, origin="" if origin is None else target_origin(origin))
     valid = outcome if isinstance(outcome, ValidToken) else None
     if is_json:
@@ -144,9 +148,3 @@ def _read_keys(file: str) -> "tuple[Key, ...]":
         return read_keys(content)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-
-
-def _first_line_of_stdin() -> str:
-    with click.open_file("-", "rb") as stdin:
-        # Latin-1 decodes any bytes; what is not ASCII is an invalid token.
-        return bytes(stdin.readline(_MAX_LINE_LENGTH)).decode("latin-1").strip()

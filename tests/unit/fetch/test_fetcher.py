@@ -243,7 +243,7 @@ def test_interim_responses_are_skipped(hints):
         b"HTTP/1.1 200 OK\r\nContent-",
         b"\x15\x03\x01\x00\x02\x02\x50",
         b"HTTP/1.1 2\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + answer(),
         b"HTTP/1.1 200 OK\r\nA: b\0c\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n folded\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\n",

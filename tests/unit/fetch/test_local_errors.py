@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from headgate.fetch.local_errors import is_local
+from headgate.fetch.local_errors import is_local, is_refused_by_proxy
 
 FULL = OSError(errno.EMFILE, "Too many open files")
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
@@ -54,6 +54,19 @@ def test_missing_local_resources_are_local(error):
 )
 def test_errors_that_an_origin_can_cause_are_not_local(error):
     assert not is_local(error)
+
+
+@pytest.mark.parametrize(
+    ("message", "refused"),
+    [
+        ("407 Proxy Authentication Required", True),
+        ("Tunnel connection failed: 403 Forbidden", True),
+        ("Tunnel connection failed: 502 Bad Gateway", False),
+        ("the proxy closed the connection", True),
+    ],
+)
+def test_a_refusal_by_a_proxy_is_told_from_an_unreachable_origin(message, refused):
+    assert is_refused_by_proxy(OSError(message)) is refused
 
 
 def test_circular_causes_end():

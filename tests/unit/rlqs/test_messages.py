@@ -51,6 +51,7 @@ def test_a_malformed_message(data):
 
 
 def test_a_bucket_without_keys_and_one_with_too_many():
+    assert messages.decode_bucket(b"\x12\x03\x0a\x01x\x0a\x03\x0a\x01a") == ((b"a", b""),)  # an unknown field
     with pytest.raises(WireError, match="1 to 16 keys, got 0"):
         messages.decode_bucket(b"")
     with pytest.raises(WireError, match="1 to 16 keys, got 17"):
