@@ -19,6 +19,9 @@ INVALID = [
     ("[limit.concurrency]\nmax = 1\n[gate]\nworkers = 2", "limit.concurrency.max", "each of 2 workers needs a permit"),
     ("[limit.concurrency]\nhealthy_latency = -1", "limit.concurrency.healthy_latency", "expected a number >= 0"),
     ('[[domain]]\nname = "a"\npriority = "robots"', "domain[0].priority", "people, verified, automated, prefetch"),
+    ('[gate]\nlisen = "a"', "gate.lisen", "did you mean 'listen'?"),
+    ("[gate]\ntrusted = []", "gate.trusted", "did you mean 'trusted_proxies'?"),
+    ("[gate]\nretry = 1", "gate.retry", "the keys are listen, origin"),  # no key is near
     ("[gate]\nworkers = 0", "gate.workers", "expected a whole number >= 1, got 0"),
     ("[gate]\nrejection_status = 500", "gate.rejection_status", "503, 429"),
     ('[gate]\nmaster = "there"', "gate.master", "embedded"),
