@@ -62,7 +62,18 @@ def new(*, folder: str) -> None:
     except OSError as error:
         raise ConfigurationError(f"{printable(folder)} cannot be created: {reason_of(error)}") from None
     create_files([(secret, pair.secret_file(), SECRET_MODE), (public, pair.public_file(), PUBLIC_MODE)])
-    click.echo(_explanation(printable(shlex.quote(secret)), printable(shlex.quote(public)), pair.public.decode()))
+    secret, public, key = printable(shlex.quote(secret)), printable(shlex.quote(public)), pair.public.decode()
+    click.echo(f"""\
+{secret}: the secret key; it stays on this machine
+{public}: the public key {key}; the other side needs it
+
+For a master, collect the public keys of its gates and routers in one file, and start it with that file:
+  cat GATE/public.key >> allowed.keys
+  headgate master --curve-key {secret} --curve-allow allowed.keys …
+For a gate, add {public} to the file of its master, and copy the public key of the master:
+  headgate serve --curve-key {secret} --curve-server MASTER/public.key --master …
+For a router, do both: it accepts gates, and connects to masters:
+  headgate router --curve-key {secret} --curve-allow allowed.keys --curve-server MASTER/public.key --master …""")
 
 
 @keys.command("new-token", short_help="Create a key that mints and checks tokens of a prefetch proxy.")
@@ -99,18 +110,3 @@ def new_token(*, out: str, max_ttl: int) -> None:
     create_files([(out, write_keys([new_key(entropy=os.urandom, max_ttl=max_ttl)]), SECRET_MODE)])
     what = "keep it secret; it mints and checks tokens (headgate proxy --token-key)"
     click.echo(f"{printable(out)}: {what}", err=True)
-
-
-def _explanation(secret: str, public: str, key: str) -> str:
-    """Return what the files are for, and the commands that follow."""
-    return f"""\
-{secret}: the secret key; it stays on this machine
-{public}: the public key {key}; the other side needs it
-
-For a master, collect the public keys of its gates and routers in one file, and start it with that file:
-  cat GATE/public.key >> allowed.keys
-  headgate master --curve-key {secret} --curve-allow allowed.keys …
-For a gate, add {public} to the file of its master, and copy the public key of the master:
-  headgate serve --curve-key {secret} --curve-server MASTER/public.key --master …
-For a router, do both: it accepts gates, and connects to masters:
-  headgate router --curve-key {secret} --curve-allow allowed.keys --curve-server MASTER/public.key --master …"""

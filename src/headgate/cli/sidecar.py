@@ -170,7 +170,8 @@ class ServerOptions:
         if len(settings.domains) != 1:
             raise click.UsageError(f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
         socket = self.socket or getattr(settings, self.server.replace("-", "_"), "") or _SOCKETS[self.server]
-        status = self._rejection_status(flags, settings)
+        # Envoys in front take 503 for a failed server, so Envoy's default is 429.
+        status = flags.get("rejection_status", 429) if self.server == "envoy" else settings.rejection_status
         assert self.listen is not None
         assert self.origin is not None
         return Site(
@@ -188,10 +189,6 @@ class ServerOptions:
             rejection_status=status,
             rejections=new_rejections(read_sections(tree), read_domains(tree), status=status),
         )
-
-    def _rejection_status(self, flags: dict[str, Any], settings: Sidecar) -> int:
-        """Return the status of rejections: Envoys in front take 503 for a failed server, so Envoy's default is 429."""
-        return flags.get("rejection_status", 429) if self.server == "envoy" else settings.rejection_status
 
 
 def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:

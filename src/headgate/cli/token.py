@@ -113,18 +113,17 @@ def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
 
     checker = Checker(_read_keys(file))
     now = time.time()
-    text = token
     if token == "-":  # noqa: S105  # not a password
         with click.open_file("-", "rb") as stdin:
             # Latin-1 decodes any bytes; what is not ASCII is an invalid token.
-            text = bytes(stdin.readline(_MAX_LINE_LENGTH)).decode("latin-1").strip()
-    outcome = checker.check(text, now=now, origin="" if origin is None else target_origin(origin))
+            token = bytes(stdin.readline(_MAX_LINE_LENGTH)).decode("latin-1").strip()
+    outcome = checker.check(token, now=now, origin="" if origin is None else target_origin(origin))
     valid = outcome if isinstance(outcome, ValidToken) else None
     if is_json:
         print_json({"result": "valid" if valid else outcome, "expires": valid and valid.expires})
     elif valid:
         click.echo(f"valid for {valid.expires - now:.0f} s, {'one origin only' if valid.is_bound else 'any origin'}")
-    elif origin is None and has_bound_form(text):
+    elif origin is None and has_bound_form(token):
         click.echo(f"{outcome}: the token is for one origin; name it with --origin")
     else:
         click.echo(f"{outcome}: {_EXPLANATIONS[str(outcome)]}")

@@ -15,9 +15,9 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from headgate.config.toml_reader import nearest_key, parse_toml, read_text, unknown_keys
+from headgate.config.toml_reader import convert_document, nearest_key, parse_toml, read_text, unknown_keys
 from headgate.config.tree import Configuration
-from headgate.config.validation import check, convert
+from headgate.config.validation import check
 from headgate.errors import ConfigurationError
 
 _CREDENTIALS = re.compile(r"((?:rediss?(?:\+cluster)?|unix)://[^:@]*:).*@", re.IGNORECASE)
@@ -37,20 +37,16 @@ def parse(text: str, *, name: str = "headgate.toml") -> Configuration:
         document["advice"] = {"entry": document["advice"]}
     try:
         for path, key, valid in unknown_keys(document, Configuration):
-            raise ConfigurationError(f"{path}: unknown key; {_suggestion(key, valid)}")
-        tree = convert(document)
+            headings = _headings(key)
+            hint = f"it belongs under {' or '.join(headings)}" if headings else nearest_key(key, valid)
+            raise ConfigurationError(f"{path}: unknown key; {hint}")
+        tree = convert_document(document, Configuration)
         check(tree)
     except ConfigurationError as error:
         # Errors name keys as they are written in the file.
         message = str(error).replace("advice.entry[", "advice[") if is_list else str(error)
         raise ConfigurationError(f"{name}: {message}") from None
     return tree
-
-
-def _suggestion(key: str, valid: list[str]) -> str:
-    if headings := _headings(key):
-        return f"it belongs under {' or '.join(headings)}"
-    return nearest_key(key, valid)
 
 
 def _headings(key: str) -> list[str]:

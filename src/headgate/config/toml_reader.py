@@ -87,8 +87,7 @@ def unknown_keys(value: object, kind: Any, path: str = "") -> Iterator[tuple[str
 def nearest_key(key: str, valid: list[str]) -> str:
     """Return the nearest valid key as a question; all keys if none is near."""
     word = key.lower().replace("-", "_")
-    longer = [name for name in valid if name.startswith(word)]
-    near = longer or difflib.get_close_matches(word, valid, n=1, cutoff=0.65)
+    near = [name for name in valid if name.startswith(word)] or difflib.get_close_matches(word, valid, n=1, cutoff=0.65)
     return f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(valid)}"
 
 

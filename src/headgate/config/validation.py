@@ -19,14 +19,9 @@ from headgate.limit import Domain
 _MIN_SHARDED_MASTERS = 2
 
 
-def convert(document: Any) -> Configuration:
-    """Convert parsed TOML to a tree; raises `ConfigurationError` for a missing key or a value of the wrong type."""
-    return convert_document(document, Configuration)
-
-
 def check(tree: Configuration) -> None:
     """Check a tree from a file or from flags; raises `ConfigurationError` for the first invalid value."""
-    convert(msgspec.to_builtins(tree))  # values from flags have not been through msgspec
+    convert_document(msgspec.to_builtins(tree), Configuration)  # values from flags have not been through msgspec
     for path, parse, text in _texts(tree, ""):
         _check_text(path, parse, text)
     if tree.gate.master != "embedded":

@@ -51,7 +51,9 @@ def parse_fields(headers: Headers) -> ThrottleFields | None:
                 lines.append((known, _text(value).strip("\t ")))
     if not lines:
         return None
-    opts_out = any("disable" in _members(value) for name, value in lines if name == _OPT_OUT)
+    # A list: an intermediary may have joined several lines.
+    opted = (member.strip("\t ") for name, value in lines if name == _OPT_OUT for member in value.split(","))
+    opts_out = "disable" in opted
     buckets = tuple(value for name, value in lines if name == _BUCKET)
     retry_after = tuple(value for name, value in lines if name == _RETRY_AFTER)
     return ThrottleFields(opts_out, buckets, retry_after) if opts_out or buckets or retry_after else None
@@ -65,11 +67,6 @@ def text_pairs(headers: Headers) -> list[tuple[str, str]]:
 def _pairs_of(headers: Headers) -> _Pairs:
     items = getattr(headers, "items", None)
     return headers if items is None else items()  # type: ignore[return-value]  # without items() it is pairs
-
-
-def _members(value: str) -> list[str]:
-    """Split a list; an intermediary may have joined several lines."""
-    return [member.strip("\t ") for member in value.split(",")]
 
 
 def _text(given: str | bytes) -> str:

@@ -287,10 +287,9 @@ class Throttle:
         return url if isinstance(url, Target) else self.target(url)
 
     def _earn_retry(self, target: Target) -> None:
-        left = self._budgets.get(target.origin)
-        if left is not None and self._full_budget is not None:
-            self._budgets[target.origin] = left + 1
-            if left + 1 >= self._full_budget:
+        if target.origin in self._budgets and self._full_budget is not None:
+            self._budgets[target.origin] += 1
+            if self._budgets[target.origin] >= self._full_budget:
                 del self._budgets[target.origin]
 
     def _is_after_gesture(self, now: float) -> bool:
