@@ -15,7 +15,6 @@ from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
 from headgate.limit.messages import short_identifier
 from headgate.origin import Rejections
-from headgate.origin.sidecar import auth_request
 from headgate.origin.sidecar.auth_request import MAX_HEAD_SIZE, AuthRequest, _Connection
 
 START = b"GET /check/api?identify=client-address HTTP/1.1\r\nHost: headgate-sidecar.invalid\r\n"
@@ -155,21 +154,6 @@ def test_policies_that_nginx_would_refuse_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("address", "identifier"),
-    [
-        (b"192.0.2.1", b"192.0.2.1"),
-        (b"2001:db8::1:2", b"2001:db8::/64"),
-        (b"::ffff:192.0.2.1", b"192.0.2.1"),
-        (b"unix:", b"unknown"),
-    ],
-)
-def test_addresses_are_identifiers_as_in_a_gate(tmp_path, address, identifier):
-    plane = Plane(tmp_path)
-    assert asked(plane, head(address)) == [ACCEPTED]
-    assert plane.verdicts[0].identifier == identifier
-
-
-@pytest.mark.parametrize(
     ("lines", "identifier"),
     [
         ([b"X-Api-Key: one"], b"=one"),
@@ -263,23 +247,6 @@ def test_longest_delay_is_limited(tmp_path):
         Plane(tmp_path, max_delay=40.5)
 
 
-def test_client_that_leaves_frees_its_slot(tmp_path):
-    plane = Plane(tmp_path)
-
-    async def check(plane):
-        plane.hold(0.9)
-        uri = fields_of(await plane.ask())[b"X-Accel-Redirect"]
-        _, writer = await plane.connect()
-        writer.write(head(target=uri))
-        await until(lambda: plane.plane.totals.requests == 2)
-        assert plane.gatekeeper.delayed == 1
-        writer.close()
-        await until(lambda: not plane.plane.details()["delayed"])
-
-    run(check, plane)
-    assert plane.gatekeeper.delayed == 0
-
-
 def test_delay_has_one_connection(tmp_path):
     plane = Plane(tmp_path)
 
@@ -371,24 +338,6 @@ def test_an_end_that_is_none_where_a_large_head_is_cut_is_not_answered(tmp_path)
 
     run(check, plane)
     assert [verdict.identifier for verdict in plane.verdicts] == [b"192.0.2.1"]
-
-
-def test_too_many_connections_are_refused_until_others_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(auth_request, "MAX_CONNECTIONS", 1)
-    plane = Plane(tmp_path, max_delayed=1)
-
-    async def check(plane):
-        first = [await plane.connect() for _ in range(2)]
-        reader, _ = await plane.connect()
-        with suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        assert [await plane.ask(head(), connection) for connection in first] == [ACCEPTED] * 2
-        first[0][1].close()
-        await until(lambda: plane.plane.details()["connections"] == 1)
-        assert await plane.ask() == ACCEPTED
-
-    run(check, plane)
-    assert plane.plane.totals.failed["refused"] == 1
 
 
 PIECES = st.sampled_from(

@@ -243,18 +243,6 @@ def test_another_version_of_the_module_is_logged_once(run):
     run(test)
 
 
-def test_a_connection_beyond_the_maximum_is_closed(run, monkeypatch):
-    monkeypatch.setattr(NginxLua, "max_connections", 1)
-
-    async def test(site):
-        async with site.worker(), site.worker(hello=False) as second:
-            assert await second.has_ended()
-            await site.until(lambda: site.plane.details()["workers"] == 1)
-            assert site.totals.failed["refused"] == 1
-
-    run(test)
-
-
 def test_a_worker_that_sends_nothing_is_closed(run):
     async def test(site):
         async with site.worker() as silent, site.worker() as alive:

@@ -48,8 +48,8 @@ def test_spacing_is_rounded_down_and_only_for_domains_with_rules():
 
 
 def test_a_rejection_has_a_mark_in_place_of_the_seconds():
-    found = settings_of(("api", "1000000007"), rules=(Rule.parse("5/s burst 5"),), rejection_status=429)
-    text, problem, *_ = found[b"rejection"]
+    found = settings_of(("api",), rules=(Rule.parse("5/s burst 5"),), rejection_status=429)
+    text, problem = found[b"rejection"]
     name, form, body, *fields = text.content.split(b"\0")
     assert (text.first, name, form) == (429, b"api", b"text")
     assert body.endswith(b"accepted in \1 s.\n")
@@ -59,7 +59,6 @@ def test_a_rejection_has_a_mark_in_place_of_the_seconds():
     assert values[b"ratelimit-policy"] == b'"api";q=5;w=1'
     assert b"content-length" not in values
     assert problem.content.split(b"\0")[1] == b"problem"
-    assert found[b"rejection"][2].content.split(b"\0")[2].count(b"1000000007") == 1
 
 
 def test_a_domain_has_the_bytes_that_it_has_on_the_bus():

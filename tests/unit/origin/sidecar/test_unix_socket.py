@@ -105,16 +105,6 @@ def test_file_that_its_process_removes_meanwhile_is_no_error(tmp_path, monkeypat
     unix.close()
 
 
-def test_socket_at_which_a_process_listens_is_an_error(tmp_path):
-    unix = listen(tmp_path / "s")
-    assert refused(tmp_path / "s") == (
-        f"--nginx-lua: {str(tmp_path / 's')!r} is in use (another process listens); stop that process, or name another "
-        "path"
-    )
-    connect(tmp_path / "s")
-    unix.close()
-
-
 def test_socket_whose_queue_is_full_is_in_use(tmp_path):
     path = str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX) as busy:
@@ -154,11 +144,6 @@ def test_longest_path_works_and_a_longer_one_names_the_limit(tmp_path, monkeypat
         f"--nginx-lua: path too long: {too_long!r} has {MAX_SOCKET_PATH + 2} bytes; the path of a unix socket has at "
         f"most {MAX_SOCKET_PATH}"
     )
-
-
-@pytest.mark.parametrize("path", ["", "\0abstract"])
-def test_path_that_is_not_one_is_an_error(path):
-    assert refused(path).startswith(f"--nginx-lua: invalid path {path!r} of a unix socket")
 
 
 def test_many_connections_wait_while_the_event_loop_is_busy(tmp_path):
