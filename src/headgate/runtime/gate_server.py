@@ -140,7 +140,11 @@ class _GateServer(Server):
         log_warnings(tree, self.log)
         sources = [*([file] if file else []), *(["the certificate"] if tree.gate.tls.cert else [])]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
-        what = f"{' and '.join(sources)} read again" if sources else "no file or certificate to read again"
+        what = (
+            f"{' and '.join(sources)} read again"
+            if sources
+            else "nothing to reload: started without a configuration file"
+        )
         self.log(f"headgate: {what}{rest}")
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:

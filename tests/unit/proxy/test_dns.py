@@ -166,19 +166,6 @@ async def test_a_few_networks_do_not_use_up_all_threads(server: NameServer) -> N
     assert (lookup._free, lookup._running) == (8, {})
 
 
-async def test_threads_are_limited_and_every_caller_is_served(server: NameServer) -> None:
-    before = threads()
-    lookup = SystemLookup(getaddrinfo=server, threads=3, timeout=60)
-    waiting = [asyncio.create_task(lookup(f"hang.a{number}.test", bytes([number]))) for number in range(9)]
-    await server.hang(3)
-    assert len(threads() - before) == 3
-    assert sum(server.asked.values()) == 3
-    server.answer_all()
-    await asyncio.gather(*waiting)
-    assert sum(server.asked.values()) == 9
-    await asyncio.to_thread(wait_for_end, before)
-
-
 async def test_cancelled_callers_leave_only_their_threads(server: NameServer) -> None:
     before = threads()
     lookup = SystemLookup(getaddrinfo=server, threads=2, timeout=60)

@@ -81,6 +81,8 @@ class TestAdminAddressInUse:
 def test_reload_names_the_file_and_the_keys_that_need_a_restart():
     messages = run(options(configured(), configured(workers=3)), reload)
     assert messages[-1] == "headgate: gate.toml read again; a restart is needed for gate.workers"
+    messages = run(GateOptions(lambda: (configured(), None)), reload)
+    assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
 
 
 def test_invalid_reload_is_logged():
