@@ -83,7 +83,12 @@ class BundleReport(Struct, frozen=True):
 
 
 def check_bundle(
-    source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None
+    source: Source,
+    *,
+    profile: Profile = "strict",
+    from_end: bool = False,
+    base_url: str | None = None,
+    max_section: int | None = None,
 ) -> BundleReport:
     """Check the bundle in `source`, which is found and read as `open_bundle` does.
 
@@ -92,7 +97,7 @@ def check_bundle(
     """
     opened = open_source(source)
     try:
-        return _Check(opened, profile, base_url).run(from_end=from_end)
+        return _Check(opened, profile, base_url, max_section).run(from_end=from_end)
     finally:
         opened.close()
 
@@ -100,7 +105,8 @@ def check_bundle(
 class _Check:
     """The check of one bundle; offsets count from the bundle's first byte until they are reported."""
 
-    def __init__(self, source: ByteSource, profile: Profile, base_url: str | None) -> None:
+    def __init__(self, source: ByteSource, profile: Profile, base_url: str | None, max_section: int | None) -> None:
+        self._max_section = max_section
         self._source = source
         self._profile: Profile = profile
         self._base_url = base_url
@@ -123,7 +129,7 @@ class _Check:
         return self._report
 
     def _check_bundle(self) -> None:
-        preamble = self._parse(preamble_parser())
+        preamble = self._parse(preamble_parser(self._max_section))
         sections = self._parse(section_table_parser(preamble)) if preamble is not None else None
         if preamble is None or sections is None:
             return
@@ -147,7 +153,7 @@ class _Check:
                 self._warn("unknown-section", fault, "3.3 step 22.1", section.offset)
                 continue
             try:
-                builder.read(section, self._drive(section_parser(section, preamble.primary_url)))
+                builder.read(section, self._drive(section_parser(section, preamble.primary_url, self._max_section)))
             except BundleError as error:
                 self._refuse(error)
         required = ["index"] if preamble.version == "b2" else ["index", "manifest"]

@@ -166,6 +166,10 @@ class TestWarnings:
 
 
 class TestLimits:
+    def test_sections_are_limited(self):
+        report = check_bundle(Parts().written(), max_section=40)
+        assert "exceeds the limit of 40" in report.errors[0].message
+
     def test_findings_of_one_code_are_counted_beyond_the_limit(self, monkeypatch):
         monkeypatch.setattr(check, "MAX_PER_CODE", 5)
         for count, listed in ((5, 5), (8, 6)):

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from headgate.bundle.files.payloads import COPY_SIZE
 from headgate.errors import ConfigurationError, HeadgateError, reason_of
@@ -26,9 +26,6 @@ Write: TypeAlias = Callable[[bytes | memoryview], object]
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the number of bytes written, and of all."""
 
-_DIRECT_WRITE_SIZE: Final = COPY_SIZE // 4
-"""Bytes from which on a piece is written alone: joining it with others would cost more."""
-
 
 class Output:
     """Joins small pieces, to save system calls."""
@@ -37,34 +34,23 @@ class Output:
         self._write = write
         self._total = total
         self._progress = progress
-        self._parts: list[bytes] = []
-        self._gathered = 0
+        self._joined = bytearray()
         self._written = 0
 
     def put(self, piece: bytes | memoryview) -> None:
         """Write `piece`, now or with others; the caller may reuse its buffer."""
-        length = len(piece)
-        if length >= _DIRECT_WRITE_SIZE:
-            self.flush()
-            self._write_now(piece)
-            return
-        self._parts.append(bytes(piece))
-        self._gathered += length
-        if self._gathered >= COPY_SIZE:
+        self._joined += piece
+        if len(self._joined) >= COPY_SIZE:
             self.flush()
 
     def flush(self) -> None:
         """Write the joined pieces."""
-        if self._parts:
-            self._write_now(b"".join(self._parts))
-            self._parts.clear()
-            self._gathered = 0
-
-    def _write_now(self, piece: bytes | memoryview) -> None:
-        self._write(piece)
-        self._written += len(piece)
-        if self._progress is not None:
-            self._progress(self._written, self._total)
+        if self._joined:
+            self._write(bytes(self._joined))
+            self._written += len(self._joined)
+            self._joined.clear()
+            if self._progress is not None:
+                self._progress(self._written, self._total)
 
 
 def check_target(target: object) -> None:

@@ -45,23 +45,19 @@ class Spool:
         """
         offset = end = self._length
         for chunk in chunks:
-            self._write(chunk, end)
-            end += len(chunk)
+            view = memoryview(chunk)
+            while view:
+                try:
+                    written = os.pwrite(self._file.fileno(), view, end)
+                except OSError as error:
+                    raise _write_error(error) from error
+                view, end = view[written:], end + written
         self._length = end
         return SpooledPayload(self, offset, end - offset)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return the bytes at an offset: at least one, maybe fewer than requested, none at the end."""
         return os.pread(self._file.fileno(), length, offset)
-
-    def _write(self, chunk: bytes, offset: int) -> None:
-        view = memoryview(chunk)
-        try:
-            while view:
-                written = os.pwrite(self._file.fileno(), view, offset)
-                view, offset = view[written:], offset + written
-        except OSError as error:
-            raise _write_error(error) from error
 
 
 class SpooledPayload(Struct, frozen=True):

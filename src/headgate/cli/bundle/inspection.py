@@ -240,7 +240,8 @@ def check(*, source: BundleSource, as_json: bool) -> None:
     file = source.file
     with report_read_errors(file):
         content, base_url = source.read()
-        report = check_bundle(content, profile=source.profile, from_end=source.from_end, base_url=base_url)
+        options: dict[str, Any] = {"from_end": source.from_end, "base_url": base_url}
+        report = check_bundle(content, profile=source.profile, max_section=source.max_section, **options)
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:

@@ -71,6 +71,13 @@ class BundleSource(NamedTuple):
         """Whether it is on a server."""
         return self.file.startswith(("http://", "https://"))
 
+    @property
+    def max_section(self) -> int | None:
+        """The limit of each section, for a bundle from a server."""
+        from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION
+
+        return MAX_UNTRUSTED_SECTION if self.is_url else None
+
     def read(self) -> "tuple[Source, str | None]":
         """Return what `open_bundle` takes, and the base URL; a bundle on a server is fetched whole.
 
@@ -90,14 +97,16 @@ class BundleSource(NamedTuple):
         Raises `ConfigurationError` for a file that cannot be read.
         """
         from headgate.bundle import open_bundle
-        from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION
 
         with bundle_errors(self.file, as_json=as_json):
             with report_read_errors(self.file):
                 source, base_url = self.read()
-                limit = MAX_UNTRUSTED_SECTION if self.is_url else None
                 bundle = open_bundle(
-                    source, profile=self.profile, from_end=self.from_end, base_url=base_url, max_section=limit
+                    source,
+                    profile=self.profile,
+                    from_end=self.from_end,
+                    base_url=base_url,
+                    max_section=self.max_section,
                 )
             with bundle:
                 yield bundle

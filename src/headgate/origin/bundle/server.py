@@ -77,7 +77,7 @@ class BundleServer:
         if found is not None:
             return found
         path = target.partition(b"?")[0]
-        if self._unpack and path == b"/" and (start := self._site.get().start).startswith(b"/"):
+        if self._unpack and path == b"/" and (start := self._site.get().start) not in (b"", path):
             return Response(302, [(b"location", start), (b"content-length", b"0")], b"")
         if unquote_to_bytes(path) in self._paths:
             return publish(self.bundle, method, fields)

@@ -35,6 +35,7 @@ _NO_ORIGIN: Final = "https://bundle.invalid"
 """The origin of relative URLs without a base (reserved by RFC 6761, 6.4)."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@]+(?![^/?#])")
 """The origin of a URL in normal form without credentials."""
+_PATH = re.compile(r"/(?![/\\])")
 _ACCEPTS = {b"accept": "accept", b"accept-encoding": "accept-encoding", b"accept-language": "accept-language"}
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _PORT = re.compile(rb":[0-9]*\Z")
@@ -122,7 +123,9 @@ class Site:
     def start(self) -> bytes:
         """The path and query of the primary URL, for a client that asks for `/`; empty without one in this bundle."""
         url = without_fragment(resolve(self._snapshot.metadata.primary_url or "", _NO_ORIGIN) or "")
-        return url[len(_origin_of(url)) :].encode() if url in self._requests else b""
+        path = url[len(_origin_of(url)) :] if url in self._requests else ""
+        # A path that begins with // would be another host.
+        return path.encode() if _PATH.match(path) else b""
 
     def _url(self, host: bytes, target: bytes) -> str | None:
         origin = self._origin(host)

@@ -109,14 +109,23 @@ def test_unpacked_site_is_served_beside_the_bundle(unpacked):
 
 @pytest.mark.parametrize(
     ("primary", "home", "status"),
-    [(f"{SITE}/", "/", 200), (f"{SITE}/app/?a=b#c", "/app/?a=b", 302), (f"{SITE}/none", "/", 404)],
+    [
+        (f"{SITE}/", "/", 200),
+        (f"{SITE}/app/?a=b#c", "/app/?a=b", 302),
+        (f"{SITE}/none", "/", 404),
+        (f"{SITE}//elsewhere.example/", "/", 404),
+    ],
 )
 def test_root_of_the_site_leads_to_the_primary_url(unpacked, primary, home, status):
-    page = primary.partition("#")[0] if status != 404 else f"{SITE}/other"
+    page = primary.partition("#")[0] if "none" not in primary else f"{SITE}/other"
     site = unpacked({"url": page}, primary=primary)
     response = ask(site)
     assert (site.home, response.status) == (home, status)
     assert field(response, b"location") == (home.encode() if status == 302 else None)
+
+
+def test_root_of_another_origin_is_not_redirected_to_itself(unpacked):
+    assert ask(unpacked({"url": "/"}, {"url": "https://b.example/x"}), host=b"b.example").status == 404
 
 
 @pytest.mark.parametrize("target", [b"/a^b.txt", b"/a%5Eb.txt"])
