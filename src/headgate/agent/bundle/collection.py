@@ -80,7 +80,7 @@ class ExchangeBuilder:
             raise SkipExchange(f"answered {status}")
         headers = filter_headers(fields)
         codings = parse_codings(headers.get("content-encoding", ""))
-        if codings and all(coding in DECODERS for coding in codings):
+        if "content-encoding" in headers and DECODERS.issuperset(codings):
             # Readers of the bundle may not support a coding that was not requested.
             chunks = limit_length(chunks, self._limits.max_body)  # an endless body may decode to nothing
             for coding in reversed(codings):

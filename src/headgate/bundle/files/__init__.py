@@ -1,3 +1,1 @@
 """Where a bundle's bytes come from and go to: paths, memory, open files, temporary files."""
-
-__all__: list[str] = []

@@ -106,7 +106,9 @@ def _writing(target: str) -> Iterator[Write]:
     with _as_headgate_error(target):
         found = path.stat() if path.exists() else None
         temporary, handle = (
-            _create_temporary(path) if found is None or stat.S_ISREG(found.st_mode) else (None, _stream(path))
+            _create_temporary(path)
+            if found is None or stat.S_ISREG(found.st_mode)
+            else (None, os.open(path, os.O_WRONLY | os.O_CLOEXEC))
         )
     try:
         yield partial(_write_all, handle, target)
@@ -132,10 +134,6 @@ def _create_temporary(path: Path) -> tuple[Path, int]:
         with suppress(FileExistsError):
             return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     raise AssertionError  # numbers do not end
-
-
-def _stream(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _write_all(handle: int, target: str, piece: bytes | memoryview) -> None:

@@ -1,3 +1,1 @@
 """The format: bytes to values and values to bytes, by the document's steps. Pure: opens nothing."""
-
-__all__: list[str] = []

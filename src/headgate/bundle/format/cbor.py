@@ -157,11 +157,13 @@ def string_head_parser(position: int) -> Parser[tuple[int, int]]:
 class Items:
     """Decodes one known-length item along a CDDL rule (3.5.1): each method reads the next item, or refuses it."""
 
-    __slots__ = ("position", "source")
+    __slots__ = ("key_start", "position", "source")
 
     def __init__(self, source: bytes, position: int = 0) -> None:
         self.source = source
         self.position = position
+        self.key_start = position
+        """Where the key begins that `entries` yielded last."""
 
     def head(self, wanted: int) -> int:
         """Read a head of this major type, and return its argument: for a map, its entries."""
@@ -197,21 +199,18 @@ class Items:
         return found
 
     def entries(self, take_key: Callable[[], _Key]) -> Iterator[_Key]:
-        """Read a map: yield each key, read by `take_key`; the caller reads its value before the next."""
-        encoded = b""
+        """Read a map: yield each key, read by `take_key`, in its order; the caller reads its value before the next."""
+        previous = b""
         for _ in range(self.head(MAP)):
-            key, encoded = self.key(take_key, encoded)
+            start = self.position
+            key = take_key()
+            encoded = self.source[start : self.position]
+            if encoded <= previous:
+                fault = "appears twice" if encoded == previous else "is not in order"
+                raise CborError(f"the map key {_shorten(key)} {fault}", "3.5.1 step 2", start)
+            previous = encoded
+            self.key_start = start
             yield key
-
-    def key(self, take_key: Callable[[], _Key], previous: bytes) -> tuple[_Key, bytes]:
-        """Read one key of a map, which must sort after the encoded `previous` one; return it and its encoding."""
-        start = self.position
-        key = take_key()
-        encoded = self.source[start : self.position]
-        if encoded <= previous:
-            fault = "appears twice" if encoded == previous else "is not in order"
-            raise CborError(f"the map key {_shorten(key)} {fault}", "3.5.1 step 2", start)
-        return key, encoded
 
     def any(self, depth: int = 0) -> bytes:
         """Read any well-formed, deterministic item that nests at most `MAX_NESTING` deep; return its bytes."""

@@ -3,8 +3,7 @@
 Also the length that ends a bundle, by which one that was appended to something else is found (3.3.6).
 """
 
-from collections.abc import Callable
-from typing import Final, NoReturn, TypeVar, get_args
+from typing import Final, NoReturn, get_args
 
 from msgspec import Struct
 
@@ -24,8 +23,6 @@ from headgate.bundle.format.sections import (
 from headgate.bundle.model import Metadata, Profile, Section, Version, VouchedSubset
 from headgate.errors import ConfigurationError, FormatError, VersionError
 from headgate.http.url import parse_url
-
-_Result = TypeVar("_Result")
 
 MAGIC: Final = b"\x48\xf0\x9f\x8c\x90\xf0\x9f\x93\xa6"
 """The CBOR byte string that follows the head of the array (3.3 step 2)."""
@@ -186,8 +183,27 @@ class MetadataBuilder:
 
     def read(self, section: Section, source: bytes) -> None:
         """Process a section at once, even if a primary section follows; raises `FormatError`."""
-        step, reader = _READERS[section.name]
-        read_or_raise(lambda source: reader(self, source), source, step, section.offset, self._preamble.primary_url)
+        fallback_url = self._preamble.primary_url
+        try:
+            self._read(section.name, source)
+        except CborError as error:
+            step = f"{_STEPS[section.name]}, {error.step}"
+            raise_format_error(error.reason, step, section.offset + error.offset, fallback_url)
+        except StepError as error:
+            raise_format_error(error.reason, error.step, section.offset + error.offset, fallback_url)
+
+    def _read(self, name: str, source: bytes) -> None:
+        match name:
+            case "index":
+                self._requests = read_index(source, IndexRules(self._sections[-1], not self._is_b2, self._base_url))
+            case "manifest":
+                self._manifest_url = read_manifest(source, self._base_url)
+            case "critical":
+                read_critical(source, known_sections(self._preamble.version))
+            case "signatures":
+                self._authorities, self._vouched_subsets = read_signatures(source)
+            case "primary":
+                self._read_primary(source)
 
     @property
     def has_index(self) -> bool:
@@ -213,23 +229,7 @@ class MetadataBuilder:
             self._vouched_subsets,
         )
 
-    def index(self, source: bytes) -> None:
-        """Process the index section."""
-        self._requests = read_index(source, IndexRules(self._sections[-1], not self._is_b2, self._base_url))
-
-    def manifest(self, source: bytes) -> None:
-        """Process the manifest section."""
-        self._manifest_url = read_manifest(source, self._base_url)
-
-    def critical(self, source: bytes) -> None:
-        """Process the critical section."""
-        read_critical(source, known_sections(self._preamble.version))
-
-    def signatures(self, source: bytes) -> None:
-        """Process the signatures section."""
-        self._authorities, self._vouched_subsets = read_signatures(source)
-
-    def primary(self, source: bytes) -> None:
+    def _read_primary(self, source: bytes) -> None:
         """Process b2's primary section, and the sections that waited for it."""
         self._primary_url = read_primary(source, self._base_url)
         if self._base_url == KEEP_RELATIVE and parse_url(self._primary_url) is not None:
@@ -239,13 +239,14 @@ class MetadataBuilder:
             self.take(section, waiting)
 
 
-_READERS: Final[dict[str, tuple[str, Callable[[MetadataBuilder, bytes], None]]]] = {
-    "index": ("3.3.1 step 1", MetadataBuilder.index),
-    "manifest": ("3.3.2 step 1", MetadataBuilder.manifest),
-    "critical": ("3.3.4 step 1", MetadataBuilder.critical),
-    "signatures": ("3.3.3 step 1", MetadataBuilder.signatures),
-    "primary": ("primary section", MetadataBuilder.primary),
+_STEPS: Final = {
+    "index": "3.3.1 step 1",
+    "manifest": "3.3.2 step 1",
+    "critical": "3.3.4 step 1",
+    "signatures": "3.3.3 step 1",
+    "primary": "primary section",
 }
+"""The step that decodes each section."""
 
 
 def _primary_url(max_length: int | None) -> Parser[tuple[int, str]]:
@@ -306,15 +307,3 @@ def _head(position: int, step: str, fallback_url: str | None) -> Parser[tuple[in
 def raise_format_error(reason: str, step: str, offset: int, fallback_url: str | None) -> NoReturn:
     """Raise a `FormatError`."""
     raise FormatError(reason, step=step, offset=offset, fallback_url=fallback_url)
-
-
-def read_or_raise(
-    reader: Callable[[bytes], _Result], source: bytes, step: str, offset: int, fallback_url: str | None
-) -> _Result:
-    """Parse with `reader`; raise its errors as format errors, with offsets from `offset` on."""
-    try:
-        return reader(source)
-    except CborError as error:
-        raise_format_error(error.reason, f"{step}, {error.step}", offset + error.offset, fallback_url)
-    except StepError as error:
-        raise_format_error(error.reason, error.step, offset + error.offset, fallback_url)

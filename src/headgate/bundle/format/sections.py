@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, CborError, Items, StepError
+from headgate.bundle.format.cbor import ARRAY, BYTES, CborError, Items, StepError
 from headgate.bundle.model import Location, Section, VariantSet, VouchedSubset
 from headgate.bundle.variants import (
     MAX_KEY_TEXT,
@@ -47,10 +47,8 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
     items = Items(source)
     requests: Index = {}
     variant_count = 0
-    key = b""
-    for _ in range(items.head(MAP)):
-        start = items.position
-        text, key = items.key(items.text, key)
+    for text in items.entries(items.text):
+        start = items.key_start
         variant_count += _read_entry(items, text, start, rules, requests)
         if variant_count > MAX_TOTAL_KEYS:
             # A limit of ours, like those for one URL.

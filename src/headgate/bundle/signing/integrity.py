@@ -83,7 +83,7 @@ def verify_block(block: IntegrityBlock, digest: bytes, *, web_bundle_id: str | N
 def _fault_of_id(block: IntegrityBlock, expected: str | None) -> str:
     """Return what is wrong with the block's web bundle id; empty if it is valid."""
     shown = repr(str(block.web_bundle_id)[:80])
-    if block.web_bundle_id not in map(_id_of, block.signatures):
+    if block.web_bundle_id not in [entry.key_id for entry in block.signatures]:
         return f"the web bundle id {shown} is derived from none of the block's keys"
     if expected is not None and block.web_bundle_id != expected:
         return f"the web bundle id is {shown}, expected {expected[:80]!r}"
@@ -132,16 +132,6 @@ def _check_block(block: IntegrityBlock, digest: bytes, web_bundle_id: str | None
 
 def _is_by(entry: IntegritySignature, key: keys.PublicKey) -> bool:
     return (keys.attribute_of(key), keys.raw_public_key(key)) in entry.byte_attributes
-
-
-def _id_of(entry: IntegritySignature) -> str | None:
-    """Return the web bundle id of an entry's key; None for an unknown kind, or an invalid key."""
-    if entry.kind is None:
-        return None
-    try:
-        return keys.web_bundle_id(keys.load_public_key(entry.kind, dict(entry.byte_attributes)[entry.kind]))
-    except ValueError:
-        return None
 
 
 def _invalid(reason: Reason, sentence: str) -> Signature:

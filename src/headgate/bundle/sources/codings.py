@@ -1,7 +1,7 @@
 """Decode the content codings gzip and deflate, which some servers send without being asked."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from headgate.bundle.sources.selection import SkipExchange
@@ -17,7 +17,8 @@ class DecodingError(SkipExchange):
 
 def parse_codings(content_encoding: str) -> list[str]:
     """Return the codings in a Content-Encoding, in lower case, in the order that they were applied."""
-    return [coding.strip().lower() for coding in content_encoding.split(",") if coding.strip()]
+    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
+    return [coding for coding in codings if coding not in ("", "identity")]
 
 
 def limit_length(chunks: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
@@ -38,7 +39,7 @@ def decode_chunks(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
     decompressor: _Inflate | None = None
     for chunk in chunks:
         if decompressor is None and chunk:
-            decompressor = DECODERS[coding](chunk)
+            decompressor = _Inflate(_raw_or_zlib(chunk) if coding == "deflate" else _GZIP)
         if decompressor is None:
             yield chunk
         else:
@@ -73,15 +74,10 @@ class _Inflate:
         return self._inflate.eof
 
 
-def _deflate(first: bytes) -> _Inflate:
+def _raw_or_zlib(first: bytes) -> int:
     """Many servers send deflate without the zlib wrapper, which begins with the compression method 8."""
-    return _Inflate(zlib.MAX_WBITS if first[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS)
+    return zlib.MAX_WBITS if first[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS
 
 
-DECODERS: Final[Mapping[str, Callable[[bytes], "_Inflate | None"]]] = {
-    "gzip": lambda _first: _Inflate(_GZIP),
-    "x-gzip": lambda _first: _Inflate(_GZIP),
-    "deflate": _deflate,
-    "identity": lambda _first: None,
-}
-"""The codings that can be decoded, each with the decompressor of a body, which may depend on its first bytes."""
+DECODERS: Final = frozenset({"gzip", "x-gzip", "deflate"})
+"""The codings that can be decoded."""
