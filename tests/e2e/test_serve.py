@@ -265,6 +265,23 @@ def test_limit_of_open_files_is_raised(tmp_path, origin, workers):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_few_descriptors_lower_the_number_of_connections_and_reset_none(tmp_path, origin, loop):
+    (tmp_path / "gate.toml").write_text(f'[gate]\norigin = "{origin.url}"\nloop = "{loop}"\n')
+    with programs.headgate(
+        tmp_path, "serve", "--config", "gate.toml", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *RULE
+    ) as gate:
+        resource.prlimit(gate.process.pid, resource.RLIMIT_NOFILE, (80, 80))  # it reads the limit much later
+        gate.wait_for("bounds.connections is 8 instead of 10000: the limit of open files is 80")
+        clients = []
+        for _ in range(100):
+            clients.append(socket.create_connection(("127.0.0.1", gate.port)))
+            clients[-1].sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert clients[-1].recv(999).startswith((b"HTTP/1.1 200", b"HTTP/1.1 503"))
+        for client in clients:
+            client.close()
+
+
 def test_bus_of_the_workers_is_removed(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
         (folder,) = tmp_path.glob("headgate-*/")

@@ -3,6 +3,7 @@
 The modules that read bundles are imported when there is one.
 """
 
+import resource
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.config import BundleSection, Configuration, DomainSection
 from headgate.config.section import origin_address
-from headgate.config.tree import as_tuple
+from headgate.config.tree import Bounds, as_tuple
 from headgate.errors import BundleError, ConfigurationError, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.concurrency import ConcurrencySettings
@@ -34,6 +35,8 @@ CATCH_ALL = "default"
 """The name of the domain of rules that are given without one; it matches all requests."""
 _MONITORED_LATENCY = 1.0
 """Seconds: the `healthy_latency` of a limit that only learns the capacity, and rejects nothing."""
+_OTHER_FILES = 64
+"""Descriptors that are kept for listeners, the admin address, the bus and files."""
 _RESTART_KEYS_OF_MASTER = ("listen", "store")
 """Keys of the master that only a restart can change."""
 _RESTART_KEYS = (
@@ -162,6 +165,22 @@ def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySet
         healthy_latency=section.healthy_latency,
         abandoned=section.abandoned,
     )
+
+
+def fit_bounds(bounds: Bounds, log: Callable[[str], None]) -> Bounds:
+    """Return bounds with as many connections as the limit of open files permits: each may need another to the origin.
+
+    Without descriptors, uvloop resets new connections, and the admin listener does not answer either.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fitting = max(1, (files - _OTHER_FILES) // 2)
+    if files == resource.RLIM_INFINITY or bounds.connections <= fitting:
+        return bounds
+    log(
+        f"bounds.connections is {fitting} instead of {bounds.connections}: the limit of open files is {files}; raise "
+        f"it to {2 * bounds.connections + _OTHER_FILES} (LimitNOFILE= of systemd, ulimit -n), or set bounds.connections"
+    )
+    return replace(bounds, connections=fitting)
 
 
 def build_gatekeeper(

@@ -35,6 +35,7 @@ from headgate.runtime.gate_build import (
     compose,
     concurrency_settings,
     domains_with_kept_holds,
+    fit_bounds,
     keep_restart_keys,
     load_bundles,
     max_hold,
@@ -104,7 +105,7 @@ class GateProcess(Backend):
                 tree.gate.origin,
                 self._build_policy(),
                 timeouts=tree.gate.timeouts,
-                bounds=tree.gate.bounds,
+                bounds=fit_bounds(tree.gate.bounds, _log if not self._number else lambda _: None),
                 concurrency=concurrency_settings(tree, self._number),
             )
             self._watch = ConcurrencyWatch(_log)
