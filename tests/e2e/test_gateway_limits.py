@@ -51,16 +51,7 @@ async def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path) ->
         assert (await serial_and_reply(port, authority, "a.example"))[0] in after
 
 
-async def test_plain_http_to_the_tls_port_does_not_affect_others(tmp_path: Path) -> None:
-    tls = tls_keys(tmp_path, authority := trustme.CA(), "a.example")
-    async with served(tls=tls.context) as (_, gateway):
-        async with agent_at(gateway) as agent:
-            await agent.send(GET)
-            await agent.rest()
-        await serial_and_reply(gateway.addresses[0][1], authority, "a.example")
-
-
-async def test_handshakes_count_as_connections_and_have_a_timeout(tmp_path: Path) -> None:
+async def test_handshakes_count_as_connections_and_fail_in_time(tmp_path: Path) -> None:
     tls = tls_keys(tmp_path, authority := trustme.CA(), "a.example")
     bounds, timeouts = Bounds(connections=2, client_connections=2), Timeouts(header=1.0)
     async with served(tls=tls.context, bounds=bounds, timeouts=timeouts) as (_, gateway):
@@ -68,6 +59,7 @@ async def test_handshakes_count_as_connections_and_have_a_timeout(tmp_path: Path
             assert await third.rest() == b""
             assert len(gateway.connections) == 2
             assert gateway.counters.connections_refused == {"limit": 0, "client_limit": 1}
+            await first.send(GET)
             assert await first.rest() + await second.rest() == b""
         await until(lambda: gateway.counters.handshakes_failed == 2 and not gateway.connections)
         await serial_and_reply(gateway.addresses[0][1], authority, "a.example")

@@ -15,10 +15,9 @@ from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
-from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext, RegisteredConnection
-from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy
+from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
+from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import ALLOW
-from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.permits import Permits
 
@@ -56,6 +55,14 @@ class Gateway:
             allow=allow,
             permits=_permits(concurrency) if concurrency is not None else None,
         )
+        self.pool = self._context.pool
+        """The connections to the origin."""
+        self.connections = self._context.registry.connections
+        """The open connections of clients."""
+        self.tunnels = self._context.registry.tunnels
+        """The open tunnels."""
+        self.counters = self._context.counters
+        """The counters since the start."""
         self._servers: list[asyncio.Server] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._tick_seconds = min(MAX_TICK, *(value / 8 for value in _seconds(timeouts)))
@@ -89,26 +96,6 @@ class Gateway:
         else:
             context.permits.reconfigure(replace(context.permits.limit.settings, mode="off"))
             context.permits = None
-
-    @property
-    def pool(self) -> UpstreamPool:
-        """The connections to the origin."""
-        return self._context.pool
-
-    @property
-    def connections(self) -> set[RegisteredConnection]:
-        """The open connections of clients."""
-        return self._context.registry.connections
-
-    @property
-    def tunnels(self) -> set[UpgradeTunnel]:
-        """The open tunnels."""
-        return self._context.registry.tunnels
-
-    @property
-    def counters(self) -> GatewayCounters:
-        """The counters since the start."""
-        return self._context.counters
 
     async def start(
         self,

@@ -86,10 +86,17 @@ async def test_all_addresses_are_tried_and_the_one_that_worked_comes_first(monke
 
 async def test_a_pool_connects_to_the_address_that_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     Resolver(monkeypatch, "127.0.0.2", "127.0.0.1")
-    server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    closed = asyncio.Event()
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
     pool = UpstreamPool("origin.example", server.sockets[0].getsockname()[1], 65536)
     await pool.connect(5.0)
-    assert len(pool.open) == 1
+    await closed.wait()
     pool.close()
     server.close()
     with pytest.raises(OSError, match="Connect call failed"):
