@@ -56,9 +56,3 @@ def test_errors_of_changed_bundles_are_those_of_readers(content, profile, base_u
 @given(content=st.binary(max_size=200), lead=st.sampled_from([0, 1, 10, 15, 40, 48, 100]))
 def test_errors_of_random_bytes_are_those_of_readers(content, lead):
     check(Bundle().written()[:lead] + content)
-
-
-def test_errors_of_bundles_found_from_their_end_are_those_of_readers():
-    for case in CASES:
-        if case.from_end:
-            check(case.content, from_end=True)

@@ -101,20 +101,6 @@ def test_bundles_are_deterministic_cbor(added, version, sections):
     assert encode(decode(item)) == item
 
 
-@given(exchanges(), VERSIONS, st.randoms())
-def test_order_of_headers_and_size_of_chunks_do_not_matter(added, version, chance):
-    source = written(added, version=version, manifest_url=PAGE)
-    again = []
-    for url, more in added:
-        headers = list(meant(more["headers"]).items())
-        chance.shuffle(headers)
-        cuts = sorted(chance.choices(range(len(more["payload"]) + 1), k=3))
-        edges = zip([0, *cuts], [*cuts, len(more["payload"])], strict=True)
-        parts = [more["payload"][start:end] for start, end in edges]
-        again.append((url, {**more, "headers": headers, "payload": iter(parts)}))
-    assert written(again, version=version, manifest_url=PAGE) == source
-
-
 @st.composite
 def negotiated(draw):
     """Return a Variants value, and the keys of each response."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from headgate.bundle import open_bundle
-from headgate.cli.bundle import inspection
 from tests.malformed import parts
 
 BASE = "https://example.com/"
@@ -110,20 +109,6 @@ def test_list_json_has_every_field(run, site):
         "url": BASE + "z", "variant_key": None, "offset": location.offset, "length": location.length, "status": 200,
         "headers": HTML, "payload_length": 3, "payload_sha256": None,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_list_prints_each_digest_at_once(run, site, monkeypatch, flags):
-    sizes = []
-    printed = inspection.print_in_batches
-
-    def print_and_record(*given, **how):
-        sizes.append(how)
-        printed(*given, **how)
-
-    monkeypatch.setattr(inspection, "print_in_batches", print_and_record)
-    assert run("list", site, *flags).code == run("list", site, "--digest", *flags).code == 0
-    assert sizes == [{}, {"size": 0}]
 
 
 def test_list_shows_responses_beside_a_malformed_one(run, site, tmp_path):
