@@ -308,7 +308,7 @@ class BoundPair:
         context: "zmq.Context[Socket] | None",
         log: Log,
     ) -> None:
-        self._has_keys = keys is not None
+        self._has_keys, self._must_bind = keys is not None, False
         self._own_context = context is None
         self.context: zmq.Context[Socket] = zmq.Context() if context is None else context
         """The context of the sockets."""
@@ -334,8 +334,10 @@ class BoundPair:
 
         libzmq cannot end the connection of one peer. Raises `LinkError` if the sockets cannot be bound again.
         """
-        if self.connections.authenticate(allowed):
+        self._must_bind |= self.connections.authenticate(allowed)
+        if self._must_bind:
             bind_again((self.accounting, self.control), self.endpoints)
+            self._must_bind = False  # after an error, the next call tries again
 
     def receive(self) -> tuple[list[bytes], bool]:
         """Return the next message of accounting, and whether its sender may account for its domain.

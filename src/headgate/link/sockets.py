@@ -157,7 +157,8 @@ def bind_again(sockets: Iterable[Socket], pair: Endpoints) -> None:
     """End all connections of bound sockets: peers connect again. Raises `LinkError` if a socket cannot be bound."""
     sockets = list(sockets)
     for socket, endpoint in zip(sockets, pair, strict=True):
-        socket.unbind(endpoint)
+        with suppress(zmq.ZMQError):  # an earlier call could not bind it
+            socket.unbind(endpoint)
     for socket, endpoint in zip(sockets, pair, strict=True):
         for wait in [0.001] * _REBIND_TRIES:  # libzmq's thread closes the old listener
             with suppress(LinkError):

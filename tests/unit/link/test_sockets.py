@@ -1,5 +1,6 @@
 import re
 import socket
+from contextlib import suppress
 
 import pytest
 import zmq
@@ -7,7 +8,15 @@ import zmq
 from headgate.errors import ConfigurationError, LinkError
 from headgate.link import sockets
 from headgate.link.curve import ServerKeys, new_key_pair
-from headgate.link.sockets import bind_pair, connect_pair, endpoints, file_descriptor, has_message, open_socket
+from headgate.link.sockets import (
+    bind_again,
+    bind_pair,
+    connect_pair,
+    endpoints,
+    file_descriptor,
+    has_message,
+    open_socket,
+)
 from tests.quotes import quotes
 
 
@@ -186,3 +195,21 @@ def test_an_address_beyond_loopback_is_bound_with_insecure_or_keys(pair_of):
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost"])
 def test_loopback_addresses_need_no_keys(pair_of, host):
     assert bind_pair(*pair_of(), f"{host}:0")
+
+
+def test_sockets_are_bound_again_also_after_an_attempt_that_failed(pair_of, monkeypatch):
+    monkeypatch.setattr(sockets, "_REBIND_TRIES", 2)
+    both = pair_of()
+    bound = bind_pair(*both, "tcp://127.0.0.1:0")
+    both[1].unbind(bound.control)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        while other.getsockname()[1] == 0:  # libzmq's thread closes the listener
+            with suppress(OSError):
+                other.bind(("127.0.0.1", int(bound.control.rpartition(":")[2])))
+        other.listen()
+        with pytest.raises(LinkError, match="cannot be bound"):
+            bind_again(both, bound)
+    monkeypatch.undo()
+    bind_again(both, bound)
+    assert both[1].getsockopt_string(zmq.LAST_ENDPOINT) == bound.control
