@@ -106,7 +106,7 @@ def open_log() -> Iterator[None]:
     """Put a `LogWriter` in the place of `sys.stderr` while inside, unless that is not a file of the system."""
     try:
         descriptor = sys.stderr.fileno()
-    except OSError:  # a stream in memory, which does not block
+    except (AttributeError, OSError):  # no stderr, or a stream in memory, which does not block
         yield
         return
     log = LogWriter(descriptor)

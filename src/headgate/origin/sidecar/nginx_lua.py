@@ -227,18 +227,14 @@ class NginxLua(DataPlane):
             self.totals.failed["evicted"] += record.second
 
     def _greet(self, connection: _Connection, hello: Record) -> None:
-        if hello.kind != b"hello":
-            raise WireError(f"record {hello.kind!r} before a hello")
+        if hello.kind != b"hello" or not 0 < len(hello.content) <= _MAX_INSTANCE_SIZE:
+            raise WireError(f"expected a hello with the id of an nginx of 1 to {_MAX_INSTANCE_SIZE} bytes")
         if hello.first != VERSION:
             if not self._has_logged_version:
                 self._has_logged_version = True
                 self.log(f"nginx has another version of headgate.lua ({hello.first}, not {VERSION}); reload nginx")
             raise WireError(f"version {hello.first}; expected {VERSION}")
-        if not 0 < len(hello.content) <= _MAX_INSTANCE_SIZE:
-            raise WireError(f"id of an nginx with {len(hello.content)} bytes; expected 1 to {_MAX_INSTANCE_SIZE}")
-        instance = self._instances.get(hello.content)
-        if instance is None:
-            instance = self._instances[hello.content] = _Instance(self._send_all)
+        instance = self._instances.setdefault(hello.content, _Instance(self._send_all))
         connection.write(self._settings_record)
         connection.instance = instance
         instance.workers = hello.second
