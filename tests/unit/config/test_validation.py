@@ -113,6 +113,7 @@ INVALID = [
     ('[proxy]\nkey = "a.pem"', "proxy", "needs its key"),
     ("[proxy]\nself_signed = true\nplaintext = true", "proxy", "exclude each other"),
     ("[proxy]\nmax_tunnels = 0", "proxy.max_tunnels", ">= 1"),
+    ("[limit.concurrency]\nqueue = 1000001", "limit.concurrency.queue", "<= 1000000, got 1000001"),
     ("[proxy]\nmax_tunnels = 10000001", "proxy.max_tunnels", "<= 10000000, got 10000001"),
     ("[advice]\nmax_age = 172801", "advice.max_age", "<= 172800, got 172801"),
     ("[proxy]\nallow_ports = [65536]", "proxy.allow_ports[0]", "expected a whole number <= 65535, got 65536"),
