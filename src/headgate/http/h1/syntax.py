@@ -24,6 +24,8 @@ _HOST = re.compile(HOST)
 _TOKEN = re.compile(TOKEN)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_MAX_CONNECTION_SIZE = 2048
+"""Bytes: a head of 32 KiB could have 16,000 members, and each costs as much as a field."""
 _USUAL_OPTIONS = frozenset({b"keep-alive", b"close", b"upgrade"})
 
 
@@ -63,6 +65,8 @@ def parse_connection(values: list[bytes]) -> frozenset[bytes]:
     """Return the members of Connection in lower case; raises `ProtocolError` where one is not a token (9110 7.6.1)."""
     if len(values) == 1 and values[0].lower() in _USUAL_OPTIONS:
         return frozenset([values[0].lower()])
+    if sum(map(len, values)) > _MAX_CONNECTION_SIZE:
+        raise ProtocolError(431, f"Connection is longer than {_MAX_CONNECTION_SIZE} bytes")
     members = frozenset(member.strip(b"\t ").lower() for value in values for member in value.split(b",")) - {b""}
     if not all(_TOKEN.fullmatch(member) for member in members):
         raise ProtocolError(400, "a member of Connection is not a token")

@@ -121,6 +121,7 @@ HEADS: dict[str, tuple[bytes, int]] = {
     "a field of 64 KiB": (_GET + b"X: " + b"a" * 65536 + b"\r\n\r\n", 431),
     "fields without end": (_GET + b"X: abcdefghijklmnopqrstuvwxyz\r\n" * 2400, 431),
     "a head of 33 KiB": (_GET + b"X: " + b"a" * 33_792 + b"\r\n\r\n", 431),
+    "a thousand connection options": (_GET + b"Connection: " + b"a, " * 1000 + b"b\r\n\r\n", 431),
     "129 fields": (_GET + b"X:\r\n" * 128 + b"\r\n", 431),
     "129 fields with a body": (_POST + b"X:\r\n" * 127 + b"Content-Length: 0\r\n\r\n", 431),
     "CONNECT": (b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", 405),
