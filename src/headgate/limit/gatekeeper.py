@@ -12,6 +12,7 @@ from heapq import heappop, heappush, nlargest
 from msgspec.structs import replace
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
+from headgate.limit.arrivals import Arrivals
 from headgate.limit.clock import TOLERANCE, SteadyClock
 from headgate.limit.domain import Domain
 from headgate.limit.master import Master
@@ -83,7 +84,8 @@ class Gatekeeper:
     identifier, so that they are not all released at one instant. At most `max_holds` holds are stored. A new one
     replaces one that has ended or, if none has, the one that ends next (counted in `evicted`). A hold of more than
     `max_hold` seconds is shortened (counted in `shortened`): its control is forged, or this clock is behind the
-    master's.
+    master's. With `arrivals`, it also applies the rules itself, so that a fast client does not exceed them before the
+    control of a master elsewhere arrives.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Gatekeeper:
         spacing: Mapping[str, float] | None = None,
         max_holds: int = 1_000_000,
         max_hold: float = MAX_HOLD,
+        arrivals: Arrivals | None = None,
     ) -> None:
         if account is not None and not callable(account):
             raise ConfigurationError(
@@ -119,6 +122,7 @@ class Gatekeeper:
         """The embedded master, if any."""
         self._account = account
         self._record = master.record if master is not None else None
+        self._arrivals = arrivals
         self._max_delayed = max_delayed
         self.spacing = dict(spacing or {})
         """Seconds between two delayed requests of an identifier, by domain; absent for a domain of unknown rules."""
@@ -173,20 +177,23 @@ class Gatekeeper:
             instant = clock.step(instant)
         holds = self._holds.get(domain)
         release = holds.shards[hash(identifier) % SHARDS].get(identifier, ASAP) if holds is not None else ASAP
+        hold, arrivals = release, self._arrivals
+        if arrivals is not None:
+            release = max(release, arrivals.release(domain, identifier))
         if release <= instant:
             status, release = _ACCEPTED, instant
             self.totals[domain].accepted += 1
         else:
             status, release = self._judge_held(domain, identifier, release, instant)
         accounting = Accounting(domain, status, identifier, now, release - clock.behind, loginfo)
+        if arrivals is not None and status is not _REJECTED:
+            arrivals.record(domain, identifier, release, now=instant, hold=hold)
         if self._record is not None:
             following = self._record(domain, status, identifier, release, instant)
             if following > instant:
                 self._hold(domain, identifier, following)
         if self._account is not None:
-            control = self._account(accounting, now)
-            if control is not None:
-                self.obey(control, now=now)
+            self._send(accounting, now)
         return accounting
 
     def _judge_held(self, domain: str, identifier: bytes, release: float, now: float) -> tuple[Status, float]:
@@ -195,6 +202,7 @@ class Gatekeeper:
         A delayed request takes a slot, and extends the hold by one interval.
         """
         permitted = self._shorten(release, now)
+        self._hold(domain, identifier, permitted)  # also if it follows from `arrivals`
         if permitted < release:
             release = permitted
             self._holds[domain].put(identifier, release)
@@ -230,9 +238,13 @@ class Gatekeeper:
         else:
             totals.rejected += 1
         if self._account is not None:
-            control = self._account(accounting, now)
-            if control is not None:
-                self.obey(control, now=now)
+            self._send(accounting, now)
+
+    def _send(self, accounting: Accounting, now: float) -> None:
+        assert self._account is not None
+        control = self._account(accounting, now)
+        if control is not None:
+            self.obey(control, now=now)
 
     def cancel(self, accounting: Accounting) -> None:
         """Free the slot of a delayed request whose client disconnected; at its release, the slot is freed anyway."""

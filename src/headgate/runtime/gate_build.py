@@ -3,8 +3,11 @@
 The modules that read bundles are imported when there is one.
 """
 
+import os
 import resource
 from collections.abc import Callable, Sequence
+from mmap import mmap
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -14,6 +17,7 @@ from headgate.config.section import origin_address
 from headgate.config.tree import Bounds, as_tuple
 from headgate.errors import BundleError, ConfigurationError, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
+from headgate.limit.arrivals import MEMORY_SIZE, Arrivals
 from headgate.limit.concurrency import ConcurrencySettings
 from headgate.limit.gatekeeper import Account, longest_hold, spacing
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
@@ -184,9 +188,16 @@ def fit_bounds(bounds: Bounds, log: Callable[[str], None]) -> Bounds:
 
 
 def build_gatekeeper(
-    tree: Configuration, domains: tuple[Domain, ...], account: Account | None, store: MasterStore | None = None
+    tree: Configuration,
+    domains: tuple[Domain, ...],
+    account: Account | None,
+    store: MasterStore | None = None,
+    memory: memoryview | None = None,
 ) -> Gatekeeper:
-    """Build the gatekeeper: with an embedded master, unless `account` sends to one in another process."""
+    """Build the gatekeeper: with an embedded master, unless `account` sends to one in another process.
+
+    In the latter case it counts in `memory` until that has answered.
+    """
     gate, bound = tree.gate, tree.master.max_identifiers
     return Gatekeeper(
         account,
@@ -196,7 +207,21 @@ def build_gatekeeper(
         spacing=spacing(domains),
         max_holds=bound,
         max_hold=max_hold(tree, domains, alone=account is None and tree.master.store == "memory"),
+        arrivals=None if memory is None else Arrivals(domains, memory),
     )
+
+
+def new_memory() -> bytes:
+    """Return the initial content of the memory of `Arrivals`: a random key, and no entry."""
+    return os.urandom(32).ljust(MEMORY_SIZE, b"\0")
+
+
+def open_memory(path: str) -> memoryview:
+    """Return the memory that the workers share in the file at `path`; that of one process if it is empty."""
+    if not path:
+        return memoryview(bytearray(new_memory()))
+    with Path(path).open("r+b") as file:
+        return memoryview(mmap(file.fileno(), MEMORY_SIZE))
 
 
 def max_hold(tree: Configuration, domains: tuple[Domain, ...], *, alone: bool = False) -> float:

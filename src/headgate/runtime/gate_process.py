@@ -39,6 +39,7 @@ from headgate.runtime.gate_build import (
     keep_restart_keys,
     load_bundles,
     max_hold,
+    open_memory,
     read_keys,
     require_gate,
 )
@@ -69,6 +70,8 @@ class GateConfiguration(msgspec.Struct, frozen=True):
     """Where to listen; reserved, and shared with other processes."""
     bus: str = ""
     """The address of the supervisor's master; empty if `tree` names the master."""
+    memory: str = ""
+    """The file in which the workers count together; empty if there is one process."""
     number: int = 0
     """Which of several workers it is for; the first one logs what becomes of masters elsewhere."""
     advice: AdvicePublication | None = None
@@ -95,6 +98,7 @@ class GateProcess(Backend):
         self._bundles = load_bundles(tree, log=_log)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
         self._link = self._new_link(tree, self._composed)
+        self._memory = None if self._link is None else open_memory(configuration.memory)
         self.store = MasterStore(tree.master.store if self._link is None else "memory", _log)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
@@ -288,7 +292,7 @@ class GateProcess(Backend):
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         account = link.account if link is not None else None
-        gatekeeper = build_gatekeeper(tree, composed.domains, account, self.store)
+        gatekeeper = build_gatekeeper(tree, composed.domains, account, self.store, self._memory)
         if link is not None:
             link.attach(gatekeeper)
         if gatekeeper.master is not None:

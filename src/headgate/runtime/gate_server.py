@@ -32,6 +32,7 @@ from headgate.runtime.gate_build import (
     compose,
     concurrency_settings,
     keep_restart_keys,
+    new_memory,
     require_gate,
     restart_keys,
 )
@@ -182,9 +183,12 @@ class GateWorkers(Backend):
         return self._configuration.tree.gate.drain
 
     async def start(self) -> None:
+        folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-")))
+        memory = folder / "arrivals"
+        memory.write_bytes(new_memory())
+        self._configuration = replace(self._configuration, memory=str(memory))
         if self._configuration.tree.gate.master == "embedded":
-            folder = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-"))
-            self._configuration = replace(self._configuration, bus=f"ipc://{Path(folder) / 'bus'}")
+            self._configuration = replace(self._configuration, bus=f"ipc://{folder / 'bus'}")
             self._link = MasterLink(self._new_master(self._configuration.tree), self._configuration.bus)
             self._closing.callback(self._link.close)
             self.store.attach(self._link.master, self._link.publish)
