@@ -174,16 +174,19 @@ def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySet
 def fit_bounds(bounds: Bounds, log: Callable[[str], None]) -> Bounds:
     """Return bounds with as many connections as the limit of open files permits: each may need another to the origin.
 
-    Without descriptors, uvloop resets new connections, and the admin listener does not answer either.
+    Without descriptors, uvloop resets new connections, and the admin listener does not answer either. A tenth fewer is
+    not worth a line at every start.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     fitting = max(1, (files - _OTHER_FILES) // 2)
     if files == resource.RLIM_INFINITY or bounds.connections <= fitting:
         return bounds
-    log(
-        f"bounds.connections is {fitting} instead of {bounds.connections}: the limit of open files is {files}; raise "
-        f"it to {2 * bounds.connections + _OTHER_FILES} (LimitNOFILE= of systemd, ulimit -n), or set bounds.connections"
-    )
+    if fitting < 0.9 * bounds.connections:
+        log(
+            f"bounds.connections is {fitting} instead of {bounds.connections}: the limit of open files is {files}; "
+            f"raise it to {2 * bounds.connections + _OTHER_FILES} (LimitNOFILE= of systemd, ulimit -n), or set "
+            "bounds.connections"
+        )
     return replace(bounds, connections=fitting)
 
 

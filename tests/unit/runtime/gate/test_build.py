@@ -1,6 +1,9 @@
+import resource
+
 import pytest
 
 from headgate.config import parse
+from headgate.config.tree import Bounds
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain
 from headgate.limit.messages import DelayUntil
@@ -12,6 +15,7 @@ from headgate.runtime.gate_build import (
     compose,
     concurrency_settings,
     domains_with_kept_holds,
+    fit_bounds,
     load_bundles,
     require_gate,
     restart_keys,
@@ -280,3 +284,11 @@ def test_a_concurrency_limit_needs_no_rule():
     require_gate(parse(f"{origin}[limit.concurrency]\nmax = 1"))
     with pytest.raises(ConfigurationError, match="--max-in-flight"):
         require_gate(parse(f'{origin}[limit.concurrency]\nmax = 1\nmode = "off"'))
+
+
+@pytest.mark.parametrize(("files", "connections", "lines"), [(20_000, 9_968, 0), (1_024, 480, 1), (30_000, 10_000, 0)])
+def test_bounds_fit_the_limit_of_open_files_with_a_line_if_they_are_much_lower(monkeypatch, files, connections, lines):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    said = []
+    assert fit_bounds(Bounds(connections=10_000), said.append).connections == connections
+    assert len(said) == lines
