@@ -28,9 +28,7 @@ def hello(_request: HttpRequest) -> JsonResponse:
 urlpatterns = [path("", hello), path("login", hello)]
 
 gatekeeper = Gatekeeper.embedded(
-    [Domain("login", (Rule.parse("2/min"),)), Domain("site", (Rule.parse("2/s burst 5"),))],
-    max_delay=1.0,
-    max_delayed=3,
+    [Domain("login", (Rule.parse("2/min"),)), Domain("site", (Rule.parse("2/s burst 5"),))]
 )
 domain = Routes([Route("login", path_prefix="/login"), Route("site")])
 app = GatekeeperMiddleware(get_wsgi_application(), gatekeeper=gatekeeper, domain=domain)

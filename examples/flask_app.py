@@ -1,8 +1,7 @@
 """A Flask application behind the gatekeeper: `python examples/flask_app.py`, or any WSGI server with `app`.
 
 Everything is limited to 2 requests a second for each X-Api-Key, or for each address without one, after a burst of 5.
-A delayed request sleeps in its worker thread, so only 3 of the 8 threads may be delayed at once; further requests that
-come too early are told when to come back.
+Requests that come too early are rejected, with the time to come back: to wait for it would occupy a worker thread.
 """
 
 import os
@@ -13,7 +12,7 @@ from waitress import serve
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin.wsgi import GatekeeperMiddleware
 
-gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("2/s burst 5"),))], max_delay=1.0, max_delayed=3)
+gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("2/s burst 5"),))])
 
 app = Flask(__name__)
 app.wsgi_app = GatekeeperMiddleware(app.wsgi_app, gatekeeper=gatekeeper, identify="header:X-Api-Key")

@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import sys
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -55,8 +56,11 @@ class Answer:
         self.body = response.read()
 
 
-def ask(server: Server, path: str, method: str = "GET", body: bytes | None = None, **fields: str) -> Answer:
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
+def ask(
+    server: Server, path: str, method: str = "GET", body: bytes | None = None, address: str = "127.0.0.1", **fields: str
+) -> Answer:
+    source = (address, 0)
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, PATIENCE, source)) as connection:
         lines = {name.replace("_", "-"): value for name, value in fields.items()}
         connection.request(method, path, body=body, headers=lines)
         return Answer(connection.getresponse())
@@ -136,6 +140,31 @@ def test_a_client_that_disconnects_while_delayed_frees_its_slot(run, command):
         leaver.close()
     assert until(lambda: state(server)["waiting"] == 0)
     assert state(server) == {"calls": 1, "waiting": 0, "delayed": 3}
+
+
+def test_a_client_over_its_rule_occupies_no_thread(run):
+    """Four threads and six flooding connections: the requests of others are answered, and the flood's rejected."""
+    serve = "import sys, waitress, long_delay_app; waitress.serve(long_delay_app.wsgi, port=sys.argv[1], threads=4)"
+    server = run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HERE)!r}); {serve}"])
+    others_are_done = threading.Event()
+
+    def flood(_: int) -> Counter[int]:
+        statuses = Counter([ask(server, "/").status])
+        while not others_are_done.is_set():
+            statuses[ask(server, "/").status] += 1
+        return statuses
+
+    with ThreadPoolExecutor(6) as threads:
+        floods = threads.map(flood, range(6))
+        try:
+            others = [ask(server, "/", address=f"127.0.0.{number}").status for number in range(2, 42)]
+        finally:
+            others_are_done.set()
+        statuses = sum(floods, Counter())
+    assert others == [200] * 40
+    assert statuses.pop(200) == 1
+    assert set(statuses) == {503}
+    assert statuses[503] >= 5
 
 
 @ASGI

@@ -5,6 +5,7 @@ local information to decide the disposition of each request instead of consultin
 Fault-Tolerance).
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush, nlargest
@@ -161,11 +162,14 @@ class Gatekeeper:
         """The number of delayed requests, as of the last request."""
         return self._slots.taken
 
-    def admit(self, domain: str, identifier: bytes | str, *, now: float, loginfo: bytes = b"") -> Accounting:
+    def admit(
+        self, domain: str, identifier: bytes | str, *, now: float, loginfo: bytes = b"", max_delay: float = math.inf
+    ) -> Accounting:
         """Decide on a request received at `now`, seconds since 1970; account for it; return the verdict.
 
         A text identifier stands for its UTF-8 bytes. Process an accepted request now, a delayed one at `release`. Of a
-        rejected one, `release` is when a request would be accepted. Never raises, waits or locks.
+        rejected one, `release` is when a request would be accepted. A caller that must not wait for as long as the
+        gatekeeper's `max_delay` gives its own. Never raises, waits or locks.
         """
         if isinstance(identifier, str):
             identifier = identifier.encode("utf-8", "surrogatepass")
@@ -184,7 +188,7 @@ class Gatekeeper:
             status, release = _ACCEPTED, instant
             self.totals[domain].accepted += 1
         else:
-            status, release = self._judge_held(domain, identifier, release, instant)
+            status, release = self._judge_held(domain, identifier, release, instant, min(max_delay, self.max_delay))
         accounting = Accounting(domain, status, identifier, now, release - clock.behind, loginfo)
         if arrivals is not None and status is not _REJECTED:
             arrivals.record(domain, identifier, release, now=instant, hold=hold)
@@ -196,7 +200,9 @@ class Gatekeeper:
             self._send(accounting, now)
         return accounting
 
-    def _judge_held(self, domain: str, identifier: bytes, release: float, now: float) -> tuple[Status, float]:
+    def _judge_held(
+        self, domain: str, identifier: bytes, release: float, now: float, max_delay: float
+    ) -> tuple[Status, float]:
         """Decide on a held request; return the verdict and its release.
 
         A delayed request takes a slot, and extends the hold by one interval.
@@ -210,7 +216,7 @@ class Gatekeeper:
         slots.free(now)
         # "Delayed requests consume resources, and a gatekeeper may choose to reject further requests if these
         # resources are exhausted."
-        if judge(release, now=now, max_delay=self.max_delay) is _REJECTED or slots.taken >= self._max_delayed:
+        if judge(release, now=now, max_delay=max_delay) is _REJECTED or slots.taken >= self._max_delayed:
             self.totals[domain].rejected += 1
             return _REJECTED, release
         slots.take(release)

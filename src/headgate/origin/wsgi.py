@@ -1,7 +1,7 @@
 """WSGI middleware: rules and the concurrency limit in front of an application, one thread per request.
 
-A gatekeeper does not lock, so every admission happens under a lock here. A delayed request sleeps in its worker thread;
-WSGI does not report that its client has left.
+A gatekeeper does not lock, so every admission happens under a lock here. A request that comes too early is rejected:
+to delay it would occupy its worker thread, and WSGI does not report that its client has left.
 """
 
 import threading
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from headgate.errors import check_seconds
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings, Priority
 from headgate.origin.admission import (
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GatekeeperMiddleware"]
 
+_CONTENT = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+"""The fields without `HTTP_` (PEP 3333), empty when absent. With it, another one was sent, such as `Content_Type`."""
+
 
 class GatekeeperMiddleware:
     """Passes a request to `app` when the gatekeeper allows it, and the concurrency limit has a permit for it.
@@ -41,10 +45,11 @@ class GatekeeperMiddleware:
     lock, in any worker thread. `lock` guards the gatekeeper: give the same one to every middleware that uses the same
     gatekeeper. A link that works from a thread of its own is attached to the middleware, whose `obey` takes the lock.
 
-    A delayed request occupies a worker thread for up to the gatekeeper's `max_delay`: choose `max_delayed` below the
-    number of threads, so that some are left for accepted requests. With `concurrency`, the settings of a limit,
-    `threads` is the number of threads of the server: at most so many requests are in flight or wait that one thread
-    is left for rejections.
+    A request is delayed for at most `max_delay` seconds, and at most the gatekeeper's: by default 0, since a delayed
+    request sleeps in its worker thread, and a client that exceeds its rule could occupy all of them. With more, choose
+    the gatekeeper's `max_delayed` below the number of threads. With `concurrency`, the settings of a limit, `threads`
+    is the number of threads of the server: at most so many requests are in flight or wait that one thread is left for
+    rejections. Raises `ConfigurationError` for a `max_delay` that is not a number of seconds.
     """
 
     def __init__(
@@ -59,8 +64,11 @@ class GatekeeperMiddleware:
         concurrency: ConcurrencySettings | None = None,
         priority: "Mapping[str, Priority | None] | Callable[[WSGIEnvironment], Priority | None] | None" = None,
         threads: int | None = None,
+        max_delay: float = 0.0,
     ) -> None:
+        check_seconds("max_delay", max_delay)
         self.app = app
+        self._max_delay = max_delay
         self._gatekeeper = gatekeeper
         adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
         limit = make_limit(concurrency if concurrency is None else fit_threads(concurrency, threads))
@@ -98,7 +106,7 @@ class GatekeeperMiddleware:
 
     def _admit(self, gatekeeper: Gatekeeper, limited: tuple[str, bytes], now: float) -> Accounting:
         with self._lock:
-            accounting = gatekeeper.admit(*limited, now=now)
+            accounting = gatekeeper.admit(*limited, now=now, max_delay=self._max_delay)
             if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
                 self._forget_at = now + FORGET_INTERVAL
                 forget(gatekeeper, now=now)
@@ -110,12 +118,13 @@ def _peer(environ: "WSGIEnvironment") -> str:
 
 
 def _field(name: bytes) -> "Callable[[WSGIEnvironment], bytes | None]":
-    variable = "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
+    variable = name.decode("latin-1").upper().replace("-", "_")
+    variable = variable if variable in _CONTENT else "HTTP_" + variable
 
     def read(environ: "WSGIEnvironment") -> bytes | None:
         value = environ.get(variable)
         # Servers join the lines of a repeated field with a comma, so a value with a comma may be of several lines.
-        return None if value is None or "," in value else _raw(value)
+        return None if not value or "," in value else _raw(value)
 
     return read
 
@@ -127,9 +136,9 @@ def _info(environ: "WSGIEnvironment") -> RequestInfo:
         path=_raw(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).replace(b"%", b"%25"),
         host=_raw(environ.get("HTTP_HOST", "")),
         fields=[
-            (_raw(name[5:].replace("_", "-").lower()), _raw(value))
+            (_raw(name.removeprefix("HTTP_").replace("_", "-").lower()), _raw(value))
             for name, value in environ.items()
-            if name.startswith("HTTP_")
+            if (value if name in _CONTENT else name.startswith("HTTP_") and name[5:] not in _CONTENT)
         ],
         peer=_peer(environ),
     )

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
-from headgate.origin import Rejections
+from headgate.origin import Rejections, Route, Routes
 from headgate.origin.wsgi import GatekeeperMiddleware, _info
 from headgate.release import NEVER
 
@@ -51,7 +52,7 @@ def test_an_accepted_request_reaches_the_application():
     assert gatekeeper.totals["default"].accepted == 1
 
 
-def test_a_delayed_request_reaches_the_application_at_its_release(monkeypatch):
+def test_a_request_is_rejected_or_up_to_max_delay_delayed(monkeypatch):
     app, now, slept = App(), time.time(), []
 
     def sleep(seconds):
@@ -60,9 +61,14 @@ def test_a_delayed_request_reaches_the_application_at_its_release(monkeypatch):
 
     monkeypatch.setattr("time.time", lambda: now)
     monkeypatch.setattr("time.sleep", sleep)
-    call(app, held(now + 2.0))
+    call(app, held(now + 2.0), max_delay=3.0)
     assert app.calls == 1
     assert slept == [pytest.approx(2.0, abs=1e-3)]
+    for options in ({}, {"max_delay": 1.0}):
+        assert call(app, held(now + 2.0), **options)[0] == "503 Service Unavailable"
+    with pytest.raises(ConfigurationError, match=r"^max_delay must be a non-negative number of seconds, got -1$"):
+        call(app, held(now), max_delay=-1)
+    assert app.calls == len(slept) == 1
 
 
 def test_a_rejected_request_is_answered_here():
@@ -110,11 +116,26 @@ def test_odd_values_never_raise(more):
 
 
 def test_the_request_is_read_from_the_environ():
-    info = _info(environ(SCRIPT_NAME="/app", PATH_INFO="/50%/\xc3\xa9", HTTP_X_API_KEY="k\xff", HTTP_HOST="h:80"))
+    sent = {"HTTP_X_API_KEY": "k\xff", "HTTP_HOST": "h:80", "CONTENT_TYPE": "text/plain", "CONTENT_LENGTH": ""}
+    info = _info(environ(SCRIPT_NAME="/app", PATH_INFO="/50%/\xc3\xa9", **sent, HTTP_CONTENT_TYPE="as Content_Type"))
     assert info.path == b"/app/50%25/\xc3\xa9"
     assert info.host == b"h:80"
     assert info.field(b"x-api-key") == b"k\xff"
+    assert info.single_field(b"content-type") == b"text/plain"
+    assert info.field(b"content-length") is None
     assert info.peer == "192.0.2.1"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"identify": "header:Content-Type"}, {"domain": Routes([Route("default", header="Content-Type", value="a/b")])}],
+)
+def test_content_type_identifies_and_matches(options):
+    """PEP 3333: its variable has no `HTTP_`."""
+    gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
+    call(App(), gatekeeper, environ(CONTENT_TYPE="a/b"), **options)
+    assert call(App(), gatekeeper, environ(CONTENT_TYPE="a/b"), **options)[0][:3] == "503"
+    assert call(App(), gatekeeper, environ(CONTENT_TYPE="a/c"), **options)[0][:3] == "200"
 
 
 def test_threads_use_the_gatekeeper_under_the_lock():
