@@ -26,7 +26,7 @@ from headgate.bundle.format.metadata import (
     trailer_parser,
 )
 from headgate.bundle.format.response import response_parser
-from headgate.bundle.model import Location, Metadata, Profile, Section, VariantSet
+from headgate.bundle.model import Location, Metadata, Profile, Section
 from headgate.errors import BundleError
 from headgate.http.url import without_fragment
 
@@ -187,14 +187,13 @@ class _Check:
     def _check_responses(self, metadata: Metadata) -> None:
         """Check each response once, and that they lie one after another in their section."""
         section, used, unchecked = metadata.sections[-1], list[Location](), 0
-        for location, subject in sorted(_listed(metadata), key=lambda listed: (listed[0].offset, listed[0].length)):
-            if used and used[-1] == location:
-                continue
+        for location, keys in metadata.in_file_order():
             used.append(location)
             if self._left_to_read < 0:
                 unchecked += 1
             else:
-                self._check_response(location, f"{subject}: ")
+                url, key = keys[0]
+                self._check_response(location, f"{url}: " if key is None else f"{url} {key}: ")
         if unchecked:
             fault = f"responses overlap; {unchecked} of them were not checked, to limit the time that it takes"
             self._error("unchecked", fault, None, section.offset)
@@ -277,13 +276,3 @@ class _Check:
 def _block_length_parser() -> Parser[int]:
     block = yield from integrity_block_parser()
     return block.length if block is not None else 0
-
-
-def _listed(metadata: Metadata) -> list[tuple[Location, str]]:
-    listed: list[tuple[Location, str]] = []
-    for url, found in metadata.requests.items():
-        if isinstance(found, VariantSet):
-            listed += ((location, f"{url} {key}") for key, location in found.locations.items())
-        else:
-            listed.append((found, url))
-    return listed

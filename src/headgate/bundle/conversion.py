@@ -5,7 +5,6 @@ and the other sections are written anew.
 """
 
 from collections.abc import Mapping
-from operator import attrgetter
 
 from headgate.bundle.files.atomic_file import Progress, Target, check_target
 from headgate.bundle.files.payloads import SizedChunks
@@ -149,7 +148,7 @@ class _Conversion:
         """Return the responses in the order of their locations, and the ordinal of each location."""
         responses = Responses()
         ordinals: dict[Location, int] = {}
-        for location in sorted({location for _, _, location in self._bundle.locations()}, key=attrgetter("offset")):
+        for location, _ in self._metadata.in_file_order():
             head = self._bundle.head(location)
             written = join_header_map(encode_stored_headers(head.status, head.stored_headers))
             size = head.payload.length

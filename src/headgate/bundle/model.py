@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -14,11 +16,15 @@ Profile: TypeAlias = Literal["strict", "compat"]
 Version: TypeAlias = Literal["draft-01", "b1", "b2"]
 
 
-class Location(Struct, frozen=True, gc=False):
+class Location(Struct, frozen=True, order=True, gc=False):
     """Where a response is: the document's ResponseMetadata (3.3.1), in bytes from the first byte of the bundle."""
 
     offset: int
     length: int
+
+
+Keys: TypeAlias = tuple[tuple[str, str | None], ...]
+"""The URLs and variant keys that share one response."""
 
 
 class VariantSet(Struct, frozen=True):
@@ -74,6 +80,24 @@ class Metadata(Struct, frozen=True):
         """Bytes of the whole bundle: all sections, and the nine bytes of its trailing length."""
         responses = self.sections[-1]
         return responses.offset + responses.length + 9
+
+    def locations(self) -> Iterator[tuple[str, str | None, Location]]:
+        """Yield every URL and variant key with its location.
+
+        URLs come in the order in which their first responses are in the file, the variants of one in row-major order.
+        """
+        for url, found in sorted(self.requests.items(), key=lambda entry: entry[1].offset):
+            if isinstance(found, Location):
+                yield url, None, found
+            else:
+                for key, location in found.locations.items():
+                    yield url, key, location
+
+    def in_file_order(self) -> Iterator[tuple[Location, Keys]]:
+        """Yield each location once, in the order of the file, with all the keys that share it."""
+        place = itemgetter(2)
+        for location, shared in groupby(sorted(self.locations(), key=place), key=place):
+            yield location, tuple((url, key) for url, key, _ in shared)
 
 
 NOSNIFF: Final = ("x-content-type-options", "nosniff")

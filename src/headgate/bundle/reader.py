@@ -184,7 +184,7 @@ class Bundle:
         return self.load(select_location(self.metadata, url, request_headers))
 
     def exchanges(self) -> Iterator[StoredExchange]:
-        """Yield every URL and variant key with its response, or with its error; ordered as `locations`."""
+        """Yield every URL and variant key with its response, or with its error; ordered as `Metadata.locations`."""
         for url, variant_key, location, response in self._each(self.load):
             yield StoredExchange(url, variant_key, location, response)
 
@@ -196,7 +196,7 @@ class Bundle:
         self, load: Callable[[Location], _Result]
     ) -> Iterator[tuple[str, str | None, Location, _Result | ResponseError]]:
         last: Location | None = None
-        for url, variant_key, location in self.locations():
+        for url, variant_key, location in self.metadata.locations():
             if location != last:
                 last = location
                 try:
@@ -204,18 +204,6 @@ class Bundle:
                 except ResponseError as error:
                     found = error
             yield url, variant_key, location, found
-
-    def locations(self) -> Iterator[tuple[str, str | None, Location]]:
-        """Yield every URL and variant key with its location.
-
-        URLs come in the order in which their first responses are in the file, the variants of one in row-major order.
-        """
-        for url, found in sorted(self.metadata.requests.items(), key=lambda entry: entry[1].offset):
-            if isinstance(found, Location):
-                yield url, None, found
-            else:
-                for key, location in found.locations.items():
-                    yield url, key, location
 
     def head(self, location: Location, *, profile: Profile | None = None) -> ResponseHead:
         """Load the response at a location of `metadata.requests` up to its payload, which is there (3.4).
@@ -310,9 +298,7 @@ def reject_overlapping_responses(bundle: Bundle) -> None:
     Only responses that are complete count.
     """
     size = bundle.size
-    locations: set[Location] = set()
-    for found in bundle.metadata.requests.values():
-        locations.update(found.locations.values() if isinstance(found, VariantSet) else (found,))
+    locations = (location for location, _ in bundle.metadata.in_file_order())
     total = sum(one.length for one in locations if one.offset + one.length <= size)
     if total > size:
         raise HeadgateError(

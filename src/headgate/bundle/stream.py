@@ -5,7 +5,6 @@ pieces. It holds only what a parser waits for: one section before the responses,
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
-from itertools import groupby
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -14,13 +13,10 @@ from headgate.bundle.format.incremental import Bytes, Parser
 from headgate.bundle.format.integrity_block import integrity_block_parser
 from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION, metadata_parser
 from headgate.bundle.format.response import response_parser
-from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, VariantSet
+from headgate.bundle.model import Keys, Location, Metadata, Profile, ResponseHead
 from headgate.errors import BundleError, ConfigurationError, ResponseError
 
 _Result = TypeVar("_Result")
-
-Keys: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The URLs and variant keys that share one response."""
 
 
 class MetadataEvent(Struct, frozen=True):
@@ -107,7 +103,7 @@ class StreamReader:
         )
         yield MetadataEvent(metadata)
         read_to = metadata.sections[-1].offset
-        for location, keys in _in_file_order(metadata):
+        for location, keys in metadata.in_file_order():
             try:
                 if location.offset < read_to:
                     fault = f"the response begins inside another, which ends at byte {self._start + read_to}"
@@ -188,16 +184,3 @@ async def aread_stream(
             yield event
     for event in reader.close():
         yield event
-
-
-def _in_file_order(metadata: Metadata) -> Iterator[tuple[Location, Keys]]:
-    """Yield each location once, in the order of the file, with all the keys that share it."""
-    listed: list[tuple[Location, str, str | None]] = []
-    for url, found in metadata.requests.items():
-        if isinstance(found, VariantSet):
-            listed += [(location, url, key) for key, location in found.locations.items()]
-        else:
-            listed.append((found, url, None))
-    listed.sort(key=lambda entry: (entry[0].offset, entry[0].length))
-    for (offset, length), shared in groupby(listed, key=lambda entry: (entry[0].offset, entry[0].length)):
-        yield Location(offset, length), tuple((url, key) for _, url, key in shared)

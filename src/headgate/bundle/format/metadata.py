@@ -13,12 +13,13 @@ from headgate.bundle.format.sections import (
     KEEP_RELATIVE,
     Index,
     IndexRules,
+    any_url,
     check_base_url,
     read_critical,
     read_index,
-    read_manifest,
-    read_primary,
+    read_lone_text,
     read_signatures,
+    section_url,
 )
 from headgate.bundle.model import Metadata, Profile, Section, Version, VouchedSubset
 from headgate.errors import ConfigurationError, FormatError, VersionError
@@ -197,7 +198,7 @@ class MetadataBuilder:
             case "index":
                 self._requests = read_index(source, IndexRules(self._sections[-1], not self._is_b2, self._base_url))
             case "manifest":
-                self._manifest_url = read_manifest(source, self._base_url)
+                self._manifest_url = section_url(read_lone_text(source), self._base_url, "3.3.2 step 3", 0)
             case "critical":
                 read_critical(source, known_sections(self._preamble.version))
             case "signatures":
@@ -231,7 +232,8 @@ class MetadataBuilder:
 
     def _read_primary(self, source: bytes) -> None:
         """Process b2's primary section, and the sections that waited for it."""
-        self._primary_url = read_primary(source, self._base_url)
+        # It may have a fragment, as draft-01's primary URL.
+        self._primary_url = any_url(read_lone_text(source), self._base_url, "primary section", 0)
         if self._base_url == KEEP_RELATIVE and parse_url(self._primary_url) is not None:
             self._base_url = self._primary_url
         self._waits = False

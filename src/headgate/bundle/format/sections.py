@@ -78,16 +78,6 @@ def _read_entry(items: Items, text: str, start: int, rules: IndexRules, requests
     return len(locations)
 
 
-def read_manifest(source: bytes, base_url: str | None) -> str:
-    """Parse the manifest section: one URL (3.3.2)."""
-    return section_url(_lone_text(source), base_url, "3.3.2 step 3", 0)
-
-
-def read_primary(source: bytes, base_url: str | None) -> str:
-    """Parse b2's primary section: one URL, which may have a fragment, as draft-01's primary URL."""
-    return any_url(_lone_text(source), base_url, "primary section", 0)
-
-
 def read_critical(source: bytes, known: Collection[str]) -> list[str]:
     """Parse the critical section: names of sections, of which one that is not known is refused (3.3.4)."""
     items = Items(source)
@@ -137,7 +127,8 @@ def any_url(text: str, base_url: str | None, step: str, offset: int) -> str:
     return url
 
 
-def _lone_text(source: bytes) -> str:
+def read_lone_text(source: bytes) -> str:
+    """Parse a section that is one text string."""
     items = Items(source)
     text = items.text()
     items.end()

@@ -191,7 +191,7 @@ class _StoredResponses:
         self._ordinals: dict[tuple[Location, bool], int] = {}
         """From location, and whether the response is coded here, to the position in `in_order`."""
         signed = frozenset(urls)
-        listed = sorted(bundle.locations(), key=lambda entry: entry[2].offset)
+        listed = sorted(bundle.metadata.locations(), key=lambda entry: entry[2].offset)
         self._ordinal_of = {
             (url, key): self._add(url, location, is_signed=url in signed) for url, key, location in listed
         }

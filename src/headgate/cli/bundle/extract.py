@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.bundle.output import OutputLimit, count_responses, error_fields, iterate_responses
+from headgate.cli.bundle.output import OutputLimit, error_fields, iterate_responses
 from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.output import Advance, exit_with_failure, format_count, format_size, printable, progress
 from headgate.errors import ConfigurationError, ResponseError, reason_of
@@ -61,7 +61,8 @@ def extract(*, source: BundleSource, out: str) -> None:
 
     with source.opened() as bundle:
         reject_overlapping_responses(bundle)
-        with _created(Path(out)) as directory, progress("extracting", count_responses(bundle)) as advance:
+        count = sum(1 for _ in bundle.metadata.locations())
+        with _created(Path(out)) as directory, progress("extracting", count) as advance:
             extraction = _Extraction(bundle, directory)
             _extract_all(extraction, iterate_responses(bundle), OutputLimit(bundle.size), advance)
     refused = (

@@ -101,14 +101,6 @@ def bundle_errors(file: str, *, as_json: bool = False) -> Iterator[None]:
         exit_with_failure()
 
 
-def count_responses(bundle: "Bundle") -> int:
-    """Return how many responses `iterate_responses` yields: one for each URL and variant key."""
-    from headgate.bundle import VariantSet
-
-    requests = bundle.metadata.requests.values()
-    return sum(len(found.locations) if isinstance(found, VariantSet) else 1 for found in requests)
-
-
 def iterate_responses(
     bundle: "Bundle",
 ) -> "Iterator[tuple[str, str | None, Location, ResponseHead | ResponseError]]":

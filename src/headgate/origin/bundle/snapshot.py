@@ -9,7 +9,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from email.utils import formatdate
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from headgate.bundle.files.open_file import FileState, OpenFile, file_state
 from headgate.bundle.format.merkle_integrity import PayloadLayout
-from headgate.bundle.model import Location, Profile, VariantSet
+from headgate.bundle.model import Location, Profile
 from headgate.bundle.reader import Bundle, DecodedResponse
 from headgate.errors import BundleError, ResponseError, reason_of
 from headgate.http.conditional import Validators
@@ -123,7 +123,7 @@ class BundleSnapshot:
         """Compute the digest and verify long responses in advance; reads the file twice at most."""
         _ = self.digest
         left = self.file.size
-        for location in dict.fromkeys(found for found in self._locations() if found.length >= _MIN_PREPARED):
+        for location in (found for found, _ in self.metadata.in_file_order() if found.length >= _MIN_PREPARED):
             left -= location.length
             if left < 0:
                 return  # The responses overlap: verifying all of them could take any time.
@@ -142,10 +142,6 @@ class BundleSnapshot:
         if location.length >= _MIN_PREPARED:
             self._checked[location] = found
         return found
-
-    def _locations(self) -> Iterator[Location]:
-        for found in self.metadata.requests.values():
-            yield from found.locations.values() if isinstance(found, VariantSet) else (found,)
 
 
 class ReloadingBundle:

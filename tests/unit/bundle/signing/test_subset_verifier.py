@@ -210,7 +210,7 @@ def test_every_changed_byte_of_a_signed_response_is_detected() -> None:
         location.offset
         + content[location.offset : location.offset + location.length].index(bytes(6) + b"\x10\x00")
         + at
-        for _, _, location in bundle.locations()
+        for _, _, location in bundle.metadata.locations()
         for at in range(8)
         if bytes(6) + b"\x10\x00" in content[location.offset : location.offset + location.length]
     }
