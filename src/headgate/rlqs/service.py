@@ -38,7 +38,9 @@ _LONGEST_HOLD: Final = 3_600.0
 """Seconds for which a hold of a service that has ended may last."""
 _REPORT_INTERVAL: Final = 5.0
 _MEASURED_TIME: Final = 2.0
-"""Seconds that the first measured load of a bucket covers at least."""
+"""Seconds; the first report over so long may be of a load that began within that time, so it does not lower a share."""
+_STEADY: Final = 1.5
+"""Factor; a load that grew by less since a shorter report did not begin between the two."""
 _LEAST_PART: Final = 0.02
 """The part of the rate that Envoys have even if gatekeepers on the bus use all of it."""
 _ROUNDING: Final = 1.001
@@ -183,9 +185,11 @@ class QuotaService:
             if elapsed > 0.0:
                 offered = (usage.allowed + usage.denied) / elapsed
                 # What a new bucket wants is a guess, until a report has measured it.
-                is_guess = claim.want == NEVER and elapsed >= _MEASURED_TIME
-                want = 0.0 if is_guess else min(claim.want, allowed.rate)
-                claim.want = next_want(offered, want=want, share=claim.assignment.share, rate=allowed.rate)
+                if claim.before == NEVER or offered < _STEADY * claim.before:
+                    want = min(claim.want, allowed.rate)
+                    claim.want = next_want(offered, want=want, share=claim.assignment.share, rate=allowed.rate)
+                if claim.before < NEVER:
+                    claim.before = offered if elapsed < _MEASURED_TIME else NEVER
             self._share(group, claim, allowed, moment)
 
     @staticmethod

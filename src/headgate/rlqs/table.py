@@ -50,6 +50,7 @@ class Claim:
     __slots__ = (
         "admits_since",
         "assignment",
+        "before",
         "bucket",
         "bucket_id",
         "group",
@@ -70,6 +71,8 @@ class Claim:
         self.want = NEVER
         self.idle = 0.0
         self.is_new = True
+        self.before = 0.0
+        """Requests per second of the last report, `NEVER` when a load has been measured."""
         self.older = 0.0
         """Seconds for which a hold of a service that has ended was left alone."""
         self.reported = moment

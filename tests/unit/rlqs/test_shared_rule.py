@@ -63,6 +63,21 @@ def test_two_envoys_share_a_fast_rule_while_their_loads_change(phases):
     assert all(440 <= second <= 520 for second in both[32:40])
 
 
+@pytest.mark.parametrize(
+    ("begin", "phases"), [(2.0, (1.0, 2.1)), (2.0, (2.1, 4.9)), (2.0, (4.0, 4.0)), (4.0, (0.3, 2.1)), (4.0, (3.0, 0.3))]
+)
+def test_a_load_that_begins_between_two_reports_is_not_cut_to_their_mean(begin, phases):
+    """Both buckets exist since a single request."""
+    world = World(*FAST)
+    envoys = [Envoy(world, phase) for phase in phases]
+    assert all(envoy.request() for envoy in envoys)
+    loads = [lambda time: 600.0 * (time >= begin), lambda time: 200.0 * (time >= begin)]
+    larger, smaller = drive(world, envoys, loads, 22.0)
+    assert min(smaller[int(begin) + 1 : 12]) >= 150
+    assert min(smaller[12:22]) >= 180
+    assert all(400 <= sum(second) <= 520 for second in zip(larger[12:22], smaller[12:22], strict=True))
+
+
 @pytest.mark.parametrize("algorithm", ["log", "gcra", "smockron"])
 @pytest.mark.parametrize(
     ("rules", "rates", "seconds"),
