@@ -243,7 +243,7 @@ class AdviceCache:
 
         A report after `give_up` counts too, except for a failure.
         """
-        self._forget_oldest(now)
+        self._forget(list(islice(self._records, _ORIGINS_EXAMINED)), now)
         record = self._record(fetch.origin)
         assert record is not None  # a fetch is only made for an origin that may be asked
         return record.received(fetch, response, now)
@@ -259,10 +259,6 @@ class AdviceCache:
     def forget(self, *, now: float) -> None:
         """Drop every record that cannot affect a decision any more."""
         self._forget(list(self._records), now)
-
-    def _forget_oldest(self, now: float) -> None:
-        """Drop expired records among the least recently used."""
-        self._forget(list(islice(self._records, _ORIGINS_EXAMINED)), now)
 
     def _forget(self, origins: Iterable[str], now: float) -> None:
         for origin in origins:

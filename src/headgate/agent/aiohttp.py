@@ -6,7 +6,6 @@ connection proved dead. Nothing of a response's body is read here, unless its re
 
 import asyncio
 from functools import partial
-from typing import Any
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_task
@@ -21,6 +20,10 @@ except ImportError:
     raise MissingExtra("aiohttp", "headgate.agent.aiohttp") from None
 
 __all__ = ["Held", "Middleware"]
+
+
+_OF_CONNECTION = ("proxy", "proxy_auth", "proxy_headers", "server_hostname", "ssl")
+"""The settings of a request that are about the connection it goes over."""
 
 
 class Held(NoContact, aiohttp.ClientError):
@@ -50,7 +53,8 @@ class Middleware:
             request.method,
             str(request.url),
             interactive=self._interactive,
-            repeatable=_is_repeatable(request),
+            # The client waits for "100 Continue" once, and would not notice a second one.
+            repeatable=isinstance(request.body, bytes | aiohttp.BytesPayload) and "Expect" not in request.headers,
             refusal=Held,
             start_fetch=None if not self._courtesy.fetches_advice else in_task(partial(fetch_beside, request)),
         )
@@ -69,11 +73,6 @@ class Middleware:
                 response.close()
                 raise
             await _let_go(response)
-
-
-def _is_repeatable(request: aiohttp.ClientRequest) -> bool:
-    # The client waits for "100 Continue" once, and would not notice a second one.
-    return isinstance(request.body, bytes | aiohttp.BytesPayload) and "Expect" not in request.headers
 
 
 async def _let_go(response: aiohttp.ClientResponse) -> None:
@@ -129,7 +128,7 @@ async def fetch_beside(sent: aiohttp.ClientRequest, request: AdviceRequest) -> A
                 yarl.URL(request.url, encoded=True),
                 headers=dict(request.fields),
                 allow_redirects=False,
-                **_connection_of(sent),
+                **{name: getattr(sent, name) for name in _OF_CONNECTION},
             ) as response,
         ):
             return await reception.receive_async(response.status, _fields(response), response.content.iter_any())
@@ -144,12 +143,6 @@ def _is_of_proxy(error: Exception) -> bool:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return error.status < 500
     return isinstance(error, aiohttp.ClientProxyConnectionError)
-
-
-def _connection_of(sent: aiohttp.ClientRequest) -> dict[str, Any]:
-    """Return the settings of a request that are about the connection it goes over."""
-    names = ("proxy", "proxy_auth", "proxy_headers", "server_hostname", "ssl")
-    return {name: getattr(sent, name) for name in names}
 
 
 def _fields(response: aiohttp.ClientResponse) -> list[tuple[str, str]]:

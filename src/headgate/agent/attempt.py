@@ -16,11 +16,10 @@ Nothing in here sleeps, locks for long or opens a socket. The transports of all 
         ...                                              # close the response: the request is sent again
 """
 
-import enum
 import logging
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from headgate.advice.decision import Advice
@@ -50,15 +49,12 @@ used once.
 """
 
 
-class AttemptPhase(enum.Enum):
-    """What an attempt does now."""
+AttemptPhase: TypeAlias = Literal["WAITING", "SENDING", "FINISHED"]
+"""What an attempt does now.
 
-    WAITING = enum.auto()
-    """It asks when it may be sent, at first or again; `wait` is called next."""
-    SENDING = enum.auto()
-    """It is being sent; `received` or `lost` comes next."""
-    FINISHED = enum.auto()
-    """It is over: answered, refused, or lost with its connection."""
+WAITING: it asks when it may be sent, at first or again; `wait` is called next. SENDING: it is being sent; `received` or
+`lost` comes next. FINISHED: it is over: answered, refused, or lost with its connection.
+"""
 
 
 class Attempt:
@@ -76,7 +72,7 @@ class Attempt:
         refusal: type[NoContact],
         start_fetch: StartFetch | None,
     ) -> None:
-        self.phase = AttemptPhase.WAITING
+        self.phase: AttemptPhase = "WAITING"
         """What it does now."""
         self.interactive = interactive
         """Whether a user waits for it."""
@@ -105,7 +101,7 @@ class Attempt:
         Raises `NoContact`, or the `refusal` in its place, when its release is later than it may wait for, and
         `RuntimeError` when the courtesy is closed.
         """
-        self._check_phase(AttemptPhase.WAITING)
+        self._check_phase("WAITING")
         state = self._state
         if state.is_closed:
             raise RuntimeError("this Courtesy is closed; make another one")
@@ -123,39 +119,40 @@ class Attempt:
         if self._tries and not state.spend_retry(self._url):
             target = state.explain(self._url, now=now).target or self._url
             raise self._refuse(Holder(now, "retry_budget", target), now)
-        self.phase = AttemptPhase.SENDING
+        self.phase = "SENDING"
         self._tries += 1
         self._sent = now
         return None
 
     def received(self, status: int, headers: Headers) -> bool:
         """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
-        self._check_phase(AttemptPhase.SENDING)
+        self._check_phase("SENDING")
         state = self._state
         with state.lock:
             now = state.clock()
             state.throttle.response_received(self._target, status, headers, now=now, sent=self._sent)
         if status in REDIRECTS:
             self._redirected(headers)
-        if self._tries <= state.retry and self._repeatable and self._asks_for_retry(status):
+        asks_for_retry = status == TOO_MANY_REQUESTS or status in state.throttle.policy.failure_statuses
+        if asks_for_retry and self._repeatable and self._tries <= state.retry:
             self._retry_in = self._pause_before_retry(status, headers, now)
             if self._retry_in <= state.max_delay:
-                self.phase = AttemptPhase.WAITING
+                self.phase = "WAITING"
                 self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0
                 state.report_retry(Retry(self._url, status, self._tries, self._retry_in))
                 return False
-        self.phase = AttemptPhase.FINISHED
+        self.phase = "FINISHED"
         return True
 
     def lost(self) -> None:
         """End without a response; the draw is kept for the next request, if it is the same one sent again."""
-        self._check_phase(AttemptPhase.SENDING)
-        self.phase = AttemptPhase.FINISHED
+        self._check_phase("SENDING")
+        self.phase = "FINISHED"
         carried_over.set([(_plain(parse_url(self._url)), self._draw, self.interactive)])
 
     def _check_phase(self, expected: AttemptPhase) -> None:
-        if self.phase is not expected:
-            raise RuntimeError(f"this request is {self.phase.name}; call wait, send, then received or lost, in turn")
+        if self.phase != expected:
+            raise RuntimeError(f"this request is {self.phase}; call wait, send, then received or lost, in turn")
 
     def _take_over(self) -> None:
         """Take the draw and the interactive flag that the last request left, if they are for this URL."""
@@ -167,9 +164,6 @@ class Attempt:
             with suppress(IndexError):  # another thread with the same list has taken them
                 _, self._draw, interactive = left.pop()
                 self.interactive |= interactive
-
-    def _asks_for_retry(self, status: int) -> bool:
-        return status == TOO_MANY_REQUESTS or status in self._state.throttle.policy.failure_statuses
 
     def _pause_before_retry(self, status: int, headers: Headers, now: float) -> float:
         """Return the seconds that a retry waits: the longest of its pause, its Retry-After and the throttle's hold.
@@ -248,7 +242,7 @@ class Attempt:
 
     def _refuse(self, holder: Holder, now: float) -> NoContact:
         """Return what is raised for a request that is not sent."""
-        self.phase = AttemptPhase.FINISHED
+        self.phase = "FINISHED"
         self._report_hold(holder, now, 0.0)
         return self._refusal(*holder, now)
 

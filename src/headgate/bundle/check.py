@@ -153,7 +153,9 @@ class _Check:
                 self._warn("unknown-section", fault, "3.3 step 22.1", section.offset)
                 continue
             try:
-                builder.read(section, self._drive(section_parser(section, preamble.primary_url, self._max_section)))
+                builder.read(
+                    section, drive(section_parser(section, preamble.primary_url, self._max_section), self._read)
+                )
             except BundleError as error:
                 self._refuse(error)
         required = ["index"] if preamble.version == "b2" else ["index", "manifest"]
@@ -241,13 +243,10 @@ class _Check:
     def _parse(self, parser: Parser[_Result], subject: str = "") -> _Result | None:
         """Run a parser; add its error and return None where it refuses."""
         try:
-            return self._drive(parser)
+            return drive(parser, self._read)
         except BundleError as error:
             self._refuse(error, subject)
             return None
-
-    def _drive(self, parser: Parser[_Result]) -> _Result:
-        return drive(parser, self._read)
 
     def _read(self, offset: int, length: int) -> bytes:
         """Return the bytes at an offset in the bundle; fewer where the file ends."""

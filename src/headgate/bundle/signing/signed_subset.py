@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from headgate.bundle.format import cbor
 from headgate.bundle.format.cbor import LONGEST_HEAD, read_head
@@ -49,7 +50,7 @@ def signed_message(signed: bytes) -> bytes:
 def write_subset(subset: SignedSubset) -> bytes:
     """Encode a signed-subset item."""
     hashes = {
-        url: [found.variants, *(part for one in found.integrities for part in _parts(one))]
+        url: [found.variants, *(part for one in found.integrities for part in astuple(one))]
         for url, found in subset.subset_hashes.items()
     }
     return cbor.encode(
@@ -103,10 +104,6 @@ def _read_hashes(items: cbor.Items) -> dict[str, SubsetEntry]:
     if not hashes:
         raise cbor.CborError("a signed subset without a URL", "3.5.1 step 5", start)
     return hashes
-
-
-def _parts(integrity: ResourceIntegrity) -> tuple[bytes, str]:
-    return integrity.header_sha256, integrity.payload_integrity_header
 
 
 def load_signed(bundle: Bundle, location: Location) -> tuple[ResponseHead, memoryview]:

@@ -5,7 +5,7 @@ hosts. Without roots a signature is untrusted, unless the caller accepts any cer
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -157,7 +157,7 @@ class _Verifier:
             return f"only {MAX_CERTIFICATES} certificates of a bundle are checked"
         store = verification.Store([root.certificate for root in roots])
         policy = verification.PolicyBuilder().store(store).time(datetime.fromtimestamp(self._now, UTC))
-        intermediates = [one.certificate for one in self._intermediates if one.der != leaf.der]
+        intermediates = [one.certificate for one in self._authorities if one.der != leaf.der]
         try:
             # For one host: `_check_url` compares those of all URLs with the names.
             policy.build_server_verifier(_subject(host)).verify(leaf.certificate, intermediates)
@@ -166,8 +166,13 @@ class _Verifier:
         return ""
 
     @cached_property
-    def _intermediates(self) -> list[AugmentedCertificate]:
-        return list(_readable(self._bundle.metadata.authorities[:MAX_CERTIFICATES]))
+    def _authorities(self) -> list[AugmentedCertificate]:
+        """Those that can be read, among which a chain is searched."""
+        found = []
+        for item in self._bundle.metadata.authorities[:MAX_CERTIFICATES]:
+            with suppress(cbor.CborError):
+                found.append(read_augmented(cbor.Items(item)))
+        return found
 
     def _check_url(self, text: str, entry: SubsetEntry, signer: _Signer) -> None:
         url = parse_url(text)
@@ -236,12 +241,6 @@ def _overlap(bundle: Bundle) -> str:
     except HeadgateError as error:
         return str(error)
     return ""
-
-
-def _readable(authorities: Iterable[bytes]) -> Iterator[AugmentedCertificate]:
-    for item in authorities:
-        with suppress(cbor.CborError):
-            yield read_augmented(cbor.Items(item))
 
 
 def _p256_key(certificate: AugmentedCertificate) -> EllipticCurvePublicKey:

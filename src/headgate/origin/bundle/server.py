@@ -37,8 +37,7 @@ def method_not_allowed(method: bytes) -> Response | None:
 
 def publish(bundle: ReloadingBundle, method: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Response:
     """Answer a request for the bundle itself."""
-    refused = method_not_allowed(method)
-    if refused is not None:
+    if refused := method_not_allowed(method):
         return refused
     try:
         return respond(bundle.snapshot.representation, method, fields)
@@ -70,11 +69,9 @@ class BundleServer:
 
     def answer(self, method: bytes, host: bytes, target: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Response:
         """Answer one request; `target` is a path and query, percent-encoded as sent."""
-        refused = method_not_allowed(method)
-        if refused is not None:
+        if refused := method_not_allowed(method):
             return refused
-        found = self._unpacked(method, host, target, fields) if self._unpack else None
-        if found is not None:
+        if self._unpack and (found := self._unpacked(method, host, target, fields)):
             return found
         path = target.partition(b"?")[0]
         if self._unpack and path == b"/" and (start := self._site.get().start) not in (b"", path):
@@ -167,7 +164,6 @@ class GateBundles:
         # A client has its part from the origin; a part of the stored response may not match it.
         fields = [field for field in request.fields if field[0] not in _RANGE_FIELDS]
         for lifeboat in self.lifeboats:
-            response = lifeboat.rescue(request, fields)
-            if response is not None:
+            if response := lifeboat.rescue(request, fields):
                 return response
         return None

@@ -129,7 +129,11 @@ class Site:
 
     def _url(self, host: bytes, target: bytes) -> str | None:
         origin = self._origin(host)
-        url = parse_url(origin + _NOT_ASCII.sub(_escaped, target).decode()) if origin else None
+        url = (
+            parse_url(origin + _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], target).decode())
+            if origin
+            else None
+        )
         # Browsers of today encode ^ in a path, older ones do not.
         return url.replace("%5E", "^") if url and url not in self._requests else url
 
@@ -251,7 +255,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _escaped(match: re.Match[bytes]) -> bytes:
-    return b"%%%02X" % match[0][0]

@@ -215,14 +215,11 @@ class ReloadingBundle:
             self._refuse(reason_of(error) or type(error).__name__)
         else:
             self._seen = snapshot.state
-            self._take(snapshot)
-
-    def _take(self, snapshot: BundleSnapshot) -> None:
-        if self.snapshot.is_whole and not snapshot.is_whole:
-            # It is being written, or writing it failed.
-            self._refuse("the file ends before the bundle does")
-            return
-        self.snapshot, self._logged = snapshot, ""
+            if self.snapshot.is_whole and not snapshot.is_whole:
+                # It is being written, or writing it failed.
+                self._refuse("the file ends before the bundle does")
+            else:
+                self.snapshot, self._logged = snapshot, ""
 
     def _refuse(self, reason: str) -> None:
         if reason != self._logged:
