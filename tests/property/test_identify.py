@@ -10,7 +10,7 @@ from headgate.origin import RequestInfo, Route, Routes, client_address, header
 from headgate.origin.request_info import address_in, forwarded_hops
 
 PROXY = "10.0.0.1"
-IDENTIFY = client_address(["10.0.0.0/8", "unix"])
+IDENTIFY = client_address(["10.0.0.0/8", "unix"], fields=["Forwarded", "X-Forwarded-For"])
 FORWARDING = st.sampled_from([b"forwarded", b"x-forwarded-for"])
 # Close to what is meant, so that more than the first character is reached.
 NEARLY = st.lists(

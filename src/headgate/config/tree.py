@@ -104,9 +104,9 @@ class Gate(ConfigSection, frozen=True):
     only if something in front of the gate has authenticated it."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and CIDRs of your own proxies. Forwarding fields from other addresses are replaced."""
-    forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("Forwarded", "X-Forwarded-For")
+    forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("X-Forwarded-For",)
     """Fields in which your proxies name the client. List only those that they set: if two are present and disagree, the
-    request is attributed to the proxy."""
+    request is attributed to the proxy. The origin gets both fields, written anew from the addresses that were used."""
     ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64
     """Bits of an IPv6 address that form an identifier; 64 is one household or site."""
     max_delay: SecondsOrZero = 5.0

@@ -13,7 +13,7 @@ from typing import Protocol
 from headgate.errors import ConfigurationError
 from headgate.http.fields import is_token
 from headgate.limit.messages import header_identifier
-from headgate.origin.request_info import RequestInfo, forwarded_hops, x_forwarded_for_hops
+from headgate.origin.request_info import RequestInfo, field_value, forwarded_hops, x_forwarded_for_hops
 
 UNKNOWN = b"unknown"
 """The identifier of a peer without an address: a unix socket, or an unknown one (the word of RFC 7239)."""
@@ -25,7 +25,7 @@ _READERS: dict[bytes, Callable[[bytes], Iterator[str]]] = {
     b"x-forwarded-for": x_forwarded_for_hops,
 }
 
-_FIELDS = ("Forwarded", "X-Forwarded-For")
+_FIELDS = ("X-Forwarded-For",)
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -41,13 +41,15 @@ class Identify(Protocol):
         """Return the identifier of every request from `peer`, or None when fields can change it."""
 
 
-def client_address(trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields: Iterable[str] = _FIELDS) -> Identify:
+def client_address(
+    trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields: Iterable[str] = _FIELDS
+) -> "ClientAddress":
     """Identify by the client's address; IPv6 by its network of `ipv6_prefix` bits, IPv4-mapped IPv6 as IPv4.
 
     `trusted` lists the CIDRs of your own proxies, and `unix` for a peer without an address. `fields` are accepted from
     them and from no other peer: the chain is walked from its right end to the first address that is not trusted. Name
-    in `fields` only what your proxies write; where both are present and disagree, one of them may be forged, and
-    neither is used. Raises `ConfigurationError` for an invalid CIDR or prefix.
+    in `fields` only what your proxies write, Forwarded or X-Forwarded-For; where both are present and disagree, one of
+    them may be forged, and neither is used. Raises `ConfigurationError` for an invalid CIDR or prefix.
     """
     if not 1 <= ipv6_prefix <= 128:
         raise ConfigurationError(f"ipv6_prefix must be from 1 to 128, got {ipv6_prefix}")
@@ -55,7 +57,7 @@ def client_address(trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields
     for name, reader in readers:
         if reader is None:
             raise ConfigurationError(f"unknown forwarding field {name.decode()!r}; use Forwarded or X-Forwarded-For")
-    return _ClientAddress(tuple(trusted), ipv6_prefix, {name: reader for name, reader in readers if reader})
+    return ClientAddress(tuple(trusted), ipv6_prefix, {name: reader for name, reader in readers if reader})
 
 
 def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
@@ -116,13 +118,14 @@ class Header:
         return None
 
 
-class _ClientAddress:
-    """See `client_address`."""
+class ClientAddress:
+    """What `client_address` returns."""
 
     def __init__(
         self, trusted: tuple[str, ...], ipv6_prefix: int, readers: dict[bytes, Callable[[bytes], Iterator[str]]]
     ) -> None:
-        self._readers = readers
+        self.readers = readers
+        """Reads each field that is accepted, by its name in lower case."""
         self._ipv6_prefix = ipv6_prefix
         self._trusts_unix = "unix" in trusted
         self._networks = tuple(_network(text) for text in trusted if text != "unix")
@@ -131,15 +134,28 @@ class _ClientAddress:
         self.per_connection = lru_cache(MAX_CACHED_ADDRESSES)(self._without_fields)
 
     def __call__(self, info: RequestInfo, /) -> bytes:
+        """Return the identifier of the client of a request."""
         identifier, trusted = self._of_peer(info.peer)
-        if not trusted:
-            return identifier
-        found = {
-            self._walk(reader(value), identifier)
-            for name, reader in self._readers.items()
-            if (value := info.field(name)) is not None
-        }
-        return found.pop() if len(found) == 1 else identifier
+        hops = self.chain(info.fields) if trusted else None
+        return self._of_peer(hops[0])[0] if hops else identifier
+
+    def trusts(self, peer: str) -> bool:
+        """Return whether the fields of a peer are accepted."""
+        return self._of_peer(peer)[1]
+
+    def chain(self, fields: list[tuple[bytes, bytes]]) -> list[str] | None:
+        """Return the addresses in the fields of a trusted peer, from the client to the hop before the peer.
+
+        What stands before the client, the first address from the right that is not trusted, is left out. None where two
+        fields name different clients.
+        """
+        found = {}
+        for name, reader in self.readers.items():
+            value = field_value(fields, name)
+            if value is not None:
+                hops = self._walk(reader(value))
+                found[self._of_peer(hops[0])[0] if hops else b""] = hops
+        return (next(iter(found.values())) if found else []) if len(found) < 2 else None
 
     def _look_up(self, text: str) -> tuple[bytes, bool] | None:
         """Return the identifier of an address and whether it is trusted; None for a text that is not an address."""
@@ -150,23 +166,24 @@ class _ClientAddress:
 
     def _without_fields(self, peer: str, /) -> bytes | None:
         identifier, trusted = self._of_peer(peer)
-        return None if trusted and self._readers else identifier
+        return None if trusted and self.readers else identifier
 
     def _of_peer(self, peer: str) -> tuple[bytes, bool]:
         known = self._known(peer) if peer else None
         return known or (UNKNOWN, self._trusts_unix)
 
-    def _walk(self, hops: Iterator[str], nearest: bytes) -> bytes:
-        """Follow the chain from the nearest hop to the first address that is not trusted, or a hop without one."""
+    def _walk(self, hops: Iterator[str]) -> list[str]:
+        """Return the hops, nearest first, to the first that is not trusted, or before one without an address."""
+        walked: list[str] = []
         for hop in hops:
             known = self._known(hop) if hop else None
             if known is None:
                 # The hop before is unnamed or malformed: hops beyond it cannot be trusted.
-                return nearest
-            nearest, trusted = known
-            if not trusted:
                 break
-        return nearest
+            walked.append(hop)
+            if not known[1]:
+                break
+        return walked[::-1]
 
 
 def _network(text: str) -> _Network:

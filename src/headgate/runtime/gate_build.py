@@ -130,8 +130,10 @@ def build_policy(
     gatekeeper: Gatekeeper,
     bundles: "GateBundles | None" = None,
     advice: GateAdvice | None = None,
+    *,
+    log: Callable[[str], None] = lambda _message: None,
 ) -> GatewayPolicy:
-    """Build the rules for requests."""
+    """Build the rules for requests. `log` is called for a peer whose forwarding fields are not used."""
     return GatewayPolicy(
         gatekeeper=gatekeeper,
         identify=composed.identify,
@@ -142,7 +144,8 @@ def build_policy(
         local=bundles.publish if bundles is not None and bundles.published else None,
         lifeboat=bundles.rescue if bundles is not None and bundles.lifeboats else None,
         link=bundles.link if bundles is not None and bundles.published else None,
-        trusted=client_address(tree.gate.trusted_proxies),
+        trusted=client_address(tree.gate.trusted_proxies, fields=tree.gate.forwarding_fields),
+        log=log,
         priorities={section.name: section.priority for section in tree.domain},
         uncounted=frozenset(section.name for section in tree.domain if section.streams == "uncounted"),
         refuse=Refusals(status=tree.gate.rejection_status),

@@ -230,7 +230,7 @@ class GateProcess(Backend):
         return counters | gatekeeper_counters(self.gatekeeper, self._link)
 
     def _build_policy(self) -> GatewayPolicy:
-        return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice)
+        return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice, log=_log)
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdvicePublication):

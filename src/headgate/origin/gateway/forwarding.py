@@ -1,13 +1,15 @@
 """The heads that are forwarded to the origin, and back to the client (9110 7.6, RFC 7239).
 
-Hop-by-hop fields are removed. Forwarding fields of an untrusted peer are replaced. Those of a trusted proxy are
-continued: `Forwarded`, `X-Forwarded-For` and `Via` get one more element, and `X-Forwarded-Proto`
-and `X-Forwarded-Host`, of which origins read one value, are passed on.
+Hop-by-hop fields are removed. Forwarding fields of an untrusted peer are replaced. Of those of a trusted proxy,
+`Forwarded` and `X-Forwarded-For` are written anew: both from the one chain of addresses that identifies the client, and
+the proxy itself. `Via` gets one more element, and `X-Forwarded-Proto` and `X-Forwarded-Host`, of which origins read one
+value, are passed on.
 """
 
 from collections.abc import Mapping
 
 from headgate.http.h1 import RequestHead, ResponseHead, is_host_and_port
+from headgate.origin.identify import ClientAddress
 
 HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade",
@@ -38,12 +40,14 @@ _DROPPED_FROM_TRAILERS = HOP_BY_HOP | {
 class ClientInfo:
     """The client of a connection, and the forwarding fields about it."""
 
-    __slots__ = ("_end", "_end_host", "address", "tls", "trusted")
+    __slots__ = ("_end", "_end_host", "address", "proxies", "tls", "trusted")
 
-    def __init__(self, address: str, *, trusted: bool, tls: bool) -> None:
+    def __init__(self, address: str, *, proxies: ClientAddress, tls: bool) -> None:
         self.address = address
         """Its address without the port; empty when it has none."""
-        self.trusted = trusted
+        self.proxies = proxies
+        """Reads the forwarding fields of the operator's own proxies."""
+        self.trusted = proxies.trusts(address)
         """Whether it is one of the operator's own proxies."""
         self.tls = tls
         """Whether the connection is encrypted."""
@@ -53,30 +57,40 @@ class ClientInfo:
     def end_of_head(self, host: bytes) -> bytes:
         """Return the end of its HTTP/1.1 request heads to one host: the forwarding fields and the empty line."""
         if host != self._end_host:
-            self._end_host, self._end = host, self.forwarding_lines(host, 1, {}) + b"\r\n"
+            self._end_host, self._end = host, self.forwarding_lines(host, 1, {}, []) + b"\r\n"
         return self._end
 
-    def forwarding_lines(self, host: bytes, minor: int, earlier: Mapping[bytes, list[bytes]]) -> bytes:
-        """Return the forwarding fields; `earlier` has those of earlier hops by name, in lower case."""
+    def forwarding_lines(
+        self, host: bytes, minor: int, earlier: Mapping[bytes, list[bytes]], chain: list[str]
+    ) -> bytes:
+        """Return the forwarding fields.
+
+        `chain` has the addresses of the client and of earlier hops; `earlier` has the other fields of these hops by
+        name, in lower case.
+        """
         scheme = b"https" if self.tls else b"http"
-        address = self.address.encode() or b"unknown"
-        # RFC 7239, 4 and 6: an IPv6 address is in brackets, and so in quotes; a host may have a colon, and is quoted.
-        node = b'"[%b]"' % address if b":" in address else address
-        named_host = b';host="%b"' % host if host else b""
-        own = {
-            b"Forwarded": b"for=%b%b;proto=%b" % (node, named_host, scheme),
-            b"X-Forwarded-For": address,
-            b"Via": b"1.%d headgate" % minor,
-        }
         proto = _last_member(earlier, b"x-forwarded-proto").lower()
-        lines = [b"X-Forwarded-Proto: %b\r\n" % (proto if proto in _SCHEMES else scheme)]
-        earlier_host = _last_member(earlier, b"x-forwarded-host")
-        if forwarded_host := earlier_host if is_host_and_port(earlier_host) else host:
-            lines.append(b"X-Forwarded-Host: %b\r\n" % forwarded_host)
-        for name, value in own.items():
-            elements = [element for element in (*earlier.get(name.lower(), ()), value) if element]
-            lines.append(b"%b: %b\r\n" % (name, b", ".join(elements)))
+        proto = proto if proto in _SCHEMES else scheme
+        named_host = _last_member(earlier, b"x-forwarded-host")
+        named_host = named_host if is_host_and_port(named_host) else host
+        hops = [hop.encode() or b"unknown" for hop in (*chain, self.address)]
+        # RFC 7239, 4 and 6: an IPv6 address is in brackets, and so in quotes.
+        elements = [b'for="[%b]"' % hop if b":" in hop else b"for=%b" % hop for hop in hops]
+        elements[-1] += _received(host, scheme)
+        if chain:
+            elements[0] += _received(named_host, proto)
+        via = [*filter(None, earlier.get(b"via", ())), b"1.%d headgate" % minor]
+        lines = [b"X-Forwarded-Proto: %b\r\n" % proto]
+        if named_host:
+            lines.append(b"X-Forwarded-Host: %b\r\n" % named_host)
+        for name, values in ((b"Forwarded", elements), (b"X-Forwarded-For", hops), (b"Via", via)):
+            lines.append(b"%b: %b\r\n" % (name, b", ".join(values)))
         return b"".join(lines)
+
+
+def _received(host: bytes, scheme: bytes) -> bytes:
+    """Write how a hop was asked, for an element of Forwarded; a host may have a colon, and so is quoted."""
+    return (b';host="%b"' % host if host else b"") + b";proto=" + scheme
 
 
 def _last_member(earlier: Mapping[bytes, list[bytes]], name: bytes) -> bytes:
@@ -107,7 +121,8 @@ def forwarded_request_head(request: RequestHead, client: ClientInfo, authority: 
         elif client.trusted or not (alias.startswith(b"x-forwarded-") or alias == b"x-real-ip"):
             lines += (line, b"\r\n")
     lines += _framing(request)
-    lines += (client.forwarding_lines(request.host, request.minor, earlier), b"\r\n")
+    chain = client.proxies.chain(request.fields) if client.trusted else None
+    lines += (client.forwarding_lines(request.host, request.minor, earlier, chain or []), b"\r\n")
     return b"".join(lines)
 
 

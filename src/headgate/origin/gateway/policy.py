@@ -14,11 +14,24 @@ from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.responses import Respond
-from headgate.origin.identify import Identify, client_address
+from headgate.origin.identify import ClientAddress, Identify, client_address
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Refusals, Response
 from headgate.origin.routes import Routes
 from headgate.release import Status
+
+_EXPLANATIONS = {
+    "untrusted": (
+        "headgate: {0} sends forwarding fields that are not used, so all of its requests count as one client; if it is "
+        'your proxy, set gate.trusted_proxies = ["{0}"]'
+    ),
+    "disagree": (
+        "headgate: the forwarding fields of the proxy {0} disagree, so these requests count for the proxy; list in "
+        "gate.forwarding_fields only the one that it writes"
+    ),
+}
+MAX_NAMED_PEERS = 64
+"""Peers whose forwarding fields are reported in the log."""
 
 
 class Reject(Protocol):
@@ -47,6 +60,8 @@ class GatewayCounters(msgspec.Struct):
     """Requests that failed at the origin. Answered 502: unreachable, it accepted no connection or closed it without an
     answer; malformed, its answer is not valid HTTP; descriptors, this process has none left for a connection. 504:
     timeout. Truncated responses are cut off."""
+    forwarding_unused: dict[str, int] = msgspec.field(default_factory=lambda: {"untrusted": 0, "disagree": 0})
+    """Requests whose forwarding fields are not used: their peer is not a trusted proxy, or two fields disagree."""
     retried: int = 0
     """Requests sent to the origin a second time: its idle connection had closed."""
     lifeboat: int = 0
@@ -82,13 +97,13 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Answers other requests that need no decision, such as for bundles."""
     lifeboat: Respond | None = None
     """Answers a rejected or refused request, if it has an answer."""
-    trusted: Identify = msgspec.field(default_factory=client_address)
+    trusted: ClientAddress = msgspec.field(default_factory=client_address)
     """The client's address behind the operator's own proxies: their forwarding fields are continued, those of other
     peers are replaced."""
-
-    def is_trusted(self, peer: str) -> bool:
-        """Return whether a peer's address is one of the operator's own proxies."""
-        return self.trusted.per_connection(peer) is None
+    log: Callable[[str], None] = lambda _message: None
+    """Receives a line for each peer, of the first ones, whose forwarding fields are not used."""
+    named: set[str] = msgspec.field(default_factory=set)
+    """The peers that the log has."""
 
 
 class ClientView(msgspec.Struct, frozen=True):
@@ -107,7 +122,7 @@ class ClientView(msgspec.Struct, frozen=True):
         if address.startswith("::ffff:") and "." in address:
             address = address[7:]  # an IPv4 client of an IPv6 socket
         tls = transport.get_extra_info("ssl_object") is not None
-        info = ClientInfo(address, trusted=policy.is_trusted(address), tls=tls)
+        info = ClientInfo(address, proxies=policy.trusted, tls=tls)
         return cls(policy, info, policy.identify.per_connection(address))
 
 
@@ -118,6 +133,8 @@ def decide(request: RequestHead, client: ClientView, counters: GatewayCounters) 
     to one that is answered here.
     """
     policy = client.policy
+    if not request.forwardable:
+        _check_forwarding(request, client, counters)
     if policy.advice is not None and policy.advice.is_for(request):
         counters.advice_served += 1
         return policy.advice.respond(request)
@@ -135,6 +152,22 @@ def decide(request: RequestHead, client: ClientView, counters: GatewayCounters) 
     if accounting.status is not Status.REJECTED:
         return accounting
     return _rescue(request, policy, counters) or policy.reject(accounting, now=now, accept=_accept(request))
+
+
+def _check_forwarding(request: RequestHead, client: ClientView, counters: GatewayCounters) -> None:
+    """Count a request whose forwarding fields are not used; name its peer in the log once."""
+    policy, info = client.policy, client.info
+    names, peer = policy.trusted.readers, info.address or "unix"
+    if info.trusted:
+        reason, is_used = "disagree", len(names) < 2 or policy.trusted.chain(request.fields) is not None
+    else:
+        reason, is_used = "untrusted", all(name not in names for name, _ in request.fields)
+    if is_used:
+        return
+    counters.forwarding_unused[reason] += 1
+    if peer not in policy.named and len(policy.named) < MAX_NAMED_PEERS:
+        policy.named.add(peer)
+        policy.log(_EXPLANATIONS[reason].format(peer))
 
 
 def refusal(request: RequestHead, client: ClientView, retry_after: float, counters: GatewayCounters) -> Response:

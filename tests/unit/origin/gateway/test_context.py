@@ -4,6 +4,7 @@ import pytest
 
 from headgate.origin.gateway.context import ClientCounts, ConnectionRegistry
 from headgate.origin.gateway.forwarding import ClientInfo
+from headgate.origin.identify import client_address
 from tests.unit.origin.gateway.stub import StubTransport
 
 
@@ -26,7 +27,7 @@ class Connection:
 
 
 def client(address: str = "192.0.2.1", *, trusted: bool = False) -> ClientInfo:
-    return ClientInfo(address, trusted=trusted, tls=False)
+    return ClientInfo(address, proxies=client_address([address] if trusted else []), tls=False)
 
 
 def test_ipv6_addresses_count_by_network_and_mapped_ones_as_ipv4() -> None:

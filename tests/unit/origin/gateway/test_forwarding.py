@@ -13,6 +13,7 @@ from headgate.http.h1 import (
     parse_usual_request_head,
 )
 from headgate.http.h1.request import parse_general_request_head
+from headgate.origin import RequestInfo, client_address
 from headgate.origin.gateway import forwarding
 from headgate.origin.gateway.forwarding import (
     ClientInfo,
@@ -20,10 +21,13 @@ from headgate.origin.gateway.forwarding import (
     forwarded_response_lines,
     forwarded_trailers,
 )
+from headgate.origin.identify import ClientAddress
+from headgate.origin.request_info import forwarded_hops, x_forwarded_for_hops
 
 LIMITS = RequestLimits()
-UNTRUSTED = ClientInfo("192.0.2.1", trusted=False, tls=False)
-TRUSTED = ClientInfo("10.0.0.1", trusted=True, tls=False)
+PROXIES = client_address(["10.0.0.0/8"])
+UNTRUSTED = ClientInfo("192.0.2.1", proxies=PROXIES, tls=False)
+TRUSTED = ClientInfo("10.0.0.1", proxies=PROXIES, tls=False)
 
 _FIELDS = st.lists(
     st.sampled_from([
@@ -88,16 +92,16 @@ def test_a_field_that_is_not_forwarded_as_it_came_makes_a_head_unusual() -> None
     ],
 )
 def test_forwarded_is_written_as_in_rfc_7239(address: str, tls: bool, forwarded: bytes) -> None:
-    lines = ClientInfo(address, trusted=False, tls=tls).forwarding_lines(b"a:80", 1, {}).split(b"\r\n")
+    lines = ClientInfo(address, proxies=PROXIES, tls=tls).forwarding_lines(b"a:80", 1, {}, []).split(b"\r\n")
     assert b"Forwarded: " + forwarded in lines
     assert (b"X-Forwarded-Proto: https" in lines) is tls
 
 
 def test_one_connection_may_request_several_hosts() -> None:
-    client = ClientInfo("192.0.2.1", trusted=False, tls=False)
+    client = ClientInfo("192.0.2.1", proxies=PROXIES, tls=False)
     for host in (b"a", b"b", b"a"):
         assert b"X-Forwarded-Host: %b\r\n" % host in client.end_of_head(host)
-    assert b"Via: 1.0 headgate\r\n" in client.forwarding_lines(b"a", 0, {})
+    assert b"Via: 1.0 headgate\r\n" in client.forwarding_lines(b"a", 0, {}, [])
 
 
 def test_forwarding_fields_of_an_untrusted_client_are_replaced() -> None:
@@ -117,18 +121,48 @@ def test_forwarding_fields_of_an_untrusted_client_are_replaced() -> None:
 
 def test_forwarding_fields_of_a_trusted_proxy_are_continued() -> None:
     sent = fields_sent(
-        TRUSTED, b"X-Forwarded-For: 9.9.9.9", b"Forwarded: for=9.9.9.9", b"X-Forwarded-Proto: http, HTTPS",
+        TRUSTED, b"X-Forwarded-For: 192.0.2.7", b"X-Forwarded-Proto: http, HTTPS",
         b"X-Forwarded-Host: b", b"X-Real-IP: 9.9.9.9", b"Via: 1.1 x",
     )  # fmt: skip
     assert sent == {
         b"host": b"a",
-        b"x-forwarded-for": b"9.9.9.9, 10.0.0.1",
-        b"forwarded": b'for=9.9.9.9, for=10.0.0.1;host="a";proto=http',
+        b"x-forwarded-for": b"192.0.2.7, 10.0.0.1",
+        b"forwarded": b'for=192.0.2.7;host="b";proto=https, for=10.0.0.1;host="a";proto=http',
         b"x-forwarded-proto": b"https",
         b"x-forwarded-host": b"b",
         b"x-real-ip": b"9.9.9.9",
         b"via": b"1.1 x, 1.1 headgate",
     }
+
+
+BOTH = client_address(["10.0.0.0/8"], fields=["Forwarded", "X-Forwarded-For"])
+FORWARDED = client_address(["10.0.0.0/8"], fields=["Forwarded"])
+FORGED = b"X-Forwarded-For: 9.9.9.9, 192.0.2.7:81, 10.0.0.9"
+
+
+@pytest.mark.parametrize(
+    ("proxies", "lines", "chain"),
+    [
+        (PROXIES, (), ()),
+        # What stands before the client, or in the other field, may be the client's.
+        (PROXIES, (FORGED, b"Forwarded: for=9.9.9.9"), ("192.0.2.7", "10.0.0.9")),
+        (PROXIES, (b"X-Forwarded-For: 9.9.9.9", b"X-Forwarded-For: [2001:db8::1]:80"), ("2001:db8::1",)),
+        (PROXIES, (b"X-Forwarded-For: 192.0.2.7, unknown, 10.0.0.9",), ("10.0.0.9",)),
+        (PROXIES, (b"Forwarded: for=9.9.9.9",), ()),
+        (FORWARDED, (FORGED, b"Forwarded: for=192.0.2.7"), ("192.0.2.7",)),
+        (BOTH, (b"X-Forwarded-For: 192.0.2.7", b'Forwarded: for="192.0.2.7:80"'), ("192.0.2.7",)),
+        (BOTH, (b"X-Forwarded-For: 192.0.2.7", b"Forwarded: for=9.9.9.9"), ()),
+    ],
+)
+def test_both_forwarding_fields_have_the_one_chain_that_identifies_the_client(
+    proxies: ClientAddress, lines: tuple[bytes, ...], chain: tuple[str, ...]
+) -> None:
+    sent = fields_sent(ClientInfo("10.0.0.1", proxies=proxies, tls=False), *lines)
+    assert list(x_forwarded_for_hops(sent[b"x-forwarded-for"]))[::-1] == [*chain, "10.0.0.1"]
+    assert list(forwarded_hops(sent[b"forwarded"]))[::-1] == [*chain, "10.0.0.1"]
+    came = RequestInfo(b"GET", b"/", b"a", list(request(b"Host: a", *lines).fields), "10.0.0.1")
+    onward = RequestInfo(b"GET", b"/", b"a", list(sent.items()), "10.0.0.2")
+    assert BOTH(onward) == PROXIES(onward) == proxies(came)
 
 
 @pytest.mark.parametrize(

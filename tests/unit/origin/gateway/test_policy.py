@@ -9,7 +9,7 @@ import pytest
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
 from headgate.origin import Response, Routes, client_address
-from headgate.origin.gateway.policy import ClientView, GatewayCounters, GatewayPolicy, decide
+from headgate.origin.gateway.policy import MAX_NAMED_PEERS, ClientView, GatewayCounters, GatewayPolicy, decide
 from headgate.release import Status
 from tests.unit.origin.gateway.stub import StubTransport, make_policy
 
@@ -83,3 +83,29 @@ def test_a_client_is_seen_by_its_address() -> None:
     for address, trusted in (("10.0.0.1", True), ("192.0.2.1", False)):
         info = ClientView.of(trusting, StubTransport(address=address)).info
         assert (info.trusted, info.tls) == (trusted, False)
+
+
+def test_forwarding_fields_that_are_not_used_are_counted_and_their_peer_is_named_once() -> None:
+    lines: list[str] = []
+    both = client_address(["10.0.0.0/8"], fields=["Forwarded", "X-Forwarded-For"])
+    policy: GatewayPolicy = msgspec.structs.replace(make_policy(), trusted=both, log=lines.append)
+    counters, fields = GatewayCounters(), (b"Forwarded: for=192.0.2.7", b"X-Forwarded-For: 192.0.2.8")
+
+    def ask(address: str, *sent: bytes) -> None:
+        decide(request(b"/", *sent), ClientView.of(policy, StubTransport(address=address)), counters)
+
+    for _ in range(2):
+        ask("192.0.2.1", fields[1])
+        ask("10.0.0.1", *fields)
+        ask("10.0.0.2", fields[0])
+        ask("192.0.2.2", b"Via: x")
+    assert counters.forwarding_unused == {"untrusted": 2, "disagree": 2}
+    assert [line.split()[:3] for line in lines] == [
+        ["headgate:", "192.0.2.1", "sends"],
+        ["headgate:", "the", "forwarding"],
+    ]
+    assert 'set gate.trusted_proxies = ["192.0.2.1"]' in lines[0]
+    assert "the proxy 10.0.0.1 disagree" in lines[1]
+    for number in range(3, 100):
+        ask(f"192.0.2.{number}", fields[0])
+    assert (len(lines), len(policy.named)) == (MAX_NAMED_PEERS, MAX_NAMED_PEERS)
