@@ -152,10 +152,9 @@ class _Check:
                 fault = f"the section {section.name[:80]!r} is unknown in {preamble.version}; readers skip it"
                 self._warn("unknown-section", fault, "3.3 step 22.1", section.offset)
                 continue
+            parser = section_parser(section, preamble.primary_url, self._max_section)
             try:
-                builder.read(
-                    section, drive(section_parser(section, preamble.primary_url, self._max_section), self._read)
-                )
+                builder.read(section, drive(parser, self._read))
             except BundleError as error:
                 self._refuse(error)
         required = ["index"] if preamble.version == "b2" else ["index", "manifest"]

@@ -134,7 +134,8 @@ class BundleWriter:
         `ConfigurationError` for what a bundle cannot hold, `HeadgateError` for a file that cannot be read; either
         leaves the writer unchanged.
         """
-        self._check_open()
+        if not self._open:
+            raise ConfigurationError("the bundle was written or discarded; begin another for more exchanges")
         stored = normalize_url(url)
         try:
             entries = encode_headers(status, headers)
@@ -197,10 +198,6 @@ class BundleWriter:
         self._open = False
         self._responses = Responses()
         self._spool = None
-
-    def _check_open(self) -> None:
-        if not self._open:
-            raise ConfigurationError("the bundle was written or discarded; begin another for more exchanges")
 
     def _place(self, url: str, variants: str | None, keys: VariantKeys) -> None:
         ordinal = len(self._responses)

@@ -129,11 +129,8 @@ class Site:
 
     def _url(self, host: bytes, target: bytes) -> str | None:
         origin = self._origin(host)
-        url = (
-            parse_url(origin + _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], target).decode())
-            if origin
-            else None
-        )
+        path = _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], target).decode()
+        url = parse_url(origin + path) if origin else None
         # Browsers of today encode ^ in a path, older ones do not.
         return url.replace("%5E", "^") if url and url not in self._requests else url
 

@@ -110,7 +110,9 @@ class HAProxy(DataPlane):
         try:
             has_mark = await self._has_mark()
             if has_mark and not self._is_incomplete:
-                await self._write_pending()
+                pending, self._pending = self._pending, {}
+                await self._write(pending.items())
+                self.totals.holds_sent += len(pending)
             else:
                 await self._write_all()
         except (OSError, WireError) as error:
@@ -148,11 +150,6 @@ class HAProxy(DataPlane):
             await self._write(batch)
         await self._set_mark()
         self.totals.synchronizations += 1
-
-    async def _write_pending(self) -> None:
-        pending, self._pending = self._pending, {}
-        await self._write(pending.items())
-        self.totals.holds_sent += len(pending)
 
     async def _write(self, holds: Iterable[tuple[bytes, float]]) -> None:
         for commands in set_commands(self.settings.table, holds):
