@@ -101,20 +101,6 @@ class Laws:
             )
             assert client.ask(f"{origin.url}/other")[0] == 200
 
-    def test_a_connection_cut_without_a_response_changes_no_count(self, origin: Origin) -> None:
-        origin.say("/", 503, 503, Answer(None))
-        polite = frozen()
-        with self.client(polite) as client:
-            errors: list[Exception] = []
-            for _ in range(4):
-                try:
-                    client.ask(f"{origin.url}/")
-                except (self.error, OSError) as error:
-                    errors.append(error)
-            assert len(errors) == 2
-            assert not any(isinstance(error, NoContact) for error in errors)
-            assert polite.explain(f"{origin.url}/").failures == 2
-
     def test_nothing_of_a_body_is_read_ahead(self, origin: Origin) -> None:
         may_go_on = threading.Event()
 
@@ -129,8 +115,6 @@ class Laws:
                 assert client.read_in_two(f"{origin.url}/", may_go_on.set) == (b"first", b"second")
         finally:
             may_go_on.set()
-
-    # -- waiting
 
     # -- redirects
 
@@ -205,8 +189,6 @@ class Laws:
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
             assert client.ask(f"{origin.url}/") == (200, b"hello")
 
-    # -- a user
-
     # -- advice
 
     def test_a_hundred_first_requests_fetch_advice_once(self, origin: Origin) -> None:
@@ -216,17 +198,6 @@ class Laws:
         assert got == [(200, b"hello")] * 100
         assert [asked.path for asked in origin.asked].index(ADVICE) == 0
         assert len(origin.got(ADVICE)) == 1
-
-    def test_advice_is_obeyed(self, origin: Origin) -> None:
-        origin.advise('[{"user_agent":"ExampleBot","disallow":true},{"user_agent":"*"}]')
-        with self.client(Courtesy(identity=["ExampleBot", "*"])) as client:
-            for _ in range(2):
-                with pytest.raises(self.held) as caught:
-                    client.ask(f"{origin.url}/", interactive=True)
-                assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
-        assert [asked.path for asked in origin.asked] == [ADVICE]
-        fields = {name.lower() for name in origin.asked[0].fields}
-        assert not fields & {"cookie", "authorization", "referer"}
 
     def test_a_client_that_does_not_trust_the_origin_fails_as_without_headgate(self) -> None:
         with tls_origin(trustme.CA()) as origin:

@@ -14,7 +14,6 @@ import pytest
 
 from headgate.agent import Courtesy, NoContact
 from headgate.agent.httpx import AsyncClient, AsyncTransport, Client, Transport
-from headgate.errors import ConfigurationError
 from tests.unit.agent.transport_laws import URL, TransportLaws, frozen
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -325,14 +324,6 @@ def test_without_an_inner_transport_the_library_s_own_is_made_once(library, monk
 
     asyncio.run(asynchronously())
     assert ([len(each.sent) for each in made], made[1].calls) == ([8, 2], ["close"])
-
-
-def test_a_request_of_another_library_is_refused(sending):
-    class Other:
-        method, url, extensions = "GET", URL, {}
-
-    with pytest.raises(ConfigurationError, match=r"Other is neither of httpx2 nor of httpx; give one of theirs"):
-        sending.send(frozen(), None, Other())
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -83,13 +83,6 @@ def test_the_error_contains_the_request():
     assert len(wire.sent) == 1
 
 
-def test_lines_of_a_field_that_requests_joins_are_read_one_by_one():
-    raw = SimpleNamespace(headers=HTTPHeaderDict([("Retry-After", "60"), ("retry-after", "90")]))
-    polite = frozen()
-    Adapter(polite, Wire(response(200, raw=raw))).send(prepared())
-    assert polite.explain(URL).retry_after == 1090.0
-
-
 def test_a_refused_body_that_cannot_be_read_is_closed():
     class Broken(io.BytesIO):
         def read(self, *_, **__):

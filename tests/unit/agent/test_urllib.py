@@ -1,7 +1,6 @@
 """The handler for openers, before a handler that sends nothing."""
 
 import io
-import pickle
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -9,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy
 from headgate.agent.urllib import Handler, Held
 from tests.unit.agent.transport_laws import TransportLaws, frozen, outcome
 
@@ -53,21 +52,6 @@ def opener(courtesy, *handlers):
     for handler in (Handler(courtesy), *handlers):
         made.add_handler(handler)
     return made
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_held_request_raises_both_errors_for_either_scheme(scheme):
-    wire = Wire(response(200, ("Retry-After", "60")))
-    made = opener(frozen(), wire)
-    made.open(f"{scheme}://example.com/path")
-    with pytest.raises(urllib.error.URLError) as caught:
-        made.open(f"{scheme}://example.com/path")
-    held = caught.value
-    assert isinstance(held, NoContact)
-    assert (held.reason, held.target, held.errno) == ("retry-after", f"{scheme}://example.com/path", None)
-    again = pickle.loads(pickle.dumps(held))
-    assert (type(again), str(again), again.args) == (Held, str(held), held.args)
-    assert len(wire.sent) == 1
 
 
 def test_a_handler_without_a_response_is_followed_by_the_next():

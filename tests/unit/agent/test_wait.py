@@ -150,11 +150,6 @@ def test_retry_pauses_begin_at_half_a_second_to_one_and_double(status, retries, 
     assert shortest < retry_pause(status, retries=retries, draw=0.999) < longest
 
 
-def test_retry_pauses_after_429_begin_at_one_to_two_seconds():
-    assert [retry_pause(429, retries=retries, draw=0.0) for retries in range(3)] == [1.0, 2.0, 4.0]
-    assert [retry_pause(429, retries=retries, draw=0.5) for retries in range(3)] == [1.5, 3.0, 6.0]
-
-
 @pytest.mark.parametrize("retries", [11, 5_000])
 def test_retry_pauses_stop_growing_after_ten_retries(retries):
     assert retry_pause(503, retries=retries, draw=0.0) == 512.0
