@@ -29,8 +29,8 @@ from headgate.http.fields import split_list
 from headgate.http.h1 import ChunkedBody, RequestLimits, parse_request_head, parse_response_head
 from headgate.http.media_type import extract_essence, parse_weights
 from headgate.limit import Rule
-from headgate.origin.request_info import forwarded_hops, x_forwarded_for_hops
-from headgate.origin.routes import plain_path
+from headgate.origin.request_info import RequestInfo, forwarded_hops, x_forwarded_for_hops
+from headgate.origin.routes import Route, Routes, plain_path
 
 pytestmark = pytest.mark.deep
 
@@ -248,6 +248,11 @@ def read_request(head: bytes) -> object:
     return parse_request_head(head, RequestLimits())
 
 
+def match_user_agent(value: bytes) -> object:
+    info = RequestInfo(b"GET", b"/", b"", [(b"user-agent", value), (b"authorization", value)], "")
+    return Routes([Route("a", user_agent="ab"), Route("b", header="Authorization", value="ab")]).match(info)
+
+
 def read_chunks(data: bytes) -> object:
     return ChunkedBody(framed=True, max_trailers=8192).feed(data)
 
@@ -279,6 +284,8 @@ def read_chunks(data: bytes) -> object:
             lambda n: b"0\r\n" + b"a: b\r\n" * n + b"\r\n",
         ),
         (plain_path, lambda n: b"/%2e/%41//" * n + b"%"),
+        (match_user_agent, lambda n: b"ab (a" * n),
+        (match_user_agent, lambda n: b"a;,(())" * n + b" ab"),
         (parse_weights, lambda n: b",;q=" * n),
         (lambda text: split_list([text]), lambda n: '"\\,' * n),
         (lambda text: extract_essence([text]), lambda n: "a/b;" + " " * n + '"' * n + ",a/b" * n),

@@ -179,17 +179,20 @@ class DomainSection(ConfigSection, frozen=True):
     host: str = ""
     """Matches requests for this host; empty matches all."""
     method: str = ""
-    """Matches requests with this method; empty matches all."""
+    """Matches requests with this method, GET also HEAD; empty matches all."""
     header: str = ""
     """Matches requests that have this header field; empty matches all."""
     value: str = ""
     """Value of the whole field, with or without its parameters; compared exactly, except for the scheme of
     Authorization. A field with several lines has no value, so end the list with a domain without conditions."""
+    user_agent: str = ""
+    """Matches requests whose User-Agent has this product, such as ExampleBot, in any case and version; empty matches
+    all."""
 
     @property
     def takes_all(self) -> bool:
         """Whether every request matches that reaches this domain."""
-        return not (self.path_prefix or self.host or self.method or self.header)
+        return not (self.path_prefix or self.host or self.method or self.header or self.user_agent)
 
     def domain(self) -> Domain:
         """Return the domain of the limit core. Raises `ConfigurationError` for an invalid rule, name or CIDR."""

@@ -6,19 +6,23 @@ belongs to no domain and is not limited.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.http.fields import is_token
+from headgate.http.fields import TOKEN, is_token
 from headgate.limit.messages import credential
-from headgate.origin.request_info import RequestInfo
-
-_Test = Callable[[RequestInfo], bool]
+from headgate.origin.request_info import MAX_VALUE_SIZE, RequestInfo
 
 _HOST = re.compile(r"[^\s/?#@\\,]+")
 _LOWERED = frozenset({"get", "head", "post", "put", "delete", "connect", "options", "trace", "patch"})
+# RFC 9110, section 10.1.5: products and comments, here of two levels. WSGI servers join the lines of a repeated field
+# with a comma, so none may stand between them. Every repetition is possessive: matching takes linear time.
+_USER_AGENT = re.compile(rb"(?:[^,()]++|\((?:[^()]++|\([^()]*+\))*+\))*+")
+# The name of a product, also in a comment, but not its version, a part of another name, or a segment of a URL.
+_PRODUCT = re.compile(rb"(?<![^\t (;,])" + TOKEN.encode() + rb"(?![^\t /);,])")
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -34,7 +38,7 @@ class Route(msgspec.Struct, frozen=True):
     """The requested host: any case; any port unless this names one."""
 
     method: str = ""
-    """The method, exactly: methods are case-sensitive."""
+    """The method, exactly: methods are case-sensitive. GET includes HEAD, which costs the application as much."""
 
     header: str = ""
     """A field that must be present, in any case."""
@@ -43,10 +47,45 @@ class Route(msgspec.Struct, frozen=True):
     """The value of `header`: compared exactly, with or without its parameters; the scheme of Authorization in any
     case. A field of several lines has no value."""
 
+    user_agent: str = ""
+    """A product of User-Agent, in any case: `ExampleBot` is in `ExampleBot/1.0 (+https://example.org/)` and in
+    `Mozilla/5.0 (compatible; ExampleBot/1.0)`. A field that is malformed, repeated or longer than 8 KiB has none."""
+
     @property
     def matches_all(self) -> bool:
         """Whether it is without conditions."""
-        return not (self.path_prefix or self.host or self.method or self.header)
+        return not (self.path_prefix or self.host or self.method or self.header or self.user_agent)
+
+
+class _Seen:
+    """What the conditions of routes read of a request, each part once."""
+
+    def __init__(self, info: RequestInfo) -> None:
+        self.info = info
+        self._values: dict[bytes, tuple[bytes, bytes]] = {}
+
+    @cached_property
+    def path(self) -> bytes:
+        """The plain path."""
+        return plain_path(self.info.path)
+
+    @cached_property
+    def products(self) -> frozenset[bytes]:
+        """The names of the products in User-Agent, in lower case."""
+        value = self.info.single_field(b"user-agent") or b""
+        well_formed = len(value) <= MAX_VALUE_SIZE and _USER_AGENT.fullmatch(value)
+        return frozenset(_PRODUCT.findall(value.lower()) if well_formed else ())
+
+    def values(self, name: bytes) -> tuple[bytes, bytes]:
+        """Return the value of a field, and that without its parameters."""
+        if name not in self._values:
+            # A repeated field has no value: which of its lines the application reads is unknown, and WSGI joins them.
+            value = credential(name, (self.info.single_field(name) or b"").strip())
+            self._values[name] = value, value.partition(b";")[0].rstrip()
+        return self._values[name]
+
+
+_Test = Callable[[_Seen], bool]
 
 
 class Routes:
@@ -64,8 +103,9 @@ class Routes:
         """Return the domain of the first route that matches, or None: no domain, not limited."""
         if self.only is not None:
             return self.only
+        seen = _Seen(info)
         for domain, tests in self._compiled:
-            if all(test(info) for test in tests):
+            if all(test(seen) for test in tests):
                 return domain
         return None
 
@@ -124,6 +164,10 @@ def _check(route: Route) -> None:
             route.header and not is_token(route.header),
             f"invalid header name {route.header!r}; expected one such as 'Sec-Purpose'",
         ),
+        (
+            route.user_agent and (not is_token(route.user_agent) or route.user_agent == "*"),
+            f"invalid user_agent {route.user_agent!r}; expected one product without its version, such as 'ExampleBot'",
+        ),
     )
     for wrong, explanation in checks:
         if wrong:
@@ -136,6 +180,7 @@ def _tests(route: Route) -> tuple[_Test, ...]:
         (route.path_prefix, _path_starts),
         (route.host, _host_is),
         (route.method, _method_is),
+        (route.user_agent, _user_agent_has),
     )
     tests = [maker(wanted) for wanted, maker in makers if wanted]
     if route.header:
@@ -145,14 +190,14 @@ def _tests(route: Route) -> tuple[_Test, ...]:
 
 def _path_starts(wanted: str) -> _Test:
     prefix = wanted.encode()
-    return lambda info: plain_path(info.path).startswith(prefix)
+    return lambda seen: seen.path.startswith(prefix)
 
 
 def _host_is(wanted: str) -> _Test:
     host = wanted.lower().rstrip(".").encode()
     if _without_port(host) != host:
-        return lambda info: info.host.lower() == host
-    return lambda info: _without_port(info.host.lower()).rstrip(b".") == host
+        return lambda seen: seen.info.host.lower() == host
+    return lambda seen: _without_port(seen.info.host.lower()).rstrip(b".") == host
 
 
 def _without_port(host: bytes) -> bytes:
@@ -162,19 +207,18 @@ def _without_port(host: bytes) -> bytes:
 
 
 def _method_is(wanted: str) -> _Test:
-    method = wanted.encode()
-    return lambda info: info.method == method
+    methods = (b"GET", b"HEAD") if wanted == "GET" else (wanted.encode(),)
+    return lambda seen: seen.info.method in methods
+
+
+def _user_agent_has(wanted: str) -> _Test:
+    name = wanted.lower().encode()
+    return lambda seen: name in seen.products
 
 
 def _field_has(header: str, value: str) -> _Test:
     name = header.lower().encode()
     if not value.strip():
-        return lambda info: info.field(name) is not None
+        return lambda seen: seen.info.field(name) is not None
     wanted = credential(name, value.strip().encode())
-
-    def has_value(info: RequestInfo) -> bool:
-        # A repeated field has no value: which of its lines the application reads is unknown, and WSGI joins them.
-        found = credential(name, (info.single_field(name) or b"").strip())
-        return wanted in (found, found.partition(b";")[0].rstrip())
-
-    return has_value
+    return lambda seen: wanted in seen.values(name)

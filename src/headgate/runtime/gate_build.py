@@ -75,7 +75,7 @@ def compose(tree: Configuration) -> Composition:
     sections = tree.domain or (DomainSection(name=CATCH_ALL),)
     domains = tuple(section.domain() for section in sections)
     routes = Routes(
-        Route(section.name, section.path_prefix, section.host, section.method, section.header, section.value)
+        Route(section.name, **{name: getattr(section, name) for name in Route.__struct_fields__[1:]})
         for section in sections
     )
     reject = new_rejections(sections, domains, status=gate.rejection_status)

@@ -114,9 +114,52 @@ def test_an_absent_field_does_not_match() -> None:
     assert not matches(Route("d", header="Sec-Purpose", value="prefetch"), request_info())
 
 
-def test_methods_are_case_sensitive() -> None:
-    assert matches(Route("d", method="POST"), request_info(method="POST"))
-    assert not matches(Route("d", method="POST"), request_info(method="post"))
+@pytest.mark.parametrize(
+    ("wanted", "method", "expected"),
+    [
+        ("POST", "POST", True),
+        ("POST", "post", False),
+        ("GET", "HEAD", True),
+        ("GET", "POST", False),
+        ("HEAD", "GET", False),
+    ],
+)
+def test_methods_are_case_sensitive_and_get_includes_head(wanted: str, method: str, expected: bool) -> None:
+    assert matches(Route("d", method=wanted), request_info(method=method)) is expected
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ("ExampleBot", True),
+        ("examplebot/1.0 (+https://example.org/)", True),
+        ("Mozilla/5.0 (compatible; ExampleBot/1.0; +https://example.org/)", True),
+        ("Mozilla/5.0 (X11; SM(2)) WebKit/1.0 (KHTML, like Gecko;ExampleBot) Safari/2", True),
+        ("NotExampleBotAtAll", False),
+        ("ExampleBot-Image/1.0", False),
+        ("Other/ExampleBot", False),
+        ("Other/1.0 (+https://example.org/ExampleBot)", False),
+        ("ExampleBot/1.0, Mozilla/5.0", False),
+        ("ExampleBot/1.0 (", False),
+        ("", False),
+    ],
+)
+def test_a_user_agent_has_a_product_in_any_case_and_version(sent: str, expected: bool) -> None:
+    route = Route("d", user_agent="ExampleBot")
+    request = request_info(user_agent=sent)
+    assert matches(route, request) is expected
+    request.fields *= 2
+    assert not matches(route, request)
+
+
+def test_a_path_and_a_field_are_read_once_for_all_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_path = [Route(name, path_prefix=f"/{name}") for name in "ab"]
+    routes = Routes([*by_path, *(Route(name, header="X", value=name) for name in "cd")])
+    read: list[bytes] = []
+    monkeypatch.setattr("headgate.origin.routes.plain_path", lambda path: (read.append(path), plain_path(path))[1])
+    monkeypatch.setattr("headgate.origin.routes.credential", lambda _name, value: (read.append(value), value)[1])
+    assert routes.match(request_info("/%63", x="d;q=1")) == "d"
+    assert read == [b"/%63", b"d;q=1"]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +175,8 @@ def test_methods_are_case_sensitive() -> None:
         ({"method": "GET "}, "methods are case-sensitive, try 'GET'"),
         ({"header": "Sec Purpose"}, "invalid header name 'Sec Purpose'"),
         ({"header": "Sec-Purpose:"}, "invalid header name"),
+        ({"user_agent": "*"}, "invalid user_agent '*'; expected one product without its version, such as 'ExampleBot'"),
+        ({"user_agent": "ExampleBot/1.0"}, "invalid user_agent 'ExampleBot/1.0'"),
     ],
 )
 def test_a_route_that_cannot_match_is_refused(asked: dict[str, str], words: str) -> None:
@@ -163,7 +208,7 @@ def test_what_is_not_a_list_of_routes_is_refused() -> None:
 
 
 def test_a_condition_that_is_not_text_is_refused() -> None:
-    for name in ("domain", "path_prefix", "host", "method", "header"):
+    for name in ("domain", "path_prefix", "host", "method", "header", "user_agent"):
         with pytest.raises(ConfigurationError, match=f"^the {name} of a route must be text, got 3$"):
             Routes([Route(**{"domain": "d", name: 3})])  # type: ignore[arg-type]  # the point of the test
 

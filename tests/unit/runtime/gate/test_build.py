@@ -38,9 +38,14 @@ def test_without_domains_all_requests_are_of_domain_default():
 
 
 def test_domains_are_tried_in_the_order_of_the_file():
-    composed = compose(parse('[[domain]]\nname = "a"\npath_prefix = "/a"\n[[domain]]\nname = "b"\nmethod = "POST"\n'))
+    composed = compose(
+        parse(
+            '[[domain]]\nname = "a"\npath_prefix = "/a"\n[[domain]]\nname = "b"\nmethod = "POST"\nuser_agent = "bot"\n'
+        )
+    )
     assert composed.routes.match(RequestInfo(b"POST", b"/a", b"x", [], "")) == "a"
-    assert composed.routes.match(RequestInfo(b"POST", b"/b", b"x", [], "")) == "b"
+    assert composed.routes.match(RequestInfo(b"POST", b"/b", b"x", [(b"user-agent", b"Bot/1")], "")) == "b"
+    assert composed.routes.match(RequestInfo(b"POST", b"/b", b"x", [], "")) is None
     assert composed.routes.match(RequestInfo(b"GET", b"/b", b"x", [], "")) is None
 
 
