@@ -97,7 +97,9 @@ def test_sighup_reloads_rules_on_the_same_sockets(tmp_path, join):
         accounting, control = join(master)
         file.write_text(text.format(1) + '[[domain]]\nname = "new"\nrules = ["1/min burst 1"]\n')
         master.process.send_signal(signal.SIGHUP)
-        master.wait_for(r"master\.toml read again$")
+        master.wait_for(
+            r"master\.toml read again; domains changed: default \(rules\), new \(added\); nothing was forgotten$"
+        )
         control.subscribe(b"new\0")
         time.sleep(0.2)
         accounting.send_multipart(accepted())

@@ -76,7 +76,7 @@ def test_a_reload_applies_to_envoys_and_an_end_does_not_wait_for_them(tmp_path):
         assert client.answer()[0] == "deny"
         file.write_text(text.format("shadow"))
         master.process.send_signal(signal.SIGHUP)
-        master.wait_for(r"master\.toml read again$")
+        master.wait_for(r"master\.toml read again; domains changed: api \(mode\); nothing was forgotten$")
         client.report(b"c", 0, 5)
         assert client.answer() == ("allow", {"ttl": 10})
         assert master.end(signal.SIGTERM) == 0

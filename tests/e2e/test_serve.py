@@ -96,19 +96,22 @@ def test_configuration_comes_from_the_file(tmp_path, file):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_sighup_keeps_holds_of_unchanged_domains_only(tmp_path, file, origin, workers):
+def test_sighup_releases_nobody_whom_the_new_rules_hold(tmp_path, file, origin, workers):
     with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
         assert gate.get(Sec_Purpose="prefetch").status == 200
         gate.until(lambda: gate.get(Sec_Purpose="prefetch").status == 503, "hold")
         assert gate.statuses(2) == [200, 200]
         gate.until(lambda: gate.get().status == 503, "hold")
-        file.write_text(FILE.format(origin=origin.url, burst=9))
+        text = FILE.format(origin=origin.url, burst=9)
+        file.write_text(text.replace('header = "Sec', 'exempt = ["192.0.2.1"]\nheader = "Sec'))
         gate.process.send_signal(signal.SIGHUP)
-        gate.wait_for("read again")
+        gate.wait_for(r"read again; domains changed: prefetch \(exempt\), default \(rules\); nothing was forgotten$")
         gate.until(lambda: gate.state()["domains"][1]["rules"] == ["1/min burst 9"], "new rule")
         # Every worker has received the hold, whether it has seen such a request or not.
         assert gate.statuses(6, Sec_Purpose="prefetch") == [503] * 6
+        gate.until(lambda: all(not domain["held"] for domain in gate.state()["domains"][1:]), "release")
         assert gate.statuses(6) == [200] * 6
+        assert gate.statuses(6, Sec_Purpose="prefetch") == [503] * 6
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -6,7 +6,7 @@ builds listeners, gatekeepers and routes from them.
 
 from headgate.config.file import parse, read, schema, show
 from headgate.config.section import Address
-from headgate.config.tree import BundleSection, Bus, Configuration, DomainSection, Gate
+from headgate.config.tree import BundleSection, Bus, Configuration, DomainSection, Gate, domain_changes
 from headgate.config.validation import check, log_warnings
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "DomainSection",
     "Gate",
     "check",
+    "domain_changes",
     "log_warnings",
     "parse",
     "read",

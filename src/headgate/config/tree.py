@@ -6,6 +6,7 @@ first sentence for the flag of the same name, with --cert for `cert` in backquot
 empty text means "not set".
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -198,6 +199,29 @@ class DomainSection(ConfigSection, frozen=True):
         """Return the domain of the limit core. Raises `ConfigurationError` for an invalid rule, name or CIDR."""
         rules = tuple(Rule.parse(text) for text in self.rules)
         return Domain(self.name, rules, self.algorithm, self.mode, self.exempt)
+
+    @property
+    def limits(self) -> bool:
+        """Whether requests of a client are counted against rules."""
+        return bool(self.rules) and self.mode != "off"
+
+
+def domain_changes(old: Sequence[DomainSection], new: Sequence[DomainSection]) -> str:
+    """Return what a reload changes in the domains, for the line that it logs; empty if it is nothing."""
+    before, after = ({section.name: section for section in sections} for sections in (old, new))
+    changed = []
+    for name in before | after:
+        was, now = before.get(name), after.get(name)
+        if was is None or now is None:
+            changed.append(f"{name} ({'added' if was is None else 'removed'})")
+        elif was != now:
+            fields = [key for key in now.__struct_fields__ if getattr(was, key) != getattr(now, key)]
+            changed.append(f"{name} ({', '.join(fields)})")
+    lost = [name for name, was in before.items() if was.limits and not (name in after and after[name].limits)]
+    if not changed:
+        return ""
+    what = f"forgotten: what was counted in {', '.join(lost)}" if lost else "nothing was forgotten"
+    return f"; domains changed: {', '.join(changed)}; {what}"
 
 
 class BundleSection(ConfigSection, frozen=True):

@@ -36,6 +36,9 @@ _SLACK = 1.0
 _ROUNDING = 0.002
 """Seconds that a hold may exceed the maximum: releases on the wire are rounded up to milliseconds."""
 
+_UNTIL_ANSWERED = 2.0
+"""Seconds; a master elsewhere repeats its holds within a tenth of one, and sends 100,000 in a second."""
+
 Account = Callable[[Accounting, float], DelayUntil | None]
 """The receiver of accounting: the `account` of an embedded master, or of a link, which returns None."""
 
@@ -131,6 +134,7 @@ class Gatekeeper:
         self._holds: dict[str, Table[float]] = {}
         self._max_hold = max_hold
         self._slots = DelaySlots()
+        self._unanswered_until = ASAP
 
     @classmethod
     def embedded(
@@ -191,7 +195,8 @@ class Gatekeeper:
             status, release = self._judge_held(domain, identifier, release, instant, min(max_delay, self.max_delay))
         accounting = Accounting(domain, status, identifier, now, release - clock.behind, loginfo)
         if arrivals is not None and status is not _REJECTED:
-            arrivals.record(domain, identifier, release, now=instant, hold=hold)
+            evidence = hold if hold > self._unanswered_until else ASAP
+            arrivals.record(domain, identifier, release, now=instant, hold=evidence)
         if self._record is not None:
             following = self._record(domain, status, identifier, release, instant)
             if following > instant:
@@ -270,23 +275,35 @@ class Gatekeeper:
             release = self._shorten(control.release + self.clock.behind, instant)
         self._hold(control.domain, control.identifier, release)
 
-    def adopt(self, other: "Gatekeeper", domains: Iterable[str]) -> None:
+    def adopt(self, other: "Gatekeeper", domains: Iterable[str], *, now: float | None = None) -> None:
         """Take over the totals of another gatekeeper, the state of its master, and its holds in `domains`.
 
-        For a reload. Afterwards the other gatekeeper may only be used to `cancel` requests that it has delayed. If it
-        has more holds than this one allows, they are dropped as new ones are added.
+        For a reload, at `now`, by default the time of its last request. In the other domains, whose rules have changed,
+        clients are held as the embedded master says or, without one, for `_UNTIL_ANSWERED` seconds at most: until then
+        a master elsewhere has said. Afterwards the other gatekeeper may only be used to `cancel` requests that it has
+        delayed. If it has more holds than this one allows, they are dropped as new ones are added.
         """
         self.totals, self.clock, self.shortened = other.totals, other.clock, other.shortened
         self._slots = other._slots  # noqa: SLF001 - another one of this class
         self._tables.evicted = other.evicted
-        for name in domains:
-            holds = other._holds.get(name)  # noqa: SLF001 - another one of this class
-            if holds is not None:
+        moment = self.clock.latest - self.clock.behind if now is None else now
+        kept, until = set(domains), moment + self.clock.behind + _UNTIL_ANSWERED
+        for name, holds in other._holds.items():  # noqa: SLF001 - another one of this class
+            if name in kept:
                 self._holds[name] = self._tables.include(holds)
-        if self.master is not None:
-            if other.master is not None:
-                self.master.adopt(other.master)
-            self.master.clock = self.clock
+            elif self.master is None:
+                self._unanswered_until = until  # a hold that ends earlier follows from the rules of before
+                for batch in other.holds(name, now=moment):
+                    for identifier, release in batch:
+                        self._hold(name, identifier, min(release + self.clock.behind, until))
+        if self.master is None:
+            return
+        if other.master is not None:
+            self.master.adopt(other.master, now=moment)
+        self.master.clock = self.clock
+        for name in self.master.domains.keys() - kept:
+            for control in self.master.holds(name, now=moment):
+                self._hold(name, control.identifier, control.release + self.clock.behind)
 
     def held(self, domain: str, identifier: bytes, *, now: float) -> float:
         """Return the release time in force for `identifier`, `ASAP` if it is not held."""

@@ -36,6 +36,9 @@ MAX_LATENESS = 2.0
 """Seconds; an older message cannot add more to a history than its rule permits, and may find it dropped. Gatekeepers
 that would have rejected its request had no control, because the master, or the network, had stopped."""
 
+_WHOLE = 1 - 1e-6
+"""A request is permitted from this number on: it is computed from instants since 1970."""
+
 _MICROSECOND = 0.001
 """In milliseconds, as `Smockron` counts."""
 
@@ -83,6 +86,10 @@ class Algorithm(Protocol):
 
     def expiry(self, history: "array[float]") -> float:
         """Return the instant from which `history` no longer affects requests."""
+        ...
+
+    def filled(self, used: Sequence[float], now: float) -> "array[float]":
+        """Return a history in which `used` requests count against each rule at `now`."""
         ...
 
 
@@ -139,6 +146,14 @@ class Log:
         """Return when the published hold has ended and the latest timestamp has left the longest window."""
         return max(history[PUBLISHED], advance(history[-1], self._window))
 
+    def filled(self, used: Sequence[float], now: float) -> "array[float]":
+        """Return as many timestamps at `now`, for the rule with the most requests: all rules share them."""
+        return array("d", [ASAP, *[now] * min(self._full - 1, math.ceil(max(used)))])
+
+    def shortened(self, history: "array[float]") -> "array[float]":
+        """Return the latest timestamps of a history of this algorithm with other rules."""
+        return new_history() + history[1:][1 - self._full :]
+
 
 class Gcra:
     """The generic cell rate algorithm: one theoretical arrival time per rule, for any burst.
@@ -193,6 +208,11 @@ class Gcra:
         taken for the first one.
         """
         return max(history) + MAX_LATENESS
+
+    def filled(self, used: Sequence[float], now: float) -> "array[float]":
+        """Return the theoretical arrival time after these requests."""
+        times = (advance(now, count * interval) for count, (interval, _) in zip(used, self.parameters, strict=True))
+        return array("d", [ASAP, *times])
 
 
 class Smockron:
@@ -272,9 +292,47 @@ class Smockron:
         # After the expiry, not at it, and `record` compares with some slack: two microseconds more cover both.
         return max(history[PUBLISHED], (max(history[3::3], default=ASAP) + 2 * _MICROSECOND) / 1_000)
 
+    def filled(self, used: Sequence[float], now: float) -> "array[float]":
+        """Return a start at `now`, as many intervals before the next instant as are left of the burst."""
+        history, clock = new_history(), rounded_milliseconds(now)
+        for count, (_, _, window, burst) in zip(used, self.parameters, strict=True):
+            history.extend((clock, 1 + count - burst, clock + window))
+        return history
+
 
 ALGORITHMS: dict[AlgorithmName, type[Algorithm]] = {"gcra": Gcra, "log": Log, "smockron": Smockron}
 """The algorithms by their names in the configuration; the first is the default."""
+
+
+class Conversion:
+    """Converts histories to other rules or another algorithm: what counts against a rule counts against its successor.
+
+    That is the same rule or, of the rules that changed, the one in the same order. No hold is longer than the new rules
+    permit, and none is shorter.
+    """
+
+    def __init__(self, old: Algorithm, old_rules: Sequence[Rule], new: Algorithm, rules: Sequence[Rule]) -> None:
+        self._old, self._new, self._rules = old, new, rules
+        gone = iter([rule for rule in old_rules if rule not in rules])
+        before = [rule if rule in old_rules else next(gone, None) for rule in rules]
+        self._before = [(0, 0) if rule is None else (old_rules.index(rule), rule.burst) for rule in before]
+
+    def __call__(self, history: "array[float]", now: float) -> "array[float]":
+        """Return a history under the new rules; also its hold at `now` is that of the new rules."""
+        if isinstance(self._old, Log) and isinstance(self._new, Log):
+            converted = self._new.shortened(history)
+        else:
+            available = self._old.available(history, now)
+            used = []
+            for rule, (at, burst) in zip(self._rules, self._before, strict=True):
+                count = burst - available[at] if burst else 0.0
+                # What exceeded the burst, as delayed requests do, exceeds the new one by no more.
+                used.append(min(count, rule.burst + max(0.0, count - burst)))
+            converted = self._new.filled(used, now)
+        left = zip(self._new.available(converted, now), self._rules, strict=True)
+        holds = [advance(now, (1 - number) * rule.interval) for number, rule in left if number < _WHOLE]
+        converted[PUBLISHED] = max(holds, default=ASAP)
+        return converted
 
 
 class Verdicts(NamedTuple):

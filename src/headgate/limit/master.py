@@ -15,7 +15,7 @@ from headgate.errors import ConfigurationError, check_count, check_seconds
 from headgate.limit.allowance import Allowance, allowance
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import MAX_NAME, Domain, check_domains
-from headgate.limit.history import ALGORITHMS, MAX_LATENESS, PUBLISHED, Algorithm, new_history
+from headgate.limit.history import ALGORITHMS, MAX_LATENESS, PUBLISHED, Algorithm, Conversion, new_history
 from headgate.limit.messages import Accounting, DelayUntil, Totals
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
@@ -39,6 +39,9 @@ _EXPORTED_AT_ONCE = 32_768
 
 _HISTORY_OVERHEAD = 16
 
+_CONVERTED_AT_ONCE = 256
+"""Histories converted to other rules at once; two or three milliseconds."""
+
 _LATEST = 1e15
 """Seconds or milliseconds; the maximum of a number in a history that is restored."""
 
@@ -52,10 +55,13 @@ class DomainState:
 
     __slots__ = (
         "algorithm",
+        "convert",
+        "converting",
         "counts",
         "domain",
         "enforced",
         "histories",
+        "inherited",
         "record",
         "selective",
         "totals",
@@ -78,6 +84,10 @@ class DomainState:
         self.selective = bool(domain.exempt)
         self.totals = Totals()
         self.counts: dict[bytes, int] = {}
+        # Histories of the rules before a reload: each is converted when it is needed, or in its turn.
+        self.inherited: Table[array[float]] | None = None
+        self.convert: Conversion
+        self.converting: Iterator[None] = iter(())
 
     def allowance(self, identifier: bytes, instant: float) -> Allowance | None:
         """Return what the rules permit to `identifier`; None if they do not limit it."""
@@ -209,6 +219,8 @@ class Master:
         if timestamp < now - MAX_LATENESS:
             return self._record_many(state, identifier, 1, timestamp, now) if timestamp > now - state.window else ASAP
         history = histories.shards[hash(identifier) % SHARDS].get(identifier)
+        if history is None and state.inherited is not None:
+            history = self._inherit(state, identifier, now)
         if history is None:
             history = new_history()
             release = state.record(history, timestamp, now)
@@ -245,7 +257,7 @@ class Master:
     ) -> float:
         histories = state.histories
         assert histories is not None
-        known = histories.get(identifier)
+        known = histories.get(identifier) or self._inherit(state, identifier, now)
         history = new_history() if known is None else known
         release = state.algorithm.record(history, start, start) if owed else ASAP
         if count > owed:
@@ -256,8 +268,11 @@ class Master:
 
     def allowance(self, domain: str, identifier: bytes, now: float) -> Allowance | None:
         """Return what the rules permit to `identifier` at the wall-clock time `now`; None if they do not limit it."""
-        state = self._states.get(domain)
-        return None if state is None else state.allowance(identifier, self.clock.read(now))
+        state, instant = self._states.get(domain), self.clock.read(now)
+        if state is None:
+            return None
+        self._inherit(state, identifier, instant)
+        return state.allowance(identifier, instant)
 
     def count(self, domain: str, identifier: bytes) -> int:
         """Return the requests of `identifier` that `record` has recorded since the last call; count them from now on.
@@ -295,7 +310,7 @@ class Master:
             return False
         instant = self.clock.read(now)
         release += self.clock.behind
-        history = state.histories.get(identifier)
+        history = state.histories.get(identifier) or self._inherit(state, identifier, instant)
         if release <= instant or (history is not None and release <= history[PUBLISHED]):
             return False
         if history is None:
@@ -320,12 +335,14 @@ class Master:
             return
         behind = self.clock.behind
         instant = now + behind
+        for _ in state.converting:
+            yield [], True
         controls: list[DelayUntil] = []
         for entries, more in state.histories.batches():
             controls += [
                 DelayUntil(domain, identifier, history[PUBLISHED] - behind)
                 for identifier, history in entries
-                if history[PUBLISHED] > instant
+                if history[PUBLISHED] > instant and not (state.selective and state.domain.exempts(identifier))
             ]
             while more or len(controls) > limit:
                 yield controls[:limit], True
@@ -345,6 +362,8 @@ class Master:
         # takes 0.3 s for a million.
         exported: list[bytes] = []
         size = 0
+        for _ in self._states[domain].converting:
+            yield []
         for shard in histories.shards if histories is not None else ():
             for identifier in list(shard):
                 history = shard.get(identifier)
@@ -378,28 +397,70 @@ class Master:
                 added += 1
         return added
 
-    def adopt(self, other: "Master") -> None:
-        """Take over the totals of another master, and its histories of each domain that is the same in both.
+    def adopt(self, other: "Master", *, now: float | None = None) -> None:
+        """Take over the totals of another master, and its histories of each domain that both limit.
 
-        For a reload. The other master must not be used afterwards. If it has more histories than this one allows,
-        they are dropped as new ones are added.
+        For a reload, at `now`, by default the time of its last message. Under other rules, a request that counts goes
+        on counting (see `Conversion`). The other master must not be used afterwards. If it has more histories than this
+        one allows, they are dropped as new ones are added.
         """
         self.unknown, self.shadowed = other.unknown, other.shadowed
         self.ahead, self.late, self.shortened = other.ahead, other.late, other.shortened
         self.clock = other.clock
+        if now is not None:
+            self.clock.read(now)  # `latest` is the instant of the change
         self._tables = Tables(self._max_identifiers, evicted=other.evicted)
         for name, state in self._states.items():
             old = other._states.get(name)  # noqa: SLF001 - another one of this class
             if old is not None:
                 self.totals[name] = state.totals = old.totals
-            if old is not None and old.domain == state.domain:
-                state.histories = old.histories
-            if state.histories is not None:
+            if state.histories is None:
+                continue
+            if old is None or old.histories is None:
                 self._tables.include(state.histories)
+                continue
+            for _ in old.converting:  # of a reload a moment ago
+                pass
+            if _limits(old.domain) == _limits(state.domain):
+                state.histories = self._tables.include(old.histories)
+                continue
+            self._tables.include(state.histories)
+            state.inherited = old.histories
+            state.convert = Conversion(old.algorithm, old.domain.rules, state.algorithm, state.domain.rules)
+            state.converting = self._convert(state, state.inherited)
+            next(state.converting, None)
+
+    def _convert(self, state: DomainState, inherited: "Table[array[float]]") -> Iterator[None]:
+        """Convert all inherited histories, in steps of `_CONVERTED_AT_ONCE`."""
+        for entries, _ in inherited.batches():
+            for number, (identifier, _) in enumerate(entries, start=1):
+                self._inherit(state, identifier, self.clock.latest)
+                if number % _CONVERTED_AT_ONCE == 0:
+                    yield
+        state.inherited = None
+
+    def _inherit(self, state: DomainState, identifier: bytes, now: float) -> "array[float] | None":
+        """Return the history of an identifier that is still under the rules before a reload, converted; or None."""
+        old, table = state.inherited, state.histories
+        if old is None or table is None:
+            return None
+        history = old.shards[hash(identifier) % SHARDS].pop(identifier, None)
+        if history is None:
+            return None
+        history = state.convert(history, now)
+        self._tables.add(table, identifier, history, now)
+        return history
 
     def forget(self, *, now: float, most: int | None = None) -> int:
         """Drop expired histories; return their number.
 
         With `most`, at most that many are examined, in the order of expiry, so that an event loop is not blocked.
         """
+        for state in self._states.values():
+            next(state.converting, None)
         return self._tables.forget(self.clock.read(now), most)
+
+
+def _limits(domain: Domain) -> tuple[object, ...]:
+    """Return what gives a history its meaning."""
+    return domain.rules, domain.algorithm, domain.mode

@@ -254,9 +254,9 @@ def build_master(tree: Configuration, domains: tuple[Domain, ...], store: Master
 def domains_with_kept_holds(tree: Configuration, old: Composition, new: Composition) -> set[str]:
     """Return the names of the domains whose holds are kept on the change from `old` to `new`, made for `tree`.
 
-    A domain whose rules changed loses its holds: a client that is held by a rule that was a mistake should not wait for
-    its end. Where a master elsewhere applies the rules, all are kept: it does not know of the change, and would not
-    publish a hold again.
+    In a domain that changed, the master of this gate decides on them: a client that is held by a rule that was a
+    mistake should not wait for its end. Where a master elsewhere applies the rules, all are kept: it does not know of
+    the change, and would not publish a hold again.
     """
     names = {domain.name for domain in new.domains}
     if tree.gate.master != "embedded":

@@ -177,9 +177,12 @@ class GateProcess(Backend):
         if self._keys is not None:
             self._keys.reload()
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
-        gatekeeper.adopt(self.gatekeeper, domains_with_kept_holds(tree, self._composed, composed))
+        kept = domains_with_kept_holds(tree, self._composed, composed)
+        gatekeeper.adopt(self.gatekeeper, kept, now=time.time())
         if self._link is not None:
             names = [domain.name for domain in composed.domains]
+            if kept != set(names):
+                self._link.set_domains(kept)  # so that the master sends the holds of the others
             self._link.set_domains(names)
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles

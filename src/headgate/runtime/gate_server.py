@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
-from headgate.config import Address, Configuration, log_warnings
+from headgate.config import Address, Configuration, domain_changes, log_warnings
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
@@ -138,6 +138,8 @@ class _GateServer(Server):
         tree = self._with_demo_origin(tree)
         restart = restart_keys(self._tree, tree)
         await self.backend.reload(GateConfiguration(tree, self._address))
+        changes = domain_changes(self._tree.domain, tree.domain)
+        self._tree = replace(self._tree, domain=tree.domain)
         log_warnings(tree, self.log)
         sources = [*([file] if file else []), *(["the certificate"] if tree.gate.tls.cert else [])]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
@@ -146,7 +148,7 @@ class _GateServer(Server):
             if sources
             else "nothing to reload: started without a configuration file"
         )
-        self.log(f"headgate: {what}{rest}")
+        self.log(f"headgate: {what}{changes}{rest}")
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:
         return replace(tree, gate=replace(tree.gate, origin=self._demo_origin)) if self._demo_origin else tree
@@ -222,7 +224,7 @@ class GateWorkers(Backend):
         self._configuration = replace(self._configuration, tree=tree)
         if self._link is not None:
             master = self._new_master(tree)
-            master.adopt(self._link.master)
+            master.adopt(self._link.master, now=time.time())
             self._link.set_master(master)
             self.store.attach(master, self._link.publish)
         self._advice_loop = make_loop(tree, self._advice_loop, workers=tree.gate.workers, log=self._log)

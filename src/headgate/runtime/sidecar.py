@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
-from headgate.config import Configuration, DomainSection
+from headgate.config import Configuration, DomainSection, domain_changes
 from headgate.config.tree import Sidecar, as_tuple
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper
@@ -168,10 +168,11 @@ class SidecarServer(Server):
         restart = [f"sidecar.{name}" for name in _RESTART_KEYS if getattr(new, name) != getattr(old, name)]
         kept = replace(new, **{name: getattr(old, name) for name in _RESTART_KEYS})
         tree = replace(tree, sidecar=kept)
+        changes = domain_changes(read_sections(self._tree), read_sections(tree))
         if (kept, read_sections(tree)) != (old, read_sections(self._tree)):
             await self._replace(tree)
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
-        self.log(f"headgate: {file} read again{rest}")
+        self.log(f"headgate: {file} read again{changes}{rest}")
 
     async def _replace(self, tree: Configuration) -> None:
         """Put another configuration in force; raises `ConfigurationError`, and changes nothing, if it is invalid."""

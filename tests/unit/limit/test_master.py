@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
+from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.history import ALGORITHMS, MAX_LATENESS
 from headgate.release import ASAP, Status
 
@@ -215,15 +215,52 @@ def test_batches_of_holds_have_the_maximum_length():
     assert list(master.hold_batches("nowhere", now=100.0, limit=200)) == []
 
 
-def test_adopt_keeps_histories_of_unchanged_domains_only():
-    old = Master([Domain("api", ONE), Domain("web", ONE), Domain("gone", ONE)])
-    for name in ("api", "web", "gone"):
-        old.account(accepted(b"alice", 100.0, name), 100.0)
-    new = Master([Domain("api", ONE), Domain("web", (Rule.parse("2/s burst 1"),)), Domain("added", ONE)])
-    new.adopt(old)
-    assert list(new.holds("api", now=100.0)) == [DelayUntil("api", b"alice", 101.0)]
-    assert list(new.holds("web", now=100.0)) == []
-    assert (len(new), new.totals["web"].accepted, new.totals["added"].accepted) == (1, 1, 0)
+def domain(*rules, **fields):
+    return Domain("api", tuple(map(Rule.parse, rules)), **fields)
+
+
+SPENT, BARE = domain("1/min burst 2"), domain()
+RELOADS = [
+    ("exempt", SPENT, domain("1/min burst 2", exempt=("192.0.2.1",)), 2, 0),
+    ("now exempt", SPENT, domain("1/min burst 2", exempt=("alice",)), 2, 9),
+    ("rule added", SPENT, domain("9/s burst 9", "1/min burst 2"), 2, 0),
+    ("rule removed", domain("1/min burst 2", "1/h burst 5"), domain("1/h burst 5"), 2, 3),
+    ("more burst", SPENT, domain("1/min burst 5"), 2, 3),
+    ("less burst", domain("1/min burst 5"), SPENT, 4, 0),
+    ("slower", SPENT, domain("1/h burst 2"), 2, 0),
+    ("mistake", domain("1/d burst 1"), domain("10/s burst 3"), 1, 2),
+    ("shadow", domain("1/min burst 2", mode="shadow"), SPENT, 2, 0),
+    ("no rules before", BARE, SPENT, 2, 2),
+    *((f"{old} to {new}", domain("1/h burst 3", algorithm=old), domain("1/h burst 4", algorithm=new), 3, 1)
+      for old in ALGORITHMS for new in ALGORITHMS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "before", "after"), [row[1:] for row in RELOADS], ids=[r[0] for r in RELOADS])
+def test_requests_count_after_a_reload_as_far_as_the_new_rules_permit(old, new, before, after):
+    keepers = [Gatekeeper.embedded([one], max_delay=0) for one in (old, new)]
+    for _ in range(before):
+        keepers[0].admit("api", b"alice", now=100.0)
+    keepers[1].adopt(keepers[0], [], now=100.5)
+    verdicts = [keepers[1].admit("api", b"alice", now=100.5).status for _ in range(9)]
+    # The original lets one request more through.
+    assert verdicts.count(Status.ACCEPTED) == after + (old.algorithm == "smockron")
+
+
+def test_inherited_histories_are_converted_in_steps_or_when_needed():
+    old, new = Master([SPENT]), Master([domain("1/min burst 3")])
+    names = [b"%d" % number for number in range(20_000)]
+    for name in names * 2:
+        old.account(accepted(name, 100.0), 100.0)
+    new.adopt(old, now=100.0)
+    assert 0 < len(new) < 10_000
+    assert [new.account(accepted(name, 100.0), 100.0) is not None for name in names] == [True] * 20_000
+    assert len(list(new.holds("api", now=100.0))) == 20_000
+    newer = Master([domain("1/min burst 4")])
+    newer.adopt(new, now=100.0)
+    while len(newer) < 20_000:
+        newer.forget(now=100.0)
+    assert sum(map(len, newer.export("api"))) == 40_000
 
 
 def test_invalid_arguments_are_refused():

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
-from headgate.config import Configuration, log_warnings
+from headgate.config import Configuration, domain_changes, log_warnings
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.link.accounting_receiver import MasterCounters
@@ -117,7 +117,7 @@ class MasterServer(Server):
             return
         keys = _read_keys(tree)
         master = self._new_master(tree)
-        master.adopt(self._link.master)
+        master.adopt(self._link.master, now=time.time())
         self._link.set_master(master)
         if self._quotas is not None:
             self._quotas.set_master(master)
@@ -128,7 +128,8 @@ class MasterServer(Server):
         changed = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(old, name)]
         restart = [f"master.{name}" for name in changed if name not in _RELOADED_KEYS]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
-        self.log(f"headgate: {file or settings.curve_allow} read again{rest}")
+        changes, self._tree = domain_changes(self._tree.domain, tree.domain), replace(self._tree, domain=tree.domain)
+        self.log(f"headgate: {file or settings.curve_allow} read again{changes}{rest}")
 
     async def close(self) -> None:
         for task in self._tasks:

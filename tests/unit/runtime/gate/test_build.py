@@ -105,15 +105,6 @@ def test_unchanged_domain_keeps_holds_histories_and_totals():
     assert len(newer.master) == 1
 
 
-def test_domain_with_other_rules_keeps_only_its_totals():
-    old = gatekeeper(RULED.format("a", "1/d burst 1"))
-    assert statuses(old, "a", 0.0, 1.0) == [Status.ACCEPTED, Status.REJECTED]
-    new = gatekeeper(RULED.format("a", "2/d burst 2"))
-    new.adopt(old, [])
-    assert statuses(new, "a", 2.0, 3.0, 4.0) == [Status.ACCEPTED, Status.ACCEPTED, Status.REJECTED]
-    assert new.totals["a"].accepted == 3
-
-
 @pytest.mark.parametrize(
     ("master", "kept"),
     [("embedded", {"a"}), ("ipc:///tmp/bus", {"a", "b", "c"}), ("tcp://127.0.0.1:10004", {"a", "b", "c"})],
