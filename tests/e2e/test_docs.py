@@ -37,6 +37,7 @@ SERVERS = (
     "headgate proxy --self-signed --listen ",
     "uvicorn ",
     "granian ",
+    "gunicorn ",
     "waitress-serve ",
     "python -m http.server",
 )
