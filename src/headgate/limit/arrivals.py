@@ -6,7 +6,7 @@ workers of a gate apply them to the requests of all, in memory that they share. 
 missing here is limited one control delay later.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
@@ -20,6 +20,9 @@ MEMORY_SIZE: Final = _KEY_SIZE + 16 * _ENTRIES
 """Bytes of memory: a random key, a tag for each entry, and its theoretical arrival time."""
 _ROUNDING: Final = 0.001
 """Seconds by which a release on the wire may be rounded up."""
+
+Entry = tuple[int, int, float, float]
+"""Of an identifier and a rule: the index in the memory, the tag, the interval, and the negated tolerance."""
 
 
 class Arrivals:
@@ -43,34 +46,35 @@ class Arrivals:
             if domain.rules and domain.algorithm == "gcra" and domain.mode == "enforce"
         }
 
-    def release(self, domain: str, identifier: bytes) -> float:
+    def entries(self, domain: str, identifier: bytes) -> list[Entry]:
+        """Return the entry of each rule; none for a domain that is left out, or an exempt identifier."""
+        known = self._domains.get(domain)
+        if known is None or (known[0].exempt and known[0].exempts(identifier)):
+            return []
+        keyed = known[2].copy()
+        keyed.update(identifier)
+        tag = int.from_bytes(keyed.digest()) or 1
+        return [
+            ((tag + number) % _ENTRIES, tag, interval, tolerance)
+            for number, (interval, tolerance) in enumerate(known[1])
+        ]
+
+    def release(self, entries: list[Entry]) -> float:
         """Return when the next request is permitted, as far as is known here; `ASAP` for an unknown identifier."""
         release = ASAP
-        for at, tag, _, tolerance in self._entries(domain, identifier):
+        for at, tag, _, tolerance in entries:
             if self._tags[at] == tag:
                 release = max(release, advance(self._times[at], tolerance))
         return release
 
-    def record(self, domain: str, identifier: bytes, timestamp: float, *, now: float, hold: float) -> None:
+    def record(self, entries: list[Entry], timestamp: float, *, now: float, hold: float) -> None:
         """Record a request at `timestamp`, which is decided on at `now`; `hold` is its last release from the master.
 
         With one rule, a hold shows what all gatekeepers together have admitted.
         """
-        entries = list(self._entries(domain, identifier))
         for at, tag, interval, tolerance in entries:
             arrival = max(timestamp, hold - _ROUNDING - tolerance) if len(entries) == 1 else timestamp
             if self._tags[at] == tag:
                 self._times[at] = advance(max(self._times[at], arrival), interval)
             elif self._times[at] <= now:
                 self._tags[at], self._times[at] = tag, advance(arrival, interval)
-
-    def _entries(self, domain: str, identifier: bytes) -> Iterator[tuple[int, int, float, float]]:
-        """Yield the index and the tag of the entry for each rule, the interval, and the negated tolerance."""
-        known = self._domains.get(domain)
-        if known is None or (known[0].exempt and known[0].exempts(identifier)):
-            return
-        keyed = known[2].copy()
-        keyed.update(identifier)
-        tag = int.from_bytes(keyed.digest()) or 1
-        for number, (interval, tolerance) in enumerate(known[1]):
-            yield (tag + number) % _ENTRIES, tag, interval, tolerance

@@ -187,7 +187,8 @@ class Gatekeeper:
         release = holds.shards[hash(identifier) % SHARDS].get(identifier, ASAP) if holds is not None else ASAP
         hold, arrivals = release, self._arrivals
         if arrivals is not None:
-            release = max(release, arrivals.release(domain, identifier))
+            entries = arrivals.entries(domain, identifier)
+            release = max(release, arrivals.release(entries))
         if release <= instant:
             status, release = _ACCEPTED, instant
             self.totals[domain].accepted += 1
@@ -196,7 +197,7 @@ class Gatekeeper:
         accounting = Accounting(domain, status, identifier, now, release - clock.behind, loginfo)
         if arrivals is not None and status is not _REJECTED:
             evidence = hold if hold > self._unanswered_until else ASAP
-            arrivals.record(domain, identifier, release, now=instant, hold=evidence)
+            arrivals.record(entries, release, now=instant, hold=evidence)
         if self._record is not None:
             following = self._record(domain, status, identifier, release, instant)
             if following > instant:

@@ -64,4 +64,4 @@ def test_changed_rules_count_anew_and_others_go_on():
     assert accepted(gatekeepers(1, "1/min burst 3", memory=memory), [START] * 9) == 3
     assert accepted(gatekeepers(1, "1/min burst 3", memory=memory), [START] * 9) == 0
     arrivals = Arrivals([Domain("api", (Rule.parse("1/min burst 4"),))], memory)
-    assert arrivals.release("api", b"a") == ASAP == arrivals.release("other", b"a")
+    assert arrivals.release(arrivals.entries("api", b"a")) == ASAP == arrivals.release(arrivals.entries("other", b"a"))
