@@ -120,15 +120,6 @@ def test_whole_content_is_returned_as_it_is(type_):
     assert (limit.latencies, limit.in_flight) == ([0.0], 0)
 
 
-def test_a_rejection_of_head_has_no_content():
-    limit = Limit(queue=0)
-    limit.start()
-    with Server(limited(App(), limit)) as server:
-        status, fields, body = server.get(REQUEST_METHOD="HEAD").result(10)
-    assert (status, body) == ("503 Service Unavailable", b"")
-    assert int(fields["Content-Length"]) > 0
-
-
 def test_content_holds_its_permit_until_it_is_closed():
     limit, content = Limit(), Content(b"a", b"b")
 
