@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 import zmq
 
 from headgate.limit.messages import decode_control
+from headgate.runtime.prefetch_proxy_process import self_signed
 from tests.e2e import programs
 from tests.unit.rlqs.envoys import METHOD, bucket_id, decode_actions, encode_report
 
@@ -19,8 +21,10 @@ from tests.unit.rlqs.envoys import METHOD, bucket_id, decode_actions, encode_rep
 class QuotaClient:
     """One stream to a quota service."""
 
-    def __init__(self, address):
-        self._channel, self._reports = grpc.insecure_channel(address), SimpleQueue()
+    def __init__(self, address, cert=None):
+        credentials = grpc.ssl_channel_credentials(cert) if cert else None
+        self._channel = grpc.secure_channel(address, credentials) if cert else grpc.insecure_channel(address)
+        self._reports = SimpleQueue()
         self._answers = self._channel.stream_stream(METHOD)(iter(self._reports.get, None))
 
     def report(self, identifier, allowed, denied=0):
@@ -88,10 +92,12 @@ def test_a_reload_applies_to_envoys_and_an_end_does_not_wait_for_them(tmp_path):
     [
         ("0.0.0.0:0", "set insecure (--insecure) on a network that only Envoys reach"),
         ("127.0.0.1", "invalid address '127.0.0.1'"),
+        ("127.0.0.1:0 --rlqs-cert chain.pem", "set both --rlqs-cert and --rlqs-key"),
+        ("127.0.0.1:0 --rlqs-cert chain.pem --rlqs-key key.pem", "No such file or directory"),
     ],
 )
 def test_an_address_that_is_refused(tmp_path, address, sentence):
-    words = ("--listen", "127.0.0.1:0", "--rlqs", address, "--domain", "a=1/s")
+    words = ("--listen", "127.0.0.1:0", "--rlqs", *address.split(), "--domain", "a=1/s")
     ran = programs.command("master", *words, folder=tmp_path)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert sentence in ran.err
@@ -102,6 +108,20 @@ def test_beyond_loopback_it_is_a_warning_with_insecure(tmp_path):
     with programs.headgate(tmp_path, *words) as master:
         assert master.ready
         assert "other machines can reach the quota service, which has no TLS" in master.said()
+
+
+def test_tls_beyond_loopback(tmp_path):
+    words = ["master", "--listen", "127.0.0.1:0", "--rlqs", "0.0.0.0:0", "--domain", "api=1/h burst 1"]
+    with self_signed("127.0.0.1") as (cert, key), self_signed("127.0.0.1") as (_, other):
+        ran = programs.command(*words, "--rlqs-cert", cert, "--rlqs-key", other, folder=tmp_path)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert "give PEM files that match" in ran.err
+        with programs.headgate(tmp_path, *words, "--rlqs-cert", cert, "--rlqs-key", key) as master:
+            client = QuotaClient(master.ready["rlqs"].replace("0.0.0.0", "127.0.0.1"), Path(cert).read_bytes())
+            client.report(b"c", 2)
+            assert client.answer()[0] == "deny"
+            client.close()
+            assert "which asks no Envoy for a certificate" in master.said()
 
 
 def test_the_extra_is_named_if_it_is_missing(tmp_path):

@@ -11,7 +11,7 @@ from headgate.limit.shares import fair_shares
 from headgate.release import ASAP
 from headgate.rlqs import messages
 from headgate.rlqs.service import MIN_HOLD, TIME_TO_LIVE
-from tests.unit.rlqs.envoys import START, World, bucket_id, decode_actions, encode_report
+from tests.unit.rlqs.envoys import START, World, bucket_id, decode_actions, decode_reports, encode_report
 
 rates = st.floats(0.0, 1e6)
 wants = st.lists(rates, min_size=1, max_size=8)
@@ -37,7 +37,7 @@ def test_a_share_does_not_depend_on_the_order(total, wants, data):
 
 @given(data=st.binary(max_size=200))
 def test_only_documented_errors_of_the_codec(data):
-    for decode in (messages.decode_reports, messages.decode_usage, messages.decode_bucket):
+    for decode in (decode_reports, messages.decode_usage, messages.decode_bucket):
         try:
             decode(data)
         except WireError:
@@ -67,7 +67,7 @@ def test_any_bytes_on_a_stream(data, usages):
 )
 def test_reports_survive_encoding(identifiers, seconds, allowed, denied):
     data = encode_report(b"api", [(bucket_id(one), seconds, allowed, denied) for one in identifiers])
-    reports = messages.decode_reports(data)
+    reports = decode_reports(data)
     usages = [messages.decode_usage(one) for one in reports.usages]
     assert reports.domain == b"api"
     assert [messages.decode_bucket(usage.bucket_id) for usage in usages] == [

@@ -13,7 +13,18 @@ from headgate.errors import ConfigurationError
 if TYPE_CHECKING:
     from headgate.config import Configuration
 
-_BUS_KEYS = ("listen", "rlqs", "store", "snapshot", "admin", "curve_key", "curve_allow", "insecure")
+_BUS_KEYS = (
+    "listen",
+    "rlqs",
+    "rlqs_cert",
+    "rlqs_key",
+    "store",
+    "snapshot",
+    "admin",
+    "curve_key",
+    "curve_allow",
+    "insecure",
+)
 """The keys of [master] that have a flag."""
 
 

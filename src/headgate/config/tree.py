@@ -253,7 +253,11 @@ class Bus(ConfigSection, frozen=True):
     """Maximum identifiers stored over all domains; also applies to an embedded master."""
     rlqs: ListenOrNone = ""
     """Address that serves Envoy's rate limit quota service (gRPC, extra `envoy`), such as 127.0.0.1:10006. Beyond
-    loopback it needs `insecure`, since it has no TLS. Empty disables it."""
+    loopback it needs `rlqs_cert`, or `insecure`. Empty disables it."""
+    rlqs_cert: File = ""
+    """TLS certificate chain of the quota service, PEM; needs `rlqs_key`. Read at the start."""
+    rlqs_key: File = ""
+    """Private key of this certificate, PEM."""
     store: Annotated[str, Format("memory|URL", check_store)] = "memory"
     """Where histories are stored: memory, of this master only; or in Redis or Valkey, where several masters share them:
     redis://HOST, redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST,HOST, or rediss… for TLS. Also applies to an

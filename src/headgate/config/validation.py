@@ -26,8 +26,8 @@ def check(tree: Configuration) -> None:
         _check_text(path, parse, text)
     if tree.gate.master != "embedded":
         _check_text("gate.master", _check_masters, *as_tuple(tree.gate.master))
-    if bool(tree.gate.tls.cert) != bool(tree.gate.tls.key):
-        raise ConfigurationError("gate.tls: a certificate needs its key; set both `cert` and `key`")
+    _check_certificate("gate.tls", tree.gate.tls.cert, tree.gate.tls.key)
+    _check_certificate("master", tree.master.rlqs_cert, tree.master.rlqs_key, "rlqs_")
     _check_text("master.listen", _check_bus, tree.master.listen)
     _check_text("router.listen", _check_bus, tree.router.listen)
     _check_admin("master", tree.master)
@@ -145,9 +145,13 @@ def _check_sidecar(sidecar: Sidecar) -> None:
             raise ConfigurationError(f"sidecar.domain: {name!r} is listed twice; list each domain once")
 
 
+def _check_certificate(path: str, cert: str, key: str, prefix: str = "") -> None:
+    if bool(cert) != bool(key):
+        raise ConfigurationError(f"{path}: a certificate needs its key; set both `{prefix}cert` and `{prefix}key`")
+
+
 def _check_proxy(proxy: Proxy) -> None:
-    if bool(proxy.cert) != bool(proxy.key):
-        raise ConfigurationError("proxy: a certificate needs its key; set both `cert` and `key`")
+    _check_certificate("proxy", proxy.cert, proxy.key)
     modes = [f"`{name}`" for name in ("cert", "self_signed", "plaintext") if getattr(proxy, name)]
     if len(modes) > 1:
         raise ConfigurationError(f"proxy: {' and '.join(modes)} exclude each other; set only one of them")

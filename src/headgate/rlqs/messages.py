@@ -5,7 +5,7 @@ copies them from header fields: types generated from the protocol would refuse a
 is not UTF-8. This module opens no socket and knows no rules.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -25,6 +25,12 @@ _MAX_PAIRS: Final = 16
 _CACHED_STRATEGIES: Final = 256
 _MAX_USAGES: Final = 65_536
 """Buckets in a message."""
+_MAX_USAGE_SIZE: Final = 8_192
+"""Bytes of the report of a bucket."""
+_MAX_DOMAIN_SIZE: Final = 1_024
+"""Bytes."""
+_FIELDS_PER_STEP: Final = 4_096
+"""Of a message; they take 2 ms."""
 
 
 class Usage(NamedTuple):
@@ -47,22 +53,28 @@ class Reports(NamedTuple):
     """Messages of type BucketQuotaUsage, for `decode_usage`."""
 
 
-def decode_reports(data: bytes) -> Reports:
-    """Split a message into the reports of its buckets. Raises `WireError` if it is malformed."""
+def decode_reports(data: bytes) -> Generator[None, None, Reports]:
+    """Split a message into the reports of its buckets, in steps. Raises `WireError` if it is malformed."""
     domain = b""
     usages: list[bytes] = []
-    for field, value in _fields(data):
+    for number, (field, value) in enumerate(_fields(data), start=1):
+        if number % _FIELDS_PER_STEP == 0:
+            yield
         if field == 2 and isinstance(value, bytes):
             usages.append(value)
             if len(usages) > _MAX_USAGES:
                 raise WireError(f"a message must have at most {_MAX_USAGES} buckets")
         elif field == 1 and isinstance(value, bytes):
             domain = value
+            if len(domain) > _MAX_DOMAIN_SIZE:
+                raise WireError(f"a domain must have at most {_MAX_DOMAIN_SIZE} bytes, got {len(domain)}")
     return Reports(domain, usages)
 
 
 def decode_usage(data: bytes) -> Usage:
     """Decode the report of one bucket. Raises `WireError` if it is malformed."""
+    if len(data) > _MAX_USAGE_SIZE:
+        raise WireError(f"the report of a bucket must have at most {_MAX_USAGE_SIZE} bytes, got {len(data)}")
     bucket_id, elapsed, allowed, denied = b"", 0.0, 0, 0
     for field, value in _fields(data):
         if isinstance(value, bytes):

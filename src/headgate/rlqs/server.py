@@ -17,9 +17,10 @@ from headgate.rlqs.table import QuotaStream
 
 _SERVICE: Final = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"
 _METHOD: Final = "StreamRateLimitQuotas"
-_MAX_MESSAGE_SIZE: Final = 16 * 1024 * 1024
+_MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
+"""Bytes: a report of as many buckets as a stream may have, of 64 bytes each."""
 _OPTIONS: Final = (
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_SIZE),
+    ("grpc.max_receive_message_length", 2 * _MAX_MESSAGE_SIZE),  # beyond it gRPC refuses by itself, and nothing counts
     ("grpc.so_reuseport", 0),  # another server at the port is an error
     # An Envoy whose machine has vanished is noticed.
     ("grpc.keepalive_time_ms", 10_000),
@@ -28,14 +29,19 @@ _OPTIONS: Final = (
 )
 _MAX_PAUSE: Final = 5.0
 """Seconds."""
+_FIRST_REPORT: Final = 30.0
+"""Seconds within which a stream sends its first report."""
+_NEXT_REPORT: Final = 3_600.0
+"""Seconds; an Envoy without a bucket reports nothing, and it opens a stream again when it needs one."""
 _END_TIMEOUT: Final = 2.0
 """Seconds that streams may take to end when the server stops."""
 
 
 class QuotaServer:
-    """Serves `service` at `address`, without TLS. `log` is called with errors; `clock` returns seconds since 1970.
+    """Serves `service` at `address`. `log` is called with errors; `clock` returns seconds since 1970.
 
-    Raises `MissingExtra` without grpcio.
+    `tls` is the private key and the chain of certificates, PEM; without them there is no TLS. Raises `MissingExtra`
+    without grpcio.
     """
 
     def __init__(
@@ -45,12 +51,16 @@ class QuotaServer:
         *,
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
+        tls: tuple[bytes, bytes] | None = None,
+        first_report: float = _FIRST_REPORT,
     ) -> None:
         self.address = address
         """Where it listens; `start` replaces port 0 by the port that the system chose."""
         self._service = service
         self._log = log
         self._clock = clock
+        self._tls = tls
+        self._first_report = first_report
         self._grpc = _import_grpc()
         self._server: Any = None
         self._timer: asyncio.Handle | None = None
@@ -67,7 +77,10 @@ class QuotaServer:
         try:
             # gRPC has no word for all addresses of both families.
             target = self.address._replace(host="::") if self.address.host == "*" else self.address
-            port = self._server.add_insecure_port(str(target))
+            if self._tls is None:
+                port = self._server.add_insecure_port(str(target))
+            else:
+                port = self._server.add_secure_port(str(target), grpc.ssl_server_credentials([self._tls]))
         except RuntimeError:
             port = 0
         if not port:
@@ -93,7 +106,7 @@ class QuotaServer:
         self._service.on_control(domain, identifier, release, now=self._clock(), moment=time.monotonic())
         self._schedule()
 
-    async def _serve(self, requests: AsyncIterator[bytes], context: Any) -> None:
+    async def _serve(self, _requests: AsyncIterator[bytes], context: Any) -> None:
         """Serve one stream."""
         task = asyncio.current_task()
         assert task is not None
@@ -106,10 +119,7 @@ class QuotaServer:
             return
         sending = asyncio.get_running_loop().create_task(self._send(stream, filled, context))
         try:
-            async for data in requests:
-                for _ in self._service.receive(stream, data, now=self._clock(), moment=time.monotonic()):
-                    await asyncio.sleep(0)
-                self._schedule()
+            refusal = await self._receive(stream, context)
         except Exception as error:
             if self._is_closing:
                 return  # grpcio stops the streams that are open, and raises an error of its own in some
@@ -119,6 +129,29 @@ class QuotaServer:
             self._service.close(stream)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
+        if refusal is not None:
+            await context.abort(*refusal)
+
+    async def _receive(self, stream: QuotaStream, context: Any) -> tuple[Any, str] | None:
+        """Process messages until the Envoy ends the stream; return the status and the reason if this service does."""
+        grpc, counters = self._grpc, self._service.counters
+        timeout = self._first_report
+        while True:
+            try:
+                data = await asyncio.wait_for(context.read(), timeout)
+            except TimeoutError:
+                counters.streams["silent"] += 1
+                return grpc.StatusCode.DEADLINE_EXCEEDED, f"no report for {timeout:g} s"
+            if data is grpc.aio.EOF:
+                return None
+            if len(data) > _MAX_MESSAGE_SIZE:
+                counters.reports["oversized"] += 1
+                sentence = f"a message must have at most {_MAX_MESSAGE_SIZE} bytes, got {len(data)}"
+                return grpc.StatusCode.RESOURCE_EXHAUSTED, sentence
+            timeout = _NEXT_REPORT
+            for _ in self._service.receive(stream, data, now=self._clock(), moment=time.monotonic()):
+                await asyncio.sleep(0)
+            self._schedule()
 
     async def _send(self, stream: QuotaStream, filled: asyncio.Event, context: Any) -> None:
         """Send what waits, as fast as the Envoy reads."""

@@ -23,7 +23,7 @@ from headgate.limit.shares import deal, fair_shares, is_stable, next_want
 from headgate.release import NEVER
 from headgate.rlqs import messages
 from headgate.rlqs.messages import Usage
-from headgate.rlqs.table import Assignment, Claim, ClaimTable, Group, QuotaLimits, QuotaStream
+from headgate.rlqs.table import STALE, Assignment, Claim, ClaimTable, Group, QuotaLimits, QuotaStream
 
 TIME_TO_LIVE: Final = 10
 """Seconds that an assignment lives: two intervals of reports."""
@@ -49,19 +49,24 @@ _FILL_INTERVAL: Final = 1_000
 """Seconds; constant, because Envoy ignores an assignment in which only the interval differs."""
 _MAX_FILL: Final = 2**32 - 1
 _USAGES_PER_STEP: Final = 64
+_LARGE_USAGE: Final = 256
+"""Bytes of the report of a bucket that has a step of its own."""
 _LIFTED_PER_TURN: Final = 64
 
 
 class QuotaCounters(msgspec.Struct):
     """What the service counts since its start."""
 
-    streams: Annotated[dict[str, int], "outcome"] = msgspec.field(default_factory=lambda: {"opened": 0, "refused": 0})
-    """Streams of Envoys: opened, or refused because too many were open."""
-    reports: Annotated[dict[str, int], "outcome"] = msgspec.field(
-        default_factory=lambda: {"assigned": 0, "untracked": 0, "unassignable": 0, "malformed": 0}
+    streams: Annotated[dict[str, int], "outcome"] = msgspec.field(
+        default_factory=lambda: {"opened": 0, "refused": 0, "silent": 0}
     )
-    """Usage reports of buckets: assigned; counted only, because the table was full (untracked) or a value is not UTF-8,
-    so that Envoy reads no assignment to it (unassignable); or dropped, alone or with a whole message (malformed)."""
+    """Streams of Envoys: opened, refused because too many were open, or ended because no report came (silent)."""
+    reports: Annotated[dict[str, int], "outcome"] = msgspec.field(
+        default_factory=lambda: {"assigned": 0, "untracked": 0, "unassignable": 0, "malformed": 0, "oversized": 0}
+    )
+    """Usage reports of buckets: assigned; counted only, because the table was full or the bucket has more than 4 KiB
+    (untracked), or a value is not UTF-8, so that Envoy reads no assignment to it (unassignable); dropped, alone or with
+    a whole message (malformed); or messages of more than 4 MiB, which end their stream (oversized)."""
     assignments: int = 0
     """Assignments sent."""
     abandoned: int = 0
@@ -112,7 +117,7 @@ class QuotaService:
     def receive(self, stream: QuotaStream, data: bytes, *, now: float, moment: float) -> Iterator[None]:
         """Process a message in steps, so that an event loop is not blocked: iterate until the end."""
         try:
-            reports = messages.decode_reports(data)
+            reports = yield from messages.decode_reports(data)
         except WireError:
             self.counters.reports["malformed"] += 1
             return
@@ -123,7 +128,7 @@ class QuotaService:
                 self._process(stream, messages.decode_usage(one), now, moment)
             except WireError:
                 self.counters.reports["malformed"] += 1
-            if index % _USAGES_PER_STEP == 0:
+            if index % _USAGES_PER_STEP == 0 or len(one) > _LARGE_USAGE:
                 yield
 
     def _process(self, stream: QuotaStream, usage: Usage, now: float, moment: float) -> None:
@@ -266,16 +271,17 @@ class QuotaService:
         if until <= group.held_until + 0.01:
             return
         group.held_until = until
-        self._schedule(group)
+        self._schedule(group, moment)
         for claim in group.claims:
             if claim.stream.is_open:
                 self._deny(claim, until, moment)
 
-    def _schedule(self, group: Group) -> None:
+    def _schedule(self, group: Group, moment: float) -> None:
         if not group.is_scheduled:
             group.is_scheduled = True
             self._number += 1
-            heapq.heappush(self._ends, (group.held_until, self._number, group))
+            # Not for the whole of a long hold: a group without buckets would stay.
+            heapq.heappush(self._ends, (min(group.held_until, moment + STALE), self._number, group))
 
     def _deny(self, claim: Claim, until: float, moment: float) -> None:
         """Assign DENY_ALL; its time to live is rounded up once, and not again with each report."""
@@ -289,7 +295,8 @@ class QuotaService:
     def _send(self, claim: Claim, action: bytes) -> None:
         if claim.bucket_id:
             self.counters.assignments += 1
-            claim.stream.put(claim.group.domain, claim.bucket_id, action)
+            if not claim.stream.put(claim.group.domain, claim.bucket_id, action):
+                claim.assignment.kind = ""  # the next report is answered again
 
     def turn(self, *, now: float, moment: float) -> None:
         """Lift holds that have ended, and forget buckets without reports; call it when `due` says so.
@@ -301,8 +308,8 @@ class QuotaService:
                 break
             _, _, group = heapq.heappop(self._ends)
             group.is_scheduled = False
-            if group.held_until > moment:
-                self._schedule(group)
+            if group.claims and group.held_until > moment:
+                self._schedule(group, moment)
             elif group.claims:
                 self._lift(group, now, moment)
         self._table.remove_stale(moment)

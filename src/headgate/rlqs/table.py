@@ -14,7 +14,7 @@ from headgate.limit.messages import header_identifier, short_identifier
 from headgate.release import NEVER
 from headgate.rlqs.messages import Bucket, decode_bucket
 
-_STALE: Final = 16.0
+STALE: Final = 16.0
 """Seconds without a report after which a bucket is forgotten: an Envoy reports each one every five seconds."""
 _STALE_PER_TURN: Final = 1_000
 _ACTIONS_PER_MESSAGE: Final = 256
@@ -26,10 +26,18 @@ class QuotaLimits(msgspec.Struct, frozen=True):
 
     streams: int = 1_024
     """Open streams."""
+    peer_streams: int = 64
+    """Open streams of one address."""
     stream_buckets: int = 65_536
     """Buckets of one stream."""
     buckets: int = 262_144
-    """Buckets of all streams; one takes about 1.5 kB."""
+    """Buckets of all streams; one takes about 1.5 kB, and its BucketId three times."""
+    bucket_size: int = 4_096
+    """Bytes of the BucketId of a bucket."""
+    size: int = 64 * 1024 * 1024
+    """Bytes of the BucketIds of all streams."""
+    waiting: int = 1024 * 1024
+    """Bytes of the actions that wait to be sent on one stream."""
 
 
 class Assignment(msgspec.Struct):
@@ -58,14 +66,17 @@ class Claim:
         "is_new",
         "older",
         "reported",
+        "size",
         "stream",
         "want",
     )
 
-    def __init__(self, stream: "QuotaStream", group: "Group", bucket: Bucket, moment: float) -> None:
+    def __init__(self, stream: "QuotaStream", group: "Group", bucket: Bucket, size: int, moment: float) -> None:
         self.stream = stream
         self.group = group
         self.bucket = bucket
+        self.size = size
+        """Bytes of the BucketId."""
         self.bucket_id = b""
         self.assignment = Assignment()
         self.want = NEVER
@@ -100,7 +111,7 @@ class Group:
 class QuotaStream:
     """One stream of an Envoy at the address `peer`. `wake` is called when `take` has something to send.
 
-    At most `limit` actions wait.
+    Actions of at most `limit` bytes wait.
     """
 
     def __init__(self, wake: Callable[[], None], peer: str, limit: int) -> None:
@@ -113,19 +124,24 @@ class QuotaStream:
         self.known: dict[tuple[str, bytes], Claim] = {}  # by BucketId, to decode each once
         self.pending: dict[tuple[str, bytes], bytes] = {}  # actions to send, by BucketId
         self._wake = wake
-        self._limit = limit
+        self._free = limit
 
-    def put(self, domain: str, bucket_id: bytes, action: bytes) -> None:
-        """Send an action soon; it replaces one for the same bucket that waits. Beyond the limit it is dropped."""
-        self.pending.pop((domain, bucket_id), None)
-        if len(self.pending) < self._limit:
-            self.pending[domain, bucket_id] = action
-            self._wake()
+    def put(self, domain: str, bucket_id: bytes, action: bytes) -> bool:
+        """Send an action soon; it replaces one for the same bucket that waits. Return False if that is too much."""
+        self._free += len(self.pending.pop((domain, bucket_id), b"")) - len(action)
+        if self._free < 0:
+            self._free += len(action)
+            return False
+        self.pending[domain, bucket_id] = action
+        self._wake()
+        return True
 
     def take(self) -> bytes:
         """Return the next message to send; empty if nothing waits."""
         buckets = list(islice(self.pending, _ACTIONS_PER_MESSAGE))
-        return b"".join(self.pending.pop(bucket) for bucket in buckets)
+        data = b"".join(self.pending.pop(bucket) for bucket in buckets)
+        self._free += len(data)
+        return data
 
 
 class ClaimTable:
@@ -137,6 +153,7 @@ class ClaimTable:
         self.streams: set[QuotaStream] = set()
         """The open streams."""
         self._limits = limits
+        self._size = 0
         self._on_unused = on_unused
         self._claims: dict[Claim, None] = {}  # in the order of their last report
         self._lost: dict[str, dict[QuotaStream, None]] = {}  # closed streams with claims, by their peer
@@ -151,9 +168,10 @@ class ClaimTable:
 
     def open(self, wake: Callable[[], None], peer: str) -> QuotaStream | None:
         """Return a new stream, which replaces a lost one of the same peer; None if too many are open."""
-        if len(self.streams) >= self._limits.streams:
+        limits, same = self._limits, sum(one.peer == peer for one in self.streams)
+        if len(self.streams) >= limits.streams or same >= limits.peer_streams:
             return None
-        stream = QuotaStream(wake, peer, self._limits.stream_buckets)
+        stream = QuotaStream(wake, peer, limits.waiting)
         self.streams.add(stream)
         lost = next((one for one in self._lost.get(peer, ()) if not one.is_replaced), None)
         if lost is not None:
@@ -179,22 +197,25 @@ class ClaimTable:
             return known.group.identifier, known
         bucket = decode_bucket(bucket_id)
         identifier = identifier_of(bucket)
-        claim = stream.claims.get((domain, bucket)) or self._add(stream, identifier, bucket, moment)
-        if claim is not None and is_text(bucket):
-            # With several keys, it may differ between reports.
+        claim = stream.claims.get((domain, bucket)) or self._add(stream, identifier, bucket, len(bucket_id), moment)
+        if claim is not None and is_text(bucket) and len(bucket_id) <= claim.size:
+            # With several keys, it may differ between reports, but not in its size.
             stream.known.pop((domain, claim.bucket_id), None)
             stream.known[domain, bucket_id] = claim
             claim.bucket_id = bucket_id
         return identifier, claim
 
-    def _add(self, stream: QuotaStream, identifier: bytes, bucket: Bucket, moment: float) -> Claim | None:
+    def _add(self, stream: QuotaStream, identifier: bytes, bucket: Bucket, size: int, moment: float) -> Claim | None:
         limits, domain = self._limits, stream.domain
         if len(stream.claims) >= limits.stream_buckets or len(self._claims) >= limits.buckets:
+            return None
+        if size > min(limits.bucket_size, limits.size - self._size):
             return None
         group = self.groups.get((domain, identifier))
         if group is None:
             group = self.groups[domain, identifier] = Group(domain, identifier)
-        claim = Claim(stream, group, bucket, moment)
+        claim = Claim(stream, group, bucket, size, moment)
+        self._size += size
         group.claims[claim] = self._claims[claim] = None
         stream.claims[domain, bucket] = claim
         return claim
@@ -210,6 +231,7 @@ class ClaimTable:
         """Forget a claim."""
         group, stream = claim.group, claim.stream
         stream.known.pop((group.domain, claim.bucket_id), None)
+        self._size -= claim.size
         del self._claims[claim], group.claims[claim], stream.claims[group.domain, claim.bucket]
         if not (stream.claims or stream.is_open):
             del self._lost[stream.peer][stream]
@@ -222,14 +244,14 @@ class ClaimTable:
     def remove_stale(self, moment: float) -> None:
         """Forget claims without reports, at most a limited number."""
         for claim in list(islice(self._claims, _STALE_PER_TURN)):
-            if moment - claim.reported < _STALE:
+            if moment - claim.reported < STALE:
                 break
             self.remove(claim)
 
     def due(self) -> float:
         """Return the moment at which `remove_stale` has something to do."""
         oldest = next(iter(self._claims), None)
-        return NEVER if oldest is None else oldest.reported + _STALE
+        return NEVER if oldest is None else oldest.reported + STALE
 
 
 def identifier_of(bucket: Bucket) -> bytes:

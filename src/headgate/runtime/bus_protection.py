@@ -23,12 +23,12 @@ def require_protection(name: str, section: Bus | Router) -> None:
 
 
 def require_quota_protection(section: Bus) -> None:
-    """Raise `ConfigurationError` if other machines can reach the quota service, which has no TLS."""
-    if not section.insecure and _is_quota_service_open(section):
+    """Raise `ConfigurationError` if other machines can reach the quota service, and it has no TLS."""
+    if not (section.insecure or section.rlqs_cert) and _is_quota_service_open(section):
         raise ConfigurationError(
             f"master.rlqs: {section.rlqs}: other machines can reach this address, and the quota service has no TLS: "
-            "every peer there can hold any client; listen on loopback, or set insecure (--insecure) on a network that "
-            "only Envoys reach"
+            "every peer there can hold any client; listen on loopback, set rlqs_cert and rlqs_key (--rlqs-cert, "
+            "--rlqs-key), or set insecure (--insecure) on a network that only Envoys reach"
         )
 
 
@@ -39,11 +39,14 @@ def bus_warnings(section: Bus | Router) -> Iterator[str]:
             f"headgate: warning: {bus_address(section)}: other machines can reach this address, and it has no keys "
             "(insecure): every peer there can hold any client"
         )
-    if isinstance(section, Bus) and section.insecure and _is_quota_service_open(section):
+    if isinstance(section, Bus) and (section.insecure or section.rlqs_cert) and _is_quota_service_open(section):
+        weakness = "asks no Envoy for a certificate" if section.rlqs_cert else "has no TLS (insecure)"
         yield (
-            f"headgate: warning: {section.rlqs}: other machines can reach the quota service, which has no TLS "
-            "(insecure): every peer there can hold any client"
+            f"headgate: warning: {section.rlqs}: other machines can reach the quota service, which {weakness}: "
+            "every peer there can hold any client"
         )
+    if isinstance(section, Bus):
+        yield from key_file_warnings(section.rlqs_key)
     yield from key_file_warnings(section.curve_key)
 
 

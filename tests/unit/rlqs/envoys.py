@@ -35,6 +35,17 @@ def bucket_id(identifier: bytes, key: bytes = b"identifier") -> bytes:
     return messages._bytes(1, messages._bytes(1, key) + messages._bytes(2, identifier))
 
 
+def decode_reports(data: bytes) -> messages.Reports:
+    """Decode a message at once."""
+    steps = messages.decode_reports(data)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            reports: messages.Reports = end.value
+            return reports
+
+
 def decode_actions(data: bytes) -> list[tuple[bytes, str, dict[str, int]]]:
     """Decode a response: for each action the BucketId, its kind, and its numbers."""
     return [_decode_action(action) for _, action in messages._fields(data)]

@@ -2,6 +2,7 @@ import pytest
 
 from headgate.errors import WireError
 from headgate.rlqs import messages
+from tests.unit.rlqs.envoys import decode_reports
 
 # As Envoy 1.40 sent it: three buckets after five seconds, one with a value that is not UTF-8.
 REPORT = bytes.fromhex(
@@ -12,7 +13,7 @@ FIRST = bytes.fromhex("0a0361706912180a120a100a0a6964656e74696669657212026131120
 
 
 def test_a_report_of_envoy():
-    reports = messages.decode_reports(REPORT)
+    reports = decode_reports(REPORT)
     assert reports.domain == b"api"
     usages = [messages.decode_usage(one) for one in reports.usages]
     assert [messages.decode_bucket(usage.bucket_id) for usage in usages] == [
@@ -22,13 +23,13 @@ def test_a_report_of_envoy():
 
 
 def test_the_first_report_of_a_bucket():
-    (usage,) = map(messages.decode_usage, messages.decode_reports(FIRST).usages)
+    (usage,) = map(messages.decode_usage, decode_reports(FIRST).usages)
     assert usage == (bytes.fromhex("0a100a0a6964656e7469666965721202") + b"a1", 0.0, 1, 0)
 
 
 def test_unknown_fields_are_skipped():
     unknown = bytes.fromhex("28013101020304050607083d010203044203616263")
-    (usage,) = messages.decode_reports(FIRST + unknown).usages
+    (usage,) = decode_reports(FIRST + unknown).usages
     assert messages.decode_usage(usage + unknown) == messages.decode_usage(usage)
 
 
@@ -43,11 +44,17 @@ def test_unknown_fields_are_skipped():
         b"\x0b",
         b"\x31\x01",
         b"\x3d\x01",
+        b"\x0a\x81\x08" + b"x" * 1_025,  # the domain
     ],
 )
 def test_a_malformed_message(data):
     with pytest.raises(WireError):
-        messages.decode_reports(data)
+        decode_reports(data)
+
+
+def test_a_report_of_a_bucket_that_is_too_large():
+    with pytest.raises(WireError, match="at most 8192 bytes, got 8194"):
+        messages.decode_usage(b"\x18\x01" * 4_097)
 
 
 def test_a_bucket_without_keys_and_one_with_too_many():

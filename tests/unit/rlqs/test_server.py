@@ -17,13 +17,14 @@ FIRST = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
 PATIENCE = 10.0
 
 
-def served(test, *rules, limits=None, loop="asyncio"):
+def served(test, *rules, limits=None, loop="asyncio", **options):
     """Run a test with a world that is served, and a channel to it."""
 
     async def run():
         world = World(*rules, limits=limits)
         errors = []
-        server = QuotaServer(world.service, Address("127.0.0.1", 0), log=errors.append, clock=lambda: world.now)
+        address = Address("127.0.0.1", 0)
+        server = QuotaServer(world.service, address, log=errors.append, clock=lambda: world.now, **options)
         await server.start()
         try:
             async with asyncio.timeout(PATIENCE), grpc.aio.insecure_channel(str(server.address)) as channel:
@@ -105,15 +106,30 @@ def test_a_stream_beyond_the_limit_is_refused():
     served(test, "10/s burst 20", limits=QuotaLimits(streams=1))
 
 
-def test_a_message_that_is_too_large_ends_its_stream_only():
+@pytest.mark.parametrize(("size", "counted"), [(5, 1), (9, 0)])
+def test_a_message_that_is_too_large_ends_its_stream_only(size, counted):
     async def test(world, server, connect):
         calls = [connect(), connect()]
-        await calls[0].write(bytes(17 * 1024 * 1024))
+        await calls[0].write(bytes(size * 1024 * 1024))
         assert await calls[0].code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert world.service.counters.reports["oversized"] == counted
         await calls[1].write(FIRST)
         assert decode_actions(await calls[1].read())
 
     served(test, "10/s burst 20")
+
+
+def test_a_stream_that_never_reports_ends():
+    async def test(world, server, connect):
+        reporting, silent = connect(), connect()
+        await reporting.write(FIRST)
+        assert await silent.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await silent.details() == "no report for 0.5 s"
+        assert (world.service.streams, world.service.counters.streams["silent"]) == (1, 1)
+        await reporting.write(FIRST)
+        assert decode_actions(await reporting.read())
+
+    served(test, "10/s burst 20", first_report=0.5)
 
 
 def test_the_loop_goes_on_while_a_large_message_is_processed():

@@ -77,8 +77,12 @@ def test_a_hold_is_not_assigned_again_by_later_reports_and_lifted_when_it_ends()
     world = World("1/min burst 5")
     stream = world.open()
     one_report(world, stream, (b"c", 0, 5, 0))
-    for world.time in (5.0, 10.0, 55.0):
+    for world.time in range(5, 60, 5):
+        world.turn()
         assert one_report(world, stream, (b"c", 5, 0, 3)) == {}
+    world.time = 59.0
+    world.turn()
+    assert stream.take() == b""
     assert world.service.due() == 60.0
     world.time = 60.0
     world.turn()
@@ -262,7 +266,7 @@ def test_an_envoy_that_does_not_read_keeps_one_action_of_each_bucket_waiting():
 
 
 def test_what_waits_for_an_envoy_that_does_not_read_is_limited():
-    world = World("10/s burst 20", limits=QuotaLimits(stream_buckets=10))
+    world = World("10/s burst 20", limits=QuotaLimits(waiting=1_000))
     stream = world.open()
     for number in range(100):
         key = bucket_id(b"%d" % number)
@@ -270,7 +274,37 @@ def test_what_waits_for_an_envoy_that_does_not_read_is_limited():
             data = encode_report(b"api", [(key, 0, *counts)])
             list(world.service.receive(stream, data, now=world.now, moment=world.time))
             world.time += 4.0
-    assert len(stream.pending) == 10
+    assert 900 < sum(map(len, stream.pending.values())) <= 1_000
+    # An action that was dropped is sent after the next report.
+    data = encode_report(b"api", [(bucket_id(b"held"), 0, 1, 0)])
+    list(world.service.receive(stream, data, now=world.now, moment=world.time))
+    world.publish(DelayUntil("api", b"held", world.now + 100))
+    assert ("api", bucket_id(b"held")) not in stream.pending
+    while stream.take():
+        pass
+    assert one_report(world, stream, (b"held", 0, 0, 1))[bucket_id(b"held")][0] == "deny"
+
+
+def test_the_bytes_of_buckets_are_limited():
+    world = World("1/h burst 1", limits=QuotaLimits(bucket_size=100, size=300))
+    stream, names = world.open(), [b"%d" % number * 60 for number in range(5)]
+    assert len(bucket_id(names[0])) == 76
+    assert len(one_report(world, stream, (b"x" * 90, 0, 1, 0), *[(name, 0, 1, 0) for name in names])) == 3
+    assert world.service.counters.reports["untracked"] == 3
+    assert len(world.controls) == 6  # all are counted, and held on the bus
+    # The same bucket with another field, which is skipped.
+    data = encode_report(b"api", [(bucket_id(names[0]) + b"\x18\x01", 5, 0, 1)])
+    list(world.service.receive(stream, data, now=world.now, moment=world.time))
+    assert list(world.service._table)[-1].bucket_id == bucket_id(names[0])
+    for world.time in (16.0, 32.0):
+        world.turn()
+    assert (world.service._table._size, world.service._ends) == (0, [])
+
+
+def test_streams_of_one_address_are_limited():
+    world = World(limits=QuotaLimits(peer_streams=2))
+    assert [world.open() is None for _ in range(3)] == [False, False, True]
+    assert world.open("ipv4:192.0.2.9") is not None
 
 
 def test_holds_that_end_together_are_lifted_in_steps():
@@ -291,6 +325,9 @@ def test_a_message_is_processed_in_steps():
     data = encode_report(b"api", [(bucket_id(b"%d" % number), 0, 1, 0) for number in range(200)])
     counts = [world.service.buckets for _ in world.service.receive(stream, data, now=world.now, moment=0.0)]
     assert counts == [64, 128, 192]
+    # Fields that are skipped, and large buckets.
+    for data in b"\x18\x01" * 20_000, encode_report(b"api", [(bucket_id(b"x" * 600), 0, 1, 0)] * 5):
+        assert len(list(world.service.receive(stream, data, now=world.now, moment=0.0))) >= 4
 
 
 def test_what_gatekeepers_on_the_bus_use_is_left_to_them():
@@ -317,7 +354,7 @@ def test_a_clock_that_is_set_back_extends_no_hold():
     envoys.START -= 3600
     try:
         assert one_report(world, stream, (b"c", 5, 0, 3)) == {}
-        assert world.service._ends[0][0] == 60.0
+        assert next(iter(world.service._table.groups.values())).held_until == 60.0
     finally:
         envoys.START += 3600
 

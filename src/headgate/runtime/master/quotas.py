@@ -1,6 +1,7 @@
 """The quota service of a master: it shares the link, so that Envoys and gatekeepers on the bus have one history."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -16,7 +17,7 @@ from headgate.runtime.bus_protection import require_quota_protection
 class Quotas:
     """The quota service that `settings` describe. `log` is called with errors.
 
-    Raises `ConfigurationError` if it would be open to others, and `MissingExtra`.
+    Raises `ConfigurationError` if it would be open to others or its certificate is not usable, and `MissingExtra`.
     """
 
     def __init__(self, link: MasterLink, settings: Bus, log: Callable[[str], None]) -> None:
@@ -26,7 +27,8 @@ class Quotas:
 
         require_quota_protection(settings)
         self._service = QuotaService(link.master, link.publish)
-        self._server = QuotaServer(self._service, Address.parse(settings.rlqs), log=log)
+        tls = _read_tls(settings.rlqs_cert, settings.rlqs_key) if settings.rlqs_cert else None
+        self._server = QuotaServer(self._service, Address.parse(settings.rlqs), log=log, tls=tls)
         link.follow(self._server.on_control)
 
     @property
@@ -57,3 +59,11 @@ class Quotas:
     def set_master(self, master: Master) -> None:
         """Serve for another master."""
         self._service.set_master(master)
+
+
+def _read_tls(cert: str, key: str) -> tuple[bytes, bytes]:
+    """Return the private key and the chain of certificates. Raises `ConfigurationError` if they are not usable."""
+    from headgate.proxy.sockets import server_context
+
+    server_context(cert, key)  # gRPC would not say what is wrong
+    return Path(key).read_bytes(), Path(cert).read_bytes()
