@@ -44,6 +44,7 @@ SERVERS = (
 SILENT_SERVERS = ("nginx ", "haproxy -f ", "envoy -c ")
 """Servers of which no line says that they are ready; they are when they listen."""
 FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
+OWN_FILES = {"headgate.toml", "headgate.snapshot"}
 LANGUAGES = {"sh", "text", "toml", "python", "json", "nginx", "http"}
 PATIENCE = 60.0  # seconds; only ever reached by a failing test
 
@@ -214,7 +215,9 @@ def problems(page):
     for path in sorted(paths):
         if not any((ROOT / top / path).exists() for top in ("src/headgate", "src", "")):
             yield f"file {path}"
-    for name in sorted(set(re.findall(r"(?:from|import|`) ?(headgate(?:\.\w+)+)", text)) - {"headgate.toml"}):
+    for name in sorted(
+        set(re.findall(r"(?:from|import|`) ?(headgate(?:\.\w+)+)", text)) - {"headgate.toml", "headgate.snapshot"}
+    ):
         if not is_defined(name):
             yield f"module {name}"
 

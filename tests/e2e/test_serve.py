@@ -115,6 +115,31 @@ def test_sighup_releases_nobody_whom_the_new_rules_hold(tmp_path, file, origin, 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+def test_a_restart_gives_no_new_burst(tmp_path, file, workers):
+    words, snapshot = ["--config", file, "--workers", workers], tmp_path / "gate.snapshot"
+    with programs.gate(tmp_path, *words) as gate:
+        assert gate.statuses(2) == [200, 200]
+        gate.until(lambda: gate.get().status == 503, "hold")
+        assert gate.end() == 0
+    assert snapshot.stat().st_mode & 0o777 == 0o600
+    with programs.gate(tmp_path, *words) as gate:
+        gate.wait_for(r"^headgate: snapshot \S+gate\.snapshot: 1 histories restored, saved \d+ s ago$")
+        assert gate.statuses(3) == [503] * 3
+        assert gate.end() == 0
+    snapshot.write_text("headgate of another kind\n")
+    with programs.gate(tmp_path, *words) as gate:
+        gate.wait_for(r"^headgate: warning: snapshot \S+ ignored: not a snapshot of this version")
+        assert gate.get().status == 200
+        gate.process.kill()
+    snapshot.unlink()
+    (tmp_path / ".gate.snapshot.new").mkdir()  # it cannot be written; root can write to any directory
+    with programs.gate(tmp_path, *words) as gate:
+        assert gate.get().status == 200
+        assert gate.end() == 0
+        assert gate.said().count("warning: snapshot") == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
 def test_sighup_with_an_invalid_file_keeps_the_configuration_and_logs_the_error(tmp_path, file, workers):
     with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
         file.write_text("[gate]\nlisen = 'x'\n")

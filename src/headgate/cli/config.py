@@ -82,6 +82,7 @@ def _check_bus(tree: Configuration) -> None:
     """Raise `ConfigurationError` for what `headgate master` or `headgate router` refuse at their start."""
     from headgate.link.curve import read_server_keys
     from headgate.runtime.bus_protection import require_protection, require_quota_protection
+    from headgate.runtime.gate_build import snapshot_file
     from headgate.runtime.master.snapshot import snapshot_path
     from headgate.runtime.router import read_keys, require_masters
 
@@ -90,6 +91,8 @@ def _check_bus(tree: Configuration) -> None:
     require_quota_protection(tree.master)
     if tree.master.snapshot:
         snapshot_path(tree.master.snapshot)
+    if snapshot_file(tree, None):
+        snapshot_path(tree.limit.snapshot, "limit.snapshot")
     read_keys(tree)
     if tree.router != Router():
         require_protection("router", tree.router)

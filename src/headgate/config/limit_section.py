@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from headgate.config.section import ConfigSection, Format, SecondsOrZero
+from headgate.config.section import ConfigSection, File, Format, SecondsOrZero
 
 MAX_IN_FLIGHT = 1_000_000
 MaxInFlight = Annotated[Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] | Literal["learned"], Format("N|learned")]
@@ -42,7 +42,11 @@ class ConcurrencySection(ConfigSection, frozen=True):
 
 
 class Limit(ConfigSection, frozen=True):
-    """Limits that follow from the load of the origin."""
+    """Limits that follow from the load of the origin, and what a restart keeps of the others."""
 
     concurrency: ConcurrencySection = ConcurrencySection()
     """The concurrency limit."""
+    snapshot: File = "auto"
+    """File in which `headgate serve` saves what clients have used of the rules, every `master.snapshot_interval`
+    seconds and at its end, and from which it starts; for `gate.master` embedded and `master.store` memory. auto is a
+    file beside the configuration file, such as headgate.snapshot beside headgate.toml; empty disables it."""

@@ -8,6 +8,7 @@ Fault-Tolerance).
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush, nlargest
 
 from msgspec.structs import replace
@@ -297,13 +298,17 @@ class Gatekeeper:
                 for batch in other.holds(name, now=moment):
                     for identifier, release in batch:
                         self._hold(name, identifier, min(release + self.clock.behind, until))
-        if self.master is None:
-            return
-        if other.master is not None:
-            self.master.adopt(other.master, now=moment)
-        self.master.clock = self.clock
+        if self.master is not None:
+            if other.master is not None:
+                self.master.adopt(other.master, now=moment)
+            self.master.clock = self.clock
+            self.obey_master(now=moment, kept=kept)
+
+    def obey_master(self, *, now: float, kept: AbstractSet[str] = frozenset()) -> None:
+        """Hold whom the embedded master holds, except in the domains that are `kept`."""
+        assert self.master is not None
         for name in self.master.domains.keys() - kept:
-            for control in self.master.holds(name, now=moment):
+            for control in self.master.holds(name, now=now):
                 self._hold(name, control.identifier, control.release + self.clock.behind)
 
     def held(self, domain: str, identifier: bytes, *, now: float) -> float:

@@ -251,6 +251,17 @@ def build_master(tree: Configuration, domains: tuple[Domain, ...], store: Master
     return make(domains, max_identifiers=tree.master.max_identifiers, max_delay=tree.gate.max_delay)
 
 
+def snapshot_file(tree: Configuration, file: str | None) -> str:
+    """Return the file in which a gate configured by `file` saves the histories of its master; empty for none."""
+    named = tree.limit.snapshot
+    if tree.gate.master != "embedded" or tree.master.store != "memory":
+        return ""
+    if named != "auto":
+        return named
+    path = Path(file or "")
+    return str(path.with_suffix(".snapshot")) if path.is_file() and path.suffix != ".snapshot" else ""
+
+
 def domains_with_kept_holds(tree: Configuration, old: Composition, new: Composition) -> set[str]:
     """Return the names of the domains whose holds are kept on the change from `old` to `new`, made for `tree`.
 
@@ -270,7 +281,8 @@ def restart_keys(old: Configuration, new: Configuration) -> list[str]:
     master = [
         f"master.{key}" for key in _RESTART_KEYS_OF_MASTER if getattr(old.master, key) != getattr(new.master, key)
     ]
-    return changed + master
+    snapshot = ["limit.snapshot"] if old.limit.snapshot != new.limit.snapshot else []
+    return changed + master + snapshot
 
 
 def keep_restart_keys(old: Configuration, new: Configuration) -> Configuration:

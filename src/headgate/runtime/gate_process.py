@@ -55,6 +55,7 @@ from headgate.runtime.ipc import Configure, Shutdown, StateQuery
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
 from headgate.runtime.log import write_line
+from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.worker_main import Send, run_worker
@@ -72,6 +73,10 @@ class GateConfiguration(msgspec.Struct, frozen=True):
     """The address of the supervisor's master; empty if `tree` names the master."""
     memory: str = ""
     """The file in which the workers count together; empty if there is one process."""
+    snapshot: str = ""
+    """The file for the histories of the master of this process, or of the supervisor; empty for none."""
+    holds: bool = False
+    """Whether the master of the supervisor knows identifiers, and may hold them."""
     number: int = 0
     """Which of several workers it is for; the first one logs what becomes of masters elsewhere."""
     advice: AdvicePublication | None = None
@@ -91,10 +96,12 @@ class GateProcess(Backend):
         self._address = configuration.address
         self._send = send
         self._reported = (0, 0)
-        self._bus = configuration.bus
+        self._bus, self._holds = configuration.bus, configuration.holds
         self._number = configuration.number
         require_gate(tree)
         self._composed = compose(tree)
+        own = configuration.snapshot if not configuration.bus else ""
+        self._snapshots = Snapshots(own, tree.master.snapshot_interval, _log, key="limit.snapshot")
         self._bundles = load_bundles(tree, log=_log)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
         self._link = self._new_link(tree, self._composed)
@@ -127,8 +134,9 @@ class GateProcess(Backend):
         link = self._link
         if link is not None:
             link.start(asyncio.get_running_loop())
-            await wait_for_masters(link)
+            await wait_for_masters(link, holds=self._holds)
         self.store.start()
+        await self._restore()
         tls = self._keys.context if self._keys is not None else None
         try:
             await self._gateway.start(*self._address, tls=tls, reuse_port=True)
@@ -152,6 +160,15 @@ class GateProcess(Backend):
         gc.collect()
         gc.freeze()
 
+    async def _restore(self) -> None:
+        """Restore the histories of the master of this process, and save them from now on."""
+        master = self.gatekeeper.master
+        if master is None:
+            return
+        await self._snapshots.restore(lambda: master)
+        self.gatekeeper.obey_master(now=time.time())
+        self._snapshots.start(lambda: self.gatekeeper.master or master)
+
     async def drain(self, seconds: float) -> None:
         await self._gateway.drain(seconds)
 
@@ -161,6 +178,7 @@ class GateProcess(Backend):
             with suppress(asyncio.CancelledError):
                 await task
         await self._gateway.drain(0)
+        await self._snapshots.close()
         await self.store.close()
         if self._link is not None:
             self._link.close()

@@ -35,6 +35,7 @@ from headgate.runtime.gate_build import (
     new_memory,
     require_gate,
     restart_keys,
+    snapshot_file,
 )
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
@@ -42,6 +43,7 @@ from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.log import log_counters
+from headgate.runtime.master.snapshot import Snapshots, receive_rest
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
@@ -63,15 +65,16 @@ class GateOptions:
 
 def run_gate(options: GateOptions) -> int:
     """Run a gate until a signal stops it; returns the exit code."""
-    tree, _ = options.read()
-    return run_server(_GateServer(options, tree), loop=tree.gate.loop)
+    tree, file = options.read()
+    return run_server(_GateServer(options, tree, file), loop=tree.gate.loop)
 
 
 class _GateServer(Server):
     """A gate in its life-cycle."""
 
-    def __init__(self, options: GateOptions, tree: Configuration) -> None:
+    def __init__(self, options: GateOptions, tree: Configuration, file: str | None = None) -> None:
         super().__init__()
+        self._file = file
         self._options = options
         self._tree = tree
         self._address = Address.parse(tree.gate.listen)
@@ -88,7 +91,11 @@ class _GateServer(Server):
             self._demo_origin = await origin.start()
             self._tree = self._with_demo_origin(self._tree)
         reserved = self.closing.enter_context(reserve_addresses("--listen", self._address))
-        configuration = GateConfiguration(self._tree, self._address._replace(port=reserved[0].port))
+        configuration = GateConfiguration(
+            self._tree,
+            self._address._replace(port=reserved[0].port),
+            snapshot=snapshot_file(self._tree, self._file),
+        )
         self._address = reserved[0]
         gate = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
         self.backend, self._store = gate, gate.store
@@ -179,6 +186,9 @@ class GateWorkers(Backend):
             tree.master.store if tree.gate.master == "embedded" else "memory",
             self._log,
         )
+        self._snapshots = Snapshots(
+            configuration.snapshot, tree.master.snapshot_interval, self._log, key="limit.snapshot"
+        )
 
     @property
     def drain_timeout(self) -> float:
@@ -191,7 +201,9 @@ class GateWorkers(Backend):
         self._configuration = replace(self._configuration, memory=str(memory))
         if self._configuration.tree.gate.master == "embedded":
             self._configuration = replace(self._configuration, bus=f"ipc://{folder / 'bus'}")
-            self._link = MasterLink(self._new_master(self._configuration.tree), self._configuration.bus)
+            master = await self._snapshots.restore(lambda: self._new_master(self._configuration.tree))
+            link = self._link = MasterLink(master, self._configuration.bus)
+            self._snapshots.start(lambda: link.master)
             self._closing.callback(self._link.close)
             self.store.attach(self._link.master, self._link.publish)
             self.store.start()
@@ -238,13 +250,17 @@ class GateWorkers(Backend):
             self._advising.cancel()
             await asyncio.gather(self._advising, return_exceptions=True)
         await self._supervisor.stop(0)
+        if self._link is not None:
+            receive_rest(self._link)
+        await self._snapshots.close()
         await self.store.close()
         self._closing.close()
 
     def configuration(self, number: int) -> Configure[GateConfiguration]:
         """Return the configuration of a worker."""
         advice = None if self._advice_loop is None else self._advice_loop.publication
-        return Configure(replace(self._configuration, number=number, advice=advice))
+        holds = self._link is not None and len(self._link.master) > 0
+        return Configure(replace(self._configuration, number=number, advice=advice, holds=holds))
 
     def on_worker_message(self, worker: WorkerProcess[GateState], message: Any) -> None:
         """Take a report for the traffic advice."""

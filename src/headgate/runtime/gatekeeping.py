@@ -34,10 +34,13 @@ def new_rejections(sections: Sequence[DomainSection], domains: Iterable[Domain],
     )
 
 
-async def wait_for_masters(link: GatekeeperLink) -> None:
-    """Wait for the connections to all masters, so that the first request is accounted; at most for a short time."""
+async def wait_for_masters(link: GatekeeperLink, *, holds: bool = False) -> None:
+    """Wait for the connections to all masters, so that the first request is accounted; at most for a short time.
+
+    With `holds`, also for the first ones: a master knows identifiers.
+    """
     for _ in range(_SUBSCRIBE_CHECKS):
-        if link.has_all_masters and link.has_master:
+        if link.has_all_masters and link.has_master and (link.counters.controls or not holds):
             return
         await asyncio.sleep(_SUBSCRIBE_TIMEOUT / _SUBSCRIBE_CHECKS)
 

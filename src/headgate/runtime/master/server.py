@@ -21,7 +21,7 @@ from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.log import LogCounters
 from headgate.runtime.master.quotas import Quotas
 from headgate.runtime.master.report import report
-from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots
+from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots, receive_rest
 from headgate.runtime.master.state import read_state
 from headgate.runtime.master_store import MasterStore
 
@@ -34,9 +34,6 @@ MASTER_GROUPS: Final = (
 """The groups of counters of a master without a store."""
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
-
-_LAST_TURNS: Final = 40
-"""Turns of the link before it is closed: as many messages as a queue of ZeroMQ holds."""
 
 _CHECK_INTERVAL: Final = 1.0
 
@@ -76,7 +73,7 @@ class MasterServer(Server):
             log=self._log,
         )
         self.closing.callback(link.close)
-        self.closing.callback(_receive_rest, link)
+        self.closing.callback(receive_rest, link)
         self._store.attach(link.master, link.publish)
         self._store.start()
         self.closing.push_async_callback(self._store.close)
@@ -185,13 +182,6 @@ class MasterServer(Server):
         settings = tree.master
         domains = [section.domain() for section in tree.domain]
         return self._store.new_master(domains, max_identifiers=settings.max_identifiers, max_delay=settings.max_hold)
-
-
-def _receive_rest(link: MasterLink) -> None:
-    """Receive the accounting that waits, so that the last snapshot has it; at most a limited number of messages."""
-    for _ in range(_LAST_TURNS):
-        if not link.turn():
-            return
 
 
 def _read_keys(tree: Configuration) -> ServerKeys | None:

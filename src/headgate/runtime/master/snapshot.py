@@ -18,6 +18,7 @@ import msgspec
 
 from headgate.errors import ConfigurationError, reason_of
 from headgate.limit import Domain, Master
+from headgate.link import MasterLink
 
 _LINE: Final = b"headgate snapshot 2 " + sys.byteorder.encode() + b"\n"
 """The version, and the byte order of the doubles in histories."""
@@ -25,6 +26,9 @@ _SIZE: Final = 4
 """Bytes of the length before each value."""
 _MAX_VALUE: Final = 64 * 1024 * 1024
 """Maximum bytes of a value; a larger length is an error in the file. A million timestamps take 9 MB."""
+
+_LAST_TURNS: Final = 40
+"""Turns of the link before it is closed: as many messages as a queue of ZeroMQ holds."""
 
 _Key = tuple[bytes, str, tuple[str, ...]]
 """The name, the algorithm and the rules of a domain: what gives its histories a meaning."""
@@ -47,12 +51,12 @@ class Snapshots:
     `log` is called with lines for the operator. Raises `ConfigurationError` as `snapshot_path` does.
     """
 
-    def __init__(self, path: str, interval: float, log: Callable[[str], None]) -> None:
+    def __init__(self, path: str, interval: float, log: Callable[[str], None], *, key: str = "master.snapshot") -> None:
         self.counters = SnapshotCounters()
         """The counters since the start."""
         self.saved_at = 0.0
         """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
-        self._path = snapshot_path(path) if path else None
+        self._path = snapshot_path(path, key) if path else None
         self._interval = interval
         self._log = log
         self._saving: asyncio.Task[None] | None = None
@@ -158,8 +162,8 @@ class Snapshots:
         return master
 
 
-def snapshot_path(text: str) -> Path:
-    """Return the path of a snapshot; of a symbolic link, the path of its target, so that the link stays.
+def snapshot_path(text: str, key: str = "master.snapshot") -> Path:
+    """Return the path of a snapshot, the value of `key`; of a symbolic link, of its target: the link stays.
 
     Raises `ConfigurationError` unless it is, or can become, a regular file: a pipe would block the master.
     """
@@ -167,12 +171,19 @@ def snapshot_path(text: str) -> Path:
         path = Path(os.path.realpath(text))
         is_file = path.is_file() or (path.parent.is_dir() and not path.exists())
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"master.snapshot: {text!r} cannot be used: {reason_of(error)}") from None
+        raise ConfigurationError(f"{key}: {text!r} cannot be used: {reason_of(error)}") from None
     if not is_file:
         raise ConfigurationError(
-            f"master.snapshot: invalid file {text!r}; expected a regular file, or a new one in a directory that exists"
+            f"{key}: invalid file {text!r}; expected a regular file, or a new one in a directory that exists"
         )
     return path
+
+
+def receive_rest(link: MasterLink) -> None:
+    """Receive the accounting that waits, so that the last snapshot has it; at most a limited number of messages."""
+    for _ in range(_LAST_TURNS):
+        if not link.turn():
+            return
 
 
 def _key(domain: Domain) -> _Key:
