@@ -173,8 +173,8 @@ class Gatekeeper:
         """Decide on a request received at `now`, seconds since 1970; account for it; return the verdict.
 
         A text identifier stands for its UTF-8 bytes. Process an accepted request now, a delayed one at `release`. Of a
-        rejected one, `release` is when a request would be accepted. A caller that must not wait for as long as the
-        gatekeeper's `max_delay` gives its own. Never raises, waits or locks.
+        rejected one, `release` is when a request would be accepted. `max_delay` is the caller's own limit, in
+        seconds, for one that cannot wait as long as the gatekeeper's. Never raises, waits or locks.
         """
         if isinstance(identifier, str):
             identifier = identifier.encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
 """WSGI middleware: rules and the concurrency limit in front of an application, one thread per request.
 
-A gatekeeper does not lock, so every admission happens under a lock here. A request that comes too early is rejected:
-to delay it would occupy its worker thread, and WSGI does not report that its client has left.
+A gatekeeper does not lock, so every admission happens under a lock here. By default, a request that comes too early is
+rejected: to delay it would occupy its worker thread, and WSGI does not report that its client has left.
 """
 
 import threading
