@@ -39,8 +39,8 @@ _EXPORTED_AT_ONCE = 32_768
 
 _HISTORY_OVERHEAD = 16
 
-_CONVERTED_AT_ONCE = 256
-"""Histories converted to other rules at once; two or three milliseconds."""
+_CONVERTED_AT_ONCE = 128
+"""Histories converted to other rules at once; a millisecond."""
 
 _LATEST = 1e15
 """Seconds or milliseconds; the maximum of a number in a history that is restored."""
@@ -61,6 +61,7 @@ class DomainState:
         "domain",
         "enforced",
         "histories",
+        "holds_exempt",
         "inherited",
         "record",
         "selective",
@@ -82,6 +83,8 @@ class DomainState:
             self.record = algorithm.record
         self.enforced = domain.mode == "enforce"
         self.selective = bool(domain.exempt)
+        # Whether a history of before may be that of an identifier that is exempt now.
+        self.holds_exempt = False
         self.totals = Totals()
         self.counts: dict[bytes, int] = {}
         # Histories of the rules before a reload: each is converted when it is needed, or in its turn.
@@ -342,7 +345,7 @@ class Master:
             controls += [
                 DelayUntil(domain, identifier, history[PUBLISHED] - behind)
                 for identifier, history in entries
-                if history[PUBLISHED] > instant and not (state.selective and state.domain.exempts(identifier))
+                if history[PUBLISHED] > instant and not (state.holds_exempt and state.domain.exempts(identifier))
             ]
             while more or len(controls) > limit:
                 yield controls[:limit], True
@@ -384,6 +387,7 @@ class Master:
         """
         state, instant, added = self._states[domain], self.clock.read(now), 0
         table = state.histories
+        state.holds_exempt = state.selective
         if table is None:
             return 0
         for identifier, numbers in zip(exported[::2], exported[1::2], strict=True):
@@ -419,6 +423,7 @@ class Master:
             if old is None or old.histories is None:
                 self._tables.include(state.histories)
                 continue
+            state.holds_exempt = old.holds_exempt or old.domain.exempt != state.domain.exempt
             for _ in old.converting:  # of a reload a moment ago
                 pass
             if _limits(old.domain) == _limits(state.domain):

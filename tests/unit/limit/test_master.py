@@ -247,6 +247,14 @@ def test_requests_count_after_a_reload_as_far_as_the_new_rules_permit(old, new, 
     assert verdicts.count(Status.ACCEPTED) == after + (old.algorithm == "smockron")
 
 
+def test_restored_hold_of_an_exempt_identifier_is_not_published():
+    old, new = Master([SPENT]), Master([domain("1/min burst 2", exempt=("alice",))])
+    for name in [b"alice", b"bob"] * 2:
+        old.account(accepted(name, 100.0), 100.0)
+    assert [new.restore("api", histories, 100.0) for histories in old.export("api")] == [2]
+    assert [control.identifier for control in new.holds("api", now=100.0)] == [b"bob"]
+
+
 def test_inherited_histories_are_converted_in_steps_or_when_needed():
     old, new = Master([SPENT]), Master([domain("1/min burst 3")])
     names = [b"%d" % number for number in range(20_000)]

@@ -110,7 +110,7 @@ def test_snapshot_older_than_every_window_is_ignored(setup, monkeypatch):
     now = time.time()
     monkeypatch.setattr(module.time, "time", lambda: now + 7_300.0)
     master, snapshots, (warning,) = setup.restore()
-    assert warning.startswith(f"warning: snapshot {setup.path} ignored: saved 7300 s ago; ")
+    assert warning.startswith(f"snapshot {setup.path}: saved 7300 s ago; ")
     assert len(master) == 0
     assert snapshots.saved_at == 0.0
 
