@@ -103,25 +103,17 @@ def test_an_address_that_is_refused(tmp_path, address, sentence):
     assert sentence in ran.err
 
 
-def test_beyond_loopback_it_is_a_warning_with_insecure(tmp_path):
-    words = ["master", "--listen", "127.0.0.1:0", "--rlqs", "0.0.0.0:0", "--insecure", "--domain", "a=1/s"]
-    with programs.headgate(tmp_path, *words) as master:
-        assert master.ready
-        assert "other machines can reach the quota service, which has no TLS" in master.said()
-
-
 def test_tls_beyond_loopback(tmp_path):
     words = ["master", "--listen", "127.0.0.1:0", "--rlqs", "0.0.0.0:0", "--domain", "api=1/h burst 1"]
-    with self_signed("127.0.0.1") as (cert, key), self_signed("127.0.0.1") as (_, other):
-        ran = programs.command(*words, "--rlqs-cert", cert, "--rlqs-key", other, folder=tmp_path)
-        assert (ran.code, ran.err.count("\n")) == (2, 1)
-        assert "give PEM files that match" in ran.err
-        with programs.headgate(tmp_path, *words, "--rlqs-cert", cert, "--rlqs-key", key) as master:
-            client = QuotaClient(master.ready["rlqs"].replace("0.0.0.0", "127.0.0.1"), Path(cert).read_bytes())
-            client.report(b"c", 2)
-            assert client.answer()[0] == "deny"
-            client.close()
-            assert "which asks no Envoy for a certificate" in master.said()
+    with (
+        self_signed("127.0.0.1") as (cert, key),
+        programs.headgate(tmp_path, *words, "--rlqs-cert", cert, "--rlqs-key", key) as master,
+    ):
+        client = QuotaClient(master.ready["rlqs"].replace("0.0.0.0", "127.0.0.1"), Path(cert).read_bytes())
+        client.report(b"c", 2)
+        assert client.answer()[0] == "deny"
+        client.close()
+        assert "which asks no Envoy for a certificate" in master.said()
 
 
 def test_the_extra_is_named_if_it_is_missing(tmp_path):

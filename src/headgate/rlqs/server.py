@@ -7,7 +7,7 @@ for each of its buckets, so an Envoy that does not read takes no further memory.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from headgate.config.section import Address
@@ -51,7 +51,7 @@ class QuotaServer:
         *,
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
-        tls: tuple[bytes, bytes] | None = None,
+        tls: Sequence[bytes] = (),
         first_report: float = _FIRST_REPORT,
     ) -> None:
         self.address = address
@@ -77,10 +77,10 @@ class QuotaServer:
         try:
             # gRPC has no word for all addresses of both families.
             target = self.address._replace(host="::") if self.address.host == "*" else self.address
-            if self._tls is None:
+            if not self._tls:
                 port = self._server.add_insecure_port(str(target))
             else:
-                port = self._server.add_secure_port(str(target), grpc.ssl_server_credentials([self._tls]))
+                port = self._server.add_secure_port(str(target), grpc.ssl_server_credentials([tuple(self._tls)]))
         except RuntimeError:
             port = 0
         if not port:

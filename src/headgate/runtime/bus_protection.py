@@ -23,7 +23,14 @@ def require_protection(name: str, section: Bus | Router) -> None:
 
 
 def require_quota_protection(section: Bus) -> None:
-    """Raise `ConfigurationError` if other machines can reach the quota service, and it has no TLS."""
+    """Raise `ConfigurationError` if other machines can reach the quota service without TLS, or its files are wrong."""
+    if section.rlqs_cert:
+        from headgate.proxy.sockets import server_context  # of no use without this service
+
+        try:
+            server_context(section.rlqs_cert, section.rlqs_key)  # gRPC would not say what is wrong
+        except ConfigurationError as error:
+            raise ConfigurationError(f"master.rlqs_cert: {error}") from None
     if not (section.insecure or section.rlqs_cert) and _is_quota_service_open(section):
         raise ConfigurationError(
             f"master.rlqs: {section.rlqs}: other machines can reach this address, and the quota service has no TLS: "

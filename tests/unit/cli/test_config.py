@@ -67,6 +67,11 @@ def test_check_reads_the_keys_of_the_bus(headgate, file, table, reason):
         ('[router]\nadmin = "127.0.0.1:8094"', "no master: add --master"),
         ('[master]\nsnapshot = "absent/file"', "master.snapshot: invalid file"),
         ('[sidecar]\nmaster = "a:1"', "no domain: add --domain NAME"),
+        ('[master]\nrlqs_cert = "a"', "master: a certificate needs its key; set both `rlqs_cert` and `rlqs_key`"),
+        (
+            '[master]\nrlqs = ":1"\nrlqs_cert = "a"\nrlqs_key = "b"',
+            "master.rlqs_cert: certificate 'a' and key 'b' cannot",
+        ),
         (
             '[sidecar]\nmaster = "a:1"\ndomain = "b"\nnginx_lua = "c"\nidentify = "d"',
             "sidecar.identify: invalid identify",

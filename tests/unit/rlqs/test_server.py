@@ -84,17 +84,6 @@ def test_a_stream_that_the_end_of_the_server_stops_is_no_internal_error():
     served(test, "10/s burst 20")
 
 
-def test_a_malformed_message_ends_no_stream():
-    async def test(world, server, connect):
-        call = connect()
-        await call.write(b"\xff\xff")
-        await call.write(FIRST)
-        assert decode_actions(await call.read())
-        assert world.service.counters.reports["malformed"] == 1
-
-    served(test, "10/s burst 20")
-
-
 def test_a_stream_beyond_the_limit_is_refused():
     async def test(world, server, connect):
         first = connect()

@@ -27,7 +27,8 @@ class Quotas:
 
         require_quota_protection(settings)
         self._service = QuotaService(link.master, link.publish)
-        tls = _read_tls(settings.rlqs_cert, settings.rlqs_key) if settings.rlqs_cert else None
+        files = [settings.rlqs_key, settings.rlqs_cert] if settings.rlqs_cert else []
+        tls = [Path(file).read_bytes() for file in files]
         self._server = QuotaServer(self._service, Address.parse(settings.rlqs), log=log, tls=tls)
         link.follow(self._server.on_control)
 
@@ -59,11 +60,3 @@ class Quotas:
     def set_master(self, master: Master) -> None:
         """Serve for another master."""
         self._service.set_master(master)
-
-
-def _read_tls(cert: str, key: str) -> tuple[bytes, bytes]:
-    """Return the private key and the chain of certificates. Raises `ConfigurationError` if they are not usable."""
-    from headgate.proxy.sockets import server_context
-
-    server_context(cert, key)  # gRPC would not say what is wrong
-    return Path(key).read_bytes(), Path(cert).read_bytes()
