@@ -136,7 +136,7 @@ def test_a_restart_gives_no_new_burst(tmp_path, file, workers):
     with programs.gate(tmp_path, *words) as gate:
         assert gate.get().status == 200
         assert gate.end() == 0
-        assert gate.said().count("warning: snapshot") == 1
+        assert gate.said().count("the previous one stays (limit.snapshot names the file)") == 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])

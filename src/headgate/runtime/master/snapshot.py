@@ -57,6 +57,7 @@ class Snapshots:
         self.saved_at = 0.0
         """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
         self._path = snapshot_path(path, key) if path else None
+        self._key = key
         self._interval = interval
         self._log = log
         self._saving: asyncio.Task[None] | None = None
@@ -111,7 +112,7 @@ class Snapshots:
             with suppress(OSError):
                 new.unlink(missing_ok=True)
         if failure and not self._failure:
-            self._log(f"warning: snapshot {path}: {failure}; the previous one stays")
+            self._log(f"warning: snapshot {path}: {failure}; the previous one stays ({self._key} names the file)")
         if self._failure and not failure:
             self._log(f"snapshot {path}: saved again")
         self._failure = failure

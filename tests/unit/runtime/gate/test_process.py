@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.config import Address, parse
 from headgate.errors import ConfigurationError
@@ -82,6 +83,15 @@ class TestReload:
         await gate.close()
         # The gate does not know the rules of "b": the link uses its default.
         assert carried == [(["a", "b"],)]
+
+    async def test_worker_asks_for_the_holds_of_domains_that_changed(self, monkeypatch, tmp_path):
+        """Those that the master of its supervisor published before this reload would be lost."""
+        carried = []
+        monkeypatch.setattr(GatekeeperLink, "set_domains", lambda _, given: carried.append(given))
+        worker = GateProcess(replace(configuration(tree()), bus=f"ipc://{tmp_path}/bus"))
+        await worker.reload(configuration(tree("2/s")))
+        await worker.close()
+        assert carried == [set(), ["a"]]
 
     @pytest.mark.parametrize("publication", [None, AdvicePublication(b"[]")], ids=["decides", "worker"])
     def test_what_was_counted_for_the_advice_is_reported(self, publication):

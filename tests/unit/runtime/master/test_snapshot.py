@@ -194,8 +194,8 @@ class TestErrors:
     def test_full_disk_is_logged_once_and_the_previous_file_stays_until_recovery(self, setup, monkeypatch):
         counters = self.run(setup, monkeypatch, [None, errno.ENOSPC, errno.ENOSPC, None, None, errno.EIO])
         assert [message.rpartition(": ")[2] for message in setup.messages] == [
-            "No space left on device; the previous one stays", "saved again",
-            "Input/output error; the previous one stays",
+            "No space left on device; the previous one stays (master.snapshot names the file)", "saved again",
+            "Input/output error; the previous one stays (master.snapshot names the file)",
         ]  # fmt: skip
         assert counters.writes == {"saved": 3, "failed": 3}
         assert len(setup.restore()[0]) == 1
