@@ -22,6 +22,6 @@ def runner_on(loop: str) -> Callable[[Coroutine[Any, Any, None]], None]:
         with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
             runner.get_loop().set_exception_handler(lambda _, context: errors.append(context))
             runner.run(bounded(coroutine))
-        assert errors == []
+        assert errors == [], errors
 
     return run

@@ -113,6 +113,8 @@ async def origin_running(script: Script = echo) -> AsyncIterator[ScriptedOrigin]
         yield origin
     finally:
         server.close()
+        for _ in range(5):  # what was accepted last begins: a script that is cancelled before is an error of the loop
+            await asyncio.sleep(0)
         tasks = [task for task in asyncio.all_tasks() if "run_script" in repr(task)]
         for task in tasks:
             task.cancel()

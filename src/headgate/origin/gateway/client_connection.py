@@ -261,6 +261,9 @@ class ClientConnection(asyncio.Protocol):
     def become_tunnel(self, origin: asyncio.Transport, greeting: bytes) -> None:
         """Join both connections to a tunnel, and pass on the bytes that both sides have sent already."""
         self.exchange = None
+        if self._transport.is_closing():  # with TLS, the end of this connection is already on its way to this protocol
+            origin.abort()
+            return
         self._move(ClientEvent.CLOSE)
         self._flow.release()
         tunnel = self._context.registry.open_tunnel(self, self._transport, origin)

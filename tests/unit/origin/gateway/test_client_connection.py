@@ -383,6 +383,17 @@ def test_a_websocket_becomes_a_tunnel() -> None:
     assert harness.context.registry.connections == set()
 
 
+def test_a_client_that_is_lost_when_the_origin_switches_leaves_no_tunnel() -> None:
+    """With TLS, a transport reports its end to the protocol that it had then, a moment later."""
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    harness = Harness().receive(GET[:-2] + upgrade)
+    harness.client.closed = True
+    harness.respond(b"HTTP/1.1 101 Switching Protocols\r\n" + upgrade)
+    assert harness.origin.aborted
+    harness.connection.connection_lost(None)
+    assert not harness.context.registry.tunnels | harness.context.registry.connections
+
+
 # Deadlines.
 
 
