@@ -208,7 +208,7 @@ def test_uncounted_streams_and_held_permits_are_in_the_state(tmp_path: Path) -> 
     async def check() -> None:
         async with origin_running(serve) as origin:
             (tmp_path / "limit.toml").write_text(
-                f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\ntimeouts.response = 2\n'
+                f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\ntimeouts.response = 5\n'
                 '[limit.concurrency]\nmax = 1\nqueue = 0\nabandoned = "hold"\n'
                 '[[domain]]\nname = "events"\npath_prefix = "/events"\nstreams = "uncounted"\n'
             )
