@@ -7,21 +7,22 @@ value None, so that the value of the file remains.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 import msgspec
 
 from headgate.cli.output import format_count
-from headgate.cli.params import Parsed, number, whole_number
+from headgate.cli.params import Parsed, number, whole_number, whole_number_or
 from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
-from headgate.config.section import ConfigSection, Format, parse_optional_address
+from headgate.config.section import ConfigSection, Format, parse_optional_address, with_value
 from headgate.config.tree import Router, Sidecar
 from headgate.errors import ConfigurationError
 
@@ -30,8 +31,6 @@ DEFAULT_FILE = "headgate.toml"
 _FIRST_SENTENCE = re.compile(r".*?[.](?=\s|$)", re.DOTALL)
 _KEY = re.compile(r"`(\w+)`")
 _LARGE = 2**53
-_TEXT_OR_LIST = frozenset({"master", "domain", "curve_server"})
-"""Keys whose value is a text, or a list of several."""
 CONFIG: Callable[..., Any] = click.option(
     "--config",
     "file",
@@ -137,70 +136,99 @@ def configuration(file: str | None) -> tuple[Configuration, str | None]:
     return read(name), name
 
 
-def config_options(
-    table: type[ConfigSection], names: Sequence[str] = (), **types: click.ParamType[Any]
-) -> Callable[..., Any]:
-    """Return a decorator that adds an option for each of the keys `names`, in this order; by default for all keys.
+@dataclass(frozen=True)
+class Options:
+    """The options of a server's command: a file, if one is named, and the keys that flags set."""
 
-    `types` replaces the types of options, by the names of their keys.
+    file: str | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Values by the path of their key, such as gate.tls.cert."""
+
+    def read(self) -> tuple[Configuration, str | None]:
+        """Read the file and apply the flags, at the start and at each reload; return the tree, and the file's name.
+
+        Raises `ConfigurationError`; without a file, it names flags in place of keys.
+        """
+        tree, name = self.start()
+        for path, value in self.flags.items():
+            tree = with_value(tree, path.split("."), value)
+        try:
+            check(tree)
+        except ConfigurationError as error:
+            text = str(error)
+            for table in () if name else dict.fromkeys(_find(path)[0] for path in self.flags):
+                text = name_flags(table, text)
+            raise ConfigurationError(text) from None
+        return self.finish(tree), name
+
+    def start(self) -> tuple[Configuration, str | None]:
+        """Return the tree that flags override, and the name of its file if it has one."""
+        return configuration(self.file)
+
+    def finish(self, tree: Configuration) -> Configuration:
+        """Return the tree that takes effect, made of a valid one. Raises `ConfigurationError`."""
+        return tree
+
+
+def config_options(*keys: str, **types: click.ParamType[Any]) -> Callable[..., Any]:
+    """Return a decorator that adds an option for each key, in this order; see `given` for their values.
+
+    A key is written as its path, such as gate.origin, with =--flag after it for another flag than its name. The path of
+    a table stands for all of its keys. `types` replaces the types of options, by the names of their keys.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for name in reversed(names or table.__struct_fields__):
-            command = config_option(table, name, type_=types.get(name))(command)
+        for declared in reversed([one for key in keys for one in _paths(key)]):
+            path, _, flag = declared.partition("=")
+            command = _config_option(path, flag, types.get(path.rpartition(".")[2]))(command)
         return command
 
     return decorate
 
 
-def config_option(
-    table: type[ConfigSection],
-    name: str,
-    *declarations: str,
-    type_: click.ParamType[Any] | None = None,
-) -> Callable[..., Any]:
-    """Return a decorator that adds the option for one key; `declarations` replace its flag and parameter name.
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of `config_options` that were given on the command line, by the paths of their keys."""
+    return {name.replace("__", "."): value for name, value in options.items() if value is not None and value != ()}
+
+
+def _paths(key: str) -> list[str]:
+    """Return the path of a key, or those of all keys of the table that it names."""
+    return [key] if "." in key else [f"{key}.{name}" for name in _find(key)[1].type.__struct_fields__]
+
+
+def _find(path: str) -> tuple[type[ConfigSection], msgspec.structs.FieldInfo]:
+    """Return the table of the key at `path`, and its field."""
+    table: Any
+    kind: Any = Configuration
+    for name in path.split("."):
+        table = get_args(kind)[0] if get_origin(kind) is tuple else kind
+        key = next(key for key in msgspec.structs.fields(table) if key.name == name)
+        kind = key.type
+    return table, key
+
+
+def _config_option(path: str, flag: str, type_: click.ParamType[Any] | None) -> Callable[..., Any]:
+    """Return a decorator that adds the option for one key, with its usual flag unless another is named.
 
     A list is an option that can be repeated, named in the singular; its help says so.
     """
-    field = next(field for field in msgspec.structs.fields(table) if field.name == name)
-    kind, extras = _unwrap(field.type)
-    is_list = _is_list(kind) and not (type_ and "," in type_.name)
-    if get_origin(kind) is tuple and is_list:
+    table, key = _find(path)
+    kind, extras = _unwrap(key.type)
+    is_list, is_text_or_list = _is_list(kind), str in _members(kind)
+    if get_origin(kind) is tuple:
         kind, extras = _unwrap(get_args(kind)[0])
-    text = _help(table, name, field.default, is_list=is_list)
+    names = (flag or _flag(key.name, is_list=is_list), path.replace(".", "__"))
+    text = _help(table, key.name, key.default, is_list=is_list)
     if kind is bool:
-        return click.option(*_declarations(name, declarations, is_list=False), is_flag=True, default=None, help=text)
+        return click.option(*names, is_flag=True, default=None, help=text)
     return click.option(
-        *_declarations(name, declarations, is_list=is_list),
+        *names,
         type=type_ or _param_type(kind, extras),
         metavar=_metavar(kind, extras),
         multiple=is_list,
+        callback=(lambda _context, _option, texts: texts[0] if len(texts) == 1 else texts) if is_text_or_list else None,
         help=text,
     )
-
-
-def given(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given on the command line, by the names of their keys."""
-    return {
-        name: value[0] if name in _TEXT_OR_LIST and len(value) == 1 else value
-        for name, value in flags.items()
-        if value is not None and value != ()
-    }
-
-
-def check_flags(tree: Configuration, file: str | None, *tables: type[ConfigSection]) -> None:
-    """Check a tree that flags for the keys of `tables` have changed; without a file, errors name the flags.
-
-    Raises `ConfigurationError`.
-    """
-    try:
-        check(tree)
-    except ConfigurationError as error:
-        text = str(error)
-        for table in () if file else tables:
-            text = name_flags(table, text)
-        raise ConfigurationError(text) from None
 
 
 def name_flags(table: type[ConfigSection], text: str) -> str:
@@ -210,8 +238,7 @@ def name_flags(table: type[ConfigSection], text: str) -> str:
         field = next((field for field in msgspec.structs.fields(table) if field.name == match[1]), None)
         if field is None:
             return match[0]
-        kind, _ = _unwrap(field.type)
-        return _declarations(match[1], (), is_list=_is_list(kind))[0]
+        return _flag(match[1], is_list=_is_list(_unwrap(field.type)[0]))
 
     return _KEY.sub(flag, text)
 
@@ -223,17 +250,19 @@ def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     return kind, ()
 
 
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union; of another type nothing."""
+    return get_args(kind) if get_origin(kind) in {Union, UnionType} else ()
+
+
 def _is_list(kind: Any) -> bool:
     """Return whether the values of a key are lists; some keys also take a single text."""
-    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    return any(get_origin(one) is tuple for one in kinds)
+    return any(get_origin(one) is tuple for one in (kind, *_members(kind)))
 
 
-def _declarations(name: str, declarations: Sequence[str], *, is_list: bool) -> Sequence[str]:
-    if declarations:
-        return declarations
+def _flag(name: str, *, is_list: bool) -> str:
     singular = re.sub(r"(?<=ss)es$|(?<!s)s$", "", name) if is_list else name
-    return f"--{singular.replace('_', '-')}", name
+    return f"--{singular.replace('_', '-')}"
 
 
 def _help(table: type[ConfigSection], name: str, default: Any, *, is_list: bool) -> str:
@@ -256,6 +285,9 @@ def _metavar(kind: Any, extras: tuple[Any, ...]) -> str | None:
 
 
 def _param_type(kind: Any, extras: tuple[Any, ...]) -> click.ParamType[Any]:
+    if int in (members := dict(map(_unwrap, _members(kind)))):
+        word = next(get_args(one)[0] for one in members if one is not int)
+        return Parsed("number", whole_number_or(word, int(members[int][0].le)))
     limits = next((extra for extra in extras if isinstance(extra, msgspec.Meta)), msgspec.Meta())
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))

@@ -1,31 +1,28 @@
 """`headgate master`: a master for gatekeepers elsewhere."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
-from headgate.cli.config import CONFIG, check_flags, config_option, config_options, configuration, given
+from headgate.cli.config import CONFIG, Options, config_options, configuration, given
 from headgate.cli.params import Parsed
-from headgate.config import Bus, DomainSection
+from headgate.config import Configuration, DomainSection
 from headgate.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from headgate.config import Configuration
-
-_BUS_KEYS = (
-    "listen",
-    "rlqs",
-    "rlqs_cert",
-    "rlqs_key",
-    "store",
-    "snapshot",
-    "admin",
-    "curve_key",
-    "curve_allow",
-    "insecure",
+_KEYS: Final = (
+    "master.listen",
+    "master.rlqs",
+    "master.rlqs_cert",
+    "master.rlqs_key",
+    "master.store",
+    "master.snapshot",
+    "master.admin",
+    "master.curve_key",
+    "master.curve_allow",
+    "master.insecure",
 )
-"""The keys of [master] that have a flag."""
 
 
 def _parse_domain(text: str) -> tuple[str, tuple[str, ...]]:
@@ -44,43 +41,36 @@ def _parse_domain(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class MasterOptions:
-    """The options of the command line; they override the file each time that it is read."""
+class MasterOptions(Options):
+    """The options of a master."""
 
-    file: str | None = None
-    bus: dict[str, Any] = field(default_factory=dict)
-    """Keys of [master]."""
     domains: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Names of domains with their rules; they are added to those of the file, or replace the rules of one."""
-    algorithm: str | None = None
 
-    def read(self) -> "tuple[Configuration, str | None]":
-        """Read the file and apply the options; return the tree, and the name of the file if there is one."""
-        from msgspec.structs import replace
-
+    def start(self) -> tuple[Configuration, str | None]:
+        """Return the tree of the file with the domains of the command line."""
         tree, name = configuration(self.file)
-        sections: dict[str, DomainSection] = {section.name: section for section in tree.domain}
+        sections = {section.name: section for section in tree.domain}
         for domain, rules in self.domains:
             if [other for other, _ in self.domains].count(domain) > 1:
                 raise ConfigurationError(
                     f"--domain {domain!r} is given twice; put all of its rules in one option, separated by ;"
                 )
-            known = sections.get(domain) or DomainSection(name=domain)
-            sections[domain] = replace(known, rules=rules)
-        if self.algorithm is not None:
-            sections = {key: replace(section, algorithm=self.algorithm) for key, section in sections.items()}
-        tree = replace(tree, domain=tuple(sections.values()), master=replace(tree.master, **self.bus))
-        check_flags(tree, name, Bus)
+            sections[domain] = replace(sections.get(domain) or DomainSection(name=domain), rules=rules)
+        return replace(tree, domain=tuple(sections.values())), name
+
+    def finish(self, tree: Configuration) -> Configuration:
+        """Return the tree; raises `ConfigurationError` without a domain."""
         if not tree.domain:
             raise ConfigurationError(
                 "no domain: add --domain 'default=10/s burst 20', or a [[domain]] to the configuration file"
             )
-        return tree, name
+        return tree
 
 
 @click.command()
 @CONFIG
-@config_options(Bus, _BUS_KEYS)
+@config_options(*_KEYS)
 @click.option(
     "--domain",
     "domains",
@@ -89,15 +79,14 @@ class MasterOptions:
     multiple=True,
     help="Domain with its rules; repeatable.",
 )
-@config_option(DomainSection, "algorithm")
+@config_options("domain.algorithm")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line of counts every second.")
 def master(
     *,
     file: str | None,
     domains: tuple[tuple[str, tuple[str, ...]], ...],
-    algorithm: str | None,
     as_json: bool,
-    **bus: Any,
+    **flags: Any,
 ) -> None:
     """Run a master: it counts the requests that gatekeepers report, and publishes which clients to hold.
 
@@ -112,5 +101,5 @@ def master(
     """
     from headgate.runtime.master.server import run_master
 
-    options = MasterOptions(file, given(bus), domains, algorithm)
+    options = MasterOptions(file, given(flags), domains)
     click.get_current_context().exit(run_master(options.read, as_json=as_json))

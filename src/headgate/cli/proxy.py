@@ -1,12 +1,12 @@
 """`headgate proxy`: the prefetch proxy, in one process or several."""
 
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
-from headgate.cli.config import CONFIG, check_flags, config_options, configuration, given
+from headgate.cli.config import CONFIG, Options, config_options, given
 from headgate.cli.params import Parsed
 from headgate.config import Address, Configuration
 from headgate.config.proxy_section import Proxy
@@ -20,29 +20,21 @@ _LISTENERS: Final[dict[str, dict[str, Any]]] = {
 """The kinds of listeners by the key that chooses one, and the keys of the file that a flag for it replaces."""
 
 
-@dataclass(frozen=True)
-class ProxyOptions:
-    """A file, if one is named, and the keys of [proxy] that flags set."""
+class ProxyOptions(Options):
+    """The options of a proxy."""
 
-    file: str | None = None
-    flags: dict[str, Any] = field(default_factory=dict)
+    def start(self) -> tuple[Configuration, str | None]:
+        """Return the tree of the file, without the kind of listener that flags replace."""
+        tree, name = super().start()
+        for key in _LISTENERS.keys() & {path.removeprefix("proxy.") for path in self.flags}:
+            tree = replace(tree, proxy=replace(tree.proxy, **_LISTENERS[key]))
+        return tree, name
 
-    def read(self) -> tuple[Configuration, str | None]:
-        """Read the file and apply the flags; return the tree, and the name of the file if there is one.
-
-        On loopback, a listener without a certificate gets a self-signed one.
-        """
-        from msgspec.structs import replace
-
-        tree, name = configuration(self.file)
-        replaced: dict[str, Any] = {}
-        for key in _LISTENERS.keys() & self.flags.keys():
-            replaced |= _LISTENERS[key]
-        proxy = replace(tree.proxy, **(replaced | self.flags))
-        check_flags(replace(tree, proxy=proxy), name, Proxy)
-        if not _has_listener(proxy) and _is_loopback(proxy.listen):
-            proxy = replace(proxy, self_signed=True)
-        return replace(tree, proxy=proxy), name
+    def finish(self, tree: Configuration) -> Configuration:
+        """Return the tree; on loopback, a listener without a certificate gets a self-signed one."""
+        if _has_listener(tree.proxy) or not _is_loopback(tree.proxy.listen):
+            return tree
+        return replace(tree, proxy=replace(tree.proxy, self_signed=True))
 
 
 def _has_listener(proxy: Proxy) -> bool:
@@ -67,8 +59,7 @@ def _parse_cidr(text: str) -> str:
 @click.command()
 @CONFIG
 @config_options(
-    Proxy,
-    [name for name in Proxy.__struct_fields__ if name != "loop"],
+    *(f"proxy.{name}" for name in Proxy.__struct_fields__ if name != "loop"),
     allow_addresses=Parsed("cidr", _parse_cidr),
 )
 def proxy(*, file: str | None, **flags: Any) -> None:

@@ -1,42 +1,28 @@
 """`headgate router`: spreads accounting over several masters."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from headgate.cli.config import CONFIG, check_flags, config_options, configuration, given
-from headgate.config.tree import Router
-
-if TYPE_CHECKING:
-    from headgate.config import Configuration
+from headgate.cli.config import CONFIG, Options, config_options, given
+from headgate.config import Configuration
 
 
-@dataclass(frozen=True)
-class RouterOptions:
-    """The options of the command line; they override the file each time that it is read."""
+class RouterOptions(Options):
+    """The options of a router."""
 
-    file: str | None = None
-    router: dict[str, Any] = field(default_factory=dict)
-    """Keys of [router]."""
-
-    def read(self) -> "tuple[Configuration, str | None]":
-        """Read the file and apply the options; return the tree, and the name of the file if there is one."""
-        from msgspec.structs import replace
-
+    def finish(self, tree: Configuration) -> Configuration:
+        """Return the tree; raises `ConfigurationError` without a master."""
         from headgate.runtime.router import require_masters
 
-        tree, name = configuration(self.file)
-        tree = replace(tree, router=replace(tree.router, **self.router))
-        check_flags(tree, name, Router)
         require_masters(tree)
-        return tree, name
+        return tree
 
 
 @click.command()
 @CONFIG
-@config_options(Router)
-def router(*, file: str | None, **settings: Any) -> None:
+@config_options("router")
+def router(*, file: str | None, **flags: Any) -> None:
     """Run a router: gatekeepers connect to it as to a master, and it spreads their accounting over several masters.
 
     Each domain has one of the masters that are connected. When a master is lost, only its domains move to others; they
@@ -50,5 +36,5 @@ def router(*, file: str | None, **settings: Any) -> None:
     """
     from headgate.runtime.router import run_router
 
-    options = RouterOptions(file, given(settings))
+    options = RouterOptions(file, given(flags))
     click.get_current_context().exit(run_router(options.read))

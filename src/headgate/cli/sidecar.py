@@ -1,19 +1,17 @@
 """`headgate sidecar`: a gatekeeper for nginx or HAProxy, and the configuration of these servers and of Envoy."""
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headgate.cli.config import CONFIG, check_flags, config_options, configuration, given
+from headgate.cli.config import CONFIG, Options, config_options, given
 from headgate.cli.params import ADDRESS
 from headgate.config import Address
-from headgate.config.tree import Sidecar
 
 if TYPE_CHECKING:
-    from headgate.config import Configuration
     from headgate.origin.sidecar.site import Site
 
 _KEYS: Final = (
@@ -56,27 +54,9 @@ _WRITTEN: Final = {
 """The keys of [sidecar] that are part of a generated configuration; all others are for the sidecar."""
 
 
-@dataclass(frozen=True)
-class SidecarOptions:
-    """The options of the command line; they override the file each time that it is read."""
-
-    file: str | None = None
-    sidecar: dict[str, Any] = field(default_factory=dict)
-    """Keys of [sidecar]."""
-
-    def read(self) -> "tuple[Configuration, str | None]":
-        """Read the file and apply the options; return the tree, and the name of the file if there is one."""
-        from msgspec.structs import replace
-
-        tree, name = configuration(self.file)
-        tree = replace(tree, sidecar=replace(tree.sidecar, **self.sidecar))
-        check_flags(tree, name, Sidecar)
-        return tree, name
-
-
 @click.command()
 @CONFIG
-@config_options(Sidecar, _KEYS)
+@config_options(*(f"sidecar.{name}" for name in _KEYS))
 @click.option(
     "--print-conf",
     "server",
@@ -100,7 +80,7 @@ def sidecar(
     origin: str | None,
     socket: str | None,
     rlqs: str | None,
-    **settings: Any,
+    **flags: Any,
 ) -> None:
     """Run a sidecar: a gatekeeper for nginx or HAProxy.
 
@@ -122,7 +102,7 @@ def sidecar(
     headgate sidecar --master 10.0.0.5:10004 --domain api --haproxy /run/haproxy/admin.sock
     headgate sidecar --print-conf nginx-lua --listen 127.0.0.1:8080 --origin http://127.0.0.1:8000 --domain api
     """
-    options = SidecarOptions(file, given(settings))
+    options = Options(file, given(flags))
     if server is not None:
         print_configuration(ServerOptions(server, listen, origin, socket, rlqs), options)
         return
@@ -144,10 +124,10 @@ class ServerOptions:
     socket: str | None
     rlqs: str | None
 
-    def check(self, options: SidecarOptions) -> None:
+    def check(self, options: Options) -> None:
         """Raise `UsageError` for an option that is missing, or that another server has."""
         for key in ("nginx_lua", "auth_request", "haproxy"):
-            if key in options.sidecar:
+            if f"sidecar.{key}" in options.flags:
                 raise click.UsageError(f"--{key.replace('_', '-')} runs a sidecar; with --print-conf, use --socket")
         if self.listen is None or self.origin is None:
             raise click.UsageError("--print-conf needs --listen HOST:PORT and --origin URL")
@@ -155,23 +135,22 @@ class ServerOptions:
             raise click.UsageError(f"--rlqs is for --print-conf envoy, not for {self.server}")
         if self.socket is not None and self.server == "envoy":
             raise click.UsageError("--socket is for nginx and HAProxy; Envoy asks a master: use --rlqs")
-        if "table" in options.sidecar and self.server != "haproxy":
+        if "sidecar.table" in options.flags and self.server != "haproxy":
             raise click.UsageError(f"--table is for --print-conf haproxy, not for {self.server}")
 
-    def site(self, options: SidecarOptions) -> "Site":
+    def site(self, options: Options) -> "Site":
         """Return what the configuration is for; keys of [sidecar] that are not given have the values of the file."""
         from headgate.origin.sidecar.site import Site
         from headgate.runtime.gatekeeping import new_rejections
         from headgate.runtime.sidecar import read_domains, read_sections
 
-        flags = dict(options.sidecar)
-        tree, _ = SidecarOptions(options.file, flags).read()
-        settings = tree.sidecar
+        tree, _ = options.read()
+        flags, settings = options.flags, tree.sidecar
         if len(settings.domains) != 1:
             raise click.UsageError(f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
         socket = self.socket or getattr(settings, self.server.replace("-", "_"), "") or _SOCKETS[self.server]
         # Envoys in front take 503 for a failed server, so Envoy's default is 429.
-        status = flags.get("rejection_status", 429) if self.server == "envoy" else settings.rejection_status
+        status = flags.get("sidecar.rejection_status", 429) if self.server == "envoy" else settings.rejection_status
         assert self.listen is not None
         assert self.origin is not None
         return Site(
@@ -184,18 +163,18 @@ class ServerOptions:
             max_hold=settings.max_hold,
             rlqs=Address.parse(self.rlqs) if self.rlqs is not None else None,
             # Only nginx with Lua asks the sidecar how to identify clients.
-            identify=flags.get("identify") if self.server == "nginx-lua" else settings.identify,
+            identify=flags.get("sidecar.identify") if self.server == "nginx-lua" else settings.identify,
             ipv6_prefix=settings.ipv6_prefix,
             rejection_status=status,
             rejections=new_rejections(read_sections(tree), read_domains(tree), status=status),
         )
 
 
-def print_configuration(server: ServerOptions, options: SidecarOptions) -> None:
+def print_configuration(server: ServerOptions, options: Options) -> None:
     """Print the configuration of a server."""
     server.check(options)
     click.echo(write_configuration(server.server, server.site(options)), nl=False)
-    for key in options.sidecar.keys() - _WRITTEN[server.server]:
+    for key in {path.removeprefix("sidecar.") for path in options.flags} - _WRITTEN[server.server]:
         click.echo(f"headgate: warning: --{key.replace('_', '-')} changes nothing in this configuration", err=True)
 
 

@@ -7,12 +7,13 @@ socket: whether an address is available is known only when it is bound.
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Rule
@@ -24,6 +25,14 @@ _RULE = r"^\s*[0-9]+\s*(/|[pP][eE][rR])\s*[0-9]*\s*[A-Za-z]+(\s*[bB][uU][rR][sS]
 
 class ConfigSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the file; an unknown key in it is an error."""
+
+
+def with_value(table: Any, names: Sequence[str], value: Any) -> Any:
+    """Return a table with another value of the key that the path `names` leads to; of a list of tables, each."""
+    if isinstance(table, tuple):
+        return tuple(with_value(member, names, value) for member in table)
+    name, *inner = names
+    return replace(table, **{name: with_value(getattr(table, name), inner, value) if inner else value})
 
 
 class Address(NamedTuple):

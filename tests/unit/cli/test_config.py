@@ -132,7 +132,7 @@ def test_check_refuses_or_warns_of_a_quota_service_that_others_can_reach(headgat
 
 
 @click.command()
-@config_options(Proxy)
+@config_options("proxy")
 def keys(**flags):
     """Print the options that were given."""
     click.echo(repr(given(flags)))
@@ -161,11 +161,11 @@ def test_options_that_are_not_given_override_nothing(capsys):
     ],
 )
 def test_values_have_the_types_of_their_keys(capsys, arguments, values):
-    assert run(capsys, *arguments) == repr(values)
+    assert run(capsys, *arguments) == repr({f"proxy.{name}": value for name, value in values.items()})
 
 
 def test_help_is_the_first_sentence_of_the_docstring_with_the_default():
-    helps = {option.name: option.help for option in keys.params}
+    helps = {option.name.removeprefix("proxy__"): option.help for option in keys.params}
     assert helps["unreachable_hold"].endswith("unless a Retry-After says otherwise.  [default: 60]")
     assert helps["allow_hosts"] == "Allow only this host and its subdomains; repeatable."
     assert helps["listen"].endswith("on IPv4 and IPv6.  [default: 127.0.0.1:8443]")
@@ -174,7 +174,7 @@ def test_help_is_the_first_sentence_of_the_docstring_with_the_default():
 
 
 def test_help_and_errors_name_other_keys_by_their_flags(headgate, tmp_path, monkeypatch):
-    helps = {option.name: option.help for option in keys.params}
+    helps = {option.name.removeprefix("proxy__"): option.help for option in keys.params}
     assert helps["cert"] == "TLS certificate chain, PEM; needs --key."
     assert helps["plaintext"].endswith("beyond loopback this also needs --insecure.")
     assert name_flags(Proxy, "set `token_keys`, not `ssh`") == "set --token-key, not `ssh`"

@@ -4,7 +4,7 @@ from headgate.cli.master import MasterOptions
 
 
 def test_the_burst_of_a_domain_is_limited_only_with_the_algorithm_log(headgate):
-    tree, _ = MasterOptions(domains=(("a", ("2000000/d",)),), algorithm="gcra").read()
+    tree, _ = MasterOptions(flags={"domain.algorithm": "gcra"}, domains=(("a", ("2000000/d",)),)).read()
     assert tree.domain[0].algorithm == "gcra"
     ran = headgate("master", "--algorithm", "log", "--domain", "a=2000000/d")
     assert ran.code == 2

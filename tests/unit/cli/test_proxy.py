@@ -20,7 +20,7 @@ def file(tmp_path):
 
 
 def test_flags_override_the_file(file):
-    tree, name = ProxyOptions(file, {"brand": "Other", "allow_ports": (1, 2)}).read()
+    tree, name = ProxyOptions(file, {"proxy.brand": "Other", "proxy.allow_ports": (1, 2)}).read()
     settings = tree.proxy
     assert name == file
     assert settings == Proxy(brand="Other", cert="chain.pem", key="key.pem", allow_ports=(1, 2))
@@ -37,21 +37,21 @@ def test_flags_override_the_file(file):
     ],
 )
 def test_a_flag_for_the_kind_of_listener_replaces_that_of_the_file(file, flags, expected):
-    settings = ProxyOptions(file, flags).read()[0].proxy
+    settings = ProxyOptions(file, {f"proxy.{name}": value for name, value in flags.items()}).read()[0].proxy
     assert (settings.cert, settings.key, settings.self_signed, settings.plaintext) == expected
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.3.2.1:8443", "[::1]:8443", "localhost:8443"])
 def test_on_loopback_the_default_is_a_self_signed_certificate(listen):
-    settings = ProxyOptions(None, {"listen": listen}).read()[0].proxy
+    settings = ProxyOptions(None, {"proxy.listen": listen}).read()[0].proxy
     assert settings == Proxy(listen=listen, self_signed=True)
-    assert not ProxyOptions(None, {"listen": listen, "plaintext": True}).read()[0].proxy.self_signed
-    assert not ProxyOptions(None, {"listen": listen, "cert": "a.pem", "key": "b.pem"}).read()[0].proxy.self_signed
+    for flags in ({"proxy.plaintext": True}, {"proxy.cert": "a.pem", "proxy.key": "b.pem"}):
+        assert not ProxyOptions(None, {"proxy.listen": listen, **flags}).read()[0].proxy.self_signed
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8443", ":8443", "[::]:8443", "*:8443", "192.0.2.1:8443", "example.com:1"])
 def test_beyond_loopback_there_is_no_default_certificate(listen):
-    assert not ProxyOptions(None, {"listen": listen}).read()[0].proxy.self_signed
+    assert not ProxyOptions(None, {"proxy.listen": listen}).read()[0].proxy.self_signed
 
 
 WRONG_USES = [

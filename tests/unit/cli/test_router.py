@@ -8,7 +8,7 @@ FILE = '[router]\nmaster = "10.0.0.5:10004"\n'
 def test_options_override_the_file(tmp_path):
     path = tmp_path / "some.toml"
     path.write_text(FILE)
-    tree, name = RouterOptions(str(path), {"master": ("10.0.0.6:10004", "10.0.0.7:10004")}).read()
+    tree, name = RouterOptions(str(path), {"router.master": ("10.0.0.6:10004", "10.0.0.7:10004")}).read()
     assert name == str(path)
     assert tree.router.masters == ("10.0.0.6:10004", "10.0.0.7:10004")
     tree, _ = RouterOptions(str(path)).read()

@@ -53,16 +53,16 @@ def test_the_demonstration_keeps_its_queue():
 
 
 @pytest.mark.parametrize(
-    ("options", "warning"),
+    ("flags", "warning"),
     [
-        ({"concurrency": {"queue": 5}}, "warning: --queue has no effect without a concurrency limit"),
-        ({"concurrency": {"queue": 5, "max": 8}}, ""),
-        ({"advice": {"capacity": "5/s"}}, "warning: --capacity has no effect in advice mode 'static'"),
-        ({"advice": {"capacity": "5/s", "mode": "monitor"}}, ""),
+        ({"limit.concurrency.queue": 5}, "warning: --queue has no effect without a concurrency limit"),
+        ({"limit.concurrency.queue": 5, "limit.concurrency.max": 8}, ""),
+        ({"advice.capacity": "5/s"}, "warning: --capacity has no effect in advice mode 'static'"),
+        ({"advice.capacity": "5/s", "advice.mode": "monitor"}, ""),
     ],
 )
-def test_an_option_that_nothing_uses_is_a_warning(capsys, options, warning):
-    ServeOptions(**options).read()
+def test_an_option_that_nothing_uses_is_a_warning(capsys, flags, warning):
+    ServeOptions(flags=flags).read()
     said = capsys.readouterr().err
     assert warning in said
     assert bool(warning) == bool(said)

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.cli import sidecar as module
-from headgate.cli.sidecar import SidecarOptions
+from headgate.cli.config import Options
 
 FILE = """\
 [sidecar]
@@ -38,14 +38,14 @@ def site(headgate, monkeypatch):
 def test_options_override_the_file(tmp_path):
     path = tmp_path / "some.toml"
     path.write_text(FILE)
-    tree, name = SidecarOptions(str(path), {"domain": "search", "table": "other"}).read()
+    tree, name = Options(str(path), {"sidecar.domain": "search", "sidecar.table": "other"}).read()
     assert name == str(path)
     assert (tree.sidecar.domains, tree.sidecar.table, tree.sidecar.haproxy) == (
         ("search",),
         "other",
         "/run/haproxy.sock",
     )
-    assert SidecarOptions(str(path)).read()[0].sidecar.domains == ("api",)
+    assert Options(str(path)).read()[0].sidecar.domains == ("api",)
 
 
 @pytest.mark.parametrize(
