@@ -131,18 +131,6 @@ class Laws:
             assert origin.connections - before <= 1  # for what was not held
             assert (len(origin.got("/from")), len(origin.got("/to"))) == (4, 3)
 
-    @pytest.mark.parametrize("location", ["/to", "to?this|that", "/a%7Eb%2Fc/[d]/e f", "/caf\xc3\xa9"])
-    def test_a_redirect_within_the_origin_keeps_the_draw(self, origin: Origin, location: str) -> None:
-        origin.advise('[{"user_agent":"*","fraction":0.5}]')
-        origin.say("/from", Answer(307, {"Location": "/via"}))
-        origin.say("/via", Answer(302, {"Location": location}))
-        draws = iter([0.9, 0.1])  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
-        polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
-        with self.client(polite) as client:
-            assert client.ask(f"{origin.url}/from") == (200, b"hello")
-            assert len(origin.got()) == 3
-            assert self.refused(client, origin, f"{origin.url}/from").reason == "advice_fraction"
-
     # -- retries
 
     def test_a_request_is_retried_as_often_as_configured(self, origin: Origin) -> None:

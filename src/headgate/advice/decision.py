@@ -1,7 +1,8 @@
 """Whether advice permits traffic (traffic-advice.txt, section 7).
 
-Random numbers come from the caller. A proxy cannot know whether a client retries, so its draw is computed from the
-client, the origin and a period of ten minutes: a retry gains nothing, and no client is refused forever.
+Draws are derived from a secret key: a proxy's from the client, the origin and a period of ten minutes, since it cannot
+know whether a client retries; an agent's from the request and the advice. So a request gains nothing by being repeated,
+and none is refused for ever.
 """
 
 import hashlib
@@ -37,10 +38,14 @@ def sticky_draw(key: bytes, client: bytes, origin: str, *, now: float) -> float:
     least 16 secret random bytes. Processes with the same key and synchronous clocks draw the same numbers.
     """
     period = math.floor(now / DRAW_PERIOD)
-    parts = [client, origin.encode("utf-8", "surrogatepass"), str(period).encode()]
+    return derived_draw(key, client, origin.encode("utf-8", "surrogatepass"), str(period).encode())
+
+
+def derived_draw(key: bytes, *parts: bytes) -> float:
+    """Return a number above 0 and at most 1 that is always the same for one key and the same parts."""
     # Each part follows its length, so that different parts never make the same message.
     message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    digest = hmac.new(key, message, hashlib.sha256).digest()
+    digest = hmac.digest(key, message, hashlib.sha256)
     return ((int.from_bytes(digest[:8], "big") >> 11) + 1) / _STEPS
 
 

@@ -12,13 +12,13 @@ transports share. `advice_client` decides which origin is asked for advice when.
 from typing import TYPE_CHECKING
 
 from headgate.agent.courtesy import Courtesy
-from headgate.agent.state import Hold, Retry
+from headgate.agent.state import Event
 from headgate.errors import NoContact
 
 if TYPE_CHECKING:
     from headgate.agent.shared_throttle import SharedThrottle
 
-__all__ = ["Courtesy", "Hold", "NoContact", "Retry", "SharedThrottle"]
+__all__ = ["Courtesy", "Event", "NoContact", "SharedThrottle"]
 
 
 def __getattr__(name: str) -> object:

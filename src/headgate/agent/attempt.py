@@ -1,4 +1,4 @@
-"""One request, its retries included: what holds it, whether it is sent again, and the one draw that it gets.
+"""One request, its retries included: what holds it, and whether it is sent again.
 
 Nothing in here sleeps, locks for long or opens a socket. The transports of all libraries use it in the same way::
 
@@ -19,12 +19,12 @@ Nothing in here sleeps, locks for long or opens a socket. The transports of all 
 import logging
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
-from headgate.advice.decision import Advice
+from headgate.advice.decision import Advice, derived_draw
 from headgate.agent.advice_client import PendingAdvice, StartFetch
-from headgate.agent.state import CourtesyState, Hold, Holder, Retry
+from headgate.agent.state import CourtesyState, EventKind, Holder
 from headgate.agent.wait import TOO_MANY_REQUESTS, FetchWait, Pause, Wait, retry_pause
 from headgate.errors import NoContact
 from headgate.http.date import retry_after
@@ -39,13 +39,10 @@ _logger = logging.getLogger("headgate.agent")
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
-_CarriedOver: TypeAlias = tuple[str, float | None, bool]
+interactive_redirect: Final[ContextVar[list[str] | None]] = ContextVar("headgate_interactive_redirect", default=None)
+"""Where a redirect of the last request of this thread or task leads, if a user waits for it.
 
-carried_over: Final[ContextVar[list[_CarriedOver] | None]] = ContextVar("headgate_carried_over", default=None)
-"""The draw and the interactive flag for the next request of this thread or task, if that is for the URL beside them.
-
-In a list, since tasks copy the context: the request that takes them empties the list for all tasks, so that a draw is
-used once.
+In a list, since tasks copy the context: the request that takes it empties the list for all tasks.
 """
 
 
@@ -74,17 +71,17 @@ class Attempt:
     ) -> None:
         self.phase: AttemptPhase = "WAITING"
         """What it does now."""
-        self.interactive = interactive
+        self.interactive = interactive or self._follows_interactive(url)
         """Whether a user waits for it."""
         self._state = state
         self._url = url
         self._target = target
         """The target of the throttle, or the URL where it has none."""
-        self._repeatable = repeatable and method.upper() in _REPEATABLE
+        self._method = method.upper()
+        self._repeatable = repeatable and self._method in _REPEATABLE
         self._refusal = refusal
         self._start_fetch = start_fetch
         self._origin: str | None = None
-        self._draw: float | None = None
         self._sent = ASAP
         self._tries = 0
         self._retry_in = 0.0
@@ -93,7 +90,6 @@ class Attempt:
         """When it was held first; None while nothing has held it."""
         self._waited = 0.0
         self._waited_for_advice = 0.0
-        self._take_over()
 
     def wait(self) -> Wait | None:
         """Return what to wait for before asking this again; None when the request is to be sent now.
@@ -122,6 +118,7 @@ class Attempt:
         self.phase = "SENDING"
         self._tries += 1
         self._sent = now
+        self._report("sent", now=now, number=self._tries - 1)
         return None
 
     def received(self, status: int, headers: Headers) -> bool:
@@ -131,39 +128,41 @@ class Attempt:
         with state.lock:
             now = state.clock()
             state.throttle.response_received(self._target, status, headers, now=now, sent=self._sent)
-        if status in REDIRECTS:
-            self._redirected(headers)
+        self._report("answered", now=now, status=status, headers=headers)
+        if self.interactive and status in REDIRECTS:
+            target = redirect_target(self._url, headers)
+            interactive_redirect.set(None if target is None else [_plain(target)])
         asks_for_retry = status == TOO_MANY_REQUESTS or status in state.throttle.policy.failure_statuses
         if asks_for_retry and self._repeatable and self._tries <= state.retry:
             self._retry_in = self._pause_before_retry(status, headers, now)
             if self._retry_in <= state.max_delay:
                 self.phase = "WAITING"
                 self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0
-                state.report_retry(Retry(self._url, status, self._tries, self._retry_in))
+                self._report("retried", status=status, number=self._tries, delay=self._retry_in)
                 return False
         self.phase = "FINISHED"
         return True
 
     def lost(self) -> None:
-        """End without a response; the draw is kept for the next request, if it is the same one sent again."""
+        """End without a response."""
         self._check_phase("SENDING")
         self.phase = "FINISHED"
-        carried_over.set([(_plain(parse_url(self._url)), self._draw, self.interactive)])
+        self._report("lost")
 
     def _check_phase(self, expected: AttemptPhase) -> None:
         if self.phase != expected:
             raise RuntimeError(f"this request is {self.phase}; call wait, send, then received or lost, in turn")
 
-    def _take_over(self) -> None:
-        """Take the draw and the interactive flag that the last request left, if they are for this URL."""
-        left = carried_over.get()
+    @staticmethod
+    def _follows_interactive(url: str) -> bool:
+        """Return whether the last request was interactive, and was redirected to this URL."""
+        left = interactive_redirect.get()
         if left is None:
-            return
-        carried_over.set(None)
-        if left and left[0][0] == _plain(parse_url(self._url)):
-            with suppress(IndexError):  # another thread with the same list has taken them
-                _, self._draw, interactive = left.pop()
-                self.interactive |= interactive
+            return False
+        interactive_redirect.set(None)
+        with suppress(IndexError):  # another thread with the same list has taken it
+            return left.pop() == _plain(parse_url(url))
+        return False
 
     def _pause_before_retry(self, status: int, headers: Headers, now: float) -> float:
         """Return the seconds that a retry waits: the longest of its pause, its Retry-After and the throttle's hold.
@@ -185,7 +184,7 @@ class Attempt:
             self._origin = serialised_origin(self._url) or ""
         advice = state.ask_advice(self._origin, is_held=release > now, now=now, start=self._start_fetch)
         if isinstance(advice, Advice):
-            holders.append(advice_holder(advice, self._chance()))
+            holders.append(advice_holder(advice, self._draw(advice)))
         elif advice is not None and not self._is_too_late(release, now):
             return self._fetch_wait(advice, now)
         holder = max(holders, default=None)
@@ -208,19 +207,12 @@ class Attempt:
         _logger.debug("%s waits up to %.1f s for the traffic advice of %s", self._url, wait.seconds, self._origin)
         return wait
 
-    def _chance(self) -> float:
-        """Return the one draw of the request."""
-        if self._draw is None:
-            # "If r is less than or equal to the result's fraction": from (0, 1], so that 0 permits nothing.
-            self._draw = 1.0 - self._state.draw()
-        return self._draw
-
-    def _redirected(self, headers: Headers) -> None:
-        """Pass the interactive flag to the request that follows a redirect, and within the origin also the draw."""
-        target = redirect_target(self._url, headers)
-        if target is not None:
-            draw = self._draw if serialised_origin(target) == self._origin else None
-            carried_over.set([(_plain(target), draw, self.interactive)])
+    def _draw(self, advice: Advice) -> float:
+        """Return the one draw of this request, however often a program repeats it, while the advice is fresh."""
+        if advice.entry is None or not 0 < advice.entry.fraction < 1:
+            return 1.0
+        request = f"{self._method} {self._url}".encode("utf-8", "surrogatepass")
+        return derived_draw(self._state.secret, request, repr(advice.fresh_until).encode())
 
     def _pause(self, holder: Holder, now: float) -> Pause:
         """Return the wait until a release time; raise the refusal where that is too late."""
@@ -230,7 +222,7 @@ class Attempt:
             self._since = now
         pause = Pause(min(holder.release_time - now, self._state.max_delay))
         self._waited += pause.seconds
-        self._report_hold(holder, now, pause.seconds)
+        self._report_hold("waits", holder, now, pause.seconds)
         return pause
 
     def _is_too_late(self, release: float, now: float) -> bool:
@@ -243,12 +235,15 @@ class Attempt:
     def _refuse(self, holder: Holder, now: float) -> NoContact:
         """Return what is raised for a request that is not sent."""
         self.phase = "FINISHED"
-        self._report_hold(holder, now, 0.0)
+        self._report_hold("held", holder, now, 0.0)
         return self._refusal(*holder, now)
 
-    def _report_hold(self, holder: Holder, now: float, delay: float) -> None:
+    def _report_hold(self, kind: EventKind, holder: Holder, now: float, delay: float) -> None:
         release, reason, target = holder
-        self._state.report_hold(Hold(self._url, reason, target, release, now, delay))
+        self._report(kind, reason=reason, target=target, release_time=release, now=now, delay=delay)
+
+    def _report(self, kind: EventKind, **details: Any) -> None:
+        self._state.report(kind, self._url, method=self._method, **details)
 
 
 def redirect_target(url: str, headers: Headers) -> str | None:

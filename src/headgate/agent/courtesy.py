@@ -18,7 +18,7 @@ from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import StartFetch, in_thread
 from headgate.agent.attempt import Attempt, advice_holder
-from headgate.agent.state import CourtesyState, Hold, Retry
+from headgate.agent.state import CourtesyState, Event
 from headgate.agent.wait import FetchWait
 from headgate.errors import ConfigurationError, NoContact
 from headgate.http.url import serialised_origin
@@ -52,9 +52,8 @@ class Courtesy:
     * `retry_budget`: retries available for each origin; ten successes add one.
     * `min_freshness`: minimum seconds that fetched advice stays fresh, whatever its response says; default 600, as the
       document suggests. Lower it in tests only: origins are asked more often.
-    * `on_hold`, `on_retry`, `on_advice`: hooks. They are called with a `Hold` when a request is held or refused, with a
-      `Retry` before a request is sent again, and with the `Advice` that a fetch resulted in; in any thread or task.
-      Errors of a hook are logged. The logger `headgate.agent` logs holds and retries at INFO.
+    * `on_event`: called with an `Event` when a request is held, sent, answered or retried and when advice was fetched;
+      in any thread or task. Its errors are logged. The logger `headgate.agent` logs holds and retries at INFO.
     * `throttle`: a throttle with other limits, or one shared between processes. It has its own policy and retry
       budget. A plain `Throttle` belongs to one courtesy.
     * `tls`: the TLS context for fetching advice when no client is at hand. Otherwise the client that sends the request
@@ -78,9 +77,7 @@ class Courtesy:
         retry: int = 0,
         retry_budget: int | None = None,
         min_freshness: float = MIN_FRESHNESS,
-        on_hold: Callable[[Hold], object] | None = None,
-        on_retry: Callable[[Retry], object] | None = None,
-        on_advice: Callable[[Advice], object] | None = None,
+        on_event: Callable[[Event], object] | None = None,
         tls: "SSLContext | None" = None,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
@@ -97,9 +94,7 @@ class Courtesy:
             max_delay=max_delay,
             retry=retry,
             min_freshness=min_freshness,
-            on_hold=on_hold,
-            on_retry=on_retry,
-            on_advice=on_advice,
+            on_event=on_event,
             start_fetch=in_thread(partial(_fetch, tls=tls)),
             clock=clock,
             draw=draw,
@@ -130,6 +125,11 @@ class Courtesy:
     def __repr__(self) -> str:
         identity = None if self._identity is None else list(self._identity)
         return f"<Courtesy identity={identity!r} max_delay={self.max_delay:g} retry={self.retry}>"
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The number of events of each kind so far: see `Event`."""
+        return dict(self._state.counters)
 
     def attempt(
         self,

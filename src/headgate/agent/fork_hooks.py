@@ -6,7 +6,6 @@ and so can a second connection in the child. A lock that another thread holds du
 
 import os
 import threading
-from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -16,19 +15,18 @@ class _ForkHooks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._hooks: WeakKeyDictionary[Any, tuple[Callable[[Any], None], Callable[[Any, bool], None]]]
-        self._hooks = WeakKeyDictionary()
+        self._owners: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
 
-    def register(self, owner: Any, before: Callable[[Any], None], after: Callable[[Any, bool], None]) -> None:
-        """Call `before(owner)` before each fork, and `after(owner, is_child)` after it."""
+    def register(self, owner: Any) -> None:
+        """Call `owner.before_fork()` before each fork, and `owner.after_fork(is_child=…)` after it."""
         with self._lock:
-            self._hooks[owner] = before, after
+            self._owners[owner] = None
 
     def before(self) -> None:
         """Call all, the newest first, since it may use an older one; none can be added until `after`."""
         self._lock.acquire()
-        for owner, (before, _) in reversed(list(self._hooks.items())):
-            before(owner)
+        for owner in reversed(list(self._owners)):
+            owner.before_fork()
 
     def after(self, *, is_child: bool) -> None:
         """Call all after the fork."""
@@ -36,8 +34,8 @@ class _ForkHooks:
             self._lock = threading.Lock()  # a fork that Python did not make has not taken it
         else:
             self._lock.release()
-        for owner, (_, after) in list(self._hooks.items()):
-            after(owner, is_child)
+        for owner in list(self._owners):
+            owner.after_fork(is_child=is_child)
 
 
 # One for the process, because functions cannot be removed from `os.register_at_fork`.

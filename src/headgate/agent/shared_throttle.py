@@ -121,7 +121,6 @@ class SharedThrottle(Throttle):
         self._path = Path(path).absolute()
         self._max_rows = max_targets
         self._lock = threading.RLock()
-        self._is_locked_for_fork = False
         self._is_closed = False
         self._connection: sqlite3.Connection | None = None
         self._inode: int | None = None
@@ -131,12 +130,15 @@ class SharedThrottle(Throttle):
         self._unwritten: dict[tuple[str, str], float] = {}
         self._until_trim = 0
         try:
-            self._open_in_time()
+            self._open(_OPEN_TIMEOUT)
         except (sqlite3.Error, OSError) as error:
-            raise ConfigurationError(f"{self._path} cannot be used: {error}; choose a path on a local disk") from error
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:  # it may be free for the requests
+                raise ConfigurationError(
+                    f"{self._path} cannot be used: {error}; choose a path on a local disk"
+                ) from error
         finally:
             self._disconnect()  # so that a program which forks next has nothing open, however it forks
-        FORK_HOOKS.register(self, SharedThrottle._before_fork, SharedThrottle._after_fork)
+        FORK_HOOKS.register(self)
 
     def __enter__(self) -> Self:
         return self
@@ -154,10 +156,9 @@ class SharedThrottle(Throttle):
         """Return the later of this process's release time and that in the file; `ASAP` if neither holds `url`."""
         with self._lock:
             release = super().release_time(url, now=now, interactive=interactive)
-            target = self._target(url)
-            if target is None or interactive or self._is_after_gesture(now):
+            if interactive or self._is_after_gesture(now):
                 return release
-            return max(release, self._shared_release(target, now))
+            return max(release, self._shared_release(self._target(url), now))
 
     def explain(self, url: str, *, now: float) -> Explanation:
         """Return why `url` is held or free at `now`; the reason is "shared" for a hold that only the file has."""
@@ -209,16 +210,15 @@ class SharedThrottle(Throttle):
                 self._until_trim = _TRIM_INTERVAL
         self._unwritten.clear()
 
-    def _shared_release(self, target: Target, now: float) -> float:
+    def _shared_release(self, target: Target | None, now: float) -> float:
         """Return the latest release time in the file of a target and of the buckets that hold it."""
+        if target is None or self._is_exempt(target):
+            return ASAP
         parameters = target.origin, target.path, now
         rows = self._run(lambda connection: connection.execute(_READ, parameters).fetchall()) or []
-        releases = [
-            release
-            for path, release in rows
-            if not path.startswith(_BUCKET) or path_matches(path.removeprefix(_BUCKET), target.path)
-        ]
-        return max(releases, default=ASAP) if not self._is_exempt(target) else ASAP
+        return max(
+            (release for path, release in rows if path_matches(path.removeprefix(_BUCKET), target.path)), default=ASAP
+        )
 
     def _run(
         self, use: Callable[[sqlite3.Connection], list[tuple[str, float]] | None]
@@ -240,18 +240,6 @@ class SharedThrottle(Throttle):
             return None
         self.trouble = ""
         return rows
-
-    def _open_in_time(self) -> None:
-        """Open the file, with retries for the locks that SQLite itself does not wait for."""
-        deadline = time.monotonic() + _OPEN_TIMEOUT
-        while True:
-            try:
-                self._open(_OPEN_TIMEOUT)
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.01)
 
     def _open(self, timeout: float) -> sqlite3.Connection:
         """Open the file, or create it for its owner only, since it contains URLs."""
@@ -280,17 +268,16 @@ class SharedThrottle(Throttle):
                 self._connection.close()
             self._connection = None
 
-    def _before_fork(self) -> None:
+    def before_fork(self) -> None:
         """Close the file while the process is forked: SQLite's locks do not survive in the child."""
-        self._is_locked_for_fork = self._lock.acquire(timeout=_OPEN_TIMEOUT)
-        if self._is_locked_for_fork:
-            self._disconnect()
+        self._lock.acquire()
+        self._disconnect()
 
-    def _after_fork(self, is_child: bool) -> None:  # noqa: FBT001 - called by FORK_HOOKS alone
+    def after_fork(self, *, is_child: bool) -> None:
         """Go on in both processes; each opens the file again."""
         if is_child:
             self._lock = threading.RLock()
-        elif self._is_locked_for_fork:
+        else:
             self._lock.release()
 
 

@@ -5,8 +5,11 @@ This file knows nothing of HTTP libraries, and nothing of the order in which a r
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from headgate.advice import AgentIdentity
 from headgate.advice.cache import REPORT_TIMEOUT
@@ -15,47 +18,63 @@ from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError, check_count, check_seconds
-from headgate.release import NEVER
+from headgate.release import ASAP, NEVER
 from headgate.throttle import Explanation, Throttle
+from headgate.throttle.fields import Headers
+
+EventKind: TypeAlias = Literal["sent", "answered", "lost", "waits", "held", "retried", "advice"]
 
 
-class Hold(NamedTuple):
-    """A request is held: it waits, or `NoContact` is raised. Instants are seconds since 1970.
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to a request, as plain data; fields that do not belong to its kind have their defaults.
 
-    A request that waits while its traffic advice is fetched is not held; it is if the fetch takes too long.
+    * "sent", "answered", "lost": a request is sent, its response's head has come, or none came.
+    * "waits": it is held, and waits `delay` seconds. "held": it is held and not sent, and `RetryLater` is raised. A
+      request that waits while its traffic advice is fetched is not held; it is if the fetch takes too long.
+    * "retried": after an answer with `status`, it is sent again in `delay` seconds, as retry `number`.
+    * "advice": the traffic advice of the origin `url` was fetched; `reason` describes the result.
     """
 
+    kind: EventKind
     url: str
-    reason: str
-    """As in `NoContact`: "backoff", "retry-after", "shared", "retry_budget", or "advice_…"."""
-    target: str
-    """What is held: a throttling target, a bucket with `*` behind its path, or an origin."""
-    release_time: float
-    """When the request may go at the earliest."""
     now: float
-    delay: float
-    """Seconds that the request waits now; 0 where `NoContact` is raised."""
-
-
-class Retry(NamedTuple):
-    """A request is going to be sent again."""
-
-    url: str
-    status: int
-    """The status of the response that is the reason."""
-    number: int
+    """Seconds since 1970."""
+    method: str = ""
+    status: int = 0
+    """The status of the response; 0 without one."""
+    number: int = 0
     """1 for the first retry of a request."""
-    delay: float
-    """Seconds until it is sent, if nothing else holds it then."""
+    reason: str = ""
+    """As in `RetryLater`: "backoff", "retry-after", "advice_…" and so on."""
+    target: str = ""
+    """What is held: a throttling target, a bucket with `*` behind its path, or an origin."""
+    release_time: float = ASAP
+    """When the request may go at the earliest."""
+    delay: float = 0.0
+    """Seconds that the request waits now."""
+    headers: Headers = ()
+    """The fields of an answer, as the HTTP library has them."""
+    advice: Advice | None = None
+    """The advice that was fetched."""
+
+    def __str__(self) -> str:
+        return _TEXTS[self.kind].format(self)
 
 
-_FORK_TIMEOUT: Final = 5.0
-"""Seconds that a fork waits for a request that uses the throttle; more only where the thread that forks holds it."""
+_TEXTS: Final[dict[EventKind, str]] = {
+    "sent": "{0.method} {0.url}",
+    "answered": "{0.method} {0.url}: {0.status}",
+    "lost": "{0.method} {0.url}: no response",
+    "waits": "{0.url} waits {0.delay:.1f} s: {0.reason} of {0.target}",
+    "held": "{0.url} is not sent: {0.reason} of {0.target}",
+    "retried": "retry {0.number} of {0.url} after status {0.status} in {0.delay:.1f} s",
+    "advice": "{0.url}: {0.reason}",
+}
+_NOTABLE: Final = frozenset({"waits", "held", "retried"})
+"""Logged at INFO; others at DEBUG."""
 
 _MAX_DELAY_OF_RETRIES: Final = 5.0
 """Seconds: the default of `max_delay` with `retry`. A retry always waits, so with 0 there would be none."""
-
-_Event = TypeVar("_Event")
 
 _logger = logging.getLogger("headgate.agent")
 
@@ -83,9 +102,7 @@ class CourtesyState:
         max_delay: float | None = None,
         retry: int = 0,
         min_freshness: float = MIN_FRESHNESS,
-        on_hold: Callable[[Hold], object] | None = None,
-        on_retry: Callable[[Retry], object] | None = None,
-        on_advice: Callable[[Advice], object] | None = None,
+        on_event: Callable[[Event], object] | None = None,
         start_fetch: StartFetch,
         clock: Callable[[], float],
         draw: Callable[[], float],
@@ -93,14 +110,14 @@ class CourtesyState:
         check_count("retry", retry)
         if max_delay is not None:
             check_seconds("max_delay", max_delay)
-        for name, hook in (("on_hold", on_hold), ("on_retry", on_retry), ("on_advice", on_advice)):
-            if hook is not None and not callable(hook):
-                raise ConfigurationError(f"{name} must be a function of one argument, got {hook!r:.80}")
+        if on_event is not None and not callable(on_event):
+            raise ConfigurationError(f"on_event must be a function of one argument, got {on_event!r:.80}")
         self.throttle = throttle
         """The throttle; used by one thread at a time, which holds `lock`."""
         self.lock = threading.Lock()
         self.clock = clock
-        self.draw = draw
+        self.secret = repr(draw()).encode()
+        """What the draws of requests are derived from."""
         self.retry = retry
         """How often a request may be sent again at most."""
         default = _MAX_DELAY_OF_RETRIES if retry else 0.0
@@ -115,9 +132,10 @@ class CourtesyState:
                 identity, clock=clock, on_advice=self._on_advice, default=start_fetch, min_freshness=min_freshness
             )
         self.is_closed = False
-        self._on_hold, self._on_retry, self._on_advice_hook = on_hold, on_retry, on_advice
-        self._is_locked_for_fork = False
-        FORK_HOOKS.register(self, CourtesyState._before_fork, CourtesyState._after_fork)
+        self.counters: Counter[str] = Counter()
+        """The number of events of each kind."""
+        self._on_event = on_event
+        FORK_HOOKS.register(self)
 
     def explain(self, url: str, *, now: float | None = None) -> Explanation:
         """Return what the throttle knows of a URL."""
@@ -147,17 +165,20 @@ class CourtesyState:
             return None
         return self.advice.known(origin, now=now) if is_held else self.advice.ask(origin, now=now, start=start)
 
-    def report_hold(self, hold: Hold) -> None:
-        """Log that a request is held, and call the hook."""
-        if _logger.isEnabledFor(logging.INFO):
-            what = f"waits {hold.delay:.1f} s" if hold.delay else "is not sent"
-            _logger.info("%s %s: %s of %s", hold.url, what, hold.reason, hold.target)
-        _call(self._on_hold, hold)
-
-    def report_retry(self, retry: Retry) -> None:
-        """Log that a request is going to be sent again, and call the hook."""
-        _logger.info("retry %d of %s after status %d in %.1f s", retry.number, retry.url, retry.status, retry.delay)
-        _call(self._on_retry, retry)
+    def report(self, kind: EventKind, url: str, **details: Any) -> None:
+        """Count and log an event, and call the hook; its errors are logged, and the request goes on."""
+        with self.lock:
+            self.counters[kind] += 1
+        level = logging.INFO if kind in _NOTABLE else logging.DEBUG
+        if self._on_event is None and not _logger.isEnabledFor(level):
+            return
+        event = Event(kind=kind, url=url, **{"now": self.clock(), **details})
+        _logger.log(level, "%s", event)
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:
+                _logger.exception("the hook %r failed", self._on_event)
 
     def close(self) -> None:
         """Fetch no more advice; requests that wait for some raise `RuntimeError`."""
@@ -166,29 +187,19 @@ class CourtesyState:
             self.advice.close()
 
     def _on_advice(self, advice: Advice) -> None:
-        _logger.debug("%s: %s", advice.origin, advice.reason)
-        _call(self._on_advice_hook, advice)
+        self.report("advice", advice.origin, reason=advice.reason, release_time=advice.fresh_until, advice=advice)
 
-    def _before_fork(self) -> None:
+    def before_fork(self) -> None:
         """Keep all threads out of the throttle and the advice while the process is forked."""
-        self._is_locked_for_fork = self.lock.acquire(timeout=_FORK_TIMEOUT)
+        self.lock.acquire()
         if self.advice is not None:
             self.advice.before_fork()
 
-    def _after_fork(self, is_child: bool) -> None:  # noqa: FBT001 - called by FORK_HOOKS alone
+    def after_fork(self, *, is_child: bool) -> None:
         """Go on after a fork; the parent's threads do not exist in the child."""
         if self.advice is not None:
             self.advice.after_fork(is_child=is_child)
         if is_child:  # also of a fork that Python did not make, before which nothing was locked
             self.lock = threading.Lock()
-        elif self._is_locked_for_fork:
+        else:
             self.lock.release()
-
-
-def _call(hook: Callable[[_Event], object] | None, event: _Event) -> None:
-    """Call a hook; its errors are logged, and the request goes on."""
-    if hook is not None:
-        try:
-            hook(event)
-        except Exception:
-            _logger.exception("the hook %r failed", hook)

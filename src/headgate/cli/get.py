@@ -5,14 +5,13 @@ That client starts in a fifth of the time of others. It is imported when the com
 
 import math
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.advice.parser import result_to_json
 from headgate.cli.bundle.output import output_target
 from headgate.cli.output import exit_with_failure, print_json, printable
 from headgate.cli.params import CA, COUNT, SECONDS, header_option, identity_option, tls_context
@@ -20,7 +19,7 @@ from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoCon
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
-    from headgate.advice.decision import Advice
+    from headgate.agent import Event
 
 _MIN_REPORTED_WAIT = 0.05
 """Seconds of waiting that are worth reporting."""
@@ -108,8 +107,8 @@ def _fetch(
     tls = tls_context(ca)
     agent = USER_AGENT if identity is None else f"{identity.brand} {USER_AGENT}"
     with (
-        Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls, on_advice=journal.learned) as courtesy,
-        open_politely(courtesy, url, _request_fields(agent, fields), tls=tls, observe=journal.attempt) as response,
+        Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls, on_event=journal.record_event) as courtesy,
+        open_politely(courtesy, url, _request_fields(agent, fields), tls=tls) as response,
     ):
         journal.record |= {"url": response.url, "status": response.status, "headers": response.headers.items()}
         _write_body(response, out, journal.record, is_json=is_json)
@@ -148,7 +147,7 @@ class _Journal:
 
     def __init__(self, *, explain: bool) -> None:
         self._explain = explain
-        self._latest = time.monotonic()
+        self._latest = 0.0
         self.record: dict[str, Any] = {
             "url": None,
             "status": None,
@@ -161,31 +160,28 @@ class _Journal:
         }
         """What --json prints."""
 
-    @contextmanager
-    def attempt(self, method: str, url: str) -> Iterator[dict[str, Any]]:
-        """Record and print one request; the block adds its response."""
-        waited = time.monotonic() - self._latest
-        # The time before the first request is the start of the program, not a wait.
-        if waited > _MIN_REPORTED_WAIT and self.record["attempts"]:
-            self._print(f"waited {waited:.1f} s")
-        attempt = {"method": method, "url": url, "sent": time.time(), "status": None, "retry_after": None}
-        self.record["attempts"].append(attempt)
-        try:
-            yield attempt
-        finally:
-            self._latest = time.monotonic()
-            retry_after = f", Retry-After: {attempt['retry_after']}" if attempt["retry_after"] is not None else ""
-            self._print(f"{method} {url}: {attempt['status'] or 'no response'}{retry_after}")
+    def record_event(self, event: "Event") -> None:
+        """Record and print a request, its response, or the advice of an origin."""
+        from headgate.http.fields import lines_of
+        from headgate.throttle.fields import text_pairs
 
-    def learned(self, advice: "Advice") -> None:
-        """Record and print the advice of an origin."""
-        from headgate.advice.parser import result_to_json
-
-        seconds = advice.fresh_until - time.time()
-        known = {"result": result_to_json(advice.result), "reason": advice.reason, "fresh_for": seconds}
-        self.record["advice"][advice.origin] = known
-        self._print(f"{advice.origin}: {advice.reason}; ask again in {seconds:.0f} s")
-        self._latest = time.monotonic()
+        attempts = self.record["attempts"]
+        if event.kind == "sent":
+            waited = event.now - self._latest
+            # The time before the first request is the start of the program, not a wait.
+            if waited > _MIN_REPORTED_WAIT and attempts:
+                self._print(f"waited {waited:.1f} s")
+            sent = {"method": event.method, "url": event.url, "sent": event.now, "status": None, "retry_after": None}
+            attempts.append(sent)
+        elif event.kind in {"answered", "lost"}:
+            retry_after = next(iter(lines_of(text_pairs(event.headers), "retry-after")), None)
+            attempts[-1] |= {"status": event.status or None, "retry_after": retry_after}
+            self._print(f"{event}" if retry_after is None else f"{event}, Retry-After: {retry_after}")
+        elif event.advice is not None:
+            known = {"result": result_to_json(event.advice.result), "reason": event.reason}
+            self.record["advice"][event.url] = {**known, "fresh_for": event.release_time - event.now}
+            self._print(f"{event}; ask again in {event.release_time - event.now:.0f} s")
+        self._latest = event.now
 
     def failed(self, error: HeadgateError) -> None:
         """Record why the response is missing or incomplete."""

@@ -1,15 +1,14 @@
 """The opener of `headgate get`: the standard library's, with the polite handler, and with safe redirects."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import (
     HTTPCookieProcessor,
-    HTTPHandler,
     HTTPRedirectHandler,
     HTTPSHandler,
     Request,
@@ -18,7 +17,7 @@ from urllib.request import (
 
 from headgate.agent import Courtesy
 from headgate.agent.attempt import REDIRECTS
-from headgate.agent.urllib import AdviceMessage, Handler
+from headgate.agent.urllib import Handler
 from headgate.errors import FetchError, NoContact, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT
 from headgate.http.url import serialised_origin
@@ -28,24 +27,21 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 20
 
-Observe = Callable[[str, str], AbstractContextManager[dict[str, Any]]]
-"""Called with the method and URL of a request; the context is open while it is sent, and receives its response."""
-
 
 @contextmanager
 def open_politely(
-    courtesy: Courtesy, url: str, fields: Mapping[str, str], *, tls: "SSLContext | None", observe: Observe
+    courtesy: Courtesy, url: str, fields: Mapping[str, str], *, tls: "SSLContext | None"
 ) -> Iterator[Any]:
     """Send a GET through `courtesy`, follow its redirects, and open the response.
 
-    `observe` is called with each request that is sent. Raises `FetchError` for what goes wrong, also in the block.
+    Raises `FetchError` for what goes wrong, also in the block.
     """
     parts = urlsplit(url)
     request = Request(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), headers=dict(fields))  # noqa: S310 - http or https
     if parts.username is not None and not request.has_header("Authorization"):
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_unredirected_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
-    opener = build_opener(Handler(courtesy), HTTPCookieProcessor(), _SafeRedirects(), _Observed(observe, context=tls))
+    opener = build_opener(Handler(courtesy), HTTPCookieProcessor(), _SafeRedirects(), HTTPSHandler(context=tls))
     try:
         try:
             response: Any = opener.open(request, timeout=FETCH_TIMEOUT)
@@ -66,24 +62,6 @@ def open_politely(
         untrusted = getattr(cause, "verify_message", "")  # of a certificate
         reason = f"its certificate is not trusted: {untrusted}" if untrusted else reason_of(cause)
         raise FetchError(f"{request.full_url}: {(reason or type(cause).__name__)[:200]}") from error
-
-
-class _Observed(HTTPHandler, HTTPSHandler):
-    """Reports each request that is sent."""
-
-    def __init__(self, observe: Observe, **options: Any) -> None:
-        super().__init__(**options)
-        self._observe = observe
-
-    def do_open(self, http_class: Any, req: Request, **options: Any) -> Any:
-        """Send a request over a connection of its own."""
-        if isinstance(req, AdviceMessage):
-            return super().do_open(http_class, req, **options)
-        with self._observe(req.get_method(), req.full_url) as outcome:
-            response = super().do_open(http_class, req, **options)
-            outcome["status"] = response.status
-            outcome["retry_after"] = response.headers.get("retry-after")
-        return response
 
 
 class _SafeRedirects(HTTPRedirectHandler):

@@ -23,7 +23,7 @@ from headgate.advice.fetching import (
     needs_body,
     too_late,
 )
-from headgate.errors import FetchError, ProtocolError
+from headgate.errors import FetchError, ProtocolError, reason_of
 from headgate.fetch.local_errors import is_local
 from headgate.fetch.pace import call_in_thread
 from headgate.http.fields import Pairs
@@ -191,7 +191,7 @@ def _described(error: Exception) -> str:
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0 and not isinstance(error, ssl.SSLError):
         return os.strerror(number)
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return reason_of(error) or type(error).__name__
 
 
 class _FetchLoop(asyncio.SelectorEventLoop):

@@ -4,7 +4,6 @@ from collections import deque
 from typing import Final, TypeAlias
 
 from headgate.errors import check_count
-from headgate.release import ASAP
 from headgate.throttle.entry import ThrottleEntry
 from headgate.throttle.policy import Policy
 from headgate.throttle.target import Target, path_matches
@@ -27,17 +26,15 @@ class ThrottleStore:
     """At most `max_targets` targets and buckets.
 
     An entry expires once it has been released for as long as the policy says; from then on it is never found, even if
-    it is not dropped yet. To drop expired ones, each response examines one entry, and each new entry two; responses
-    examine an entry that has not expired no more often than once in a lifetime. If the store is full, sixteen are
-    examined for a new one, and the least important is dropped. So the cost does not depend on the number of entries.
+    it is not dropped yet. To drop expired ones, each response examines one entry, and each new entry two. If the store
+    is full, sixteen are examined for a new one, and the least important is dropped. So the cost does not depend on the
+    number of entries.
     """
 
     def __init__(self, policy: Policy, *, max_targets: int) -> None:
         check_count("max_targets", max_targets, 1)
         self.evicted = 0
         """Holds dropped to make room."""
-        self.clock_steps = 0
-        """Entries whose instants moved with a clock that was set back."""
         self.size = 0
         """Number of stored targets and buckets, including expired ones that are not dropped yet."""
         self._policy = policy
@@ -45,10 +42,6 @@ class ThrottleStore:
         self._targets: _Entries = {}
         self._buckets: _Entries = {}
         """An origin's buckets are sorted, the longest path first."""
-        self._examined = ASAP
-        """When a response last examined an entry that had not expired."""
-        self._pause = 0.0
-        """Seconds after that in which responses examine none."""
         self._queue: deque[ThrottleEntry] = deque()
         """The entries in the order in which they are examined. Dropped ones stay, and count, until then."""
 
@@ -119,17 +112,12 @@ class ThrottleStore:
 
     def examine_next(self, now: float) -> None:
         """Examine one entry, and drop it if it is expired; for each response."""
-        queue = self._queue
-        if abs(now - self._examined) < self._pause or not queue:
-            return
-        if queue[0].is_expired(now, self._policy):
-            entry = queue.popleft()
-            if self._is_stored(entry):
+        if self._queue:
+            entry = self._queue.popleft()
+            if not entry.is_expired(now, self._policy):
+                self._queue.append(entry)
+            elif self._is_stored(entry):
                 self.drop(entry)
-        else:
-            queue.rotate(-1)
-            self._examined = now
-            self._pause = self._policy.entry_lifetime / len(queue)
 
     def _bucket_of(self, target: Target, now: float) -> ThrottleEntry | None:
         """Return the bucket with the longest path that holds a target."""
@@ -182,7 +170,6 @@ class ThrottleStore:
     def _is_expired(self, entry: ThrottleEntry, now: float) -> bool:
         """Return whether an entry is expired, after moving its instants if the clock was set back."""
         if now < entry.noted:
-            self.clock_steps += 1
             entry.follow_clock(now)
         return entry.is_expired(now, self._policy)
 

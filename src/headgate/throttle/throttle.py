@@ -144,11 +144,6 @@ class Throttle:
         """Holds dropped to make room."""
         return self._store.evicted
 
-    @property
-    def clock_steps(self) -> int:
-        """Targets and buckets whose holds moved with a clock that was set back."""
-        return self._store.clock_steps
-
     def target(self, url: str) -> Target | None:
         """Return the throttling target of an absolute URL; None for a URL without one, which is never held.
 

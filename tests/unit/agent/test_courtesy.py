@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.agent import Courtesy, Hold, NoContact, Retry
+from headgate.agent import Courtesy, NoContact
 from headgate.agent.aiohttp import Middleware
 from headgate.agent.httpx import AsyncTransport, Transport
 from headgate.agent.requests import Adapter
@@ -36,9 +36,7 @@ URL = "https://example.com/path"
         ({"retry_budget": "5"}, "retry_budget must be a non-negative number of retries, got '5'"),
         ({"policy": "chromium"}, "policy must be a Policy, such as Policy.chromium(), got 'chromium'"),
         ({"throttle": Policy()}, "throttle must be a Throttle or a SharedThrottle, got Policy("),
-        ({"on_hold": 3}, "on_hold must be a function of one argument, got 3"),
-        ({"on_retry": "log"}, "on_retry must be a function of one argument, got 'log'"),
-        ({"on_advice": {}}, "on_advice must be a function of one argument, got {}"),
+        ({"on_event": 3}, "on_event must be a function of one argument, got 3"),
         ({"tls": True}, "tls must be an ssl.SSLContext, got True"),
         ({"clock": 3}, "clock must be a function that returns seconds since 1970, got 3"),
         ({"draw": 0.5}, "draw must be a function that returns a number from [0, 1), got 0.5"),
@@ -185,7 +183,7 @@ def test_a_forked_child_does_not_inherit_locks_of_other_threads():
 
 def test_a_child_of_a_fork_without_hooks_works():
     courtesy = Courtesy(["ExampleBot", "*"])
-    courtesy._state._after_fork(is_child=True)
+    courtesy._state.after_fork(is_child=True)
     assert courtesy.explain("https://example.com/").reason == "free"
 
 
@@ -320,58 +318,69 @@ def test_release_waits_for_a_fetch_that_is_under_way():
     assert courtesy.release(QUERY_URL) == NOW + 1800
 
 
-def test_hooks_are_called_with_what_happens(caplog):
+def test_events_are_counted_logged_and_told(caplog):
     caplog.set_level(logging.DEBUG, "headgate.agent")
     events = []
-    hooks = dict.fromkeys(("on_hold", "on_retry", "on_advice"), events.append)
     throttle = Throttle(Policy(jitter_factor=0), draw=lambda: 0.0)
-    courtesy = make(advises(""), retry=1, max_delay=1.5, throttle=throttle, **hooks)
+    courtesy = make(advises(""), retry=1, max_delay=1.5, throttle=throttle, on_event=events.append)
     attempt = courtesy.attempt("GET", QUERY_URL)
     attempt.wait().block()
     assert attempt.wait() is None
     assert not attempt.received(503, {})
-    advice, retry = events
-    assert (advice.origin, advice.reason) == (ORIGIN, "all traffic is wanted")
-    assert retry == Retry(QUERY_URL, 503, 1, 0.5)
-    events.clear()
+    assert [event.kind for event in events] == ["advice", "sent", "answered", "retried"]
+    assert (events[0].url, events[0].reason, events[0].advice.result.fraction) == (ORIGIN, "all traffic is wanted", 1)
+    assert (events[3].status, events[3].number, events[3].delay) == (503, 1, 0.5)
     fail(courtesy, 2)
     courtesy.attempt("GET", QUERY_URL).wait()
     courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "60"}, now=NOW)
     with pytest.raises(NoContact):
         courtesy.attempt("GET", QUERY_URL).wait()
+    lost = courtesy.attempt("GET", ORIGIN)
+    assert lost.wait() is None
+    lost.lost()
     target = "https://example.com/path"
-    held = [event for event in events if isinstance(event, Hold)]
-    assert held == [
-        Hold(QUERY_URL, "backoff", target, NOW + 0.98, NOW, NOW + 0.98 - NOW),
-        Hold(QUERY_URL, "retry-after", target, NOW + 60, NOW, 0.0),
+    described = [
+        (event.kind, event.reason, event.target, event.release_time - NOW, event.delay)
+        for event in events
+        if event.kind in {"waits", "held"}
     ]
-    lines = [record.getMessage() for record in caplog.records]
-    assert f"{QUERY_URL} waits up to 1.5 s for the traffic advice of {ORIGIN}" in lines
-    assert f"{ORIGIN}: all traffic is wanted" in lines
-    assert f"retry 1 of {QUERY_URL} after status 503 in 0.5 s" in lines
-    assert f"{QUERY_URL} waits 1.0 s: backoff of {target}" in lines
-    assert f"{QUERY_URL} is not sent: retry-after of {target}" in lines
+    assert described == [
+        ("waits", "backoff", target, pytest.approx(0.98), pytest.approx(0.98)),
+        ("held", "retry-after", target, 60, 0.0),
+    ]
+    assert courtesy.counters == {
+        "advice": 1, "sent": 4, "answered": 3, "retried": 3, "waits": 1, "held": 1, "lost": 1,
+    }  # fmt: skip
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    for line in (
+        ("DEBUG", f"{QUERY_URL} waits up to 1.5 s for the traffic advice of {ORIGIN}"),
+        ("DEBUG", f"{ORIGIN}: all traffic is wanted"),
+        ("DEBUG", f"GET {QUERY_URL}: 503"),
+        ("DEBUG", f"GET {ORIGIN}: no response"),
+        ("INFO", f"retry 1 of {QUERY_URL} after status 503 in 0.5 s"),
+        ("INFO", f"{QUERY_URL} waits 1.0 s: backoff of {target}"),
+        ("INFO", f"{QUERY_URL} is not sent: retry-after of {target}"),
+    ):
+        assert line in lines
 
 
-def test_request_refused_for_want_of_advice_is_a_hold():
+def test_request_refused_for_want_of_advice_is_held():
     events = []
-    courtesy = make(asks=True, max_delay=0, on_hold=events.append)
+    courtesy = make(asks=True, max_delay=0, on_event=events.append)
     with pytest.raises(NoContact):
         courtesy.attempt("GET", QUERY_URL).wait()
-    assert events == [Hold(QUERY_URL, "advice_pending", ORIGIN, NOW + 6, NOW, 0.0)]
+    (event,) = events
+    assert (event.kind, event.reason, event.target, event.release_time) == ("held", "advice_pending", ORIGIN, NOW + 6)
 
 
 def test_hook_that_raises_is_logged_and_the_request_goes_on(caplog):
-    def broken(_):
-        raise ZeroDivisionError
-
-    courtesy = make(advises(""), max_delay=2, on_hold=broken, on_advice=broken)
+    courtesy = make(advises(""), max_delay=2, on_event=lambda _: 1 / 0)
     attempt = courtesy.attempt("GET", QUERY_URL)
     attempt.wait().block()
     assert attempt.wait() is None
     courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "1"}, now=NOW)
     assert courtesy.attempt("GET", QUERY_URL).wait().seconds == 1
-    assert len([record for record in caplog.records if "the hook" in record.message]) == 2
+    assert len([record for record in caplog.records if "the hook" in record.message]) == 3
 
 
 def test_closed_courtesy_ends_waits_and_sends_nothing():

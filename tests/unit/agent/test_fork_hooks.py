@@ -5,16 +5,16 @@ class Watcher:
     def __init__(self):
         self.said = []
 
-    def before(self):
+    def before_fork(self):
         self.said.append("before")
 
-    def after(self, is_child):
+    def after_fork(self, *, is_child):
         self.said.append(is_child)
 
 
 def test_hooks_run_in_the_child_of_a_fork_outside_python():
     watcher = Watcher()
-    FORK_HOOKS.register(watcher, Watcher.before, Watcher.after)
+    FORK_HOOKS.register(watcher)
     FORK_HOOKS.after(is_child=True)
     FORK_HOOKS.before()
     FORK_HOOKS.after(is_child=False)
@@ -23,17 +23,18 @@ def test_hooks_run_in_the_child_of_a_fork_outside_python():
 
 def test_newer_objects_are_called_first():
     said, watchers = [], [Watcher(), Watcher()]
-    for watcher in watchers:
-        FORK_HOOKS.register(watcher, said.append, lambda _watcher, _is_child: None)
+    for number, watcher in enumerate(watchers):
+        watcher.before_fork = lambda number=number: said.append(number)
+        FORK_HOOKS.register(watcher)
     FORK_HOOKS.before()
     FORK_HOOKS.after(is_child=False)
-    assert [watcher for watcher in said if watcher in watchers] == watchers[::-1]
+    assert said == [1, 0]
 
 
 def test_collected_objects_are_not_called():
     watcher = Watcher()
     said = watcher.said
-    FORK_HOOKS.register(watcher, Watcher.before, Watcher.after)
+    FORK_HOOKS.register(watcher)
     del watcher
     FORK_HOOKS.before()
     FORK_HOOKS.after(is_child=False)

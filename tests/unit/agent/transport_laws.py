@@ -114,16 +114,6 @@ class TransportLaws:
             assert self.sent(courtesy, [self.request()], [error]) == [error]
         assert courtesy.explain(URL).failures == 0
 
-    def test_a_request_that_is_sent_again_without_a_response_keeps_its_draw(
-        self, half_wanted: Callable[..., Courtesy]
-    ) -> None:
-        for error in self.errors:
-            answers = [error, self.response(204)]
-            requests = [self.request() for _ in range(3)]
-            lost, received, held = self.sent(half_wanted(0.9, 0.1), requests, answers)
-            assert (lost, received) == (error, 204)
-            assert held.reason == "advice_fraction"
-
     def test_a_response_that_cannot_be_counted_is_closed(self, broken: Courtesy) -> None:
         answer = self.response()
         (error,) = self.sent(broken, [self.request()], [answer])
