@@ -25,7 +25,10 @@ _ACCEPTED, _REJECTED = Status.ACCEPTED, Status.REJECTED
 _MAX_CLOCK_LEAD = 1.0
 """Seconds; messages from senders whose clock is further ahead are counted."""
 
-MAX_AGE = 60.0
+MAX_LAG = 5.0
+"""Seconds; older messages are counted: the clock of their sender is behind, or a network or a process has stopped."""
+
+_MAX_AGE = 60.0
 """Seconds; an older message counts as one of this age."""
 
 _MAX_DELAY = 3_600.0
@@ -107,7 +110,7 @@ class Master:
     At most `max_identifiers` histories are stored over all domains. A new one replaces an expired one or, if none has
     expired, one that holds no request: the one that expires next in the domain that has the most of them (counted in
     `evicted`: "a fail-permissive design"). A history whose hold is in force is dropped only if all are such. A
-    message counts at most `max_delay` seconds after and `MAX_AGE` seconds before its arrival, whatever the clock of the
+    message counts at most `max_delay` seconds after and `_MAX_AGE` seconds before its arrival, whatever the clock of the
     sender. Raises `ConfigurationError` for two domains with one name, and numbers that are out of range.
     """
 
@@ -127,7 +130,7 @@ class Master:
         self.ahead = 0
         """Messages from senders whose clock is ahead by more than a second."""
         self.late = 0
-        """Messages received more than `MAX_AGE` seconds before they arrived, by the clock of their sender."""
+        """Messages received more than `MAX_LAG` seconds before they arrived, by the clock of their sender."""
         self.shortened = 0
         """Messages with a delay of more than `max_delay`."""
         self.clock = SteadyClock()
@@ -175,15 +178,15 @@ class Master:
         That is "the received timestamp for accepted requests, and the delayed timestamp for delayed requests":
         `release`, which for an accepted one is `received`. No request is received after its message, so if
         `received` is later, the clock of the sender is ahead, and the delay counts from `now`. The result is at most
-        `MAX_AGE` seconds before `now`, and at most `max_delay` seconds after it.
+        `_MAX_AGE` seconds before `now`, and at most `max_delay` seconds after it.
         """
         release = max(received, release)
         if received > now:
             self.ahead += received - now > _MAX_CLOCK_LEAD
             release = now + (release - received)
-        elif now - received > MAX_AGE:
+        elif now - received > MAX_LAG:
             self.late += 1
-            release = max(release, now - MAX_AGE)
+            release = max(release, now - _MAX_AGE)
         if release - now > self.max_delay:
             self.shortened += 1
             release = now + self.max_delay

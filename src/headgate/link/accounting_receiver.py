@@ -9,7 +9,7 @@ import msgspec
 import zmq
 
 from headgate.errors import WireError
-from headgate.limit.master import MAX_AGE, Master
+from headgate.limit.master import MAX_LAG, Master
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_accounting, domain_of
 from headgate.link.batch import BATCH, STATUS_OF, decode_batch, record_count
 
@@ -42,29 +42,35 @@ class AccountingReceiver:
     """Passes the accounting that `receive` returns to `master`, and the resulting holds to `publish`.
 
     `receive` is `BoundPair.receive`. `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and
-    a release time.
+    a release time. `on_wrong_clock` takes the first frame of a message whose timestamps are wrong, and how many of them
+    are ahead of this machine's clock, and late.
     """
 
     def __init__(
         self,
-        receive: Callable[[], tuple[list[bytes], bool]],
+        receive: Callable[[], tuple[list[bytes], bool, zmq.Frame]],
         master: Master,
         publish: Callable[[str, bytes, float], None],
         counters: MasterCounters,
+        on_wrong_clock: Callable[[zmq.Frame, int, int], None],
     ) -> None:
         self._receive = receive
         self._publish = publish
         self._counters = counters
+        self._on_wrong_clock = on_wrong_clock
         self.master = master
         """The master that further accounting is passed to."""
 
     def receive(self, limit: int, now: float) -> bool:
         """Read up to `limit` messages or records that arrive at `now`; return whether more may be waiting."""
-        receive = self._receive
+        receive, master = self._receive, self.master
         try:
             while limit > 0:
-                frames, is_permitted = receive()
+                frames, is_permitted, first = receive()
+                ahead, late = master.ahead, master.late
                 limit -= self._process(frames, now, is_permitted=is_permitted)
+                if master.ahead > ahead or master.late > late:
+                    self._on_wrong_clock(first, master.ahead - ahead, master.late - late)
         except zmq.Again:
             return False
         return True
@@ -98,7 +104,7 @@ class AccountingReceiver:
         records = decode_batch(payload)
         counters.batches += 1
         counters.accounted += len(records)
-        earliest, latest = now - MAX_AGE, now + master.max_delay
+        earliest, latest = now - MAX_LAG, now + master.max_delay
         for code, identifier, received, delayed, _ in records:
             timestamp = until = received / 1_000.0
             if len(identifier) > MAX_CONTROL_FRAME:

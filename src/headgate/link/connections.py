@@ -230,11 +230,11 @@ class BoundConnections:
         self._is_restricted = any(key.domains for key in allowed.values())
         return any(key not in allowed or allowed[key].domains != old.domains for key, old in before.items())
 
-    def permits(self, frame: zmq.Frame, domain: str) -> bool:
+    def permits(self, frame: zmq.Frame, topic: bytes) -> bool:
         """Return whether the sender of a message may account for a domain and receive its holds."""
         if not self._is_restricted or self._authenticator is None:
             return True
-        user = str(frame.get("User-Id"))
+        user, domain = _metadata(frame, "User-Id"), domain_of(topic)
         key = self._authenticator.allowed.get(user.encode())
         if key is None or not key.domains or domain in key.domains:
             return key is not None
@@ -243,6 +243,13 @@ class BoundConnections:
             f"domain of {user}", f"the key {name} uses the domain {domain!r}, which curve_allow does not list for it"
         )
         return False
+
+    def name(self, frame: zmq.Frame) -> str:
+        """Return what the operator knows the sender of a message by: the name of its key, and its address."""
+        user, address = _metadata(frame, "User-Id"), _metadata(frame, "Peer-Address")
+        key = None if self._authenticator is None else self._authenticator.allowed.get(user.encode())
+        names = [f"the key {key.name or user}"] if key is not None else []
+        return " at ".join([*names, *([address] if address else [])]) or "a peer on this machine"
 
     def turn(self) -> float:
         """Handle what is waiting; return 0 if more may be waiting, otherwise infinity."""
@@ -279,6 +286,14 @@ class BoundConnections:
     def _on_refusal(self, address: str, key: str) -> None:
         text = f"refused a peer at {address}: its public key {key} is not in the list of allowed keys"
         self.warnings.add(f"refused {key}", text)
+
+
+def _metadata(frame: zmq.Frame, name: str) -> str:
+    """Return a property that libzmq attaches to a received frame; empty if it is missing, as within a process."""
+    try:
+        return str(frame.get(name))
+    except zmq.ZMQError:
+        return ""
 
 
 def _peer_address(descriptor: int) -> str:
@@ -339,16 +354,16 @@ class BoundPair:
             bind_again((self.accounting, self.control), self.endpoints)
             self._must_bind = False  # after an error, the next call tries again
 
-    def receive(self) -> tuple[list[bytes], bool]:
-        """Return the next message of accounting, and whether its sender may account for its domain.
+    def receive(self) -> tuple[list[bytes], bool, zmq.Frame]:
+        """Return the next message of accounting, whether its sender may account for its domain, and its first frame.
 
         Raises `zmq.Again` if none is waiting.
         """
-        if not self._has_keys:
-            return self.accounting.recv_multipart(NOBLOCK), True
-        message = self.accounting.recv_multipart(NOBLOCK, copy=False)
-        frames = [frame.bytes for frame in message]
-        return frames, self.connections.permits(message[0], domain_of(frames[0].removeprefix(BATCH)))
+        first = self.accounting.recv(NOBLOCK, copy=False)  # only such a frame knows its sender
+        frames = [first.bytes]
+        if first.more:
+            frames += self.accounting.recv_multipart(NOBLOCK)
+        return frames, self.connections.permits(first, frames[0].removeprefix(BATCH)), first
 
     def receive_subscription(self) -> bytes:
         """Return the next message of the control socket; empty for a subscription that is not permitted.
@@ -361,8 +376,8 @@ class BoundPair:
         message, prefix = frame.bytes, frame.bytes[1:]
         if message[:1] == b"\1":
             # A prefix without its NUL is that of other domains, too.
-            domain = domain_of(public_topic(prefix)) if prefix.endswith(b"\0") else ""
-            if not prefix.startswith(MASTERS) and not self.connections.permits(frame, domain):
+            topic = public_topic(prefix) if prefix.endswith(b"\0") else b""
+            if not prefix.startswith(MASTERS) and not self.connections.permits(frame, topic):
                 return b""
             self.control.setsockopt(zmq.SUBSCRIBE, prefix)
         elif message[:1] == b"\0":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import zmq
 
-from headgate.limit.master import Master
+from headgate.limit.master import MAX_LAG, Master
 from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH, HOLDS_SIZE, MASTERS, public_topic
@@ -224,7 +224,9 @@ class MasterLink:
             clock,
             warn=self._connections.warnings.add,
         )
-        self._receiver = AccountingReceiver(self._pair.receive, master, self._publisher.publish, self.counters)
+        self._receiver = AccountingReceiver(
+            self._pair.receive, master, self._publisher.publish, self.counters, self._on_wrong_clock
+        )
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
         self._drivers: list[LoopDriver] = []
         # "Master subscribes to "" (all messages)". A gatekeeper that receives the other one sends batches.
@@ -253,6 +255,15 @@ class MasterLink:
         # Sending may have consumed the event of a subscription.
         if self._drivers:
             self._drivers[0].wake_soon()
+
+    def _on_wrong_clock(self, first: zmq.Frame, ahead: int, late: int) -> None:
+        """Warn of a peer whose timestamps are wrong; behind a router, the clock is that of one of its gatekeepers."""
+        peer, warnings = self._connections.name(first), self._connections.warnings
+        if ahead:
+            warnings.add(f"ahead {peer}", f"warning: the clock of {peer} is ahead of this machine's", ahead)
+        if late:
+            text = f"warning: requests of {peer} were received over {MAX_LAG:g} s before their accounting arrived"
+            warnings.add(f"late {peer}", f"{text}: its clock is behind, or it, or its network, had stopped", late)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""

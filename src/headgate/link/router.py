@@ -231,7 +231,7 @@ class RouterLink:
     def _receive_accounting(self) -> None:
         try:
             for _ in range(_MAX_MESSAGES):
-                frames, is_permitted = self._pair.receive()
+                frames, is_permitted, _ = self._pair.receive()
                 self._route(frames, is_permitted=is_permitted)
         except zmq.Again:
             pass

@@ -202,7 +202,7 @@ class GateWorkers(Backend):
         if self._configuration.tree.gate.master == "embedded":
             self._configuration = replace(self._configuration, bus=f"ipc://{folder / 'bus'}")
             master = await self._snapshots.restore(lambda: self._new_master(self._configuration.tree))
-            link = self._link = MasterLink(master, self._configuration.bus)
+            link = self._link = MasterLink(master, self._configuration.bus, log=self._log)
             self._snapshots.start(lambda: link.master)
             self._closing.callback(self._link.close)
             self.store.attach(self._link.master, self._link.publish)

@@ -15,13 +15,14 @@ class Setup:
 
     def __init__(self, pair, *names, rule="1/min burst 1", algorithm="log"):
         self.send, receiver = pair(zmq.PUSH, zmq.PULL)
-        self.counters, self.published = MasterCounters(), []
+        self.counters, self.published, self.wrong = MasterCounters(), [], []
         self.master = Master(Domain(name, (Rule.parse(rule),), algorithm) for name in names or ("api",))
         self.receiver = AccountingReceiver(
-            lambda: (receiver.recv_multipart(zmq.NOBLOCK), True),
+            lambda: (receiver.recv_multipart(zmq.NOBLOCK), True, zmq.Frame()),
             self.master,
             lambda *control: self.published.append(control),
             self.counters,
+            lambda _, ahead, late: self.wrong.append((ahead, late)),
         )
 
     def receive(self, *messages, most=256):
@@ -153,6 +154,14 @@ def test_each_record_of_a_batch_is_recorded(setup):
     totals = setup.master.totals["api"]
     assert (totals.accepted, totals.delayed, totals.rejected) == (1, 1, 1)
     assert (setup.counters.accounted, setup.counters.batches) == (3, 1)
+
+
+def test_wrong_timestamps_are_reported_by_message(setup):
+    ahead, late, right = int(MS) + 1_001, int(MS) - 5_001, [int(MS) + 1_000, int(MS) - 5_000]
+    batch = encode_batch([(0, b"a", received, 0, b"") for received in (ahead, late, *right, late)])
+    frames = [[*WHOLE[:3], b"%d" % received, b"", b""] for received in (late, *right, ahead)]
+    setup.receive([batch_topic("api"), batch], *frames)
+    assert setup.wrong == [(1, 2), (0, 1), (1, 0)]
 
 
 def test_a_call_reads_a_limited_number_of_messages(setup):

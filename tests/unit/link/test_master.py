@@ -8,6 +8,7 @@ from headgate.limit.messages import topic
 from headgate.link import MasterLink
 from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.batch import BATCH, HOLDS, MASTERS
+from headgate.link.curve import AllowedKey, ServerKeys, new_key_pair
 from headgate.link.master import RESEND_EVERY, ControlPublisher
 from headgate.release import NEVER, Status
 from tests.quotes import quotes
@@ -69,6 +70,28 @@ def test_controls_are_passed_to_a_follower(context, link):
     link.publish(DelayUntil("api", b"b", NOW + 5.0))
     # Those sent again for a new subscription may follow in between.
     assert (controls[0], controls[-1]) == (("api", b"a", NOW + 60.0), ("api", b"b", NOW + 5.0))
+
+
+@pytest.mark.parametrize(("key_name", "expected"), [(None, "127.0.0.1"), ("gate-7", "the key gate-7 at 127.0.0.1")])
+def test_a_peer_with_a_wrong_clock_is_named_by_its_key_and_address(context, key_name, expected):
+    own, peer, lines = new_key_pair(), new_key_pair(), []
+    keys = None if key_name is None else ServerKeys(own, {peer.public: AllowedKey(key_name)})
+    link = MasterLink(new_master(), "tcp://127.0.0.1:0", keys=keys, clock=lambda: NOW, context=context, log=lines.append)
+    sender = context.socket(zmq.PUB)
+    if keys is not None:
+        sender.curve_publickey, sender.curve_secretkey, sender.curve_serverkey = *peer, own.public
+    sender.connect(link.endpoints.accounting)
+
+    def is_reported(word):
+        sender.send_multipart(message(b"id"))
+        link._connections.turn()
+        return any(f"{expected} " in line and word in line for line in lines)
+
+    for moment, word in ((NOW - 30.0, "ahead"), (NOW + 30.0, "behind")):
+        link._clock = lambda moment=moment: moment
+        until(link, lambda word=word: is_reported(word))
+    assert len(lines) == 2
+    link.close()
 
 
 def until(link, condition):

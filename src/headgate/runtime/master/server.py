@@ -92,7 +92,7 @@ class MasterServer(Server):
             self.closing.push_async_callback(self._quotas.close)
             await self._quotas.start()
         snapshots.start(lambda: link.master)
-        self._tasks.append(loop.create_task(self._report_gatekeepers()))
+        self._tasks.append(loop.create_task(self._report_unknown_domains()))
         if self._as_json:
             self._tasks.append(loop.create_task(report(link, self._further_counts, lifecycle.fail)))
 
@@ -137,9 +137,9 @@ class MasterServer(Server):
     def _log(self, message: str) -> None:
         self.log(f"headgate: {message}")
 
-    async def _report_gatekeepers(self) -> None:
-        """Log unknown domains and wrong clocks of gatekeepers, each once an hour."""
-        warnings, before = Warnings(self._log), (0, 0)
+    async def _report_unknown_domains(self) -> None:
+        """Log the unknown domains that gatekeepers use, each once an hour."""
+        warnings = Warnings(self._log)
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             master = self._link.master
@@ -152,13 +152,6 @@ class MasterServer(Server):
                     "limited",
                     times,
                 )
-            ahead, late = master.ahead - before[0], master.late - before[1]
-            before = master.ahead, master.late
-            if ahead > 0:
-                warnings.add("ahead", "warning: the clock of a gatekeeper is ahead of this machine's", ahead)
-            if late > 0:
-                text = "warning: accounting arrived more than a minute late: the clock of a gatekeeper, or its network"
-                warnings.add("late", text, late)
 
     async def _state(self, *, whole: bool) -> MasterState:
         state = await read_state(self._link, started=self._started, whole=whole)
