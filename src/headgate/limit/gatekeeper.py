@@ -9,7 +9,9 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 from heapq import heappop, heappush, nlargest
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -36,6 +38,9 @@ _SLACK = 1.0
 
 _ROUNDING = 0.002
 """Seconds that a hold may exceed the maximum: releases on the wire are rounded up to milliseconds."""
+
+_COPIED_AT_ONCE = 1_000
+"""Holds of a master copied at once after a reload; a millisecond."""
 
 _UNTIL_ANSWERED = 2.0
 """Seconds; a master elsewhere repeats its holds within a tenth of one, and sends 100,000 in a second."""
@@ -77,6 +82,15 @@ class DelaySlots:
         releases = self._releases
         while releases and releases[0] <= now:
             self.taken -= self._counts.pop(heappop(releases))
+
+
+class _InheritedHolds(NamedTuple):
+    """The holds of one domain before a reload, which has changed its rules."""
+
+    release: Callable[[bytes, float], float]
+    """Returns the release of a hold at an instant, `ASAP` without a hold; both are instants of the clock."""
+    steps: Iterator[list[DelayUntil]]
+    """Yields the holds to copy, until none of them is needed any more."""
 
 
 class Gatekeeper:
@@ -136,6 +150,7 @@ class Gatekeeper:
         self._max_hold = max_hold
         self._slots = DelaySlots()
         self._unanswered_until = ASAP
+        self._inherited: dict[str, _InheritedHolds] = {}
 
     @classmethod
     def embedded(
@@ -186,7 +201,8 @@ class Gatekeeper:
             instant = clock.step(instant)
         holds = self._holds.get(domain)
         release = holds.shards[hash(identifier) % SHARDS].get(identifier, ASAP) if holds is not None else ASAP
-        hold, arrivals = release, self._arrivals
+        hold = release = self._release(domain, identifier, instant) if self._inherited else release
+        arrivals = self._arrivals
         if arrivals is not None:
             entries = arrivals.entries(domain, identifier)
             release = max(release, arrivals.release(entries))
@@ -290,33 +306,48 @@ class Gatekeeper:
         self._tables.evicted = other.evicted
         moment = self.clock.latest - self.clock.behind if now is None else now
         kept, until = set(domains), moment + self.clock.behind + _UNTIL_ANSWERED
+        inherited = other._inherited  # noqa: SLF001 - another one of this class
         for name, holds in other._holds.items():  # noqa: SLF001 - another one of this class
             if name in kept:
                 self._holds[name] = self._tables.include(holds)
-            elif self.master is None:
-                self._unanswered_until = until  # a hold that ends earlier follows from the rules of before
-                for batch in other.holds(name, now=moment):
-                    for identifier, release in batch:
-                        self._hold(name, identifier, min(release + self.clock.behind, until))
         if self.master is not None:
             if other.master is not None:
                 self.master.adopt(other.master, now=moment)
             self.master.clock = self.clock
-            self.obey_master(now=moment, kept=kept)
+            self.obey_master(now=moment, kept=kept - inherited.keys())
+            return
+        self._inherited = {name: holds for name, holds in inherited.items() if name in kept}
+        for name in (other._holds.keys() | inherited.keys()) - kept:  # noqa: SLF001 - another one of this class
+            self._unanswered_until = until  # a hold that ends earlier follows from the rules of before
+            release = partial(other._release, name, until=until)  # noqa: SLF001 - another one of this class
+            self._inherited[name] = _InheritedHolds(release, self._steps_until(until))
 
     def obey_master(self, *, now: float, kept: AbstractSet[str] = frozenset()) -> None:
-        """Hold whom the embedded master holds, except in the domains that are `kept`."""
+        """Hold whom the embedded master holds at `now`, except in the domains that are `kept`.
+
+        A hold is looked up when a request needs it; `forget` copies all of them, in steps.
+        """
         assert self.master is not None
         for name in self.master.domains.keys() - kept:
-            for control in self.master.holds(name, now=now):
-                self._hold(name, control.identifier, control.release + self.clock.behind)
+            batches = self.master.hold_batches(name, now=now, limit=_COPIED_AT_ONCE)
+            self._inherited[name] = _InheritedHolds(partial(self.master.held, name), (holds for holds, _ in batches))
+
+    def _steps_until(self, until: float) -> Iterator[list[DelayUntil]]:
+        while self.clock.latest < until:
+            yield []
+
+    def _release(self, domain: str, identifier: bytes, instant: float, *, until: float = NEVER) -> float:
+        """Return the release of a hold, at most `until`, also of one that is not copied yet; `ASAP` without a hold."""
+        holds, inherited = self._holds.get(domain), self._inherited.get(domain)
+        release = holds.get(identifier) if holds is not None else None
+        before = ASAP if inherited is None else inherited.release(identifier, instant)
+        return min(until, before if release is None else max(release, before))
 
     def held(self, domain: str, identifier: bytes, *, now: float) -> float:
         """Return the release time in force for `identifier`, `ASAP` if it is not held."""
-        holds = self._holds.get(domain)
-        release = holds.get(identifier) if holds is not None else None
         behind = self.clock.behind
-        return release - behind if release is not None and release > now + behind else ASAP
+        release = self._release(domain, identifier, now + behind)
+        return release - behind if release > now + behind else ASAP
 
     def holds(self, domain: str, *, now: float) -> Iterator[list[tuple[bytes, float]]]:
         """Yield the holds in force in `domain`, identifiers with their release times, in lists of some thousands.
@@ -349,9 +380,17 @@ class Gatekeeper:
         """Drop the holds that have ended, and return their number; free the slots whose release time has come.
 
         With `most`, at most that many holds are examined, in the order of expiry, so that an event loop is not blocked.
+        After a reload, some of its holds are copied, too.
         """
         instant = self.clock.read(now)
         self._slots.free(instant)
+        name, inherited = next(iter(self._inherited.items()), ("", None))
+        if inherited is not None:
+            holds = next(inherited.steps, None)
+            if holds is None:
+                del self._inherited[name]
+            for hold in holds or ():
+                self._hold(name, hold.identifier, hold.release + self.clock.behind)
         return self._tables.forget(instant, most)
 
     def _shorten(self, release: float, now: float) -> float:

@@ -9,6 +9,7 @@ import math
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
@@ -45,6 +46,9 @@ _HISTORY_OVERHEAD = 16
 _CONVERTED_AT_ONCE = 128
 """Histories converted to other rules at once; a millisecond."""
 
+_CONVERSION_STEPS = 4
+"""How many times as many are converted by `Master.forget`."""
+
 _LATEST = 1e15
 """Seconds or milliseconds; the maximum of a number in a history that is restored."""
 
@@ -58,7 +62,6 @@ class DomainState:
 
     __slots__ = (
         "algorithm",
-        "convert",
         "converting",
         "counts",
         "domain",
@@ -90,9 +93,9 @@ class DomainState:
         self.holds_exempt = False
         self.totals = Totals()
         self.counts: dict[bytes, int] = {}
-        # Histories of the rules before a reload: each is converted when it is needed, or in its turn.
-        self.inherited: Table[array[float]] | None = None
-        self.convert: Conversion
+        # Histories of the rules before a reload, and of those before that: each is converted when it is needed, or in
+        # its turn.
+        self.inherited: list[tuple[Table[array[float]], tuple[Conversion, ...]]] = []
         self.converting: Iterator[None] = iter(())
 
     def allowance(self, identifier: bytes, instant: float) -> Allowance | None:
@@ -110,8 +113,8 @@ class Master:
     At most `max_identifiers` histories are stored over all domains. A new one replaces an expired one or, if none has
     expired, one that holds no request: the one that expires next in the domain that has the most of them (counted in
     `evicted`: "a fail-permissive design"). A history whose hold is in force is dropped only if all are such. A
-    message counts at most `max_delay` seconds after and `_MAX_AGE` seconds before its arrival, whatever the clock of the
-    sender. Raises `ConfigurationError` for two domains with one name, and numbers that are out of range.
+    message counts at most `max_delay` seconds after and a minute before its arrival, whatever the clock of the sender.
+    Raises `ConfigurationError` for two domains with one name, and numbers that are out of range.
     """
 
     def __init__(
@@ -225,7 +228,7 @@ class Master:
         if timestamp < now - MAX_LATENESS:
             return self._record_many(state, identifier, 1, timestamp, now) if timestamp > now - state.window else ASAP
         history = histories.shards[hash(identifier) % SHARDS].get(identifier)
-        if history is None and state.inherited is not None:
+        if history is None and state.inherited:
             history = self._inherit(state, identifier, now)
         if history is None:
             history = new_history()
@@ -325,6 +328,17 @@ class Master:
             self._tables.add(state.histories, identifier, history, instant)
         history[PUBLISHED] = release
         return state.enforced
+
+    def held(self, domain: str, identifier: bytes, instant: float) -> float:
+        """Return the release that was published for `identifier`, also that of a reload; both are instants of `clock`.
+
+        `ASAP` if there is none.
+        """
+        state = self._states.get(domain)
+        if state is None or state.histories is None or not state.enforced or state.domain.exempts(identifier):
+            return ASAP
+        history = state.histories.get(identifier) or self._inherit(state, identifier, instant)
+        return ASAP if history is None else history[PUBLISHED]
 
     def holds(self, domain: str, *, now: float) -> Iterator[DelayUntil]:
         """Yield the controls in force for `domain`, which a gatekeeper needs when it (re)connects."""
@@ -427,45 +441,46 @@ class Master:
                 self._tables.include(state.histories)
                 continue
             state.holds_exempt = old.holds_exempt or old.domain.exempt != state.domain.exempt
-            for _ in old.converting:  # of a reload a moment ago
-                pass
             if _limits(old.domain) == _limits(state.domain):
-                state.histories = self._tables.include(old.histories)
-                continue
-            self._tables.include(state.histories)
-            state.inherited = old.histories
-            state.convert = Conversion(old.algorithm, old.domain.rules, state.algorithm, state.domain.rules)
-            state.converting = self._convert(state, state.inherited)
-            next(state.converting, None)
+                state.histories, state.inherited = self._tables.include(old.histories), old.inherited
+            else:
+                self._tables.include(state.histories)
+                convert = Conversion(old.algorithm, old.domain.rules, state.algorithm, state.domain.rules)
+                before = [(old.histories, ()), *old.inherited]
+                state.inherited = [(table, (*earlier, convert)) for table, earlier in before]
+            state.converting = self._convert(state)
 
-    def _convert(self, state: DomainState, inherited: "Table[array[float]]") -> Iterator[None]:
+    def _convert(self, state: DomainState) -> Iterator[None]:
         """Convert all inherited histories, in steps of `_CONVERTED_AT_ONCE`."""
-        for entries, _ in inherited.batches():
-            for number, (identifier, _) in enumerate(entries, start=1):
-                self._inherit(state, identifier, self.clock.latest)
-                if number % _CONVERTED_AT_ONCE == 0:
-                    yield
-        state.inherited = None
+        for table, _ in state.inherited:
+            for entries, _ in table.batches():
+                for number, (identifier, _) in enumerate(entries, start=1):
+                    self._inherit(state, identifier, self.clock.latest)
+                    if number % _CONVERTED_AT_ONCE == 0:
+                        yield
+        state.inherited = []
 
     def _inherit(self, state: DomainState, identifier: bytes, now: float) -> "array[float] | None":
         """Return the history of an identifier that is still under the rules before a reload, converted; or None."""
-        old, table = state.inherited, state.histories
-        if old is None or table is None:
-            return None
-        history = old.shards[hash(identifier) % SHARDS].pop(identifier, None)
-        if history is None:
-            return None
-        history = state.convert(history, now)
-        self._tables.add(table, identifier, history, now)
-        return history
+        for table, conversions in state.inherited:
+            history = table.shards[hash(identifier) % SHARDS].pop(identifier, None)
+            if history is not None:
+                for convert in conversions:
+                    history = convert(history, now)
+                assert state.histories is not None
+                self._tables.add(state.histories, identifier, history, now)
+                return history
+        return None
 
     def forget(self, *, now: float, most: int | None = None) -> int:
         """Drop expired histories; return their number.
 
         With `most`, at most that many are examined, in the order of expiry, so that an event loop is not blocked.
+        After a reload, some inherited histories are converted, too.
         """
-        for state in self._states.values():
-            next(state.converting, None)
+        steps = (step for state in self._states.values() for step in state.converting)
+        for _ in islice(steps, _CONVERSION_STEPS):
+            pass
         return self._tables.forget(self.clock.read(now), most)
 
 

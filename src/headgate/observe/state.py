@@ -111,7 +111,7 @@ class MasterTotals(msgspec.Struct):
     clock_steps: int = 0
     """Times the clock of the master's machine was set back by more than two seconds."""
     adjusted: dict[str, int] = msgspec.field(default_factory=lambda: {"ahead": 0, "late": 0, "shortened": 0})
-    """Accounting from a clock more than a second ahead, older than five seconds, or delayed for longer than the maximum."""
+    """Accounting from a clock over a second ahead, over five seconds old, or delayed for longer than the maximum."""
 
     @classmethod
     def of(cls, master: Master) -> "MasterTotals":

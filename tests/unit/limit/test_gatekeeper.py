@@ -12,7 +12,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.gatekeeper import DelaySlots, spacing
 from headgate.limit.messages import Accounting, Totals
-from headgate.release import NEVER, Status
+from headgate.release import ASAP, NEVER, Status
 from tests.quotes import quotes
 
 
@@ -370,6 +370,13 @@ def test_holds_of_a_changed_domain_stay_until_a_master_elsewhere_has_answered():
         old.obey(DelayUntil(name, b"alice", release))
     new.adopt(old, ["api", "unknown"], now=100.0)
     assert [new.held(name, b"alice", now=100.0) for name in ("api", "web", "short")] == [160.0, 102.0, 101.0]
+    newer = Gatekeeper()
+    newer.adopt(new, ["web"], now=101.0)  # another reload, before the master has answered
+    assert [newer.held(name, b"alice", now=100.0) for name in ("api", "web", "short")] == [103.0, 102.0, 101.0]
+    assert newer.admit("web", b"alice", now=101.5).release == 102.0
+    for _ in range(9):
+        newer.forget(now=104.0)
+    assert (newer.held("api", b"alice", now=104.0), newer._inherited) == (ASAP, {})
 
 
 def test_invalid_arguments_are_refused():

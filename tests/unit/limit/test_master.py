@@ -1,10 +1,11 @@
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
-from headgate.limit.history import ALGORITHMS, MAX_LATENESS
+from headgate.limit.history import ALGORITHMS, MAX_LATENESS, Conversion
 from headgate.release import ASAP, Status
 
 log_domain = partial(Domain, algorithm="log")
@@ -256,19 +257,45 @@ def test_restored_hold_of_an_exempt_identifier_is_not_published():
 
 
 def test_inherited_histories_are_converted_in_steps_or_when_needed():
-    old, new = Master([SPENT]), Master([domain("1/min burst 3")])
+    """Also those of two reloads before; no call converts many at once."""
+    old, new, newer = (Master([domain(f"1/min burst {burst}")]) for burst in (2, 3, 4))
     names = [b"%d" % number for number in range(20_000)]
     for name in names * 2:
         old.account(accepted(name, 100.0), 100.0)
     new.adopt(old, now=100.0)
-    assert 0 < len(new) < 10_000
-    assert [new.account(accepted(name, 100.0), 100.0) is not None for name in names] == [True] * 20_000
-    assert len(list(new.holds("api", now=100.0))) == 20_000
-    newer = Master([domain("1/min burst 4")])
+    assert (len(new), new.forget(now=100.0)) == (0, 0)
+    assert 0 < len(new) < 2_000
+    assert [new.account(accepted(name, 100.0), 100.0) is not None for name in names[:10_000]] == [True] * 10_000
     newer.adopt(new, now=100.0)
+    assert len(newer) == 0
+    assert newer.account(accepted(names[-1], 100.0), 100.0) is None  # the third, of a burst of 4
+    sizes = [len(newer)]
     while len(newer) < 20_000:
         newer.forget(now=100.0)
+        sizes.append(len(newer))
+    assert max(after - before for before, after in pairwise(sizes)) < 2_000
+    newer.forget(now=100.0)
     assert sum(map(len, newer.export("api"))) == 40_000
+    assert [newer.account(accepted(name, 100.0), 100.0) is not None for name in names[9_999:10_001]] == [True, False]
+
+
+def test_a_reload_holds_whom_its_master_holds_without_a_look_at_all(monkeypatch):
+    """Each hold is looked up when a request needs it, and all are copied in steps."""
+    old, new, newer = (Gatekeeper.embedded([domain(f"1/min burst {burst}")], max_delay=0) for burst in (2, 1, 1))
+    names = [b"%d" % number for number in range(3_000)]
+    for name in names * 2:
+        old.admit("api", name, now=100.0)
+    conversions = []
+    convert = Conversion.__call__
+    monkeypatch.setattr(Conversion, "__call__", lambda *given: conversions.append(None) or convert(*given))
+    new.adopt(old, [], now=100.0)
+    assert new.admit("api", names[7], now=100.0).status is Status.REJECTED
+    assert len(conversions) == 1
+    newer.adopt(new, ["api"], now=100.0)  # the reload of another domain
+    assert [newer.held("api", name, now=100.0) > 100.0 for name in names] == [True] * 3_000
+    counts = [newer.forget(now=100.0) or len(newer.top("api", now=100.0, most=9_999)) for _ in range(20)]
+    assert (counts[0], counts[-1], len(newer._inherited)) == (1_001, 3_000, 0)
+    assert newer.admit("api", names[8], now=100.0).status is Status.REJECTED
 
 
 def test_invalid_arguments_are_refused():

@@ -76,7 +76,9 @@ def test_controls_are_passed_to_a_follower(context, link):
 def test_a_peer_with_a_wrong_clock_is_named_by_its_key_and_address(context, key_name, expected):
     own, peer, lines = new_key_pair(), new_key_pair(), []
     keys = None if key_name is None else ServerKeys(own, {peer.public: AllowedKey(key_name)})
-    link = MasterLink(new_master(), "tcp://127.0.0.1:0", keys=keys, clock=lambda: NOW, context=context, log=lines.append)
+    link = MasterLink(
+        new_master(), "tcp://127.0.0.1:0", keys=keys, clock=lambda: NOW, context=context, log=lines.append
+    )
     sender = context.socket(zmq.PUB)
     if keys is not None:
         sender.curve_publickey, sender.curve_secretkey, sender.curve_serverkey = *peer, own.public
