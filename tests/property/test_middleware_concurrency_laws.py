@@ -8,9 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from headgate.limit import ConcurrencyLimit, ConcurrencySettings
+from headgate.origin import wsgi
 from headgate.origin.asgi import GatekeeperMiddleware
-from headgate.origin.concurrency import RequestClasses
-from headgate.origin.wsgi_concurrency import WsgiConcurrency
 
 MAX = 2
 QUEUE = 3
@@ -104,7 +103,7 @@ def test_no_order_of_events_loses_a_permit_in_asgi(events):
 @given(st.lists(st.sampled_from(["whole", "generator", "raise", "abandon"]), max_size=24))
 def test_no_order_of_events_loses_a_permit_in_wsgi(kinds):
     """Requests in threads, each with a kind of response; an abandoned one is closed before it is iterated over."""
-    limit = ConcurrencyLimit(ConcurrencySettings(max=MAX, queue=len(kinds)), lambda: 0.99)
+    settings = ConcurrencySettings(max=MAX, queue=len(kinds))
     guard, running = threading.Lock(), [0]
 
     def app(environ: Any, start_response: Any) -> Any:
@@ -120,12 +119,11 @@ def test_no_order_of_events_loses_a_permit_in_wsgi(kinds):
             with guard:
                 running[0] -= 1
 
-    classes = RequestClasses[Any](lambda _request: "", lambda _request: b"", None)
-    concurrency = WsgiConcurrency(app, limit, classes, 503)
+    middleware = wsgi.GatekeeperMiddleware(app, concurrency=settings, threads=100)
 
     def serve(kind: str) -> None:
         try:
-            content = concurrency.serve({"kind": kind, "REQUEST_METHOD": "GET"}, lambda *head: None, None)
+            content = middleware({"kind": kind, "REQUEST_METHOD": "GET"}, lambda *head: None)
         except ValueError:
             return
         if kind != "abandon":
@@ -138,4 +136,5 @@ def test_no_order_of_events_loses_a_permit_in_wsgi(kinds):
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
-    assert (limit.in_flight, limit.state.queued) == (0, 0)
+    assert middleware.concurrency is not None
+    assert (middleware.concurrency.state.in_flight, middleware.concurrency.state.queued) == (0, 0)

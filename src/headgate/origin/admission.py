@@ -1,34 +1,38 @@
-"""What both middlewares share: finding the domain and the identifier of a server's own request.
+"""What both middlewares share: a request's domain, identifier and priority, the verdict by rules, and the answers.
 
 This file knows neither ASGI nor WSGI: `R` is the scope of the one or the environ of the other, and a `RequestAdapter`
-reads it. The functions to call are chosen once, when the middleware is built.
+reads it. The functions to call are chosen once, when the middleware is built. Nothing here waits or locks.
 """
 
+import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from headgate.errors import ConfigurationError
-from headgate.limit import Gatekeeper
-from headgate.limit.concurrency import Priority
+from headgate.limit import Accounting, Gatekeeper
+from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Priority
 from headgate.limit.messages import short_identifier
-from headgate.origin.concurrency import RequestClasses, make_priority_of
 from headgate.origin.identify import Header, Identify, parse_identify
 from headgate.origin.request_info import RequestInfo
-from headgate.origin.response import Rejections
+from headgate.origin.response import Refusals, Rejections
 from headgate.origin.routes import Routes
 
-FORGET_INTERVAL = 1.0
+FORGET_INTERVAL: Final = 1.0
 """Seconds between two calls of `forget`."""
-
-MAX_FORGOTTEN_AT_ONCE = 1_000
-
-_MAX_NAMES_SHOWN = 8
+MAX_FORGOTTEN_AT_ONCE: Final = 1_000
+_MAX_NAMES_SHOWN: Final = 8
 """Domains that an error names."""
+_PEOPLE: Final[Priority] = "people"
 
 R = TypeVar("R")
-
-_Callable = Callable[[R], bytes | str | None]
+IdentifyBy = Identify | Callable[[R], bytes | str | None] | str
+"""An `Identify`, a text for `parse_identify`, or a callable given the request itself."""
+DomainBy = Routes | Callable[[R], str | None] | str
+"""A name, `Routes`, or a callable given the request itself."""
+PriorityBy = Mapping[str, Priority | None] | Callable[[R], Priority | None]
+"""A priority for each domain, or a callable given the request itself; None exempts a request from the limit."""
 
 
 @dataclass(frozen=True)
@@ -45,39 +49,57 @@ class RequestAdapter(Generic[R]):
     """Returns all that identifying and routing need; slower than the other two."""
 
 
-def make_classifier(
-    identify: Identify | _Callable[R] | str,
-    domain: Routes | Callable[[R], str | None] | str,
-    adapter: RequestAdapter[R],
-) -> Callable[[R], tuple[str, bytes] | None]:
-    """Return the function from a request to its domain and identifier, or None where no limit applies.
+class Admission(Generic[R]):
+    """Decides on requests as the arguments of a middleware say. Raises `ConfigurationError` for an invalid argument."""
 
-    `identify` is an `Identify`, a text for `parse_identify`, or a callable given the request itself; `domain` is a
-    name, `Routes`, or a callable given the request itself. A callable that returns None leaves the request unlimited.
-    Raises `ConfigurationError` for a text that `parse_identify` does not accept.
-    """
-    identifier_of = make_identifier_of(identify, adapter)
-    only = domain.only if isinstance(domain, Routes) else domain
-    if isinstance(only, str):
+    def __init__(
+        self,
+        adapter: RequestAdapter[R],
+        *,
+        gatekeeper: Gatekeeper | None = None,
+        identify: IdentifyBy[R] = "client-address",
+        domain: DomainBy[R] | None = None,
+        rejections: Rejections | None = None,
+        concurrency: ConcurrencyLimit | ConcurrencySettings | None = None,
+        priority: PriorityBy[R] | None = None,
+    ) -> None:
+        self.limit = make_limit(concurrency)
+        """The concurrency limit; None if there is none to enforce or monitor."""
+        self.gatekeeper = gatekeeper
+        checked = check_domain(domain, gatekeeper, needed=concurrency is None)
+        self.rejections = check_rejections(rejections, gatekeeper)
+        """Writes the answers to requests that a rule rejects."""
+        self.refusals = Refusals(status=self.rejections.status)
+        """Writes the answers to requests that the concurrency limit refuses."""
+        self.identifier_of = make_identifier_of(identify, adapter)
+        """Returns the identifier of a request, or None if it has none."""
+        self._domain_of = make_domain_of(checked, adapter)
+        self._priority_of = make_priority_of(priority, checked)
+        self._forget_at = 0.0
 
-        def by_identifier(request: R) -> tuple[str, bytes] | None:
-            identifier = identifier_of(request)
-            return None if identifier is None else (only, identifier)
-
-        return by_identifier
-    domain_of = make_domain_of(domain, adapter)
-
-    def by_both(request: R) -> tuple[str, bytes] | None:
-        name = domain_of(request)
-        identifier = None if name is None else identifier_of(request)
+    def classify(self, request: R) -> tuple[str, bytes] | None:
+        """Return the domain and the identifier of a request; None if it has not both, and no rule applies."""
+        name = self._domain_of(request)
+        identifier = None if name is None else self.identifier_of(request)
         return None if name is None or identifier is None else (name, identifier)
 
-    return by_both
+    def admit(self, limited: tuple[str, bytes], *, now: float, max_delay: float = math.inf) -> Accounting:
+        """Return the verdict on a request that was classified; needs a gatekeeper."""
+        assert self.gatekeeper is not None
+        accounting = self.gatekeeper.admit(*limited, now=now, max_delay=max_delay)
+        if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
+            self._forget_at = now + FORGET_INTERVAL
+            forget(self.gatekeeper, now=now)
+        return accounting
+
+    def priority_of(self, request: R, limited: tuple[str, bytes] | None) -> Priority | None:
+        """Return the priority of a request, whose domain may be known; None if the limit does not count it."""
+        if self._priority_of is None:
+            return _PEOPLE
+        return self._priority_of(request, limited[0] if limited is not None else self._domain_of(request) or "")
 
 
-def check_domain(
-    domain: Routes | Callable[[R], str | None] | str | None, gatekeeper: Gatekeeper | None, *, needed: bool = True
-) -> Routes | Callable[[R], str | None] | str:
+def check_domain(domain: DomainBy[R] | None, gatekeeper: Gatekeeper | None, *, needed: bool = True) -> DomainBy[R]:
     """Return `domain`, or its default: the only domain of an embedded master, otherwise `"default"`.
 
     A gatekeeper may be None if it is not `needed`; then the default is `""`, for no domain. Raises
@@ -127,9 +149,7 @@ def forget(gatekeeper: Gatekeeper, *, now: float) -> None:
         gatekeeper.master.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
 
 
-def make_domain_of(
-    domain: Routes | Callable[[R], str | None] | str, adapter: RequestAdapter[R]
-) -> Callable[[R], str | None]:
+def make_domain_of(domain: DomainBy[R], adapter: RequestAdapter[R]) -> Callable[[R], str | None]:
     """Return the function from a request to its domain, or None if it has none."""
     only = domain.only if isinstance(domain, Routes) else domain
     if isinstance(only, str):
@@ -140,26 +160,13 @@ def make_domain_of(
     return cast("Callable[[R], str | None]", domain)
 
 
-def make_identifier_of(
-    identify: Identify | _Callable[R] | str, adapter: RequestAdapter[R]
-) -> Callable[[R], bytes | None]:
-    """Return the function from a request to its identifier, or None if it has none."""
-    return _identifier(parse_identify(identify) if isinstance(identify, str) else identify, adapter)
+def make_identifier_of(identify: IdentifyBy[R], adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:
+    """Return the function from a request to its identifier, or None if it has none.
 
-
-def make_request_classes(
-    identify: Identify | _Callable[R] | str,
-    domain: Routes | Callable[[R], str | None] | str,
-    priority: Mapping[str, Priority | None] | Callable[[R], Priority | None] | None,
-    adapter: RequestAdapter[R],
-) -> RequestClasses[R]:
-    """Return the functions that these arguments of a middleware mean; raises `ConfigurationError`."""
-    return RequestClasses(
-        make_domain_of(domain, adapter), make_identifier_of(identify, adapter), make_priority_of(priority, domain)
-    )
-
-
-def _identifier(identify: Identify | _Callable[R], adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:
+    Raises `ConfigurationError` for a text that `parse_identify` does not accept.
+    """
+    if isinstance(identify, str):
+        identify = parse_identify(identify)
     if isinstance(identify, Header):
         return _by_header(identify, adapter)
     if hasattr(identify, "per_connection"):
@@ -170,18 +177,16 @@ def _identifier(identify: Identify | _Callable[R], adapter: RequestAdapter[R]) -
 
     def by_callable(request: R) -> bytes | None:
         identifier = of_request(request)
-        if identifier is None:
-            return None
-        return short_identifier(
-            identifier.encode("utf-8", "surrogatepass") if isinstance(identifier, str) else identifier
-        )
+        if isinstance(identifier, str):
+            identifier = identifier.encode("utf-8", "surrogatepass")
+        return None if identifier is None else short_identifier(identifier)
 
     return by_callable
 
 
 def _by_header(identify: Header, adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:
     of, field = identify.of, adapter.field(identify.name)
-    otherwise = _identifier(identify.fallback, adapter)
+    otherwise = make_identifier_of(identify.fallback, adapter)
 
     def by_header(request: R) -> bytes | None:
         return of(field(request)) or otherwise(request)
@@ -197,3 +202,47 @@ def _by_info(identify: Identify, adapter: RequestAdapter[R]) -> Callable[[R], by
         return per_connection(peer(request)) or identify(info(request))
 
     return by_info
+
+
+def make_limit(concurrency: ConcurrencyLimit | ConcurrencySettings | None) -> ConcurrencyLimit | None:
+    """Return the limit that is given, one with these settings, or None if there is none to enforce or monitor."""
+    if isinstance(concurrency, ConcurrencySettings):
+        concurrency = ConcurrencyLimit(concurrency, random.random)
+    if concurrency is None or (isinstance(concurrency, ConcurrencyLimit) and concurrency.settings.mode == "off"):
+        return None
+    if not isinstance(concurrency, ConcurrencyLimit):
+        raise ConfigurationError(
+            "concurrency must be ConcurrencySettings, such as ConcurrencySettings(max=64), or a ConcurrencyLimit, "
+            f"got {concurrency!r:.80}"
+        )
+    return concurrency
+
+
+def make_priority_of(priority: PriorityBy[R] | None, domain: object) -> Callable[[R, str], Priority | None] | None:
+    """Return the function from a request and its domain to its priority; None if all requests are those of people.
+
+    Raises `ConfigurationError` for an unknown priority, and for a domain that is not among those of `domain`.
+    """
+    if priority is None:
+        return None
+    if isinstance(priority, Mapping):
+        priorities = dict(priority)
+        known = [domain] if isinstance(domain, str) else domain.domains if isinstance(domain, Routes) else priorities
+        for name, value in priorities.items():
+            _check(value, f"the priority of domain {name!r}")
+            if name not in known:
+                raise ConfigurationError(
+                    f"priority: unknown domain {name!r}; expected one of {', '.join(map(repr, known)) or 'none'}"
+                )
+        return lambda _request, name: priorities.get(name, _PEOPLE)
+    if not callable(priority):
+        raise ConfigurationError(f"priority must be a mapping or a callable, got {priority!r:.80}")
+    of_request = priority
+    return lambda request, _name: _check(of_request(request), "the priority of a request")
+
+
+def _check(priority: Priority | None, what: str) -> Priority | None:
+    if priority is not None and priority not in PRIORITIES:
+        expected = ", ".join(map(repr, PRIORITIES))
+        raise ConfigurationError(f"{what} must be one of {expected}, or None, got {priority!r:.80}")
+    return priority

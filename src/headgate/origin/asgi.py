@@ -6,28 +6,17 @@ needed.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from headgate.limit import Accounting, Gatekeeper
-from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Priority
-from headgate.origin.admission import (
-    FORGET_INTERVAL,
-    RequestAdapter,
-    check_domain,
-    check_rejections,
-    forget,
-    make_classifier,
-    make_request_classes,
-)
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
+from headgate.origin.admission import Admission, DomainBy, IdentifyBy, PriorityBy, RequestAdapter
 from headgate.origin.asgi_concurrency import App, AsgiConcurrency, Scope, Send, send_response
-from headgate.origin.concurrency import make_limit
 from headgate.origin.delay import Delay
-from headgate.origin.identify import Identify
 from headgate.origin.read_ahead import ReadAhead, Receive
 from headgate.origin.request_info import RequestInfo, field_value
 from headgate.origin.response import Rejections, Response
-from headgate.origin.routes import Routes
 from headgate.release import Status
 
 __all__ = ["GatekeeperMiddleware"]
@@ -59,22 +48,23 @@ class GatekeeperMiddleware:
         app: App,
         *,
         gatekeeper: Gatekeeper | None = None,
-        identify: Identify | Callable[[Scope], bytes | str | None] | str = "client-address",
-        domain: Routes | Callable[[Scope], str | None] | str | None = None,
+        identify: IdentifyBy[Scope] = "client-address",
+        domain: DomainBy[Scope] | None = None,
         rejections: Rejections | None = None,
         concurrency: ConcurrencyLimit | ConcurrencySettings | None = None,
-        priority: Mapping[str, Priority | None] | Callable[[Scope], Priority | None] | None = None,
+        priority: PriorityBy[Scope] | None = None,
     ) -> None:
         self.app = app
-        self._gatekeeper = gatekeeper
-        adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
-        limit = make_limit(concurrency)
-        checked_domain = check_domain(domain, gatekeeper, needed=concurrency is None)
-        self._classify = make_classifier(identify, checked_domain, adapter)
-        self._rejections = check_rejections(rejections, gatekeeper)
-        self._forget_at = 0.0
-        classes = make_request_classes(identify, checked_domain, priority, adapter)
-        self.concurrency = None if limit is None else AsgiConcurrency(app, limit, classes, self._rejections.status)
+        self._admission = Admission(
+            RequestAdapter(peer=_peer, field=_field, info=_info),
+            gatekeeper=gatekeeper,
+            identify=identify,
+            domain=domain,
+            rejections=rejections,
+            concurrency=concurrency,
+            priority=priority,
+        )
+        self.concurrency = None if self._admission.limit is None else AsgiConcurrency(app, self._admission)
         """The requests in flight, with the `state` of their limit; None without a limit."""
         # Without rules, requests need no other step.
         self._serve_http = None if gatekeeper is not None or self.concurrency is None else self.concurrency.serve
@@ -84,16 +74,12 @@ class GatekeeperMiddleware:
         if self._serve_http is not None and scope["type"] == "http":
             await self._serve_http(scope, receive, send, None)
             return
-        kind, gatekeeper, limited, ahead = scope["type"], self._gatekeeper, None, None
+        kind, gatekeeper, limited, ahead = scope["type"], self._admission.gatekeeper, None, None
         if kind not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        if gatekeeper is not None and (limited := self._classify(scope)) is not None:
-            now = time.time()
-            accounting = gatekeeper.admit(*limited, now=now)
-            if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
-                self._forget_at = now + FORGET_INTERVAL
-                forget(gatekeeper, now=now)
+        if gatekeeper is not None and (limited := self._admission.classify(scope)) is not None:
+            accounting = self._admission.admit(limited, now=time.time())
             if accounting.status is _REJECTED:
                 await self._reject(accounting, scope, receive, send)
                 return
@@ -113,7 +99,7 @@ class GatekeeperMiddleware:
 
     async def _reject(self, accounting: Accounting, scope: Scope, receive: Receive, send: Send) -> None:
         accept = field_value(scope["headers"], b"accept")
-        response = self._rejections(accounting, now=accounting.received, accept=accept)
+        response = self._admission.rejections(accounting, now=accounting.received, accept=accept)
         if scope["type"] == "http":
             await send_response(response, send)
         else:

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any, Final
 
-from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencyState, Priority
-from headgate.origin.concurrency import RequestClasses
+from headgate.limit.concurrency import ConcurrencyState, Priority
+from headgate.origin.admission import Admission
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
 from headgate.origin.request_info import field_value
-from headgate.origin.response import Refusals, Response
+from headgate.origin.response import Response
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -27,12 +27,12 @@ _logger: Final = logging.getLogger("headgate.origin")
 class AsgiConcurrency:
     """Passes requests to `app` as its limit allows: at once, from the queue, or not at all."""
 
-    def __init__(self, app: App, limit: ConcurrencyLimit, classes: RequestClasses[Scope], status: int) -> None:
+    def __init__(self, app: App, admission: Admission[Scope]) -> None:
+        assert admission.limit is not None
         self._app = app
-        self._classes = classes
-        self._refusals = Refusals(status=status)
-        self._permits = Permits(limit, call_later=_call_later)
-        self._learns = limit.settings.max == "learned"
+        self._admission = admission
+        self._permits = Permits(admission.limit, call_later=_call_later)
+        self._learns = admission.limit.settings.max == "learned"
         self._watch = ConcurrencyWatch(_logger.warning)
         self._look_at = 0.0
 
@@ -43,13 +43,13 @@ class AsgiConcurrency:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> None:
         """Serve a request, whose domain and identifier may be known."""
-        priority = self._classes.of(scope, limited)
+        priority = self._admission.priority_of(scope, limited)
         if priority is None:
             await self._app(scope, receive, send)
             return
         permit, ahead = self._permits.take(), None
         if permit is None:
-            flow = limited[1] if limited is not None else self._classes.identifier_of(scope) or b""
+            flow = limited[1] if limited is not None else self._admission.identifier_of(scope) or b""
             ahead = ReadAhead(receive)
             permit = await self._wait(priority, flow, ahead, scope, send)
             if permit is None:
@@ -82,7 +82,7 @@ class AsgiConcurrency:
                 permit = request.permit
                 if permit is None:
                     accept = field_value(scope["headers"], b"accept")
-                    await send_response(self._refusals(request.retry_after, accept=accept), send)
+                    await send_response(self._admission.refusals(request.retry_after, accept=accept), send)
         finally:
             if permit is None:
                 ahead.close()

@@ -6,27 +6,16 @@ rejected: to delay it would occupy its worker thread, and WSGI does not report t
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headgate.errors import check_seconds
-from headgate.limit import Accounting, DelayUntil, Gatekeeper
-from headgate.limit.concurrency import ConcurrencySettings, Priority
-from headgate.origin.admission import (
-    FORGET_INTERVAL,
-    RequestAdapter,
-    check_domain,
-    check_rejections,
-    forget,
-    make_classifier,
-    make_request_classes,
-)
-from headgate.origin.concurrency import make_limit
-from headgate.origin.identify import Identify
+from headgate.limit import DelayUntil, Gatekeeper
+from headgate.limit.concurrency import ConcurrencySettings
+from headgate.origin.admission import Admission, DomainBy, IdentifyBy, PriorityBy, RequestAdapter
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Rejections
-from headgate.origin.routes import Routes
-from headgate.origin.wsgi_concurrency import WsgiConcurrency, fit_threads, send_response
+from headgate.origin.wsgi_concurrency import WsgiConcurrency, accept_of, fit_threads, raw, send_response
 from headgate.release import Status
 
 if TYPE_CHECKING:
@@ -57,40 +46,40 @@ class GatekeeperMiddleware:
         app: "WSGIApplication",
         *,
         gatekeeper: Gatekeeper | None = None,
-        identify: "Identify | Callable[[WSGIEnvironment], bytes | str | None] | str" = "client-address",
-        domain: "Routes | Callable[[WSGIEnvironment], str | None] | str | None" = None,
+        identify: "IdentifyBy[WSGIEnvironment]" = "client-address",
+        domain: "DomainBy[WSGIEnvironment] | None" = None,
         rejections: Rejections | None = None,
         lock: "threading.Lock | None" = None,
         concurrency: ConcurrencySettings | None = None,
-        priority: "Mapping[str, Priority | None] | Callable[[WSGIEnvironment], Priority | None] | None" = None,
+        priority: "PriorityBy[WSGIEnvironment] | None" = None,
         threads: int | None = None,
         max_delay: float = 0.0,
     ) -> None:
         check_seconds("max_delay", max_delay)
         self.app = app
         self._max_delay = max_delay
-        self._gatekeeper = gatekeeper
-        adapter = RequestAdapter(peer=_peer, field=_field, info=_info)
-        limit = make_limit(concurrency if concurrency is None else fit_threads(concurrency, threads))
-        checked_domain = check_domain(domain, gatekeeper, needed=concurrency is None)
-        self._classify = make_classifier(identify, checked_domain, adapter)
-        self._rejections = check_rejections(rejections, gatekeeper)
         self._lock = lock or threading.Lock()
-        self._forget_at = 0.0
-        classes = make_request_classes(identify, checked_domain, priority, adapter)
-        self.concurrency = None if limit is None else WsgiConcurrency(app, limit, classes, self._rejections.status)
+        self._admission = Admission(
+            RequestAdapter(peer=_peer, field=_field, info=_info),
+            gatekeeper=gatekeeper,
+            identify=identify,
+            domain=domain,
+            rejections=rejections,
+            concurrency=concurrency if concurrency is None else fit_threads(concurrency, threads),
+            priority=priority,
+        )
+        self.concurrency = None if self._admission.limit is None else WsgiConcurrency(app, self._admission)
         """The requests in flight, with the `state` of their limit; None without a limit."""
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Serve one request; sleeps here while it is delayed, or waits for a permit."""
-        limited = None if self._gatekeeper is None else self._classify(environ)
-        if limited is not None and self._gatekeeper is not None:
-            accounting = self._admit(self._gatekeeper, limited, time.time())
+        admission = self._admission
+        limited = None if admission.gatekeeper is None else admission.classify(environ)
+        if limited is not None:
+            with self._lock:
+                accounting = admission.admit(limited, now=time.time(), max_delay=self._max_delay)
             if accounting.status is Status.REJECTED:
-                accept = environ.get("HTTP_ACCEPT")
-                response = self._rejections(
-                    accounting, now=accounting.received, accept=None if accept is None else _raw(accept)
-                )
+                response = admission.rejections(accounting, now=accounting.received, accept=accept_of(environ))
                 return send_response(response, environ, start_response)
             if accounting.status is Status.DELAYED:
                 time.sleep(accounting.wait)
@@ -100,17 +89,9 @@ class GatekeeperMiddleware:
 
     def obey(self, control: DelayUntil, *, now: float | None = None) -> None:
         """Pass a control to the gatekeeper, from any thread; a link that has its own thread is attached to this."""
-        if self._gatekeeper is not None:
+        if self._admission.gatekeeper is not None:
             with self._lock:
-                self._gatekeeper.obey(control, now=now)
-
-    def _admit(self, gatekeeper: Gatekeeper, limited: tuple[str, bytes], now: float) -> Accounting:
-        with self._lock:
-            accounting = gatekeeper.admit(*limited, now=now, max_delay=self._max_delay)
-            if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
-                self._forget_at = now + FORGET_INTERVAL
-                forget(gatekeeper, now=now)
-        return accounting
+                self._admission.gatekeeper.obey(control, now=now)
 
 
 def _peer(environ: "WSGIEnvironment") -> str:
@@ -124,26 +105,21 @@ def _field(name: bytes) -> "Callable[[WSGIEnvironment], bytes | None]":
     def read(environ: "WSGIEnvironment") -> bytes | None:
         value = environ.get(variable)
         # Servers join the lines of a repeated field with a comma, so a value with a comma may be of several lines.
-        return None if not value or "," in value else _raw(value)
+        return None if not value or "," in value else raw(value)
 
     return read
 
 
 def _info(environ: "WSGIEnvironment") -> RequestInfo:
     return RequestInfo(
-        method=_raw(environ["REQUEST_METHOD"]),
+        method=raw(environ["REQUEST_METHOD"]),
         # A path that the server has decoded must not be decoded a second time.
-        path=_raw(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).replace(b"%", b"%25"),
-        host=_raw(environ.get("HTTP_HOST", "")),
+        path=raw(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).replace(b"%", b"%25"),
+        host=raw(environ.get("HTTP_HOST", "")),
         fields=[
-            (_raw(name.removeprefix("HTTP_").replace("_", "-").lower()), _raw(value))
+            (raw(name.removeprefix("HTTP_").replace("_", "-").lower()), raw(value))
             for name, value in environ.items()
             if (value if name in _CONTENT else name.startswith("HTTP_") and name[5:] not in _CONTENT)
         ],
         peer=_peer(environ),
     )
-
-
-def _raw(text: str) -> bytes:
-    """Return the bytes that the server read: in an environ each character stands for one (PEP 3333)."""
-    return text.encode("latin-1", "replace")

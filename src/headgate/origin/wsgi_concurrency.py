@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, ConcurrencyState
-from headgate.origin.concurrency import RequestClasses
+from headgate.limit.concurrency import ConcurrencySettings, ConcurrencyState
+from headgate.origin.admission import Admission
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.permits import Permit, Permits, QueuedRequest
-from headgate.origin.response import Refusals, Response
+from headgate.origin.response import Response
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -60,18 +60,12 @@ def fit_threads(settings: ConcurrencySettings, threads: int | None) -> Concurren
 class WsgiConcurrency:
     """Passes requests to `app` as its limit allows: at once, from the queue, or not at all."""
 
-    def __init__(
-        self,
-        app: "WSGIApplication",
-        limit: ConcurrencyLimit,
-        classes: "RequestClasses[WSGIEnvironment]",
-        status: int,
-    ) -> None:
+    def __init__(self, app: "WSGIApplication", admission: "Admission[WSGIEnvironment]") -> None:
+        assert admission.limit is not None
         self._app = app
-        self._classes = classes
-        self._refusals = Refusals(status=status)
+        self._admission = admission
         self._lock = threading.Lock()
-        self._permits = Permits(limit)
+        self._permits = Permits(admission.limit)
         self._watch = ConcurrencyWatch(_logger.warning)
         self._look_at = 0.0
 
@@ -85,21 +79,18 @@ class WsgiConcurrency:
         self, environ: "WSGIEnvironment", start_response: "StartResponse", limited: tuple[str, bytes] | None
     ) -> Iterable[bytes]:
         """Serve a request, whose domain and identifier may be known; waits here while it is in the queue."""
-        priority = self._classes.of(environ, limited)
+        priority = self._admission.priority_of(environ, limited)
         if priority is None:
             return self._app(environ, start_response)
         with self._lock:
             permit = self._permits.take()
         if permit is None:
-            flow = limited[1] if limited is not None else self._classes.identifier_of(environ) or b""
+            flow = limited[1] if limited is not None else self._admission.identifier_of(environ) or b""
             woken = threading.Lock()
             request = QueuedRequest(priority, flow, self._permits.clock(), woken.release)
             permit = self._wait(request, woken)
             if permit is None:
-                accept = environ.get("HTTP_ACCEPT")
-                response = self._refusals(
-                    request.retry_after, accept=None if accept is None else accept.encode("latin-1", "replace")
-                )
+                response = self._admission.refusals(request.retry_after, accept=accept_of(environ))
                 return send_response(response, environ, start_response)
         self._look(permit.started)
         exchange = _Exchange(permit, self._lock, start_response)
@@ -177,6 +168,16 @@ class _Exchange:
 def _is_file(content: object, environ: "WSGIEnvironment") -> bool:
     wrapper = environ.get("wsgi.file_wrapper")  # a function in uWSGI, a class elsewhere
     return isinstance(wrapper, type) and isinstance(content, wrapper)
+
+
+def raw(text: str) -> bytes:
+    """Return the bytes that the server read: in an environ each character stands for one (PEP 3333)."""
+    return text.encode("latin-1", "replace")
+
+
+def accept_of(environ: "WSGIEnvironment") -> bytes | None:
+    """Return the value of Accept."""
+    return raw(environ["HTTP_ACCEPT"]) if "HTTP_ACCEPT" in environ else None
 
 
 def send_response(response: Response, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:

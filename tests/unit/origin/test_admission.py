@@ -1,9 +1,9 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.limit import Domain, Gatekeeper, Rule
+from headgate.limit import ConcurrencyLimit, ConcurrencySettings, Domain, Gatekeeper, Rule
 from headgate.origin import RequestInfo, Route, Routes, asgi, client_address, header, wsgi
-from headgate.origin.admission import RequestAdapter, check_domain, forget, make_classifier
+from headgate.origin.admission import Admission, RequestAdapter, check_domain, make_limit, make_priority_of
 
 
 class Request(dict[str, str]):
@@ -24,7 +24,7 @@ ADAPTER = RequestAdapter[Request](
 
 
 def classify(request: Request, identify="client-address", domain="default"):
-    return make_classifier(identify, domain, ADAPTER)(request)
+    return Admission(ADAPTER, gatekeeper=Gatekeeper(), identify=identify, domain=domain).classify(request)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_none_leaves_a_request_unlimited():
 
 def test_an_unknown_identify_text_is_refused_when_building():
     with pytest.raises(ConfigurationError, match="'cookie'"):
-        make_classifier("cookie", "default", ADAPTER)
+        classify(Request(), "cookie")
 
 
 @pytest.mark.parametrize("request_", [Request(), Request(key=""), Request(key="  ")])
@@ -80,13 +80,17 @@ def test_an_absent_or_empty_header_falls_back(request_):
     assert classify(request_, header("X-Key", header("X-Other"))) == ("default", b"192.0.2.1")
 
 
-def test_an_embedded_master_forgets_too():
-    gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/s"),))])
-    gatekeeper.admit("default", b"x", now=100.0)
+@pytest.mark.parametrize("now", [101.0, 99.0], ids=["a second later", "the clock was set back"])
+def test_ended_holds_and_histories_are_dropped_about_once_a_second(now):
+    gatekeeper = embedded("default")
+    admission = Admission(ADAPTER, gatekeeper=gatekeeper)
+    drops = []
     assert gatekeeper.master is not None
-    assert len(gatekeeper.master) == 1
-    forget(gatekeeper, now=200.0)
-    assert len(gatekeeper.master) == 0
+    gatekeeper.forget = lambda **how: drops.append(("holds", how))
+    gatekeeper.master.forget = lambda **how: drops.append(("histories", how))
+    for instant in (100.0, 100.5, now, now):
+        admission.admit(("default", b"x"), now=instant)
+    assert drops == [(what, {"now": at, "most": 1_000}) for at in (100.0, now) for what in ("holds", "histories")]
 
 
 def embedded(*names):
@@ -131,3 +135,25 @@ def test_both_middlewares_check_their_domain_and_gatekeeper(middleware):
         middleware(None, gatekeeper=embedded("shop"), rejections=429)
     with pytest.raises(ConfigurationError, match=r"identify must be a text, an Identify or a callable, got 3"):
         middleware(None, gatekeeper=embedded("shop"), identify=3)
+
+
+def test_a_limit_is_made_of_settings_or_given():
+    limit = ConcurrencyLimit(ConcurrencySettings(max=9), lambda: 0.5)
+    assert make_limit(limit) is limit
+    made = make_limit(ConcurrencySettings(max=5))
+    assert made is not None
+    assert made.limit == 5
+    assert make_limit(None) is None
+    assert make_limit(ConcurrencySettings(mode="off")) is None
+
+
+def test_all_requests_are_those_of_people_without_priorities():
+    assert make_priority_of(None, "x") is None
+    by_domain = make_priority_of({"bots": "automated"}, lambda request: "any name")
+    assert by_domain is not None
+    assert [by_domain(object(), name) for name in ("bots", "x")] == ["automated", "people"]
+
+
+def test_a_domain_of_no_route_is_an_error():
+    with pytest.raises(ConfigurationError, match="expected one of none"):
+        make_priority_of({"x": "people"}, Routes([]))
