@@ -10,12 +10,12 @@ from headgate.limit import Accounting, Gatekeeper
 class Delay:
     """Calls `release` at the release time of a delayed request."""
 
-    __slots__ = ("_accounting", "_deadline", "_gatekeeper", "_release", "_timer")
+    __slots__ = ("_accounting", "_deadline", "_gatekeeper", "_timer", "release")
 
-    def __init__(self, accounting: Accounting, gatekeeper: Gatekeeper, release: Callable[[], None]) -> None:
+    def __init__(self, accounting: Accounting, gatekeeper: Gatekeeper, release: Callable[[], object]) -> None:
         self._accounting = accounting
         self._gatekeeper = gatekeeper
-        self._release = release
+        self.release = release
         # Monotonic: a wall clock that is set back must not prolong the wait.
         self._deadline = time.monotonic() + accounting.wait
         self._timer = self._wait(accounting.wait)
@@ -34,4 +34,4 @@ class Delay:
         if left > 0:
             self._timer = self._wait(left)
         else:
-            self._release()
+            self.release()

@@ -56,6 +56,8 @@ _ACCEPT: Final = _lines_of(b"accept")
 class AuthRequest(DataPlane):
     """Answers nginx at a unix socket. Raises `ConfigurationError` for a `max_delay` for which nginx cannot wait."""
 
+    key = "auth_request"
+
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
         if self.settings.max_delay > MAX_DELAY:
@@ -64,42 +66,33 @@ class AuthRequest(DataPlane):
                 f"got {self.settings.max_delay:g}"
             )
         self.max_connections = MAX_CONNECTIONS + self.settings.max_delayed
-        self._checks = lru_cache(_MAX_CACHED_TARGETS)(self._parse_check)
-        self._delays: dict[int, Delay] = {}
-        self._waiting: dict[int, _Connection] = {}
+        self.delays: dict[int, Delay] = {}
+        """The delayed requests by number, until nginx asks about them again or they are released."""
         self._numbers = count(1)
 
     async def start(self) -> None:
         """Listen at the socket."""
-        await self.listen(self.settings.auth_request, "--auth-request", lambda: _Connection(self))
-        if self.settings.identify != "client-address":
-            method = self.settings.identify
-            self.log(f"nginx identifies clients by its own configuration; print it with --identify {method}")
+        await self.listen(lambda: _Connection(self))
+        self.log_identify("nginx")
 
     def details(self) -> Details:
         """Return the numbers of open connections and of delayed requests."""
-        return super().details() | {"delayed": len(self._delays)}
+        waiting = sum(isinstance(one, _Connection) and one.delay is not None for one in self.connections)
+        return super().details() | {"delayed": len(self.delays) + waiting}
 
     async def close(self) -> None:
         """Accept the delayed requests, and close the socket and all connections."""
-        for number in list(self._delays):
-            self._delays[number].cancel()
-            self._release(number)
+        while self.delays:
+            self.delays.popitem()[1].cancel()
         await super().close()
 
-    def leave(self, number: int) -> None:
-        """Free the slot of a delayed request whose client has left; 0 stands for none."""
-        if number in self._waiting:
-            del self._waiting[number]
-            self._delays.pop(number).cancel()
-
-    def answer(self, head: bytes, connection: "_Connection", *, is_whole: bool) -> bytes | None:
-        """Return the answer to a head; None for a delayed request, which is answered later."""
-        self.totals.requests += 1
+    def check(self, head: bytes, *, is_whole: bool) -> bytes:
+        """Return the answer to a head that asks about a request."""
         target, address = _CHECK.match(head), _ADDRESS.search(head)
-        check = self._checks(*target.groups()) if target is not None else None
+        check = _parse_check(*target.groups(), self.settings.ipv6_prefix) if target is not None else None
         if check is None or address is None:
-            return self._answer_delayed(head, connection)
+            self.totals.failed["malformed"] += 1
+            return _FAILED
         domain, identify = check
         now = self.clock()
         if domain not in self.domains:
@@ -113,53 +106,23 @@ class AuthRequest(DataPlane):
         if accounting.status is Status.ACCEPTED:
             return _ACCEPTED
         number = next(self._numbers)
-        self._delays[number] = Delay(accounting, self.gatekeeper, lambda: self._release(number))
+        self.delays[number] = Delay(accounting, self.gatekeeper, lambda: self.delays.pop(number))
         return _DELAYED % number
 
-    def _parse_check(self, name: bytes, method: bytes) -> tuple[str, Identify] | None:
-        """Parse the parts of a target; return None for an unknown method."""
-        try:
-            identify = parse_identify(unquote(method), ipv6_prefix=self.settings.ipv6_prefix)
-        except ConfigurationError:
-            return None
-        return unquote(name, errors="surrogateescape"), identify
 
-    def _answer_delayed(self, head: bytes, connection: "_Connection") -> bytes | None:
-        """Answer the second request about a delayed one, or a request that is malformed."""
-        match = _DELAY.match(head)
-        number = int(match[1]) if match is not None else 0
-        if number in self._delays and number not in self._waiting:
-            self._waiting[number] = connection
-            connection.waits_for = number
-            return None
-        if match is not None and number not in self._delays:  # the release was before
-            return _ACCEPTED
-        self.totals.failed["malformed"] += 1
-        return _FAILED
-
-    def _release(self, number: int) -> None:
-        """Accept a delayed request; if nginx has not asked about it again yet, it will find that out when it does."""
-        del self._delays[number]
-        if number in self._waiting:
-            self._waiting.pop(number).send(_ACCEPTED)
-
-
-class _Connection(PlaneConnection):
+class _Connection(PlaneConnection[AuthRequest]):
     """A connection of nginx, which sends one head after another and waits for the answer to each."""
 
-    def __init__(self, plane: AuthRequest) -> None:
-        self.waits_for = 0
-        """The number of the delayed request to which the answer is sent later; 0 for none."""
-        super().__init__(plane)
-        self._plane = plane
-        self._received = b""
-        self._is_whole = True
+    delay: Delay | None = None
+    """The delayed request that is accepted here at its release."""
+    _received = b""
+    _is_whole = True
 
     def data_received(self, data: bytes) -> None:
         """Answer a head once it is complete."""
         head = self._received + data
         end = head.find(_END)
-        if self.waits_for or 0 <= end < len(head) - len(_END):  # nginx sends nothing before the answer
+        if self.delay is not None or 0 <= end < len(head) - len(_END):  # nginx sends nothing before the answer
             self.close()
             return
         if len(head) > MAX_HEAD_SIZE:
@@ -168,22 +131,49 @@ class _Connection(PlaneConnection):
         self._received = head
         if end < 0:
             return
-        answer = self._plane.answer(head, self, is_whole=self._is_whole)
+        self.plane.totals.requests += 1
+        if (delayed := _DELAY.match(head)) is not None:
+            self._wait(int(delayed[1]))
+        else:
+            self._transport.write(self.plane.check(head, is_whole=self._is_whole))
         self._received, self._is_whole = b"", True
-        if answer is not None:
-            self._transport.write(answer)
 
-    def send(self, answer: bytes) -> None:
-        """Send an answer that was to be sent later."""
-        self.waits_for = 0
-        self._transport.write(answer)
+    def _wait(self, number: int) -> None:
+        """Accept a delayed request at its release; at once if that was before."""
+        self.delay = self.plane.delays.pop(number, None)
+        if self.delay is None:
+            self._accept()
+        else:
+            self.delay.release = self._accept
+
+    def _accept(self) -> None:
+        self.delay = None
+        self._transport.write(_ACCEPTED)
+
+    def close(self) -> None:
+        """Accept the delayed request, and close the connection at once."""
+        if self.delay is not None:
+            self.delay.cancel()
+            self._accept()
+        super().close()
 
     # Its peer asks without reading the answers.
-    pause_writing = PlaneConnection.close
+    pause_writing = close
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        self._plane.leave(self.waits_for)
+        if self.delay is not None:  # its client has left
+            self.delay.cancel()
+
+
+@lru_cache(_MAX_CACHED_TARGETS)
+def _parse_check(name: bytes, method: bytes, ipv6_prefix: int) -> tuple[str, Identify] | None:
+    """Parse the parts of a target; return None for an unknown method."""
+    try:
+        identify = parse_identify(unquote(method), ipv6_prefix=ipv6_prefix)
+    except ConfigurationError:
+        return None
+    return unquote(name, errors="surrogateescape"), identify
 
 
 def _identifier(identify: Identify, head: bytes, address: bytes) -> bytes:

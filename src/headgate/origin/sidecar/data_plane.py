@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -48,6 +48,8 @@ class DataPlane:
     `domains` are the names of the domains, `log` writes a line for the operator.
     """
 
+    key: ClassVar[str]
+    """The key of the settings with the socket of this kind of server."""
     max_connections = 1_024
     """Connections of the server; a further one is refused."""
 
@@ -69,7 +71,8 @@ class DataPlane:
         self.clock = clock
         self.totals = SidecarCounters()
         """The totals since the start."""
-        self._connections: set[PlaneConnection] = set()
+        self.connections: dict[PlaneConnection[Any], None] = {}
+        """The open connections of the server, in the order in which they began."""
         self._is_closed = False
         self._reported: dict[str, float] = {}
         self._socket: UnixSocket | None = None
@@ -91,10 +94,11 @@ class DataPlane:
 
     def details(self) -> Details:
         """Return a few facts about the server, such as its connections."""
-        return {"connections": len(self._connections)}
+        return {"connections": len(self.connections)}
 
-    async def listen(self, path: str, flag: str, new_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listen at a unix socket; `flag` names the option of its path in a `ConfigurationError`."""
+    async def listen(self, new_protocol: Callable[[], asyncio.BaseProtocol], suffix: str = "") -> None:
+        """Listen at the unix socket that the settings name; `suffix` is added to its path."""
+        path, flag = getattr(self.settings, self.key) + suffix, f"--{self.key.replace('_', '-')}"
         self._socket = UnixSocket(path, mode=self.settings.mode, flag=flag)
         self._server = await self._socket.serve(new_protocol)
 
@@ -105,21 +109,23 @@ class DataPlane:
         if self._socket is not None:
             self._socket.close()
         self._is_closed = True
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()
         await asyncio.sleep(0)  # their transports close in this turn
 
-    def admit(self, connection: "PlaneConnection") -> None:
-        """Add a connection, unless there are too many or it is closed."""
+    def admit(self, connection: "PlaneConnection[Any]") -> None:
+        """Add a connection, unless there are too many or the data plane is closed."""
         self.totals.connections += 1
-        self._connections.add(connection)
-        if self._is_closed or len(self._connections) > self.max_connections:
+        self.connections[connection] = None
+        if self._is_closed or len(self.connections) > self.max_connections:
             self.totals.failed["refused"] += 1
             connection.close()
 
-    def forget(self, connection: "PlaneConnection") -> None:
-        """Remove a connection that was closed."""
-        self._connections.discard(connection)
+    def log_identify(self, server: str) -> None:
+        """Log that `server` does not learn from the sidecar how it identifies clients."""
+        method = self.settings.identify
+        if method != "client-address":
+            self.log(f"{server} identifies clients by its own configuration; print it with --identify {method}")
 
     def report_unknown(self, domain: str, *, now: float) -> None:
         """Count a request for a domain that the sidecar does not have; log the domain, each one once an hour."""
@@ -133,18 +139,21 @@ class DataPlane:
             )
 
 
-class PlaneConnection(asyncio.Protocol):
+P = TypeVar("P", bound=DataPlane)
+
+
+class PlaneConnection(asyncio.Protocol, Generic[P]):
     """A connection of the server to its data plane."""
 
     _transport: asyncio.Transport
 
-    def __init__(self, plane: DataPlane) -> None:
-        self._admission = plane
+    def __init__(self, plane: P) -> None:
+        self.plane = plane
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Join the connections of the data plane."""
         self._transport = cast("asyncio.Transport", transport)
-        self._admission.admit(self)
+        self.plane.admit(self)
 
     def close(self) -> None:
         """Close the connection at once; what has not been written is dropped."""
@@ -152,4 +161,4 @@ class PlaneConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  # the signature of a protocol
         """Leave them."""
-        self._admission.forget(self)
+        self.plane.connections.pop(self, None)

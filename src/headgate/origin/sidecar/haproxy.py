@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from headgate.errors import ConfigurationError, WireError, reason_of
 from headgate.limit import Accounting, DelayUntil
@@ -21,7 +22,6 @@ from headgate.origin.sidecar.haproxy_table import (
     ACCOUNTING_SUFFIX,
     check_done,
     check_table_name,
-    decode_key,
     set_commands,
 )
 from headgate.release import Status
@@ -44,6 +44,8 @@ _DROPPED: Final = re.compile(rb"dropped ([0-9]{1,15})")
 class HAProxy(DataPlane):
     """The data plane of one HAProxy, in whose table it keeps the holds of one domain."""
 
+    key = "haproxy"
+
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
         try:
@@ -62,10 +64,8 @@ class HAProxy(DataPlane):
 
     async def start(self) -> None:
         """Listen for reports, and begin to write holds."""
-        await self.listen(self.settings.haproxy + ACCOUNTING_SUFFIX, "--haproxy", lambda: _Connection(self))
-        method = self.settings.identify
-        if method != "client-address":
-            self.log(f"HAProxy identifies clients by its own configuration; print it with --identify {method}")
+        await self.listen(lambda: _Connection(self), ACCOUNTING_SUFFIX)
+        self.log_identify("HAProxy")
         # HAProxy usually runs already: then it has the holds when the sidecar is ready.
         await self._step()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -108,8 +108,7 @@ class HAProxy(DataPlane):
         """Check whether the process is the same, and write what it does not have. A failure is logged once."""
         self._changed.clear()
         try:
-            has_mark = await self._has_mark()
-            if has_mark and not self._is_incomplete:
+            if await self._has_mark() and not self._is_incomplete:
                 pending, self._pending = self._pending, {}
                 await self._write(pending.items())
                 self.totals.holds_sent += len(pending)
@@ -131,13 +130,12 @@ class HAProxy(DataPlane):
     async def _has_mark(self) -> bool:
         """Return whether the table has the mark, and renew it if so. Raises `WireError` if there is no table."""
         table = self.settings.table
-        answer = await self._ask(f"show table {table} key {self._mark}\n")
-        if not answer.strip():
-            return False
-        if f" key={self._mark} " not in answer:
-            raise WireError(f"no table {table!r} as --print-conf shows it ({answer.strip()[:200]!r})")
-        await self._set_mark()
-        return True
+        answer = (await self._ask(f"show table {table} key {self._mark}\n")).strip()
+        if answer and f" key={self._mark} " not in answer:
+            raise WireError(f"no table {table!r} as --print-conf shows it ({answer[:200]!r})")
+        if answer:
+            await self._set_mark()
+        return bool(answer)
 
     async def _set_mark(self) -> None:
         check_done(await self._ask(f"set table {self.settings.table} key {self._mark} data.gpt0 1\n"))
@@ -185,7 +183,7 @@ class HAProxy(DataPlane):
         if (found := _LINE.fullmatch(line)) is not None:
             received, rest = int(found[1]) / 1_000.0, int(found[2])
             status = Status.REJECTED if rest > 0 else Status.ACCEPTED
-            identifier = short_identifier(decode_key(found[3]))
+            identifier = short_identifier(unquote_to_bytes(found[3]))
             release = received + max(0, rest) / 1_000.0
             self.gatekeeper.report(Accounting(self._domain, status, identifier, received, release), now=self.clock())
         elif (dropped := _DROPPED.fullmatch(line)) is not None:
@@ -194,19 +192,16 @@ class HAProxy(DataPlane):
             self.totals.failed["malformed"] += 1
 
 
-class _Connection(PlaneConnection):
+class _Connection(PlaneConnection[HAProxy]):
     """A connection on which HAProxy reports requests, one a line."""
 
-    def __init__(self, plane: HAProxy) -> None:
-        super().__init__(plane)
-        self._plane = plane
-        self._rest = b""
+    _rest = b""
 
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._plane.read(line)
+            self.plane.read(line)
         if len(self._rest) > MAX_LINE_SIZE:
-            self._plane.read(self._rest)
+            self.plane.read(self._rest)
             self._rest = b""
             self.close()

@@ -9,7 +9,7 @@ HAProxy calculates modulo 2^32. An entry that has not been written for as long a
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.parse import quote_from_bytes, unquote_to_bytes
+from urllib.parse import quote_from_bytes
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import to_milliseconds
@@ -34,11 +34,6 @@ def check_table_name(name: str) -> None:
 def encode_key(identifier: bytes) -> str:
     """Return the key of an identifier."""
     return quote_from_bytes(identifier, safe="")
-
-
-def decode_key(key: bytes) -> bytes:
-    """Return the identifier of a key."""
-    return unquote_to_bytes(key) if b"%" in key else key
 
 
 def encode_end(release: float) -> int:

@@ -7,7 +7,7 @@ be several. docs/decisions/sidecars.md has the reasons.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from headgate.config.tree import Sidecar
@@ -38,66 +38,53 @@ _STATUSES: Final = {status.value.lower().encode(): status for status in Status}
 
 
 class _Instance:
-    """One nginx, whose workers share a dictionary of holds; one of its connections receives them."""
+    """One nginx, whose workers share a dictionary of holds."""
 
-    def __init__(self, send_all: Callable[["_Instance"], Coroutine[None, None, None]]) -> None:
+    def __init__(self, receiver: "_Connection") -> None:
         self.connections: list[_Connection] = []
+        self.receiver = receiver
+        """The connection that receives the holds."""
         self.workers = 0
         """Workers of this nginx, as the newest of them says; those of before a reload may be connected, too."""
-        self.is_stale = False
-        """Whether holds may be missing in the dictionary."""
-        self._send_all = send_all
-        self._task: asyncio.Task[None] | None = None
-        self.receiver: _Connection | None = None
-        """The connection that receives the holds."""
-
-    def add(self, connection: "_Connection") -> None:
-        """Add a connection; the first one receives all holds."""
-        self.connections.append(connection)
-        if self.receiver is None:
-            self.receiver = connection
-            self.renew()
-
-    def remove(self, connection: "_Connection") -> None:
-        """Remove a connection; if it received the holds, another one receives all of them again.
-
-        That is the newest: older ones may belong to workers that are exiting.
-        """
-        self.connections.remove(connection)
-        if connection is self.receiver:
-            self.receiver = self.connections[-1] if self.connections else None
-            self.renew()
-
-    def renew(self) -> None:
-        """Have all holds sent again; if this is under way already, it starts again at its end."""
-        self.is_stale = self.receiver is not None
-        if self.is_stale and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._send_all(self))
-
-    def close(self) -> None:
-        """Stop to send."""
-        if self._task is not None:
-            self._task.cancel()
 
 
-class _Connection(PlaneConnection):
+class _Connection(PlaneConnection["NginxLua"]):
     """The connection of one worker."""
 
     def __init__(self, plane: "NginxLua") -> None:
         super().__init__(plane)
-        self.instance: _Instance | None = None
+        self.nginx = b""
+        """The name of its nginx; empty until the worker has sent it."""
         self.silent_ticks = 0
         """Ticks since the last record of the worker, or since it stopped reading."""
-        self._plane = plane
-        self._reader = RecordReader()
+        self.is_stale = False
+        """Whether holds were left out since all holds were sent on this connection."""
         self.writable = asyncio.Event()
-        """Set while the worker has read enough for more to be written, and when the connection is closed."""
+        """Set while the worker has read enough for more to be written."""
         self.writable.set()
+        self._reader = RecordReader()
+        self._sending: asyncio.Task[None] | None = None
 
     def write(self, data: bytes) -> None:
         """Write without waiting."""
         if not self._transport.is_closing():
             self._transport.write(data)
+
+    def send_all(self) -> None:
+        """Send all holds in force; if this is under way already, it starts again at its end."""
+        self.is_stale = True
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        while self.is_stale:
+            await self.writable.wait()
+            self.is_stale = False
+            self.plane.totals.synchronizations += 1
+            for holds in self.plane.holds_in_force():
+                self.write(b"".join(holds))
+                self.plane.totals.holds_sent += len(holds)
+                await self.writable.wait()
 
     # The methods of a protocol.
 
@@ -110,9 +97,9 @@ class _Connection(PlaneConnection):
             self.silent_ticks = 0
         try:
             for record in self._reader.feed(data):
-                self._plane.on_record(self, record)
+                self.plane.on_record(self, record)
         except WireError:
-            self._plane.totals.failed["malformed"] += 1
+            self.plane.totals.failed["malformed"] += 1
             self.close()
 
     def pause_writing(self) -> None:
@@ -120,17 +107,20 @@ class _Connection(PlaneConnection):
 
     def resume_writing(self) -> None:
         self.writable.set()
-        if self.instance is not None and self.instance.is_stale:
-            self.instance.renew()
+        if self.is_stale:
+            self.send_all()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.writable.set()
+        if self._sending is not None:
+            self._sending.cancel()
         super().connection_lost(error)
-        self._plane.leave(self)
+        self.plane.leave(self)
 
 
 class NginxLua(DataPlane):
     """Listens for the workers of nginx at the socket `nginx_lua` of the settings."""
+
+    key = "nginx_lua"
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
@@ -144,15 +134,13 @@ class NginxLua(DataPlane):
 
     async def start(self) -> None:
         """Listen. Raises `ConfigurationError` for a socket that is not available."""
-        await self.listen(self.settings.nginx_lua, "--nginx-lua", lambda: _Connection(self))
+        await self.listen(lambda: _Connection(self))
         self._ticks = asyncio.get_running_loop().create_task(self._tick_forever())
 
     async def close(self) -> None:
         """Close all connections, and remove the socket."""
         if self._ticks is not None:
             self._ticks.cancel()
-        for instance in self._instances.values():
-            instance.close()
         await super().close()
 
     def unready(self) -> str:
@@ -165,7 +153,7 @@ class NginxLua(DataPlane):
     def details(self) -> Details:
         """Return the numbers of instances, and of workers that are connected and that there are."""
         workers = sum(instance.workers for instance in self._instances.values())
-        return {"instances": len(self._instances), "workers": len(self._connections), "expected_workers": workers}
+        return {"instances": len(self._instances), "workers": len(self.connections), "expected_workers": workers}
 
     # -- holds ---------------------------------------------------------------------------------------------------
 
@@ -181,44 +169,39 @@ class NginxLua(DataPlane):
         """Write the queued holds; an instance that reads too slowly receives all holds when it has caught up."""
         holds, self._holds = self._holds, []
         for instance in self._instances.values():
-            if instance.receiver is not None and instance.receiver.writable.is_set():
+            if instance.receiver.writable.is_set():
                 instance.receiver.write(b"".join(holds))
                 self.totals.holds_sent += len(holds)
             else:
-                instance.is_stale = True
+                instance.receiver.is_stale = True
 
-    async def _send_all(self, instance: _Instance) -> None:
-        """Send all holds in force to an instance; start again if its connection changes or some were left out."""
-        while instance.is_stale and instance.receiver is not None:
-            receiver = instance.receiver
-            await receiver.writable.wait()
-            if receiver is not instance.receiver:
-                continue
-            instance.is_stale = False
-            self.totals.synchronizations += 1
-            for name, domain in self._names.items():
-                for holds in self.gatekeeper.holds(domain, now=self.clock()):
-                    if receiver is not instance.receiver:
-                        break
-                    receiver.write(b"".join(_encode_hold(name, *hold) for hold in holds))
-                    self.totals.holds_sent += len(holds)
-                    await receiver.writable.wait()
+    def holds_in_force(self) -> Iterator[list[bytes]]:
+        """Yield the records of all holds in force, many at a time."""
+        for name, domain in self._names.items():
+            for holds in self.gatekeeper.holds(domain, now=self.clock()):
+                yield [_encode_hold(name, *hold) for hold in holds]
 
     # -- connections ---------------------------------------------------------------------------------------------
 
     def leave(self, connection: _Connection) -> None:
-        """Remove a connection from its instance, and the instance with its last one."""
-        instance = connection.instance
+        """Remove a connection from its instance, and the instance with its last one.
+
+        If it received the holds, the newest one receives all of them: older ones may belong to workers that are
+        exiting.
+        """
+        instance = self._instances.get(connection.nginx)
         if instance is not None:
-            instance.remove(connection)
+            instance.connections.remove(connection)
             if not instance.connections:
-                instance.close()
-                self._instances = {name: known for name, known in self._instances.items() if known is not instance}
+                del self._instances[connection.nginx]
+            elif instance.receiver is connection:
+                instance.receiver = instance.connections[-1]
+                instance.receiver.send_all()
 
     def on_record(self, connection: _Connection, record: Record) -> None:
         """Handle a record of a worker; the first is its `hello`. Raises `WireError` for an invalid one."""
         status = _STATUSES.get(record.kind)
-        if connection.instance is None:
+        if not connection.nginx:
             self._greet(connection, record)
         elif status is not None:
             self._account(status, record)
@@ -234,11 +217,13 @@ class NginxLua(DataPlane):
                 self._has_logged_version = True
                 self.log(f"nginx has another version of headgate.lua ({hello.first}, not {VERSION}); reload nginx")
             raise WireError(f"version {hello.first}; expected {VERSION}")
-        instance = self._instances.setdefault(hello.content, _Instance(self._send_all))
+        connection.nginx = hello.content
         connection.write(self._settings_record)
-        connection.instance = instance
+        instance = self._instances.setdefault(hello.content, _Instance(connection))
+        instance.connections.append(connection)
         instance.workers = hello.second
-        instance.add(connection)
+        if instance.receiver is connection:
+            connection.send_all()
 
     def _account(self, status: Status, record: Record) -> None:
         name, separator, identifier = record.content.partition(b"\0")
@@ -269,10 +254,9 @@ class NginxLua(DataPlane):
             # The clock was set back. The holds in nginx are instants of the earlier time.
             self._clock_steps = self.gatekeeper.clock.steps
             for instance in self._instances.values():
-                if instance.receiver is not None:
-                    instance.receiver.write(encode_record(b"clear"))
-                    instance.renew()
-        for connection in list(self._connections):
+                instance.receiver.write(encode_record(b"clear"))
+                instance.receiver.send_all()
+        for connection in list(self.connections):
             assert isinstance(connection, _Connection)
             connection.silent_ticks += 1
             if connection.silent_ticks > _MAX_SILENT_TICKS:

@@ -267,7 +267,7 @@ def test_holds_left_out_for_a_slow_worker_are_sent_when_it_has_caught_up(run, mo
                 site.hold(b"client %d %s" % (number, b"x" * 100))
                 if number % 100 == 0:
                     await asyncio.sleep(0)
-            (connection,) = site.plane._connections
+            (connection,) = site.plane.connections
             assert not connection.writable.is_set()
             assert site.totals.holds_sent < 20_000, "some were left out"
             found, most = set(), 0
