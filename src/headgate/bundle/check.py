@@ -7,12 +7,14 @@ the step of the document, and the place, in bytes from the first byte of the fil
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headgate.bundle.files.byte_source import Source, open_source
-from headgate.bundle.format.cbor import ARRAY, CborError, read_head
+from headgate.bundle.format.cbor import LONGEST_HEAD, CborError, Items
 from headgate.bundle.format.incremental import ByteSource, Parser, drive
 from headgate.bundle.format.integrity_block import integrity_block_parser
 from headgate.bundle.format.metadata import (
@@ -21,7 +23,6 @@ from headgate.bundle.format.metadata import (
     Preamble,
     known_sections,
     preamble_parser,
-    section_parser,
     section_table_parser,
     trailer_parser,
 )
@@ -95,11 +96,8 @@ def check_bundle(
     Responses are checked if the index can be read. What profile compat accepts is a warning with that profile. Raises
     `OSError` for a path that cannot be read, and `ConfigurationError` for an invalid `base_url`.
     """
-    opened = open_source(source)
-    try:
+    with closing(open_source(source)) as opened:
         return _Check(opened, profile, base_url, max_section).run(from_end=from_end)
-    finally:
-        opened.close()
 
 
 class _Check:
@@ -130,8 +128,7 @@ class _Check:
 
     def _check_bundle(self) -> None:
         preamble = self._parse(preamble_parser(self._max_section))
-        sections = self._parse(section_table_parser(preamble)) if preamble is not None else None
-        if preamble is None or sections is None:
+        if preamble is None or (sections := self._parse(section_table_parser(preamble))) is None:
             return
         if preamble.array_head == 0x84 or preamble.version == "draft-01":
             fault = "the document's own form, array head 0x84 or version 1; published readers expect 0x86 and b1, or b2"
@@ -144,61 +141,49 @@ class _Check:
 
     def _check_sections(self, preamble: Preamble, sections: tuple[Section, ...]) -> Metadata | None:
         """Check the sections; return the metadata where the index is right."""
-        builder = MetadataBuilder(preamble, sections, "compat", self._base_url)
-        names = {section.name for section in sections}
+        builder = MetadataBuilder(preamble, sections, self._base_url, self._max_section)
+        offsets = {section.name: section.offset for section in sections}
         # The primary section first: relative URLs in others are relative to it.
         for section in sorted(sections[:-1], key=lambda section: section.name != "primary"):
             if section.name not in known_sections(preamble.version):
                 fault = f"the section {section.name[:80]!r} is unknown in {preamble.version}; readers skip it"
                 self._warn("unknown-section", fault, "3.3 step 22.1", section.offset)
-                continue
-            parser = section_parser(section, preamble.primary_url, self._max_section)
-            try:
-                builder.read(section, drive(parser, self._read))
-            except BundleError as error:
-                self._refuse(error)
-        required = ["index"] if preamble.version == "b2" else ["index", "manifest"]
-        for name in (name for name in required if name not in names):
-            fault = f"the {name} section is missing"
-            if name == "manifest" and self._profile == "compat":
-                self._warn("compat", fault, "3.3 step 24", preamble.position)
             else:
-                self._error("section-missing", fault, "3.3 step 24", preamble.position)
+                self._parse(builder.section_parser(section))
+        for name in ("index",) if preamble.version == "b2" else ("index", "manifest"):
+            if name not in offsets:
+                is_accepted = name == "manifest" and self._profile == "compat"
+                report, code = (self._warn, "compat") if is_accepted else (self._error, "section-missing")
+                report(code, f"the {name} section is missing", "3.3 step 24", preamble.position)
         if not builder.has_index:
             return None
-        metadata = builder.metadata()
+        metadata = builder.metadata("compat")
         if metadata.manifest_url is not None and metadata.manifest_url not in metadata.requests:
             # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
-            offset = next(section.offset for section in sections if section.name == "manifest")
             fault = f"the manifest {metadata.manifest_url} is not in the bundle"
-            self._error("manifest-not-in-bundle", fault, "3.3.2", offset)
+            self._error("manifest-not-in-bundle", fault, "3.3.2", offsets["manifest"])
         return metadata
 
     def _check_primary_url(self, metadata: Metadata) -> None:
-        url, fault = metadata.primary_url, ""
+        url = metadata.primary_url
         if url is None:
-            fault = "there is no primary URL, which clients open first"
+            self._warn("primary-url", "there is no primary URL, which clients open first", "2.2", None)
         elif without_fragment(url) not in metadata.requests:
-            fault = f"the primary URL {url} is not in the bundle"
+            self._warn("primary-url", f"the primary URL {url} is not in the bundle", "2.2", None)
         elif "#" in url:
-            fault = f"the primary URL {url} has a fragment"
-        if fault:
-            self._warn("primary-url", fault, "2.2", None)
+            self._warn("primary-url", f"the primary URL {url} has a fragment", "2.2", None)
 
     def _check_responses(self, metadata: Metadata) -> None:
         """Check each response once, and that they lie one after another in their section."""
-        section, used, unchecked = metadata.sections[-1], list[Location](), 0
-        for location, keys in metadata.in_file_order():
-            used.append(location)
+        section, located = metadata.sections[-1], list(metadata.in_file_order())
+        for number, (location, keys) in enumerate(located):
             if self._left_to_read < 0:
-                unchecked += 1
-            else:
-                url, key = keys[0]
-                self._check_response(location, f"{url}: " if key is None else f"{url} {key}: ")
-        if unchecked:
-            fault = f"responses overlap; {unchecked} of them were not checked, to limit the time that it takes"
-            self._error("unchecked", fault, None, section.offset)
-        self._check_layout(section, used)
+                left = len(located) - number
+                fault = f"responses overlap; {left} of them were not checked, to limit the time that it takes"
+                self._error("unchecked", fault, None, section.offset)
+                break
+            self._check_response(location, f"{' '.join(filter(None, keys[0]))}: ")
+        self._check_layout(section, [location for location, _ in located])
 
     def _check_response(self, location: Location, subject: str) -> None:
         head = self._parse(response_parser(location, profile=self._profile), subject)
@@ -213,14 +198,12 @@ class _Check:
 
     def _check_layout(self, section: Section, used: Sequence[Location]) -> None:
         """Check that the responses section is an array of the responses that the index has, and of nothing else."""
+        items = Items(self._read(section.offset, LONGEST_HEAD))
         try:
-            major, count, position = read_head(self._read(section.offset, TRAILER_SIZE))
-            fault = "" if major == ARRAY and count == len(used) else f"not an array of {len(used)} responses"
+            items.array(len(used))
         except CborError as error:
-            position, fault = 0, error.reason
-        if fault:
-            self._warn("responses-layout", f"the responses section: {fault}", "3.1", section.offset)
-        position += section.offset
+            self._warn("responses-layout", f"the responses section: {error.reason}", "3.1", section.offset)
+        position = section.offset + items.position
         for location in [*used, Location(section.offset + section.length, 0)]:
             if location.offset != position:
                 gap = location.offset - position
@@ -244,7 +227,9 @@ class _Check:
         try:
             return drive(parser, self._read)
         except BundleError as error:
-            self._refuse(error, subject)
+            steps = reversed(error.step.split(", "))
+            code = next((_CODES[step] for step in steps if step in _CODES), error.kind)
+            self._error(code, f"{subject}{error.reason}", error.step, error.offset)
             return None
 
     def _read(self, offset: int, length: int) -> bytes:
@@ -252,11 +237,6 @@ class _Check:
         found = bytes(self._source.read(self._start + offset, length))
         self._left_to_read -= len(found)
         return found
-
-    def _refuse(self, error: BundleError, subject: str = "") -> None:
-        steps = reversed(error.step.split(", "))
-        code = next((_CODES[step] for step in steps if step in _CODES), error.kind)
-        self._error(code, f"{subject}{error.reason}", error.step, error.offset)
 
     def _error(self, code: str, message: str, step: str | None, offset: int | None) -> None:
         self._add(self._report.errors, BundleFinding(code, message, step, offset))
@@ -267,8 +247,7 @@ class _Check:
     def _add(self, findings: list[BundleFinding], found: BundleFinding) -> None:
         self._counts[found.code] += 1
         if self._counts[found.code] <= MAX_PER_CODE:
-            offset = None if found.offset is None else found.offset + self._start
-            findings.append(BundleFinding(found.code, found.message, found.step, offset))
+            findings.append(found if found.offset is None else replace(found, offset=found.offset + self._start))
 
 
 def _block_length_parser() -> Parser[int]:

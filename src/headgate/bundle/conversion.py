@@ -13,7 +13,7 @@ from headgate.bundle.format.cbor import encode, text
 from headgate.bundle.format.headers import encode_stored_headers, join_header_map
 from headgate.bundle.format.metadata import known_sections
 from headgate.bundle.format.sections import read_critical
-from headgate.bundle.layout import BundleSpec, VariantEntry, normalize_primary_url, normalize_url, stored_entry
+from headgate.bundle.layout import BundleSpec, VariantEntry, normalize_url, stored_entry
 from headgate.bundle.model import Location, Section, VariantSet, Version
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.errors import ConfigurationError, HeadgateError
@@ -60,7 +60,7 @@ class _Conversion:
         """Write the copy, and return the remarks."""
         primary, manifest = self._metadata.primary_url, self._metadata.manifest_url
         if primary_url is not None:
-            primary = normalize_primary_url(primary_url)
+            primary = normalize_url(primary_url, is_primary=True)
             if self._version == "b2":
                 self._check_contained("primary", primary)
         if manifest_url is not None:
@@ -151,9 +151,8 @@ class _Conversion:
         for location, _ in self._metadata.in_file_order():
             head = self._bundle.head(location)
             written = join_header_map(encode_stored_headers(head.status, head.stored_headers))
-            size = head.payload.length
             ordinals[location] = len(responses)
-            responses.append(written, SizedChunks(self._bundle.pieces(head.payload), size), size)
+            responses.append(written, SizedChunks(self._bundle.pieces(head.payload), head.payload.length))
         return responses, ordinals
 
     def _index(self, ordinals: Mapping[Location, int]) -> Mapping[str, int | VariantEntry]:
@@ -163,10 +162,4 @@ class _Conversion:
             raise HeadgateError(
                 f"{negotiated} has variants, which b2 does not have; the bundle stays {self._metadata.version}"
             )
-
-        def entry(found: Location | VariantSet) -> int | VariantEntry:
-            return stored_entry(
-                found, lambda key: ordinals[found.locations[key or ""] if isinstance(found, VariantSet) else found]
-            )
-
-        return {url: entry(found) for url, found in requests.items()}
+        return {url: stored_entry(found, ordinals.__getitem__) for url, found in requests.items()}

@@ -15,19 +15,16 @@ from headgate.bundle.format.cbor import ARRAY, MAP, UINT, data, encode, head, te
 from headgate.bundle.format.metadata import MAGIC, MAX_SECTION_TABLE_SIZE, TRAILER_SIZE, VERSION_BYTES
 from headgate.bundle.model import Location, VariantSet, Version
 from headgate.bundle.variants import (
-    MAX_KEY_TEXT,
-    MAX_KEYS,
     MAX_TOTAL_KEYS,
     Axis,
-    count_keys,
-    measure_keys,
+    excess_of_keys,
     parse_key,
     parse_variants,
     variant_keys,
     write_key,
 )
 from headgate.errors import ConfigurationError
-from headgate.http.url import has_credentials, has_fragment, parse_url, without_fragment
+from headgate.http.url import has_credentials, has_fragment, parse_url
 
 VariantKeys: TypeAlias = str | Sequence[str] | None
 """`gzip;en`, or several such keys that share a response; None for a URL without variants."""
@@ -38,33 +35,22 @@ _MAX_NAMED: Final = 12
 """Maximum missing keys in a message."""
 
 
-def normalize_primary_url(url: str) -> str:
-    """Return a primary URL in the WHATWG parser's form, which may have a fragment (3.3 step 6)."""
-    normal = _parse(url)
-    normalize_url(without_fragment(normal) if normal is not None else url)
-    return normal or url
-
-
-def normalize_url(url: str) -> str:
-    """Return a URL in the WHATWG parser's form.
+def normalize_url(url: str, *, is_primary: bool = False) -> str:
+    """Return a URL in the WHATWG parser's form; a primary URL may have a fragment (3.3 step 6).
 
     Raises `ConfigurationError` as 3.3.1 step 4.2 refuses: when it "is a failure, its fragment is not null, or it
     includes credentials".
     """
-    normal = _parse(url)
+    if not isinstance(url, str):
+        raise ConfigurationError(f"expected a URL such as 'https://example.com/', got {url!r:.200}")
+    normal = parse_url(url)
     if normal is None:
         raise ConfigurationError(f"{url[:200]!r} is not an absolute URL; expected one such as https://example.com/")
     if has_credentials(normal):  # which are secret, so the message leaves them out
         raise ConfigurationError(f"the URL of {normal.rpartition('@')[2][:200]} has credentials; leave them out")
-    if has_fragment(normal):
+    if has_fragment(normal) and not is_primary:
         raise ConfigurationError(f"the URL {url[:200]} has a fragment; leave out the # and what follows it")
     return normal
-
-
-def _parse(url: str) -> str | None:
-    if not isinstance(url, str):
-        raise ConfigurationError(f"expected a URL such as 'https://example.com/', got {url!r:.200}")
-    return parse_url(url)
 
 
 class VariantEntry(Struct, frozen=True):
@@ -74,13 +60,13 @@ class VariantEntry(Struct, frozen=True):
     ordinals: Sequence[int]
 
 
-def stored_entry(found: Location | VariantSet, ordinal: Callable[[str | None], int]) -> int | VariantEntry:
-    """Return the index entry of a URL that was read; `ordinal` returns that of the response for a variant key."""
+def stored_entry(found: Location | VariantSet, ordinal: Callable[[Location], int]) -> int | VariantEntry:
+    """Return the index entry of a URL that was read; `ordinal` returns that of the response at a location."""
     if isinstance(found, Location):
-        return ordinal(None)
+        return ordinal(found)
     # A value that an axis has twice makes a key twice, and has two locations in the index.
     axes = parse_variants(found.variants) or ()
-    ordinals = [ordinal(key) for key in variant_keys(axis.values for axis in axes)]
+    ordinals = [ordinal(found.locations[key]) for key in variant_keys(axis.values for axis in axes)]
     return VariantEntry(found.variants.encode("latin-1"), ordinals)
 
 
@@ -174,16 +160,12 @@ class IndexBuilder:
 def parse_axes(variants: str) -> tuple[Axis, ...]:
     """Parse a Variants value; raises `ConfigurationError` for an invalid one, and for too many keys."""
     axes = parse_variants(variants)
-    count = count_keys(axes or ())
-    if not axes or not count:
+    if not axes or not all(axis.values for axis in axes):
         raise ConfigurationError(
             f"{variants[:200]!r} is not a valid Variants value; expected a form such as 'Accept-Encoding;gzip;br'"
         )
-    if count > MAX_KEYS:
-        raise ConfigurationError(f"{count} variant keys; a bundle holds {MAX_KEYS} for a URL")
-    size = measure_keys(axes)
-    if size > MAX_KEY_TEXT:
-        raise ConfigurationError(f"variant keys of {size} characters; a bundle holds {MAX_KEY_TEXT} for a URL")
+    if fault := excess_of_keys(axes):
+        raise ConfigurationError(fault)
     if any(len(set(axis.values)) < len(axis.values) for axis in axes):
         raise ConfigurationError(f"{variants[:200]!r} has a value twice, so two responses for one key")
     return axes

@@ -41,6 +41,11 @@ class VariantSet(Struct, frozen=True):
         return min(location.offset for location in self.locations.values())
 
 
+def variants_of(found: Location | VariantSet) -> tuple[str, Mapping[str | None, Location]]:
+    """Return the Variants value of a URL, empty without variants, and the locations by variant key or by None."""
+    return ("", {None: found}) if isinstance(found, Location) else (found.variants, dict(found.locations.items()))
+
+
 class Section(Struct, frozen=True):
     """One section: its name and where its item is, in bytes from the first byte of the bundle."""
 
@@ -87,11 +92,8 @@ class Metadata(Struct, frozen=True):
         URLs come in the order in which their first responses are in the file, the variants of one in row-major order.
         """
         for url, found in sorted(self.requests.items(), key=lambda entry: entry[1].offset):
-            if isinstance(found, Location):
-                yield url, None, found
-            else:
-                for key, location in found.locations.items():
-                    yield url, key, location
+            for key, location in variants_of(found)[1].items():
+                yield url, key, location
 
     def in_file_order(self) -> Iterator[tuple[Location, Keys]]:
         """Yield each location once, in the order of the file, with all the keys that share it."""

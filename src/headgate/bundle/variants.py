@@ -75,21 +75,16 @@ def write_key(values: Iterable[str]) -> str:
     return ";".join(map(_write, values))
 
 
-def count_keys(axes: Iterable[Axis]) -> int:
-    """Count the possible variant keys without making them; what is more than 2**64 - 1 counts as that."""
+def excess_of_keys(axes: Sequence[Axis]) -> str:
+    """Return which limit of a URL its variant keys exceed; empty if none. Does not make the keys."""
     count = 1
     for axis in axes:
         count = min(count * len(axis.values), _MAX_COUNT)
-    return count
-
-
-def measure_keys(axes: Sequence[Axis]) -> int:
-    """Count the characters of all variant keys together without making them; at most 2**64 - 1, as `count_keys`."""
-    count = count_keys(axes)
-    if not count:
-        return 0
+    if not 0 < count <= MAX_KEYS:
+        return f"{count} variant keys; the limit is {MAX_KEYS}" if count else ""
     values = sum(count // len(axis.values) * sum(len(_write(value)) for value in axis.values) for axis in axes)
-    return min(values + count * (len(axes) - 1), _MAX_COUNT)
+    size = values + count * (len(axes) - 1)
+    return f"variant keys of {size} characters; the limit is {MAX_KEY_TEXT}" if size > MAX_KEY_TEXT else ""
 
 
 def variant_keys(axes: Iterable[Iterable[str]]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.bundle.layout import BundleSpec, IndexBuilder, lay_out, normalize_primary_url, normalize_url, parse_axes
+from headgate.bundle.layout import BundleSpec, IndexBuilder, lay_out, normalize_url, parse_axes
 from headgate.errors import ConfigurationError
 
 URL = "https://example.com/"
@@ -75,9 +75,9 @@ def test_variants_come_with_the_first_response():
         ("Accept-Encoding", "is not a valid Variants value"),
         ("Accept-Encoding;;", "is not a valid Variants value"),
         ("Accept-Encoding;gzip;gzip", "has a value twice"),
-        ("Accept;" + ";".join(f"a/b{number}" for number in range(1_001)), "1001 variant keys; a bundle holds 1000"),
-        ("A;a;b, " * 80 + "B;c", "variant keys; a bundle holds 1000"),
-        ("A;a;b, B;" + "c" * 65_535, "variant keys of 131074 characters; a bundle holds 131072"),
+        ("Accept;" + ";".join(f"a/b{number}" for number in range(1_001)), "1001 variant keys; the limit is 1000"),
+        ("A;a;b, " * 80 + "B;c", "variant keys; the limit is 1000"),
+        ("A;a;b, B;" + "c" * 65_535, "variant keys of 131074 characters; the limit is 131072"),
     ],
 )
 def test_invalid_variants_are_refused(value, fault):
@@ -106,14 +106,14 @@ PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest"
 
 def test_urls_have_neither_fragment_nor_credentials():
     assert normalize_url("HTTPS://EXAMPLE.com:443/a/../\xe9") == "https://example.com/%C3%A9"
-    assert normalize_primary_url("https://EXAMPLE.com/#x") == "https://example.com/#x"
-    for normalize in (normalize_url, normalize_primary_url):
+    assert normalize_url("https://EXAMPLE.com/#x", is_primary=True) == "https://example.com/#x"
+    for options in ({}, {"is_primary": True}):
         with pytest.raises(ConfigurationError, match="'/a' is not an absolute URL"):
-            normalize("/a")
+            normalize_url("/a", **options)
         with pytest.raises(ConfigurationError, match=r"^the URL of example.com/ has credentials; leave them out$"):
-            normalize("https://me:secret@example.com/")
+            normalize_url("https://me:secret@example.com/", **options)
         with pytest.raises(ConfigurationError, match="expected a URL such as"):
-            normalize(7)
+            normalize_url(7, **options)
     with pytest.raises(ConfigurationError, match=r"https://example.com/#x has a fragment"):
         normalize_url("https://example.com/#x")
 

@@ -9,7 +9,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -110,8 +109,14 @@ def _writing(target: str) -> Iterator[Write]:
             if found is None or stat.S_ISREG(found.st_mode)
             else (None, os.open(path, os.O_WRONLY | os.O_CLOEXEC))
         )
+    write_all = _write_all_to(io.FileIO(handle, "wb", closefd=False))
+
+    def write(piece: bytes | memoryview) -> None:
+        with _as_headgate_error(target):
+            write_all(piece)
+
     try:
-        yield partial(_write_all, handle, target)
+        yield write
         if temporary is not None:
             with _as_headgate_error(target):
                 if found is not None:
@@ -134,13 +139,6 @@ def _create_temporary(path: Path) -> tuple[Path, int]:
         with suppress(FileExistsError):
             return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     raise AssertionError  # numbers do not end
-
-
-def _write_all(handle: int, target: str, piece: bytes | memoryview) -> None:
-    with _as_headgate_error(target):
-        left = memoryview(piece)
-        while left:
-            left = left[os.write(handle, left) :]
 
 
 @contextmanager

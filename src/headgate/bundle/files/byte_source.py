@@ -44,18 +44,18 @@ def open_source(source: Source) -> ByteSource:
 
 def _check_file(file: BinaryIO) -> None:
     """Raise `ConfigurationError` unless `file` is an open, seekable binary file."""
-    if not (hasattr(file, "seek") and hasattr(file, "read")):
-        shown = repr(file)[:_MAX_SHOWN]
-        raise ConfigurationError(f"cannot open a bundle in {shown}; expected a path, bytes or a seekable binary file")
+    fault = ""
     try:
         file.seek(0)
-        is_binary = isinstance(file.read(0), bytes)
-    except ValueError as error:  # io.UnsupportedOperation is one
+        if not isinstance(file.read(0), bytes):
+            fault = "a text file; open it in the mode 'rb'"
+    except (AttributeError, ValueError) as error:  # io.UnsupportedOperation is a ValueError
+        fault = "not a file" if isinstance(error, AttributeError) else str(error)
+    if fault:
         raise ConfigurationError(
-            f"cannot open a bundle in {file!r} ({error}); expected an open, seekable binary file"
-        ) from None
-    if not is_binary:
-        raise ConfigurationError(f"cannot open a bundle in the text file {file!r}; open it in the mode 'rb'")
+            f"cannot open a bundle in {file!r:.{_MAX_SHOWN}} ({fault}); expected a path, bytes or an open, seekable "
+            "binary file"
+        )
 
 
 class _Memory:

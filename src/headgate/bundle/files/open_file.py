@@ -40,17 +40,13 @@ class OpenFile:
     """
 
     def __init__(self, path: str | os.PathLike[str] | FileIO) -> None:
-        if isinstance(path, FileIO):
-            self._take(path)
-            return
-        mode = os.stat(path).st_mode  # noqa: PTH116 - a fifo would not even open
-        if not stat.S_ISREG(mode):
-            kind = "is a directory" if stat.S_ISDIR(mode) else "is not a regular file"
-            raise OSError(errno.EINVAL, kind, os.fspath(path))
-        self._take(FileIO(path))
-
-    def _take(self, raw: FileIO) -> None:
-        self.raw = raw
+        if not isinstance(path, FileIO):
+            mode = os.stat(path).st_mode  # noqa: PTH116 - a fifo would not even open
+            if not stat.S_ISREG(mode):
+                kind = "is a directory" if stat.S_ISDIR(mode) else "is not a regular file"
+                raise OSError(errno.EINVAL, kind, os.fspath(path))
+            path = FileIO(path)
+        self.raw = path
         """The file itself; reading it moves its position, which `read` does not use."""
         self.state = _state(os.fstat(self.raw.fileno()))
         """Its state when it was opened."""

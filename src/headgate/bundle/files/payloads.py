@@ -126,35 +126,31 @@ PreparedPayload: TypeAlias = bytes | memoryview | FilePayload | SpooledPayload |
 """A payload whose length is known."""
 
 
-def prepare_payload(payload: object, spool: Callable[[], Spool]) -> tuple[PreparedPayload, int]:
-    """Return the payload in a form that can wait, and its length; `spool` opens the spool if chunks need it.
+def payload_length(payload: PreparedPayload) -> int:
+    """Return the number of bytes of a payload."""
+    return len(payload) if isinstance(payload, bytes | memoryview) else payload.length
+
+
+def prepare_payload(payload: object, spool: Callable[[], Spool]) -> PreparedPayload:
+    """Return the payload in a form that can wait; `spool` opens the spool if chunks need it.
 
     Raises `ConfigurationError` for another type than `Payload`, `HeadgateError` for a file that cannot be read.
     """
-    kept: PreparedPayload
     match payload:
-        case bytes():
-            kept, found = payload, len(payload)
+        case bytes() | FilePayload() | SpooledPayload():
+            return payload
         case memoryview() | bytearray():
             view = memoryview(payload)
-            kept = view.cast("B") if view.readonly and view.c_contiguous else bytes(view)
-            found = view.nbytes
+            return view.cast("B") if view.readonly and view.c_contiguous else bytes(view)
         case str():
-            kept = payload.encode()
-            found = len(kept)
+            return payload.encode()
         case Path():
-            kept = _file(payload)
-            found = kept.length
-        case FilePayload() | SpooledPayload():
-            kept, found = payload, payload.length
+            return _file(payload)
         case Iterable():
-            kept = spool().append(_checked(payload))
-            found = kept.length
-        case _:
-            raise ConfigurationError(
-                f"the payload is {type(payload).__name__}; expected bytes, text, a pathlib.Path, or chunks of bytes"
-            )
-    return kept, found
+            return spool().append(_checked(payload))
+    raise ConfigurationError(
+        f"the payload is {type(payload).__name__}; expected bytes, text, a pathlib.Path, or chunks of bytes"
+    )
 
 
 def payload_chunks(payload: PreparedPayload) -> Iterator[bytes | memoryview]:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
-from headgate.bundle.files.payloads import PreparedPayload, Spool, payload_chunks, prepare_payload
+from headgate.bundle.files.payloads import PreparedPayload, Spool, payload_chunks, payload_length, prepare_payload
 from headgate.bundle.format.cbor import BYTES, data, head
 from headgate.bundle.format.headers import CONTENT_TYPE, Headers, encode_headers, join_header_map
 from headgate.bundle.format.metadata import VERSION_BYTES
@@ -22,7 +22,6 @@ from headgate.bundle.layout import (
     VariantKeys,
     build_spec,
     lay_out,
-    normalize_primary_url,
     normalize_url,
 )
 from headgate.bundle.model import Exchange, Payload, Version
@@ -41,8 +40,9 @@ class Responses:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def append(self, header_map: bytes, payload: PreparedPayload, length: int) -> None:
-        """Add a response with encoded headers and a payload of `length` bytes."""
+    def append(self, header_map: bytes, payload: PreparedPayload) -> None:
+        """Add a response with encoded headers and a payload."""
+        length = payload_length(payload)
         # 3.4: response = [headers: bstr .cbor headers, payload: bstr]
         response_head = b"\x82" + data(header_map) + head(BYTES, length)
         self._heads.append(response_head)
@@ -97,7 +97,7 @@ class BundleWriter:
         check_target(target)
         self._target = target
         self._progress = progress
-        self._primary_url = None if primary_url is None else normalize_primary_url(primary_url)
+        self._primary_url = None if primary_url is None else normalize_url(primary_url, is_primary=True)
         self._manifest_url = None if manifest_url is None else normalize_url(manifest_url)
         self._spec = build_spec(version, self._primary_url, self._manifest_url)
         self._index = IndexBuilder()
@@ -139,15 +139,15 @@ class BundleWriter:
         stored = normalize_url(url)
         try:
             entries = encode_headers(status, headers)
-            kept, size = prepare_payload(payload, self._shared_spool)
-            if size and CONTENT_TYPE not in entries:
+            kept = prepare_payload(payload, self._shared_spool)
+            if payload_length(kept) and CONTENT_TYPE not in entries:
                 # 3.4 step 9. For an empty payload `remarks` has a warning.
                 raise ConfigurationError("there is a payload and no Content-Type header")
             written = join_header_map(entries)
             self._place(stored, variants, variant_key)
         except ConfigurationError as error:
             raise ConfigurationError(f"{stored}: {error}") from error
-        self._responses.append(written, kept, size)
+        self._responses.append(written, kept)
         if CONTENT_TYPE not in entries:
             self._untyped.append(stored)
 

@@ -6,7 +6,7 @@ encoding. Payloads are not decoded here.
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from headgate.bundle.format.incremental import Parser, ReadRequest
@@ -18,7 +18,7 @@ BYTES: Final = 2
 TEXT: Final = 3
 ARRAY: Final = 4
 MAP: Final = 5
-_TAG: Final = 6
+TAG: Final = 6
 _SIMPLE: Final = 7
 _KINDS = ("an unsigned integer", "a negative integer", "a byte string", "a text string", "an array", "a map", "a tag",
           "a simple value or float")  # fmt: skip
@@ -212,6 +212,23 @@ class Items:
             self.key_start = start
             yield key
 
+    def record(
+        self, members: Mapping[str, Callable[[], Any]], *, optional: Collection[str] = (), closed: bool = False
+    ) -> dict[str, Any]:
+        """Read a map from text: `members` has the reader of each known value, others may be any item.
+
+        Refuses a map that lacks a member, unless it is optional; with `closed` also a key that is not known.
+        """
+        start = self.position
+        found: dict[str, Any] = {}
+        for key in self.entries(self.text):
+            if closed and key not in members:
+                raise CborError(f"unknown map key {_shorten(key)}", "3.5.1 step 5", self.key_start)
+            found[key] = members.get(key, self.any)()
+        if missing := [key for key in members if key not in found and key not in optional]:
+            raise CborError(f"a map has no {', '.join(missing)}", "3.5.1 step 5", start)
+        return found
+
     def any(self, depth: int = 0) -> bytes:
         """Read any well-formed, deterministic item that nests at most `MAX_NESTING` deep; return its bytes."""
         start = self.position
@@ -233,7 +250,7 @@ class Items:
             self.position = start
             for _ in self.entries(lambda: self.any(depth + 1)):
                 self.any(depth + 1)
-        elif major == _TAG:
+        elif major == TAG:
             self.any(depth + 1)
         return self.source[start : self.position]
 

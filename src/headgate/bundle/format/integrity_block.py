@@ -31,7 +31,6 @@ SIGNATURE_LENGTHS: Final = {"ed25519PublicKey": 64}
 """Bytes of a signature, of the kinds that have a length."""
 _ID_SUFFIXES: Final = {"ed25519PublicKey": b"\0\1\2", "ecdsaP256SHA256PublicKey": b"\0\2\2"}
 """The end of a web bundle id, by the kind of key (Isolated Web Apps, Scheme)."""
-_TAG: Final = 6
 
 
 class IntegritySignature(Struct, frozen=True):
@@ -126,7 +125,7 @@ def _gather() -> Parser[bytes]:
         open_items -= 1
         if major in (cbor.ARRAY, cbor.MAP):
             open_items += argument * (2 if major == cbor.MAP else 1)
-        elif major == _TAG:
+        elif major == cbor.TAG:
             open_items += 1
         # Every item has at least one byte, so a claim that cannot fit is refused without waiting for it.
         string = argument if major in (cbor.BYTES, cbor.TEXT) else 0
@@ -156,24 +155,11 @@ def _read_block(items: cbor.Items) -> IntegrityBlock:
     version, expected = _VERSIONS[version_bytes]
     if count != expected:
         raise cbor.CborError(f"an integrity block of version {version} with {count} items, not {expected}", "", 0)
-    web_bundle_id = _read_web_bundle_id(items) if version != "1b" else None
+    # The attributes may have more members.
+    web_bundle_id = items.record({"webBundleId": items.text})["webBundleId"] if version != "1b" else None
     prefix = items.source[: items.position]
     signatures = tuple(_read_signature(items) for _ in range(items.array()))
     return IntegrityBlock(version, web_bundle_id, prefix, signatures, items.position)
-
-
-def _read_web_bundle_id(items: cbor.Items) -> str:
-    """Read the web bundle id from the block's attributes; others are ignored."""
-    start = items.position
-    web_bundle_id = None
-    for key in items.entries(items.text):
-        if key == "webBundleId":
-            web_bundle_id = items.text()
-        else:
-            items.any()
-    if web_bundle_id is None:
-        raise cbor.CborError("the integrity block's attributes have no webBundleId", "", start)
-    return web_bundle_id
 
 
 def _read_signature(items: cbor.Items) -> IntegritySignature:

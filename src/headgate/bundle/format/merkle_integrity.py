@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from headgate.bundle.format.cbor import StepError
 from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest
 from headgate.bundle.model import Location
 from headgate.errors import ResponseError
@@ -39,15 +40,6 @@ _LAST, _MORE = b"\0", b"\1"
 
 _READ_SIZE: Final = 1 << 20
 """Bytes that are requested at once."""
-
-
-class MerkleIntegrityError(Exception):
-    """The payload does not match its digest, or is malformed; the text names the record."""
-
-    def __init__(self, reason: str, offset: int) -> None:
-        super().__init__(reason)
-        self.offset = offset
-        """Where, counted as the payload's location is."""
 
 
 class MiEncoded(Struct, frozen=True):
@@ -143,7 +135,7 @@ def without_mi_coding(content_encoding: str) -> str | None:
 
 
 def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayout]:
-    """Check every record of a payload (section 2.2); raises `MerkleIntegrityError` for the first that is wrong."""
+    """Check every record of a payload (section 2.2); raises `StepError` for the first that is wrong."""
     if not payload.length:
         # "the encoding of an empty payload is itself an empty message ... and its integrity proof is SHA-256("\0")"
         _check(b"", _LAST, proof, (0, payload.offset))
@@ -151,11 +143,11 @@ def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayo
     lead = bytes((yield ReadRequest(payload.offset, min(_SIZE, payload.length))))
     size = int.from_bytes(lead, "big")
     if len(lead) < _SIZE or not 0 < size <= MAX_RECORD_SIZE:
-        raise MerkleIntegrityError(f"a record size of {size}, not 1 to {MAX_RECORD_SIZE}", payload.offset)
+        raise StepError(f"a record size of {size}, not 1 to {MAX_RECORD_SIZE}", _STEP, payload.offset)
     position, end = payload.offset + _SIZE, payload.offset + payload.length
     count, last = divmod(end - position, size + _PROOF)
     if not 0 < last <= size:
-        raise MerkleIntegrityError(f"the payload ends inside record {count}", end)
+        raise StepError(f"the payload ends inside record {count}", _STEP, end)
     at_once = _READ_SIZE // (size + _PROOF)
     for number in range(0, count, at_once):
         length = min(at_once, count - number) * (size + _PROOF)
@@ -182,7 +174,7 @@ def _check(record: Bytes, ending: bytes, proof: bytes, place: tuple[int, int]) -
     found.update(ending)
     if found.digest() != proof:
         number, position = place
-        raise MerkleIntegrityError(f"record {number} is not what its digest says", position)
+        raise StepError(f"record {number} is not what its digest says", _STEP, position)
 
 
 class DecodedContent(Struct, frozen=True):
@@ -204,10 +196,10 @@ def mi_decoding_parser(
     proof = parse_mi_digest(headers.get("digest", ""))
     try:
         if proof is None:
-            raise MerkleIntegrityError(f"a Digest header with {MI_CODING} is missing", payload.offset)
+            raise StepError(f"a Digest header with {MI_CODING} is missing", _STEP, payload.offset)
         layout = yield from payload_layout_parser(payload, proof)
-    except MerkleIntegrityError as error:
-        raise ResponseError(str(error), step=_STEP, offset=error.offset, fallback_url=fallback_url) from None
+    except StepError as error:
+        raise ResponseError(error.reason, step=_STEP, offset=error.offset, fallback_url=fallback_url) from None
     # Digests are of the coded bytes.
     shown = {name: value for name, value in headers.items() if name != "digest"}
     shown["content-encoding"] = codings

@@ -3,15 +3,15 @@
 Also the length that ends a bundle, by which one that was appended to something else is found (3.3.6).
 """
 
-from typing import Final, NoReturn, get_args
+from typing import Any, Final, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headgate.bundle.format.cbor import ARRAY, BYTES, TEXT, CborError, Items, StepError, head_parser
 from headgate.bundle.format.incremental import Parser, ReadRequest
 from headgate.bundle.format.sections import (
     KEEP_RELATIVE,
-    Index,
     IndexRules,
     any_url,
     check_base_url,
@@ -21,7 +21,7 @@ from headgate.bundle.format.sections import (
     read_signatures,
     section_url,
 )
-from headgate.bundle.model import Metadata, Profile, Section, Version, VouchedSubset
+from headgate.bundle.model import Metadata, Profile, Section, Version
 from headgate.errors import ConfigurationError, FormatError, VersionError
 from headgate.http.url import parse_url
 
@@ -68,12 +68,12 @@ def metadata_parser(
     check_base_url(base_url)
     preamble = yield from preamble_parser(max_section)
     sections = yield from section_table_parser(preamble)
-    builder = MetadataBuilder(preamble, sections, profile, base_url)
+    builder = MetadataBuilder(preamble, sections, base_url, max_section)
     # Step 22, in file order; unknown sections are skipped (22.1), and the responses are not read (22.2).
     for section in sections[:-1]:
         if section.name in known_sections(preamble.version):
-            builder.take(section, (yield from section_parser(section, preamble.primary_url, max_section)))
-    return builder.metadata()
+            yield from builder.section_parser(section)
+    return builder.metadata(profile)
 
 
 class Preamble(Struct, frozen=True):
@@ -85,6 +85,11 @@ class Preamble(Struct, frozen=True):
     """Also the fallback URL; None in b2, which has it in a section."""
     position: int
     """Where the section lengths begin."""
+
+    def error(self, reason: str, step: str, offset: int | None = None) -> FormatError:
+        """Return an error with the fallback URL, of the section lengths if no offset is given."""
+        place = self.position if offset is None else offset
+        return FormatError(reason, step=step, offset=place, fallback_url=self.primary_url)
 
 
 def preamble_parser(max_url: int | None = None) -> Parser[Preamble]:
@@ -109,136 +114,113 @@ def preamble_parser(max_url: int | None = None) -> Parser[Preamble]:
 
 def section_table_parser(preamble: Preamble) -> Parser[tuple[Section, ...]]:
     """Parse the section lengths: which sections there are, and where (steps 8 to 20)."""
-    fallback = preamble.primary_url
-    start = preamble.position
+    start, fallback = preamble.position, preamble.primary_url
     major, size, position = yield from _head(start, "3.3 step 8", fallback)
     if major != BYTES:
-        raise_format_error("the section lengths are not a byte string", "3.3 step 8, 3.5.2 step 2", start, fallback)
+        raise preamble.error("the section lengths are not a byte string", "3.3 step 8, 3.5.2 step 2")
     if size >= MAX_SECTION_TABLE_SIZE:
-        fault = f"{size} bytes of section lengths; the maximum is 8191"
-        raise_format_error(fault, "3.3 step 9", start, fallback)
+        raise preamble.error(f"{size} bytes of section lengths; the maximum is 8191", "3.3 step 9")
     encoded = yield ReadRequest(position, size)
     if len(encoded) < size:
-        raise_format_error(f"the section lengths of {size} bytes are cut", "3.3 step 10", position, fallback)
+        raise preamble.error(f"the section lengths of {size} bytes are cut", "3.3 step 10", position)
     try:
         lengths = _read_section_lengths(bytes(encoded))
     except CborError as error:
-        raise_format_error(error.reason, f"3.3 step 11, {error.step}", position + error.offset, fallback)
+        raise preamble.error(error.reason, f"3.3 step 11, {error.step}", position + error.offset) from None
     start = position + size
     major, count, position = yield from _head(start, "3.3 step 12", fallback)
     if major != ARRAY or count != len(lengths):
         fault = f"expected an array of {len(lengths)} sections, got {count} items of major type {major}"
-        raise_format_error(fault, "3.3 step 13", start, fallback)
+        raise preamble.error(fault, "3.3 step 13", start)
     sections: dict[str, Section] = {}
     for name, length in lengths:
         if name in sections:
-            fault = f"the section {name[:80]!r} appears twice"
-            raise_format_error(fault, "3.3 step 19.2", preamble.position, fallback)
+            raise preamble.error(f"the section {name[:80]!r} appears twice", "3.3 step 19.2")
         sections[name] = Section(name, position, length)
         position += length
     if not lengths or lengths[-1][0] != "responses":
-        raise_format_error("the last section is not responses", "3.3 step 20", preamble.position, fallback)
+        raise preamble.error("the last section is not responses", "3.3 step 20")
     return tuple(sections.values())
-
-
-def section_parser(section: Section, fallback_url: str | None, max_length: int | None = None) -> Parser[bytes]:
-    """Read the bytes of a section (steps 22.4 and 22.5)."""
-    if max_length is not None and section.length > max_length:
-        fault = f"the section {section.name!r} of {section.length} bytes exceeds the limit of {max_length}"
-        raise_format_error(fault, "3.3 step 22.5", section.offset, fallback_url)
-    encoded = yield ReadRequest(section.offset, section.length)
-    if len(encoded) < section.length:
-        step = "3.3 step 22.5" if encoded else "3.3 step 22.4"
-        fault = f"the section {section.name!r} of {section.length} bytes is cut"
-        raise_format_error(fault, step, section.offset, fallback_url)
-    return bytes(encoded)
 
 
 class MetadataBuilder:
     """Builds metadata from the sections (3.3 steps 21 to 25)."""
 
     def __init__(
-        self, preamble: Preamble, sections: tuple[Section, ...], profile: Profile, base_url: str | None
+        self,
+        preamble: Preamble,
+        sections: tuple[Section, ...],
+        base_url: str | None = None,
+        max_section: int | None = None,
     ) -> None:
         self._preamble = preamble
-        self._sections = sections
-        self._profile = profile
+        self._max_section = max_section
         self._is_b2 = preamble.version == "b2"
-        self._primary_url = preamble.primary_url
         # Only b2 has relative URLs.
         self._base_url = (base_url or KEEP_RELATIVE) if self._is_b2 else None
         # Its primary section, which may follow the index, is what they are relative to.
         self._waits = self._base_url == KEEP_RELATIVE and any(section.name == "primary" for section in sections)
         self._waiting: list[tuple[Section, bytes]] = []
-        self._requests: Index | None = None
-        self._manifest_url: str | None = None
-        self._authorities: tuple[bytes, ...] = ()
-        self._vouched_subsets: tuple[VouchedSubset, ...] = ()
+        self._found = Metadata(preamble.version, preamble.primary_url, None, {}, sections)
+        self.has_index = False
+        """Whether the index was processed."""
 
-    def take(self, section: Section, source: bytes) -> None:
-        """Step 22.6: process what a section holds; raises `FormatError`."""
-        if self._waits and section.name in ("index", "manifest"):
+    def section_parser(self, section: Section) -> Parser[None]:
+        """Read and process a known section (steps 22.4 to 22.6)."""
+        name, length = section.name, section.length
+        if self._max_section is not None and length > self._max_section:
+            fault = f"the section {name!r} of {length} bytes exceeds the limit of {self._max_section}"
+            raise self._preamble.error(fault, "3.3 step 22.5", section.offset)
+        source = bytes((yield ReadRequest(section.offset, length)))
+        if len(source) < length:
+            step = "3.3 step 22.5" if source else "3.3 step 22.4"
+            raise self._preamble.error(f"the section {name!r} of {length} bytes is cut", step, section.offset)
+        if self._waits and name in ("index", "manifest"):
             self._waiting.append((section, source))
         else:
-            self.read(section, source)
+            self._take(section, source)
 
-    def read(self, section: Section, source: bytes) -> None:
-        """Process a section at once, even if a primary section follows; raises `FormatError`."""
-        fallback_url = self._preamble.primary_url
+    def _take(self, section: Section, source: bytes) -> None:
         try:
-            self._read(section.name, source)
-        except CborError as error:
-            step = f"{_STEPS[section.name]}, {error.step}"
-            raise_format_error(error.reason, step, section.offset + error.offset, fallback_url)
+            self._found = replace(self._found, **self._members(section.name, source))
         except StepError as error:
-            raise_format_error(error.reason, error.step, section.offset + error.offset, fallback_url)
+            step = f"{_STEPS[section.name]}, {error.step}" if isinstance(error, CborError) else error.step
+            raise self._preamble.error(error.reason, step, section.offset + error.offset) from None
+        if section.name == "primary":
+            for waiting in self._waiting:
+                self._take(*waiting)
 
-    def _read(self, name: str, source: bytes) -> None:
+    def _members(self, name: str, source: bytes) -> dict[str, Any]:
+        """Return what a section holds, as members of `Metadata`; raises `StepError`."""
         match name:
             case "index":
-                self._requests = read_index(source, IndexRules(self._sections[-1], not self._is_b2, self._base_url))
+                rules = IndexRules(self._found.sections[-1], not self._is_b2, self._base_url)
+                requests = read_index(source, rules)
+                self.has_index = True
+                return {"requests": requests}
             case "manifest":
-                self._manifest_url = section_url(read_lone_text(source), self._base_url, "3.3.2 step 3", 0)
+                return {"manifest_url": section_url(read_lone_text(source), self._base_url, "3.3.2 step 3", 0)}
             case "critical":
                 read_critical(source, known_sections(self._preamble.version))
             case "signatures":
-                self._authorities, self._vouched_subsets = read_signatures(source)
+                authorities, vouched_subsets = read_signatures(source)
+                return {"authorities": authorities, "vouched_subsets": vouched_subsets}
             case "primary":
-                self._read_primary(source)
+                self._waits = False
+                # It may have a fragment, as draft-01's primary URL.
+                url = any_url(read_lone_text(source), self._base_url, "primary section", 0)
+                if self._base_url == KEEP_RELATIVE and parse_url(url) is not None:
+                    self._base_url = url
+                return {"primary_url": url}
+        return {}
 
-    @property
-    def has_index(self) -> bool:
-        """Whether the index was processed."""
-        return self._requests is not None
-
-    def metadata(self) -> Metadata:
+    def metadata(self, profile: Profile) -> Metadata:
         """Steps 23 to 25."""
-        if self._requests is None:
-            raise_format_error(
-                "the index section is missing", "3.3 step 24", self._preamble.position, self._preamble.primary_url
-            )
-        if self._manifest_url is None and not self._is_b2 and self._profile == "strict":
-            fault = "the manifest section is missing; profile compat accepts that"
-            raise_format_error(fault, "3.3 step 24", self._preamble.position, self._preamble.primary_url)
-        return Metadata(
-            self._preamble.version,
-            self._primary_url,
-            self._manifest_url,
-            self._requests,
-            self._sections,
-            self._authorities,
-            self._vouched_subsets,
-        )
-
-    def _read_primary(self, source: bytes) -> None:
-        """Process b2's primary section, and the sections that waited for it."""
-        # It may have a fragment, as draft-01's primary URL.
-        self._primary_url = any_url(read_lone_text(source), self._base_url, "primary section", 0)
-        if self._base_url == KEEP_RELATIVE and parse_url(self._primary_url) is not None:
-            self._base_url = self._primary_url
-        self._waits = False
-        for section, waiting in self._waiting:
-            self.take(section, waiting)
+        if not self.has_index:
+            raise self._preamble.error("the index section is missing", "3.3 step 24")
+        if self._found.manifest_url is None and not self._is_b2 and profile == "strict":
+            raise self._preamble.error("the manifest section is missing; profile compat accepts that", "3.3 step 24")
+        return self._found
 
 
 _STEPS: Final = {
@@ -302,10 +284,6 @@ def _head(position: int, step: str, fallback_url: str | None) -> Parser[tuple[in
     try:
         major, argument, encoded = yield from head_parser(position)
     except CborError as error:
-        raise_format_error(error.reason, f"{step}, {error.step}", position, fallback_url)
+        step = f"{step}, {error.step}"
+        raise FormatError(error.reason, step=step, offset=position, fallback_url=fallback_url) from None
     return major, argument, position + len(encoded)
-
-
-def raise_format_error(reason: str, step: str, offset: int, fallback_url: str | None) -> NoReturn:
-    """Raise a `FormatError`."""
-    raise FormatError(reason, step=step, offset=offset, fallback_url=fallback_url)

@@ -7,15 +7,7 @@ from msgspec import Struct
 
 from headgate.bundle.format.cbor import ARRAY, BYTES, CborError, Items, StepError
 from headgate.bundle.model import Location, Section, VariantSet, VouchedSubset
-from headgate.bundle.variants import (
-    MAX_KEY_TEXT,
-    MAX_KEYS,
-    MAX_TOTAL_KEYS,
-    count_keys,
-    measure_keys,
-    parse_variants,
-    variant_keys,
-)
+from headgate.bundle.variants import MAX_TOTAL_KEYS, excess_of_keys, parse_variants, variant_keys
 from headgate.errors import ConfigurationError
 from headgate.http.url import has_credentials, has_fragment, parse_url, resolve
 
@@ -96,8 +88,9 @@ def read_signatures(source: bytes) -> tuple[tuple[bytes, ...], tuple[VouchedSubs
     """Parse the signatures section: authorities and vouched subsets, unverified (3.3.3)."""
     items = Items(source)
     items.array(2)
-    authorities = tuple(_authority(items) for _ in range(items.array()))
-    vouched_subsets = tuple(_vouched_subset(items) for _ in range(items.array()))
+    authorities = tuple(read_certificate(items)[0] for _ in range(items.array()))
+    subset = {"authority": items.uint, "sig": items.data, "signed": items.data}
+    vouched_subsets = tuple(VouchedSubset(**items.record(subset, closed=True)) for _ in range(items.array()))
     items.end()
     return authorities, vouched_subsets
 
@@ -135,36 +128,12 @@ def read_lone_text(source: bytes) -> str:
     return text
 
 
-def _authority(items: Items) -> bytes:
-    """Read an augmented certificate: {cert: bytes, ? ocsp: bytes, ? sct: bytes, * tstr => any}."""
+def read_certificate(items: Items) -> tuple[bytes, dict[str, bytes]]:
+    """Read an augmented certificate: its bytes, and its members."""
     start = items.position
-    has_certificate = False
-    for key in items.entries(items.text):
-        if key in ("cert", "ocsp", "sct") and items.peek() != BYTES:
-            raise CborError(f"an authority's {key} is not a byte string", "3.5.1 step 5", items.position)
-        has_certificate |= key == "cert"
-        items.any()
-    if not has_certificate:
-        raise CborError("an authority has no cert", "3.5.1 step 5", start)
-    return items.source[start : items.position]
-
-
-def _vouched_subset(items: Items) -> VouchedSubset:
-    start = items.position
-    authority, sig, signed = -1, None, None
-    for key in items.entries(items.text):
-        match key:
-            case "authority":
-                authority = items.uint()
-            case "sig":
-                sig = items.data()
-            case "signed":
-                signed = items.data()
-            case _:
-                raise CborError(f"a vouched subset has no {key[:80]!r}", "3.5.1 step 5", start)
-    if authority < 0 or sig is None or signed is None:
-        raise CborError("a vouched subset lacks one of authority, sig and signed", "3.5.1 step 5", start)
-    return VouchedSubset(authority, sig, signed)
+    # {cert: bytes, ? ocsp: bytes, ? sct: bytes, * tstr => any}
+    found = items.record(dict.fromkeys(("cert", "ocsp", "sct"), items.data), optional=("ocsp", "sct"))
+    return items.source[start : items.position], found
 
 
 def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int, int]]]:
@@ -189,17 +158,12 @@ def _variant_set(value: bytes, locations: list[tuple[int, int]], rules: IndexRul
     axes = parse_variants(text)
     if axes is None:
         raise StepError(f"{text[:200]!r} is not a valid Variants value", "3.3.1 step 4.4.1", start)
-    count = count_keys(axes)
-    if count > MAX_KEYS:
-        # A limit of ours: the document sets none, and a few hundred bytes can claim any number.
-        raise StepError(f"{count} variant keys; the limit is {MAX_KEYS}", "3.3.1 step 4.4.2", start)
-    if len(locations) != count:
-        raise StepError(f"{len(locations)} locations for {count} variant keys", "3.3.1 step 4.4.3", start)
-    size = measure_keys(axes)
-    if size > MAX_KEY_TEXT:
-        # A limit of ours: each key repeats its values, so a hundred kilobytes can claim a gigabyte of keys.
-        raise StepError(f"variant keys of {size} characters; the limit is {MAX_KEY_TEXT}", "3.3.1 step 4.4.2", start)
-    keys = variant_keys(axis.values for axis in axes)
+    if fault := excess_of_keys(axes):
+        # Limits of ours: the document sets none, and a few hundred bytes can claim any number of keys.
+        raise StepError(fault, "3.3.1 step 4.4.2", start)
+    keys = list(variant_keys(axis.values for axis in axes))
+    if len(locations) != len(keys):
+        raise StepError(f"{len(locations)} locations for {len(keys)} variant keys", "3.3.1 step 4.4.3", start)
     # Of a value that an axis has twice, the later location counts.
     return VariantSet(
         text, {key: _in_stream(location, rules, start) for key, location in zip(keys, locations, strict=True)}

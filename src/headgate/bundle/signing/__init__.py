@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
-from headgate.bundle.files.payloads import SizedChunks
-from headgate.bundle.files.writer import Responses
 from headgate.bundle.layout import BundleSpec
 from headgate.bundle.model import Location
 from headgate.bundle.reader import Bundle
@@ -178,15 +176,13 @@ def remove_integrity(
 
 
 def _write_vouched(bundle: Bundle, target: Target, vouched: "SignedBundle", progress: Progress | None) -> None:
-    responses = Responses()
-    for stored in vouched.stored:
-        responses.append(stored.header_map, SizedChunks(stored.payload, stored.length), stored.length)
     metadata = bundle.metadata
     sections = {one.name: bytes(bundle.read(one.offset, one.length)) for one in metadata.sections[:-1]}
     if "signatures" not in sections:
         sections = {"signatures": b"", **sections}
     sections["signatures"] = vouched.section
-    responses.write(target, BundleSpec(metadata.version, metadata.primary_url, sections), vouched.index, progress)
+    spec = BundleSpec(metadata.version, metadata.primary_url, sections)
+    vouched.responses.write(target, spec, vouched.index, progress)
 
 
 def _write(target: Target, block: bytes, bundle: Bundle, progress: Progress | None) -> None:

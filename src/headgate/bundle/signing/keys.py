@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from headgate.bundle.format import cbor
 from headgate.bundle.format.integrity_block import key_id
+from headgate.bundle.format.sections import read_certificate
 from headgate.errors import ConfigurationError
 
 PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
@@ -191,16 +192,8 @@ def read_certificate_chain(content: bytes) -> tuple[AugmentedCertificate, ...]:
 def read_augmented(items: cbor.Items) -> AugmentedCertificate:
     """Read one augmented-certificate item; raises `CborError`."""
     start = items.position
-    found: dict[str, bytes] = {}
-    for key in items.entries(items.text):
-        if key in ("cert", "ocsp", "sct"):
-            found[key] = items.data()
-        else:
-            items.any()
-    if "cert" not in found:
-        raise cbor.CborError("a certificate's map has no cert", "3.5.1 step 5", start)
+    item, found = read_certificate(items)
     certificate, names = _load(found["cert"], start)
-    item = items.source[start : items.position]
     return AugmentedCertificate(certificate, names, item, found["cert"], found.get("ocsp"))
 
 

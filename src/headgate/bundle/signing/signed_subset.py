@@ -1,7 +1,7 @@
 """What a signature over responses covers: the signed-subset item (3.3.3), and the responses as they are stored."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -67,26 +67,16 @@ def write_subset(subset: SignedSubset) -> bytes:
 def read_subset(signed: bytes) -> SignedSubset:
     """Read a signed-subset item; raises `cbor.CborError` for anything else. Unknown keys are ignored."""
     items = cbor.Items(signed)
-    texts: dict[str, str] = {}
-    numbers: dict[str, int] = {}
-    auth_sha256: bytes | None = None
-    hashes: dict[str, SubsetEntry] | None = None
-    for key in items.entries(items.text):
-        match key:
-            case "validity-url":
-                texts[key] = items.text()
-            case "auth-sha256":
-                auth_sha256 = items.data()
-            case "date" | "expires":
-                numbers[key] = items.uint()
-            case "subset-hashes":
-                hashes = _read_hashes(items)
-            case _:
-                items.any()
+    members: dict[str, Callable[[], Any]] = {
+        "validity-url": items.text,
+        "auth-sha256": items.data,
+        "date": items.uint,
+        "expires": items.uint,
+        "subset-hashes": lambda: _read_hashes(items),
+    }
+    found = items.record(members)
     items.end()
-    if not texts or auth_sha256 is None or len(numbers) != 2 or hashes is None:
-        raise cbor.CborError("a signed subset lacks one of its five members", "3.5.1 step 5", 0)
-    return SignedSubset(texts["validity-url"], auth_sha256, numbers["date"], numbers["expires"], hashes)
+    return SignedSubset(*(found[name] for name in members))
 
 
 def _read_hashes(items: cbor.Items) -> dict[str, SubsetEntry]:

@@ -5,19 +5,21 @@ the reference signer does. Responses that are stored so already stay unchanged, 
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
+from headgate.bundle.files.payloads import PreparedPayload, SizedChunks
+from headgate.bundle.files.writer import Responses
 from headgate.bundle.format import cbor
+from headgate.bundle.format.cbor import StepError
 from headgate.bundle.format.headers import encode_stored_headers, join_header_map
 from headgate.bundle.format.incremental import drive
 from headgate.bundle.format.merkle_integrity import (
     MI_CODING,
     PAYLOAD_INTEGRITY,
-    MerkleIntegrityError,
     MiEncoded,
     mi_encode,
     parse_mi_digest,
@@ -25,7 +27,7 @@ from headgate.bundle.format.merkle_integrity import (
     without_mi_coding,
 )
 from headgate.bundle.layout import VariantEntry, stored_entry
-from headgate.bundle.model import Location, Metadata, ResponseHead, VariantSet
+from headgate.bundle.model import Location, Metadata, ResponseHead, VariantSet, variants_of
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
 from headgate.bundle.signing.keys import AugmentedCertificate, CertificateNames, certificate_host
@@ -61,16 +63,6 @@ class SigningRequest(Struct, frozen=True):
     """Which of the bundle's URLs; None for all whose hosts the certificate names."""
 
 
-class SignedResponse(Struct, frozen=True):
-    """A response as the signed bundle stores it."""
-
-    header_map: bytes
-    header_sha256: bytes
-    payload: Iterable[bytes | memoryview]
-    length: int
-    """Bytes of the payload."""
-
-
 class SignedBundle(Struct, frozen=True):
     """The parts of the bundle with its new signature."""
 
@@ -78,10 +70,10 @@ class SignedBundle(Struct, frozen=True):
     """The signatures section, with earlier signatures."""
     urls: tuple[str, ...]
     """The URLs that are signed."""
-    stored: tuple[SignedResponse, ...]
+    responses: Responses
     """Every response of the bundle, in file order."""
     index: Mapping[str, int | VariantEntry]
-    """From each URL of the bundle to its responses, by their index in `stored`."""
+    """From each URL of the bundle to its responses, by their ordinal in `responses`."""
 
 
 def sign_subset(bundle: Bundle, request: SigningRequest) -> SignedBundle:
@@ -103,12 +95,12 @@ def sign_subset(bundle: Bundle, request: SigningRequest) -> SignedBundle:
             hashlib.sha256(request.chain[0].der).digest(),
             request.date,
             request.expires,
-            {url: responses.subset_entry(url, requests[url]) for url in urls},
+            {url: responses.subset_entry(requests[url]) for url in urls},
         )
     )
     section = _section(bundle.metadata, request, signed)
-    index = {url: responses.index_entry(url, found) for url, found in requests.items()}
-    return SignedBundle(section, urls, tuple(responses.in_order), index)
+    index = {url: stored_entry(found, partial(responses.ordinal, url)) for url, found in requests.items()}
+    return SignedBundle(section, urls, responses.written, index)
 
 
 def _check_certificate(request: SigningRequest) -> CertificateNames:
@@ -183,52 +175,53 @@ class _StoredResponses:
     """
 
     def __init__(self, bundle: Bundle, urls: Collection[str]) -> None:
-        self.in_order: list[SignedResponse] = []
+        self.written = Responses()
         """In file order."""
         self._bundle = bundle
-        self._coded: dict[Location, MiEncoded | None] = {}
-        """From the location of a signed response to its coded payload; None for one that is stored coded already."""
-        self._ordinals: dict[tuple[Location, bool], int] = {}
-        """From location, and whether the response is coded here, to the position in `in_order`."""
-        signed = frozenset(urls)
-        listed = sorted(bundle.metadata.locations(), key=lambda entry: entry[2].offset)
-        self._ordinal_of = {
-            (url, key): self._add(url, location, is_signed=url in signed) for url, key, location in listed
-        }
+        self._hashes: list[bytes] = []
+        """The `header-sha256` of each response that is written."""
+        self._signed: dict[Location, int] = {}
+        """From the location of a signed response to its ordinal."""
+        self._unchanged: dict[Location, int] = {}
+        """The same for responses that are stored as before."""
+        self._urls = frozenset(urls)
+        for url, _, location in sorted(bundle.metadata.locations(), key=lambda entry: entry[2].offset):
+            if url not in self._urls:
+                self._keep(location)
+            elif location not in self._signed:
+                self._sign(url, location)
 
-    def subset_entry(self, url: str, found: Location | VariantSet) -> SubsetEntry:
+    def ordinal(self, url: str, location: Location) -> int:
+        """Return the ordinal of a response as it is stored for a URL."""
+        return self._signed[location] if url in self._urls else self._unchanged[location]
+
+    def subset_entry(self, found: Location | VariantSet) -> SubsetEntry:
         """Return what is signed for a URL."""
-        variants = found.variants.encode("latin-1") if isinstance(found, VariantSet) else b""
-        names = list(found.locations) if isinstance(found, VariantSet) else [None]
-        responses = [self.in_order[self._ordinal_of[url, name]] for name in names]
-        return SubsetEntry(
-            variants, tuple(ResourceIntegrity(one.header_sha256, PAYLOAD_INTEGRITY) for one in responses)
-        )
+        variants, locations = variants_of(found)
+        hashes = [self._hashes[self._signed[location]] for location in locations.values()]
+        integrities = tuple(ResourceIntegrity(header_sha256, PAYLOAD_INTEGRITY) for header_sha256 in hashes)
+        return SubsetEntry(variants.encode("latin-1"), integrities)
 
-    def index_entry(self, url: str, found: Location | VariantSet) -> int | VariantEntry:
-        """Return the index entry of a URL."""
-        return stored_entry(found, lambda key: self._ordinal_of[url, key])
-
-    def _add(self, url: str, location: Location, *, is_signed: bool) -> int:
-        coded = self._encode(url, location) if is_signed else None
-        place = location, coded is not None
-        if place not in self._ordinals:
-            self._ordinals[place] = len(self.in_order)
-            self.in_order.append(self._stored(location, coded))
-        return self._ordinals[place]
-
-    def _encode(self, url: str, location: Location) -> MiEncoded | None:
-        if location not in self._coded:
-            self._coded[location] = _encode_payload(url, self._bundle, load_signed(self._bundle, location)[0])
-        return self._coded[location]
-
-    def _stored(self, location: Location, coded: MiEncoded | None) -> SignedResponse:
-        head, header_map = load_signed(self._bundle, location)
+    def _sign(self, url: str, location: Location) -> None:
+        head, _ = load_signed(self._bundle, location)
+        coded = _encode_payload(url, self._bundle, head)
         if coded is None:
-            headers, payload = bytes(header_map), self._bundle.pieces(head.payload)
-            return SignedResponse(headers, hashlib.sha256(headers).digest(), payload, head.payload.length)
-        headers = join_header_map(encode_stored_headers(head.status, _coded_headers(head.stored_headers, coded)))
-        return SignedResponse(headers, hashlib.sha256(headers).digest(), coded, coded.length)
+            self._signed[location] = self._keep(location)
+        else:
+            headers = encode_stored_headers(head.status, _coded_headers(head.stored_headers, coded))
+            self._signed[location] = self._append(join_header_map(headers), SizedChunks(coded, coded.length))
+
+    def _keep(self, location: Location) -> int:
+        if location not in self._unchanged:
+            head, header_map = load_signed(self._bundle, location)
+            payload = SizedChunks(self._bundle.pieces(head.payload), head.payload.length)
+            self._unchanged[location] = self._append(bytes(header_map), payload)
+        return self._unchanged[location]
+
+    def _append(self, header_map: bytes, payload: PreparedPayload) -> int:
+        self._hashes.append(hashlib.sha256(header_map).digest())
+        self.written.append(header_map, payload)
+        return len(self._hashes) - 1
 
 
 def _encode_payload(url: str, bundle: Bundle, head: ResponseHead) -> MiEncoded | None:
@@ -243,8 +236,8 @@ def _encode_payload(url: str, bundle: Bundle, head: ResponseHead) -> MiEncoded |
         )
     try:
         drive(payload_layout_parser(head.payload, proof), bundle.read)
-    except MerkleIntegrityError as error:
-        raise HeadgateError(f"{url} does not match its Digest header: {error}") from None
+    except StepError as error:
+        raise HeadgateError(f"{url} does not match its Digest header: {error.reason}") from None
     return None
 
 

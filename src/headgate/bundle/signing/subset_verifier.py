@@ -15,9 +15,16 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.x509 import DNSName, IPAddress, verification
 from msgspec import Struct
 
-from headgate.bundle.format import cbor, merkle_integrity
+from headgate.bundle.format import cbor
+from headgate.bundle.format.cbor import StepError
 from headgate.bundle.format.incremental import drive
-from headgate.bundle.model import Location, VariantSet, VouchedSubset
+from headgate.bundle.format.merkle_integrity import (
+    MI_CODING,
+    PAYLOAD_INTEGRITY,
+    parse_mi_digest,
+    payload_layout_parser,
+)
+from headgate.bundle.model import Location, VouchedSubset, variants_of
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
 from headgate.bundle.signing.keys import AugmentedCertificate, certificate_host, read_augmented
@@ -50,6 +57,11 @@ class _InvalidError(Exception):
 
     def __init__(self, reason: Reason, sentence: str) -> None:
         super().__init__(f"{reason}: {sentence}")
+
+
+def _require(holds: object, reason: Reason, sentence: str) -> None:
+    if not holds:
+        raise _InvalidError(reason, sentence)
 
 
 class _Signer(Struct, frozen=True):
@@ -93,20 +105,19 @@ class _Verifier:
         unchecked = (_UNCHECKED_ROOT, *_UNCHECKED) if self._trust is None else _UNCHECKED
         try:
             signer = _result(self._signer(vouched.authority))
-            if not keys.verify_signature(signer.key, vouched.sig, signed_message(vouched.signed)):
-                raise _InvalidError(Reason.BAD_SIGNATURE, f"the key of authority {vouched.authority} did not sign this")
+            is_signed = keys.verify_signature(signer.key, vouched.sig, signed_message(vouched.signed))
+            _require(is_signed, Reason.BAD_SIGNATURE, f"the key of authority {vouched.authority} did not sign this")
             subset = _subset(vouched, signer)
             urls = tuple(subset.subset_hashes)
             self._check_times(subset, signer)
             _check_validity_url(subset, signer)
-            if self._overlap:
-                raise _InvalidError(Reason.RESPONSES_NESTED, self._overlap)
+            _require(not self._overlap, Reason.RESPONSES_NESTED, self._overlap)
             for url, entry in subset.subset_hashes.items():
                 self._check_url(url, entry, signer)
             # Last: an untrusted signature is valid otherwise.
-            host = certificate_host(subset.validity_url)
-            if self._trust is not None and (fault := self._distrust(vouched.authority, host)):
-                raise _InvalidError(Reason.UNTRUSTED, fault)
+            if self._trust is not None:
+                fault = self._distrust(vouched.authority, certificate_host(subset.validity_url))
+                _require(not fault, Reason.UNTRUSTED, fault)
         except _InvalidError as wrong:
             return Signature("vouched-subset", valid=False, reason=str(wrong), urls=urls, unchecked=unchecked)
         return Signature("vouched-subset", valid=True, urls=urls, unchecked=unchecked)
@@ -126,23 +137,16 @@ class _Verifier:
 
     def _check_times(self, subset: SignedSubset, signer: _Signer) -> None:
         date, expires, now = subset.date, subset.expires, self._now
-        if expires < date:
-            raise _InvalidError(
-                Reason.EXPIRES_BEFORE_DATE, f"it expires at {_time(expires)}, before its date {_time(date)}"
-            )
-        if expires - date > MAX_LIFETIME:
-            raise _InvalidError(Reason.LIFETIME_TOO_LONG, f"{expires - date} seconds, more than {MAX_LIFETIME}")
-        if now < date:
-            raise _InvalidError(Reason.NOT_YET_VALID, f"its date is {_time(date)}")
-        if now > expires:
-            raise _InvalidError(Reason.EXPIRED, f"it expired at {_time(expires)}")
         certificate = signer.certificate.certificate
-        if now < certificate.not_valid_before_utc.timestamp():
-            raise _InvalidError(
-                Reason.CERTIFICATE_NOT_YET_VALID, f"it is valid from {certificate.not_valid_before_utc:%FT%TZ}"
-            )
-        if now > certificate.not_valid_after_utc.timestamp():
-            raise _InvalidError(Reason.CERTIFICATE_EXPIRED, f"it was valid to {certificate.not_valid_after_utc:%FT%TZ}")
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        ends_late = f"it expires at {_time(expires)}, before its date {_time(date)}"
+        _require(date <= expires, Reason.EXPIRES_BEFORE_DATE, ends_late)
+        lifetime = expires - date
+        _require(lifetime <= MAX_LIFETIME, Reason.LIFETIME_TOO_LONG, f"{lifetime} seconds, more than {MAX_LIFETIME}")
+        _require(date <= now, Reason.NOT_YET_VALID, f"its date is {_time(date)}")
+        _require(now <= expires, Reason.EXPIRED, f"it expired at {_time(expires)}")
+        _require(begin.timestamp() <= now, Reason.CERTIFICATE_NOT_YET_VALID, f"it is valid from {begin:%FT%TZ}")
+        _require(now <= end.timestamp(), Reason.CERTIFICATE_EXPIRED, f"it was valid to {end:%FT%TZ}")
 
     def _find_distrust(self, authority: int, host: str) -> str:
         """Return why the certificate of a signer is not trusted; empty if it is. `host` is one that it names."""
@@ -180,52 +184,41 @@ class _Verifier:
         shown = text[:200]
         if url is None or found is None:
             raise _InvalidError(Reason.NOT_IN_BUNDLE, f"{shown} is not in the bundle")
-        if not signer.certificate.names.cover(certificate_host(url)):
-            raise _InvalidError(Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
-        negotiated = isinstance(found, VariantSet)
-        variants = found.variants.encode("latin-1") if isinstance(found, VariantSet) else b""
-        locations = list(found.locations.values()) if isinstance(found, VariantSet) else [found]
-        if entry.variants != variants:
-            has = "other variants" if negotiated else "no variants"
-            raise _InvalidError(
-                Reason.WRONG_VARIANTS, f"{shown} has {has} than were signed" if negotiated else f"{shown} has {has}"
-            )
-        if len(entry.integrities) != len(locations):
-            fault = f"{shown} has {len(locations)} responses, {len(entry.integrities)} were signed"
-            raise _InvalidError(Reason.WRONG_NUMBER_OF_HASHES, fault)
-        for location, integrity in zip(locations, entry.integrities, strict=True):
+        is_named = signer.certificate.names.cover(certificate_host(url))
+        _require(is_named, Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
+        variants, locations = variants_of(found)
+        has = "other variants than were signed" if variants else "no variants"
+        _require(entry.variants == variants.encode("latin-1"), Reason.WRONG_VARIANTS, f"{shown} has {has}")
+        fault = f"{shown} has {len(locations)} responses, {len(entry.integrities)} were signed"
+        _require(len(locations) == len(entry.integrities), Reason.WRONG_NUMBER_OF_HASHES, fault)
+        for location, integrity in zip(locations.values(), entry.integrities, strict=True):
             self._check_response(shown, location, integrity)
 
     def _check_response(self, url: str, location: Location, integrity: ResourceIntegrity) -> None:
-        header_sha256, fault = self._stored(location)
-        if fault and fault[0] is Reason.RESPONSE_UNREADABLE:
-            raise _InvalidError(fault[0], f"{url}: {fault[1]}")
-        if header_sha256 != integrity.header_sha256:
-            raise _InvalidError(
-                Reason.WRONG_HEADER_SHA256, f"the status or headers of {url} are not those that were signed"
-            )
-        if integrity.payload_integrity_header != merkle_integrity.PAYLOAD_INTEGRITY:
-            found = integrity.payload_integrity_header
-            sentence = f"{found[:80]!r} for {url}, only {merkle_integrity.PAYLOAD_INTEGRITY!r} is known"
-            raise _InvalidError(Reason.UNKNOWN_PAYLOAD_INTEGRITY, sentence)
-        if fault:
-            raise _InvalidError(fault[0], f"{url}: {fault[1]}")
+        header_sha256, reason, fault = self._stored(location)
+        _require(header_sha256, reason, f"{url}: {fault}")
+        changed = f"the status or headers of {url} are not those that were signed"
+        _require(header_sha256 == integrity.header_sha256, Reason.WRONG_HEADER_SHA256, changed)
+        named = integrity.payload_integrity_header
+        unknown = f"{named[:80]!r} for {url}, only {PAYLOAD_INTEGRITY!r} is known"
+        _require(named == PAYLOAD_INTEGRITY, Reason.UNKNOWN_PAYLOAD_INTEGRITY, unknown)
+        _require(not fault, reason, f"{url}: {fault}")
 
-    def _read_response(self, location: Location) -> tuple[bytes, tuple[Reason, str] | None]:
-        """Return the digest of a response's header map, and what is wrong with the response."""
+    def _read_response(self, location: Location) -> tuple[bytes, Reason, str]:
+        """Return the digest of a response's header map, and what is wrong; either is empty where there is none."""
         try:
             head, header_map = load_signed(self._bundle, location)
         except ResponseError as error:
-            return b"", (Reason.RESPONSE_UNREADABLE, str(error))
+            return b"", Reason.RESPONSE_UNREADABLE, str(error)
         header_sha256 = hashlib.sha256(header_map).digest()
-        proof = merkle_integrity.parse_mi_digest(head.stored_headers.get("digest", ""))
+        proof = parse_mi_digest(head.stored_headers.get("digest", ""))
         if proof is None:
-            return header_sha256, (Reason.NO_DIGEST, f"a Digest of {merkle_integrity.MI_CODING} is missing")
+            return header_sha256, Reason.NO_DIGEST, f"a Digest of {MI_CODING} is missing"
         try:
-            drive(merkle_integrity.payload_layout_parser(head.payload, proof), self._bundle.read)
-        except merkle_integrity.MerkleIntegrityError as error:
-            return header_sha256, (Reason.WRONG_DIGEST, str(error))
-        return header_sha256, None
+            drive(payload_layout_parser(head.payload, proof), self._bundle.read)
+        except StepError as error:
+            return header_sha256, Reason.WRONG_DIGEST, error.reason
+        return header_sha256, Reason.WRONG_DIGEST, ""
 
 
 def _result(found: "_Signer | _InvalidError") -> "_Signer":
@@ -260,8 +253,7 @@ def _subset(vouched: VouchedSubset, signer: _Signer) -> SignedSubset:
         subset = read_subset(vouched.signed)
     except cbor.CborError as error:
         raise _InvalidError(Reason.NOT_A_SIGNED_SUBSET, f"{error.reason} at byte {error.offset} of it") from None
-    if subset.auth_sha256 != signer.sha256:
-        raise _InvalidError(Reason.WRONG_AUTH_SHA256, "it is for another certificate")
+    _require(subset.auth_sha256 == signer.sha256, Reason.WRONG_AUTH_SHA256, "it is for another certificate")
     return subset
 
 
@@ -270,8 +262,8 @@ def _check_validity_url(subset: SignedSubset, signer: _Signer) -> None:
     shown = subset.validity_url[:200]
     if url is None or not url.startswith("https://"):
         raise _InvalidError(Reason.VALIDITY_URL_NOT_HTTPS, f"{shown!r} is not an https URL")
-    if not signer.certificate.names.cover(certificate_host(url)):
-        raise _InvalidError(Reason.VALIDITY_URL_ELSEWHERE, f"the certificate does not name the host of {shown}")
+    is_named = signer.certificate.names.cover(certificate_host(url))
+    _require(is_named, Reason.VALIDITY_URL_ELSEWHERE, f"the certificate does not name the host of {shown}")
 
 
 def _subject(host: str) -> DNSName | IPAddress:

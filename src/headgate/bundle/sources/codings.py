@@ -36,42 +36,25 @@ def decode_chunks(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
 
     Raises `DecodingError` for a damaged or cut body.
     """
-    decompressor: _Inflate | None = None
-    for chunk in chunks:
-        if decompressor is None and chunk:
-            decompressor = _Inflate(_raw_or_zlib(chunk) if coding == "deflate" else _GZIP)
-        if decompressor is None:
-            yield chunk
-        else:
-            yield from decompressor.decompress(chunk)
-    if decompressor is not None and not decompressor.is_whole():
-        raise DecodingError("cut short within its content coding")
-
-
-class _Inflate:
-    """gzip, of any number of members, and deflate with or without its wrapper."""
-
-    def __init__(self, wbits: int) -> None:
-        self._wbits = wbits
-        self._inflate = zlib.decompressobj(wbits)
-
-    def decompress(self, chunk: bytes) -> Iterator[bytes]:
-        while True:
-            if self._inflate.eof:
-                if self._wbits != _GZIP or not chunk.startswith(b"\x1f"):
-                    return  # what follows the end is ignored
-                self._inflate = zlib.decompressobj(self._wbits)
+    inflate = None
+    for chunk in filter(None, chunks):
+        if inflate is None:
+            wbits = _raw_or_zlib(chunk) if coding == "deflate" else _GZIP
+            inflate = zlib.decompressobj(wbits)
+        left, out = chunk, b""
+        while left or len(out) == _OUTPUT_SIZE:
+            if inflate.eof:
+                if wbits != _GZIP or not left.startswith(b"\x1f"):
+                    break  # what follows the end is ignored
+                inflate = zlib.decompressobj(wbits)
             try:
-                out = self._inflate.decompress(chunk, _OUTPUT_SIZE)
+                out = inflate.decompress(left, _OUTPUT_SIZE)
             except zlib.error as error:
                 raise DecodingError("damaged within its content coding") from error
             yield out
-            chunk = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
-            if not chunk and len(out) < _OUTPUT_SIZE:
-                return
-
-    def is_whole(self) -> bool:
-        return self._inflate.eof
+            left = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+    if inflate is not None and not inflate.eof:
+        raise DecodingError("cut short within its content coding")
 
 
 def _raw_or_zlib(first: bytes) -> int:

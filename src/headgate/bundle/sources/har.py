@@ -17,7 +17,6 @@ import msgspec
 from headgate.bundle.files.payloads import Spool
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.selection import (
-    LatestPerUrl,
     MessageCallback,
     SkipExchange,
     SkipReport,
@@ -25,6 +24,7 @@ from headgate.bundle.sources.selection import (
     check_status,
     filter_headers,
     ignore_message,
+    keep_latest,
     normalize_http_url,
     with_content_type,
     with_utf8_charset,
@@ -118,18 +118,18 @@ def _entries(source: bytes, path: Path) -> list[msgspec.Raw]:
 
 def _exchanges(raws: list[msgspec.Raw], path: Path, tell: MessageCallback) -> Iterator[Exchange]:
     left_out, spool = SkipReport(), Spool()
-    selected = LatestPerUrl(left_out)
+    selected: dict[str, Exchange] = {}
     personal = 0
     for raw in _in_order(raws):
         url = "an entry"
         try:
             entry = _entry(raw)
             url = entry.request.url
-            selected.add(_exchange(entry, spool))
+            keep_latest(selected, _exchange(entry, spool), left_out)
             personal += any(field.name.lower() in _PERSONAL for field in entry.request.headers or ())
         except SkipExchange as skipped:
             left_out.add(str(skipped), url)
-    yield from selected
+    yield from selected.values()
     left_out.tell(tell, where=str(path))
     if personal:
         tell(f"{path}: {personal} of the requests had cookies or credentials; check the responses for secrets")

@@ -6,7 +6,7 @@ hop-by-hop ones), and some of the same kinds.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from headgate.bundle.model import Exchange
@@ -73,31 +73,16 @@ class SkipReport:
             tell(f"{where}: left out {f'{count}, such as ' if count > 1 else ''}{shown}: {reason}")
 
 
-class LatestPerUrl:
-    """The exchanges to bundle: of each URL the last with a 2xx status, or else the last.
+def keep_latest(kept: dict[str, Exchange], exchange: Exchange, left_out: SkipReport) -> None:
+    """Keep of each URL the last exchange with a 2xx status, or else the last.
 
     A URL keeps the position where it was first seen, so a page stays before the resources that it loads.
     """
-
-    def __init__(self, left_out: SkipReport) -> None:
-        self._exchanges: dict[str, Exchange] = {}
-        self._left_out = left_out
-
-    def add(self, exchange: Exchange) -> None:
-        """Add an exchange that is later than those before."""
-        earlier = self._exchanges.get(exchange.url)
-        if earlier is not None:
-            self._left_out.add("the URL has several responses; the last with a 2xx status is used", exchange.url)
-        if earlier is None or _succeeds(exchange) or not _succeeds(earlier):
-            self._exchanges[exchange.url] = exchange
-
-    def __iter__(self) -> Iterator[Exchange]:
-        """Yield the selected exchanges."""
-        return iter(self._exchanges.values())
-
-    def __len__(self) -> int:
-        """Return the number of selected exchanges."""
-        return len(self._exchanges)
+    earlier = kept.get(exchange.url)
+    if earlier is not None:
+        left_out.add("the URL has several responses; the last with a 2xx status is used", exchange.url)
+    if earlier is None or _succeeds(exchange) or not _succeeds(earlier):
+        kept[exchange.url] = exchange
 
 
 def normalize_http_url(text: str) -> str:

@@ -173,9 +173,10 @@ def test_unwritable_target_is_reported(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(HeadgateError, match=r"cannot write .*out: No space left on device"):
-        write(tmp_path / "out")
+    monkeypatch.setattr(os, "fsync", full)
+    for target in (tmp_path / "out", "/dev/full"):
+        with pytest.raises(HeadgateError, match=rf"cannot write {target}: No space left on device"):
+            write(target)
     assert list(tmp_path.iterdir()) == []
 
 

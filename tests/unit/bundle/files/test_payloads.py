@@ -14,13 +14,15 @@ from headgate.bundle.files.payloads import (
     Spool,
     SpooledPayload,
     payload_chunks,
+    payload_length,
     prepare_payload,
 )
 from headgate.errors import ConfigurationError, HeadgateError
 
 
 def kept(payload):
-    return prepare_payload(payload, Spool)
+    waiting = prepare_payload(payload, Spool)
+    return waiting, payload_length(waiting)
 
 
 def copied(payload):
@@ -101,10 +103,10 @@ def test_chunks_are_spooled():
         spools.append(Spool())
         return spools[-1]
 
-    waiting, length = prepare_payload((b"ab", b"", bytearray(b"c"), memoryview(b"d")), spool)
+    waiting = prepare_payload((b"ab", b"", bytearray(b"c"), memoryview(b"d")), spool)
     assert isinstance(waiting, SpooledPayload)
-    assert (length, copied(waiting), len(spools)) == (4, b"abcd", 1)
-    assert prepare_payload(b"x", spool) == (b"x", 1)
+    assert (waiting.length, copied(waiting), len(spools)) == (4, b"abcd", 1)
+    assert prepare_payload(b"x", spool) == b"x"
     assert len(spools) == 1
 
 

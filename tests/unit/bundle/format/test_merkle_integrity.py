@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.bundle import BundleWriter, open_bundle
+from headgate.bundle.format.cbor import StepError
 from headgate.bundle.format.incremental import drive, reads_from
 from headgate.bundle.format.merkle_integrity import (
-    MerkleIntegrityError,
     MiEncoded,
     PayloadLayout,
     mi_encode,
@@ -80,7 +80,7 @@ def test_changed_and_cut_payloads_are_refused(content: bytes, record_size: int, 
     changed = bytearray(written)
     changed[position] ^= data.draw(st.integers(1, 255))
     for wrong in (bytes(changed), written[:position], written + b"\0"):
-        with pytest.raises(MerkleIntegrityError):
+        with pytest.raises(StepError):
             decoded(wrong, proven.digest)
 
 
@@ -90,7 +90,7 @@ def test_every_record_size_gives_the_same_content(content: bytes, record_size: i
     written, proven = encoded(content, record_size)
     try:
         found = decoded(other.to_bytes(8, "big") + written[8:], proven.digest)
-    except MerkleIntegrityError:
+    except StepError:
         found = content
     assert found == content
 
@@ -111,7 +111,7 @@ def test_errors_name_the_record_and_its_offset(byte: int) -> None:
     changed = bytearray(content)
     changed[byte] ^= 1
     number = (byte % len(content)) // 4128
-    with pytest.raises(MerkleIntegrityError, match=f"record {number} is") as caught:
+    with pytest.raises(StepError, match=f"record {number} is") as caught:
         verify_payload(changed, parse_mi_digest(proven.digest) or b"")
     assert caught.value.offset == 8 + number * 4128
 
@@ -135,7 +135,7 @@ def test_read_requests_are_bounded() -> None:
 @pytest.mark.parametrize("record_size", [0, 16_385, 2**64 - 1])
 def test_record_sizes_over_the_limit_are_refused(record_size: int) -> None:
     proof = hashlib.sha256(MESSAGE + b"\0").digest()
-    with pytest.raises(MerkleIntegrityError, match="record size"):
+    with pytest.raises(StepError, match="record size"):
         verify_payload(record_size.to_bytes(8, "big") + MESSAGE, proof)
 
 
@@ -145,7 +145,7 @@ def test_records_of_the_maximum_size_are_read() -> None:
 
 
 def test_record_size_alone_is_not_an_empty_payload() -> None:
-    with pytest.raises(MerkleIntegrityError, match="ends inside record 0"):
+    with pytest.raises(StepError, match="ends inside record 0"):
         decoded((16).to_bytes(8, "big"), EMPTY)
 
 

@@ -2,12 +2,12 @@ import pytest
 
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.selection import (
-    LatestPerUrl,
     SkipExchange,
     SkipReport,
     as_complete_response,
     check_status,
     filter_headers,
+    keep_latest,
     normalize_http_url,
     with_content_type,
     with_utf8_charset,
@@ -25,12 +25,11 @@ def answer(url: str, status: int, payload: bytes = b"") -> Exchange:
 )
 def test_last_success_of_a_url_is_kept_or_else_the_last(statuses: list[int], stays: int) -> None:
     left_out = SkipReport()
-    selected = LatestPerUrl(left_out)
+    selected: dict[str, Exchange] = {}
     answers = [answer("https://a/", status, bytes([number])) for number, status in enumerate(statuses)]
     for exchange in answers:
-        selected.add(exchange)
-    assert list(selected) == [answers[stays]]
-    assert len(selected) == 1
+        keep_latest(selected, exchange, left_out)
+    assert list(selected.values()) == [answers[stays]]
     messages: list[str] = []
     left_out.tell(messages.append, where="x")
     assert len(messages) == 1
@@ -38,10 +37,10 @@ def test_last_success_of_a_url_is_kept_or_else_the_last(statuses: list[int], sta
 
 
 def test_url_keeps_its_first_position() -> None:
-    selected = LatestPerUrl(SkipReport())
+    selected: dict[str, Exchange] = {}
     for url in ["https://a/", "https://a/b", "https://a/"]:
-        selected.add(answer(url, 200))
-    assert [exchange.url for exchange in selected] == ["https://a/", "https://a/b"]
+        keep_latest(selected, answer(url, 200), SkipReport())
+    assert list(selected) == ["https://a/", "https://a/b"]
 
 
 @pytest.mark.parametrize(
