@@ -8,10 +8,10 @@ the step of the document, and the place, in bytes from the first byte of the fil
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from headgate.bundle.files.byte_source import Source, open_source
 from headgate.bundle.format.cbor import LONGEST_HEAD, CborError, Items
@@ -111,6 +111,7 @@ class _Check:
         self._start = 0
         """Where the bundle begins."""
         self._report = BundleReport([], [])
+        self._error, self._warn = partial(self._add, self._report.errors), partial(self._add, self._report.warnings)
         self._counts: Counter[str] = Counter()
         self._left_to_read = _MAX_READS_PER_BYTE * source.size + _MIN_READ_LIMIT
 
@@ -238,16 +239,12 @@ class _Check:
         self._left_to_read -= len(found)
         return found
 
-    def _error(self, code: str, message: str, step: str | None, offset: int | None) -> None:
-        self._add(self._report.errors, BundleFinding(code, message, step, offset))
-
-    def _warn(self, code: str, message: str, step: str | None, offset: int | None) -> None:
-        self._add(self._report.warnings, BundleFinding(code, message, step, offset))
-
-    def _add(self, findings: list[BundleFinding], found: BundleFinding) -> None:
-        self._counts[found.code] += 1
-        if self._counts[found.code] <= MAX_PER_CODE:
-            findings.append(found if found.offset is None else replace(found, offset=found.offset + self._start))
+    def _add(
+        self, findings: list[BundleFinding], code: str, message: str, step: str | None, offset: int | None
+    ) -> None:
+        self._counts[code] += 1
+        if self._counts[code] <= MAX_PER_CODE:
+            findings.append(BundleFinding(code, message, step, None if offset is None else offset + self._start))
 
 
 def _block_length_parser() -> Parser[int]:

@@ -6,7 +6,7 @@
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -190,7 +190,10 @@ def lay_out(spec: BundleSpec, index: Mapping[str, int | VariantEntry], lengths: 
     sections = dict(spec.sections)
     sections["index"] = index_section(index, lengths, has_variants=spec.version != "b2")
     in_responses = len(responses) + sum(lengths)
-    table = _section_lengths([*((name, len(item)) for name, item in sections.items()), ("responses", in_responses)])
+    table = encode([*chain(*((name, len(item)) for name, item in sections.items())), "responses", in_responses])
+    if len(table) >= MAX_SECTION_TABLE_SIZE:
+        fault = f"the names of {len(sections) + 1} sections take {len(table)} bytes"
+        raise ConfigurationError(f"{fault}; a bundle holds less than {MAX_SECTION_TABLE_SIZE}")
     lead = _ARRAY_HEADS[spec.version] + MAGIC + data(VERSION_BYTES[spec.version])
     url = text(spec.primary_url or "") if spec.version != "b2" else b""
     before = b"".join((lead, url, data(table), head(ARRAY, len(sections) + 1), *sections.values(), responses))
@@ -216,14 +219,6 @@ def _entries(
             yield text(url) + head(ARRAY, 1 + 2 * len(found.ordinals)) + data(found.variants) + places
         else:
             yield text(url) + single + head(UINT, offsets[found]) + head(UINT, lengths[found])
-
-
-def _section_lengths(lengths: Sequence[tuple[str, int]]) -> bytes:
-    table = encode([part for pair in lengths for part in pair])
-    if len(table) >= MAX_SECTION_TABLE_SIZE:
-        fault = f"the names of {len(lengths)} sections take {len(table)} bytes"
-        raise ConfigurationError(f"{fault}; a bundle holds less than {MAX_SECTION_TABLE_SIZE}")
-    return table
 
 
 def _parse_negotiation(variants: str | None) -> _Negotiation:

@@ -138,7 +138,7 @@ def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayo
     """Check every record of a payload (section 2.2); raises `StepError` for the first that is wrong."""
     if not payload.length:
         # "the encoding of an empty payload is itself an empty message ... and its integrity proof is SHA-256("\0")"
-        _check(b"", _LAST, proof, (0, payload.offset))
+        _check(b"", _LAST, proof, 0, payload.offset)
         return PayloadLayout(0)
     lead = bytes((yield ReadRequest(payload.offset, min(_SIZE, payload.length))))
     size = int.from_bytes(lead, "big")
@@ -152,28 +152,26 @@ def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayo
     for number in range(0, count, at_once):
         length = min(at_once, count - number) * (size + _PROOF)
         records = memoryview((yield ReadRequest(position, length)))
-        proof = _check_each(records, size, proof, (number, position))
+        proof = _check_each(records, size, proof, number, position)
         position += length
-    _check((yield ReadRequest(position, last)), _LAST, proof, (count, position))
+    _check((yield ReadRequest(position, last)), _LAST, proof, count, position)
     return PayloadLayout(count * size + last, size)
 
 
-def _check_each(records: memoryview, size: int, proof: bytes, place: tuple[int, int]) -> bytes:
+def _check_each(records: memoryview, size: int, proof: bytes, number: int, position: int) -> bytes:
     """Check records that are followed by proofs, and return the last proof."""
-    number, position = place
     for start in range(0, len(records), size + _PROOF):
         record = records[start : start + size + _PROOF]
-        _check(record, _MORE, proof, (number, position + start))
+        _check(record, _MORE, proof, number, position + start)
         proof = bytes(record[size:])
         number += 1
     return proof
 
 
-def _check(record: Bytes, ending: bytes, proof: bytes, place: tuple[int, int]) -> None:
+def _check(record: Bytes, ending: bytes, proof: bytes, number: int, position: int) -> None:
     found = hashlib.sha256(record)
     found.update(ending)
     if found.digest() != proof:
-        number, position = place
         raise StepError(f"record {number} is not what its digest says", _STEP, position)
 
 

@@ -94,7 +94,12 @@ class _Verifier:
         self._bundle = bundle
         self._now = now
         self._trust = trust
-        self._overlap = _overlap(bundle)
+        self._overlap = ""
+        """How the responses overlap; empty if they do not."""
+        try:
+            reject_overlapping_responses(bundle)
+        except HeadgateError as error:
+            self._overlap = str(error)
         # Bound to this object, which is gone when the bundle is verified.
         self._signer, self._stored = cache(self._read_signer), cache(self._read_response)
         self._distrust = cache(self._find_distrust)
@@ -128,10 +133,9 @@ class _Verifier:
             return _InvalidError(Reason.AUTHORITY_OUT_OF_RANGE, f"authority {authority} of {len(authorities)}")
         try:
             certificate = read_augmented(cbor.Items(authorities[authority]))
+            return _Signer(certificate, _p256_key(certificate), hashlib.sha256(certificate.der).digest())
         except cbor.CborError as error:
             return _InvalidError(Reason.CERTIFICATE_UNREADABLE, error.reason)
-        try:
-            return _Signer(certificate, _p256_key(certificate), hashlib.sha256(certificate.der).digest())
         except _InvalidError as wrong:
             return wrong
 
@@ -225,15 +229,6 @@ def _result(found: "_Signer | _InvalidError") -> "_Signer":
     if isinstance(found, _InvalidError):
         raise found.with_traceback(None)
     return found
-
-
-def _overlap(bundle: Bundle) -> str:
-    """Return how the responses overlap; empty if they do not."""
-    try:
-        reject_overlapping_responses(bundle)
-    except HeadgateError as error:
-        return str(error)
-    return ""
 
 
 def _p256_key(certificate: AugmentedCertificate) -> EllipticCurvePublicKey:
