@@ -69,12 +69,16 @@ def check_file(named: str | None, file: str | None) -> None:
             check_sidecar(tree)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    log_warnings(tree, lambda sentence: click.echo(sentence, err=True))
+    log_warnings(tree, _warn)
     key_files = (tree.gate.curve_key, tree.sidecar.curve_key)
     key_warnings = (warning for file in key_files for warning in key_file_warnings(file))
     for warning in (*bus_warnings(tree.master), *bus_warnings(tree.router), *key_warnings):
-        click.echo(warning, err=True)
+        _warn(warning)
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
+
+
+def _warn(warning: str) -> None:
+    click.echo(f"headgate: {warning}", err=True)
 
 
 def _check_bus(tree: Configuration) -> None:

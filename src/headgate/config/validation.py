@@ -83,7 +83,7 @@ def log_warnings(tree: Configuration, log: Callable[[str], None], *, shared: boo
         domain = section.domain()
         for sentence in (domain.warning, domain.sharing_warning if shared else ""):
             if sentence:
-                log(f"headgate: warning: {sentence}")
+                log(f"warning: {sentence}")
 
 
 def _texts(table: msgspec.Struct, path: str) -> Iterator[tuple[str, Callable[[str], object], str]]:

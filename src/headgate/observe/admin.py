@@ -10,16 +10,16 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
+from itertools import chain
+from types import SimpleNamespace
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, exposition
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
 
 _State = TypeVar("_State")
-_State_co = TypeVar("_State_co", covariant=True)
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
@@ -46,90 +46,95 @@ _PAGE: Final = """\
 </html>
 """
 
-Collect: TypeAlias = Callable[[_State], Iterable[Metric]]
-"""Makes metrics of a state."""
+Scope: TypeAlias = dict[str, Any]
+"""A request, as ASGI describes it."""
 
 
-class ReadState(Protocol[_State_co]):
-    """Reads the state of a server."""
+class Answer(NamedTuple):
+    """What an endpoint answers."""
 
-    async def __call__(self, *, whole: bool) -> _State_co:
-        """Return the state; the parts that take long, and that no metric needs, only with `whole`."""
-
-
-class Metrics(Collector, Generic[_State]):
-    """Writes the metrics that `collect` makes of a state, and those of the process."""
-
-    def __init__(self, collect: Collect[_State]) -> None:
-        self._collect_of = collect
-        self._found: Iterable[Metric] = ()
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the metrics of the state that is written."""
-        return self._found
-
-    def write(self, state: _State, accept: str = "") -> tuple[bytes, str]:
-        """Return the metrics of `state` in the format that `accept` asks for, and their media type.
-
-        OpenMetrics, unless only the older format is accepted.
-        """
-        self._found = self._collect_of(state)
-        if "text/plain" in accept and "application/openmetrics-text" not in accept:
-            return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_LATEST
-        text: bytes = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]  # theirs has none
-        return text, openmetrics.CONTENT_TYPE_LATEST
-
-
-class _Answer(NamedTuple):
     content: str | bytes
     status: HTTPStatus = HTTPStatus.OK
     media_type: str = _TEXT
 
 
-class AdminApplication(Generic[_State]):
-    """The application for a server with that `state`, which accepts nothing as long as `unready` returns why.
+Endpoint: TypeAlias = Callable[[Scope], Awaitable[Answer]]
+"""Answers requests for one path."""
 
-    /metrics shows the metrics that `collect` makes of the state, /api/state the result of `to_json`, or else the state
-    itself. `addresses` are those of the listener, `hosts` further names that a listener on loopback answers to. `log`
-    is called with a line for each exception that is a defect, and for the first request that has another name.
+
+class AdminSource(Protocol[_State]):
+    """What is administered: a server."""
+
+    def unready(self) -> str:
+        """Return why no client is accepted; empty when they are."""
+
+    async def state(self, *, whole: bool) -> _State:
+        """Return the state; the parts that take long, and that no metric needs, only with `whole`."""
+
+    def metrics(self, state: _State) -> Iterable[Metric]:
+        """Make the metrics of a state."""
+
+    def to_json(self, state: _State) -> object:
+        """Return what /api/state shows of a state."""
+
+
+class MetricsWriter:
+    """Writes metrics, and those of the process."""
+
+    def __init__(self) -> None:
+        self._process = CollectorRegistry(auto_describe=False)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._process)
+
+    def write(self, metrics: Iterable[Metric], accept: str = "") -> tuple[bytes, str]:
+        """Return `metrics` in the format that `accept` asks for, and their media type.
+
+        OpenMetrics, unless only the older format is accepted.
+        """
+        every: Any = SimpleNamespace(collect=lambda: chain(metrics, self._process.collect()))
+        if "text/plain" in accept and "application/openmetrics-text" not in accept:
+            return exposition.generate_latest(every), exposition.CONTENT_TYPE_LATEST
+        text: bytes = openmetrics.generate_latest(every)  # type: ignore[no-untyped-call]  # theirs has none
+        return text, openmetrics.CONTENT_TYPE_LATEST
+
+
+class AdminApplication(Generic[_State]):
+    """The application for a server, `source`. An endpoint is a row of the table in its constructor.
+
+    `addresses` are those of the listener, `hosts` further names that a listener on loopback answers to. `log` is called
+    with a line for each exception that is a defect, and for the first request that has another name.
     """
 
     def __init__(
         self,
-        state: ReadState[_State],
-        unready: Callable[[], str],
-        collect: Collect[_State],
+        source: AdminSource[_State],
         *,
-        to_json: Callable[[_State], object] | None = None,
         addresses: Sequence[tuple[str, int]] = (),
         hosts: Sequence[str] = (),
         log: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        self._read_state = state
-        self._unready = unready
-        self._metrics = Metrics(collect)
-        self._to_json = to_json
+        self._source = source
+        self._writer = MetricsWriter()
         self._log = log
         self._hosts = {host.lower() for host in hosts}
         self._loopback_only = all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in addresses)
         self._has_logged_host = False
+        self._endpoints: dict[str, Endpoint] = {
+            "/": self._page,
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+            "/api/state": self._state,
+        }
 
-    async def __call__(
-        self, scope: dict[str, Any], _receive: Any, send: Callable[[dict[str, Any]], Awaitable[None]]
-    ) -> None:
+    async def __call__(self, scope: Scope, _receive: Any, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         """Answer a request."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            refusal = self._refuse(scope["path"], headers)
-            answer = refusal or await self._answer(scope["method"], scope["path"], headers.get(b"accept", ""))
+            answer = self._refuse(scope, headers) or await self._endpoints[scope["path"]](scope)
         except Exception as error:
             self._log(f"internal error in the admin listener: {error!r}")
-            answer = _Answer("internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)
+            answer = Answer("internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)
         content = answer.content.encode() if isinstance(answer.content, str) else answer.content
         more = [(b"content-type", answer.media_type.encode()), (b"content-length", b"%d" % len(content))]
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
@@ -137,39 +142,46 @@ class AdminApplication(Generic[_State]):
         await send({"type": "http.response.start", "status": int(answer.status), "headers": [*_HEADERS, *more]})
         await send({"type": "http.response.body", "body": content})
 
-    async def _answer(self, method: str, path: str, accept: str) -> _Answer:
-        if path not in {"/", "/livez", "/readyz", "/metrics", "/api/state"}:
-            message = "not found; the paths are /livez, /readyz, /metrics and /api/state\n"
-            return _Answer(message, HTTPStatus.NOT_FOUND)
-        if method not in {"GET", "HEAD"}:
-            return _Answer("only GET and HEAD are supported\n", HTTPStatus.METHOD_NOT_ALLOWED)
-        if path == "/readyz":
-            reason = self._unready()
-            return _Answer(f"{reason}\n", HTTPStatus.SERVICE_UNAVAILABLE) if reason else _Answer("ready\n")
-        if path == "/metrics":
-            content, media_type = self._metrics.write(await self._read_state(whole=False), accept)
-            return _Answer(content, media_type=media_type)
-        if path == "/api/state":
-            state = await self._read_state(whole=True)
-            shown = state if self._to_json is None else self._to_json(state)
-            return _Answer(msgspec.json.encode(shown) + b"\n", media_type="application/json")
-        return _Answer("alive\n") if path == "/livez" else _Answer(_PAGE, media_type=_HTML)
+    async def _page(self, _scope: Scope) -> Answer:
+        return Answer(_PAGE, media_type=_HTML)
 
-    def _refuse(self, path: str, headers: dict[bytes, str]) -> _Answer | None:
-        """Refuse a request with a body, without a valid Host, or for another name than those of this listener."""
+    async def _livez(self, _scope: Scope) -> Answer:
+        return Answer("alive\n")
+
+    async def _readyz(self, _scope: Scope) -> Answer:
+        reason = self._source.unready()
+        return Answer(f"{reason}\n", HTTPStatus.SERVICE_UNAVAILABLE) if reason else Answer("ready\n")
+
+    async def _metrics(self, scope: Scope) -> Answer:
+        metrics = self._source.metrics(await self._source.state(whole=False))
+        accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+        content, media_type = self._writer.write(metrics, accept)
+        return Answer(content, media_type=media_type)
+
+    async def _state(self, _scope: Scope) -> Answer:
+        shown = self._source.to_json(await self._source.state(whole=True))
+        return Answer(msgspec.json.encode(shown) + b"\n", media_type="application/json")
+
+    def _refuse(self, scope: Scope, headers: dict[bytes, str]) -> Answer | None:
+        """Refuse a request with a body, without a valid Host, for another name than those of this listener, or path."""
         host = _HOST.fullmatch(headers.get(b"host", "localhost"))
         if host is None:
-            return _Answer("the Host header is invalid\n", HTTPStatus.BAD_REQUEST)
+            return Answer("the Host header is invalid\n", HTTPStatus.BAD_REQUEST)
         if self._loopback_only and not self._is_known(host["host"].lower()):
             if not self._has_logged_host:
                 self._has_logged_host = True
                 self._log(f"the admin listener refuses requests for the host {host['host']!r:.300}; see admin.hosts")
             message = "this listener answers only requests for loopback names, such as localhost, and for admin.hosts\n"
-            return _Answer(message, HTTPStatus.MISDIRECTED_REQUEST)
-        if not path.startswith("/"):
-            return _Answer("the request target must be a path\n", HTTPStatus.BAD_REQUEST)
+            return Answer(message, HTTPStatus.MISDIRECTED_REQUEST)
+        if not scope["path"].startswith("/"):
+            return Answer("the request target must be a path\n", HTTPStatus.BAD_REQUEST)
         if b"transfer-encoding" in headers or headers.get(b"content-length", "0") != "0":
-            return _Answer("the request must not have a body\n", HTTPStatus.BAD_REQUEST)
+            return Answer("the request must not have a body\n", HTTPStatus.BAD_REQUEST)
+        if scope["path"] not in self._endpoints:
+            *paths, last = list(self._endpoints)[1:]
+            return Answer(f"not found; the paths are {', '.join(paths)} and {last}\n", HTTPStatus.NOT_FOUND)
+        if scope["method"] not in {"GET", "HEAD"}:
+            return Answer("only GET and HEAD are supported\n", HTTPStatus.METHOD_NOT_ALLOWED)
         return None
 
     def _is_known(self, host: str) -> bool:

@@ -1,13 +1,12 @@
 """What a gate publishes as traffic advice, by class of agents: as part of its state, and as metrics."""
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import Final
 
 import msgspec
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
-from headgate.observe.metrics import label_text
+from headgate.observe.metrics import gauge
 
 _METRICS: Final = (
     (
@@ -46,9 +45,9 @@ class AdviceState(msgspec.Struct, frozen=True):
 def advice_metrics(classes: Sequence[AdviceState]) -> Iterator[Metric]:
     """Make the metrics of all classes. Their names come from the configuration, so they may be labels."""
     for name, text, kinds in _METRICS:
-        family = GaugeMetricFamily(name, text, labels=["user_agent", "kind"])
-        for each, (kind, field) in product(classes, kinds.items()):
-            if (value := getattr(each, field)) is not None:
-                family.add_metric([label_text(each.user_agent), kind], value)
-        if family.samples:
-            yield family
+        values = {
+            one.user_agent: {kind: value for kind, field in kinds.items() if (value := getattr(one, field)) is not None}
+            for one in classes
+        }
+        if any(values.values()):
+            yield gauge(name, text, values, "user_agent", "kind")

@@ -1,8 +1,9 @@
 """Counters of a server: read from where they are counted, summed over workers, and written as metrics.
 
 A counter is declared once, as a field of a `msgspec.Struct` that begins at 0, with its description as the docstring
-under it. A field that is a dictionary counts by reason: it begins with every reason at 0, and its metric has the label
-`reason`, or the one that an `Annotated` type names. A group is such a struct with the first word of its metrics:
+under it. A field that is a dictionary counts by the value of a label, `reason` unless an `Annotated` type names
+another; with several names, such as `Annotated[dict[str, dict[str, int]], "domain", "status"]`, by the values of each.
+It begins with every value at 0 that is known at the start. A group is such a struct with the first word of its metrics:
 `("link", GatekeeperCounters)` declares `headgate_link_sent_total` and so on.
 """
 
@@ -17,8 +18,9 @@ from headgate.config.file import field_docs
 
 _State = TypeVar("_State", bound=Struct)
 
-Counters: TypeAlias = dict[str, int | dict[str, int]]
-"""Counts, or counts by reason, by the names of their metrics without `headgate_` and `_total`."""
+Counters: TypeAlias = dict[str, Any]
+"""Counts, or dictionaries of counts by the values of labels, by the names of their metrics without `headgate_` and
+`_total`."""
 CounterGroups: TypeAlias = Iterable[tuple[str, type[Struct]]]
 """Structs of counters, each with the first word of its metrics."""
 
@@ -26,7 +28,7 @@ CounterGroups: TypeAlias = Iterable[tuple[str, type[Struct]]]
 def read_counters(*groups: tuple[str, Struct]) -> Counters:
     """Return what is counted in structs, each with the first word of its metrics."""
     return {
-        f"{group}_{name}": dict(value) if isinstance(value, dict) else value
+        f"{group}_{name}": _total([value])  # a copy
         for group, counters in groups
         for name, value in asdict(counters).items()
     }
@@ -61,37 +63,41 @@ def counter_metrics(counters: Counters, groups: CounterGroups) -> Iterator[Metri
     declared = {f"{group}_{field.name}": (kind, field) for group, kind in groups for field in fields(kind)}
     for name, value in sorted(counters.items()):
         kind, field = declared[name]
-        (label,) = getattr(field.type, "__metadata__", ("reason",))
-        yield counter(f"headgate_{name}", " ".join(field_docs(kind)[field.name].split()), value, label)
+        labels = getattr(field.type, "__metadata__", ("reason",)) if isinstance(value, dict) else ()
+        yield counter(f"headgate_{name}", field_docs(kind)[field.name], value, *labels)
 
 
-def counter(name: str, text: str, value: float | Mapping[str, float], label: str = "reason") -> Metric:
-    """Make the metric of a counter, described by `text`; a mapping has the values of a label."""
-    if isinstance(value, Mapping):
-        return _fill(CounterMetricFamily(name, text, labels=[label]), value)
-    return CounterMetricFamily(name, text, value)
+def counter(name: str, text: str, values: Any, *labels: str) -> Metric:
+    """Make the metric of a counter, described by `text`: of a number, or of numbers by the values of each label."""
+    return _metric(CounterMetricFamily, name, text, values, labels)
 
 
-def gauge(name: str, text: str, value: float | Mapping[str, float], label: str = "") -> Metric:
-    """Make the metric of a value that rises and falls; a mapping has the values of a label."""
-    if isinstance(value, Mapping):
-        return _fill(GaugeMetricFamily(name, text, labels=[label]), value)
-    return GaugeMetricFamily(name, text, value)
+def gauge(name: str, text: str, values: Any, *labels: str) -> Metric:
+    """Make the metric of what rises and falls, as `counter`."""
+    return _metric(GaugeMetricFamily, name, text, values, labels)
 
 
 def gauges(state: Struct, names: Mapping[str, str]) -> Iterator[Metric]:
     """Make a gauge of each of these fields, with the names of their metrics; their docstrings describe them."""
     docs = field_docs(type(state))
     for field, name in names.items():
-        yield gauge(name, " ".join(docs[field].split()), getattr(state, field))
+        yield gauge(name, docs[field], getattr(state, field))
 
 
-def _fill(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]) -> Metric:
-    for label, value in values.items():
-        family.add_metric([label_text(label)], value)
+def _metric(
+    kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, values: Any, labels: tuple[str, ...]
+) -> Metric:
+    family = kind(name, " ".join(text.split()), labels=labels)
+    for texts, value in _samples(values):
+        family.add_metric(texts, value)
     return family
 
 
-def label_text(name: str) -> str:
-    """Return a name from the configuration or the bus as the value of a label; bytes not UTF-8 are replaced."""
-    return name.encode("utf-8", "replace").decode()
+def _samples(values: Any) -> Iterator[tuple[list[str], float]]:
+    """Yield each number with the values of its labels; bytes of a name from the bus that are not UTF-8 are replaced."""
+    if not isinstance(values, Mapping):
+        yield [], values
+        return
+    for name, inner in values.items():
+        for texts, value in _samples(inner):
+            yield [name.encode("utf-8", "replace").decode(), *texts], value

@@ -11,12 +11,12 @@ from heapq import nlargest
 from operator import attrgetter
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from headgate.limit import Gatekeeper, Master
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, Reason
 from headgate.observe.advice import AdviceState, advice_metrics
-from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge, gauges, label_text, sum_states
+from headgate.observe.metrics import CounterGroups, Counters, counter, counter_metrics, gauge, gauges, sum_states
 
 _MOST_HELD = 10
 _release = attrgetter("release")
@@ -183,20 +183,15 @@ def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
 
 def _limit_metrics(state: ConcurrencyState) -> Iterator[Metric]:
     yield from gauges(state, _LIMIT_GAUGES)
-    waiting: dict[str, float] = {name: state.waiting.get(name, 0) for name in PRIORITIES}
+    waiting = {name: state.waiting.get(name, 0) for name in PRIORITIES}
     yield gauge("headgate_queued_requests", "Requests that wait for a permit.", waiting, "priority")
     text = "Requests rejected by the concurrency limit; in monitor mode those that would be."
-    rejected = CounterMetricFamily("headgate_concurrency_rejected", text, labels=["priority", "reason"])
-    for priority in PRIORITIES:
-        for reason in Reason:
-            rejected.add_metric([priority, reason.value], state.rejected.get(priority, {}).get(reason.value, 0))
-    yield rejected
+    unused = {reason.value: 0 for reason in Reason}
+    rejected = {name: unused | state.rejected.get(name, {}) for name in PRIORITIES}
+    yield counter("headgate_concurrency_rejected", text, rejected, "priority", "reason")
 
 
 def domain_totals(name: str, text: str, domains: Iterable[DomainState]) -> Metric:
     """Return a metric with the totals of domains by outcome."""
-    requests = CounterMetricFamily(name, text, labels=["domain", "outcome"])
-    for domain in domains:
-        for outcome in _OUTCOMES:
-            requests.add_metric([label_text(domain.name), outcome], getattr(domain, outcome))
-    return requests
+    totals = {domain.name: {outcome: getattr(domain, outcome) for outcome in _OUTCOMES} for domain in domains}
+    return counter(name, text, totals, "domain", "outcome")

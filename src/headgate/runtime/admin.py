@@ -3,65 +3,42 @@
 Every server opens it with `start_admin`, and shows `admin_url` in its line before "ready".
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 from headgate.config import Address
+from headgate.runtime.lifecycle import Server
 from headgate.runtime.listen import listen_error
-from headgate.runtime.log import write_line
-
-if TYPE_CHECKING:
-    from headgate.observe.admin import Collect, ReadState
+from headgate.runtime.log import log
 
 _MAX_CONNECTIONS: Final = 64
 _CONNECTION_TIMEOUT: Final = 10.0
 """Seconds from the start of a connection to its end."""
 _MAX_REQUEST_SIZE: Final = 16_384
-_State = TypeVar("_State")
 
 
-async def start_admin(
-    listen: str,
-    closing: AsyncExitStack,
-    *,
-    state: "ReadState[_State]",
-    unready: Callable[[], str],
-    collect: "Collect[_State]",
-    hosts: Sequence[str],
-    to_json: Callable[[_State], object] | None = None,
-) -> list[Address]:
-    """Serve the admin application at `listen` until `closing` ends; returns the numeric addresses bound.
+async def start_admin(server: Server, listen: str, *, hosts: Sequence[str]) -> None:
+    """Serve the admin application of a server at `listen`, if that is not empty, until the server closes.
 
-    If `listen` is empty, nothing is served and no address is returned. See `AdminApplication` for the other arguments.
-    Raises `ConfigurationError` when the address is invalid or not available.
+    Sets `server.admin`. Raises `ConfigurationError` when the address is invalid or not available.
     """
     if not listen:
-        return []
+        return
     # Here, because uvicorn takes long to import.
     from headgate.observe.admin import AdminApplication
     from headgate.runtime.asgi_server import AsgiLimits, AsgiServer
 
     address = Address.parse(listen)
-    server = AsgiServer(limits=AsgiLimits(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT, _MAX_REQUEST_SIZE))
+    listener = AsgiServer(limits=AsgiLimits(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT, _MAX_REQUEST_SIZE))
     try:
-        await server.bind(*address)
+        await listener.bind(*address)
     except OSError as error:
         raise listen_error("--admin", address, error) from None
-    closing.push_async_callback(server.close)
-    application = AdminApplication(
-        state,
-        unready,
-        collect,
-        to_json=to_json,
-        addresses=server.addresses,
-        hosts=hosts,
-        log=lambda text: write_line(f"headgate: {text}"),
-    )
-    await server.start(application)
-    return [Address(*bound) for bound in server.addresses]
+    server.closing.push_async_callback(listener.close)
+    await listener.start(AdminApplication(server, addresses=listener.addresses, hosts=hosts, log=log))
+    server.admin = [Address(*bound) for bound in listener.addresses]
 
 
-def admin_url(addresses: Sequence[Address]) -> str:
-    """Return the URL of an admin listener bound at `addresses`, "none" if it is off."""
-    return f"http://{addresses[0]}" if addresses else "none"
+def admin_url(server: Server) -> str:
+    """Return the URL of the admin listener of a server, "none" if it is off."""
+    return f"http://{server.admin[0]}" if server.admin else "none"

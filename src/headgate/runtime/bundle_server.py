@@ -12,9 +12,9 @@ from headgate.origin.bundle.server import METHODS, BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.response import Response
-from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
+from headgate.runtime.lifecycle import Backend, Server, run_server
 from headgate.runtime.listen import listen_error
-from headgate.runtime.log import write_line
+from headgate.runtime.log import log, write_line
 
 _CHECK_INTERVAL: Final = 1.0
 _DRAIN_TIMEOUT: Final = 30.0
@@ -29,7 +29,7 @@ def run_bundle_server(path: str, *, listen: str, unpack: bool = False, profile: 
     leaves the previous one in force, with a message on stderr. Raises `BundleError` and `OSError` for a file that
     cannot be served, and `ConfigurationError` for an address that is not available.
     """
-    bundle = ReloadingBundle(path, profile=profile, log=lambda message: write_line(f"headgate: {message}"))
+    bundle = ReloadingBundle(path, profile=profile, log=log)
     return run_server(_BundleServer(bundle, Address.parse(listen), unpack=unpack))
 
 
@@ -43,12 +43,12 @@ class _BundleServer(Server):
         self._gateway = _new_gateway(self._content)
         self.backend = _BundleProcess(self._gateway, bundle, address)
 
-    async def start(self, lifecycle: Lifecycle) -> None:  # noqa: ARG002  # it needs neither readiness nor failures
+    async def start(self) -> None:
         self.closing.push_async_callback(self.backend.close)
         await self.backend.start()
 
     def announce(self) -> None:
-        self.log(f"ready http://{Address(*self._gateway.addresses[0])}{self._content.home}")
+        write_line(f"ready http://{Address(*self._gateway.addresses[0])}{self._content.home}")
 
     async def reload(self) -> None:
         await self._bundle.renew(at_once=True)

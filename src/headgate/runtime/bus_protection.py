@@ -43,13 +43,13 @@ def bus_warnings(section: Bus | Router) -> Iterator[str]:
     """Yield a line for the operator for each weakness that a section permits."""
     if section.insecure and _is_open(section):
         yield (
-            f"headgate: warning: {bus_address(section)}: other machines can reach this address, and it has no keys "
+            f"warning: {bus_address(section)}: other machines can reach this address, and it has no keys "
             "(insecure): every peer there can hold any client"
         )
     if isinstance(section, Bus) and (section.insecure or section.rlqs_cert) and _is_quota_service_open(section):
         weakness = "asks no Envoy for a certificate" if section.rlqs_cert else "has no TLS (insecure)"
         yield (
-            f"headgate: warning: {section.rlqs}: other machines can reach the quota service, which {weakness}: "
+            f"warning: {section.rlqs}: other machines can reach the quota service, which {weakness}: "
             "every peer there can hold any client"
         )
     if isinstance(section, Bus):
@@ -63,7 +63,7 @@ def key_file_warnings(file: str) -> Iterator[str]:
     with suppress(OSError, ValueError):  # reported where the key is read
         mode = Path(file).stat().st_mode if file else 0
     if mode & (stat.S_IROTH | stat.S_IWOTH):
-        yield f"headgate: warning: {file}: every user of this machine can read this secret key; use: chmod 600 {file}"
+        yield f"warning: {file}: every user of this machine can read this secret key; use: chmod 600 {file}"
 
 
 def _is_quota_service_open(section: Bus) -> bool:

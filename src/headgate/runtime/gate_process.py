@@ -54,7 +54,7 @@ from headgate.runtime.gatekeeping import (
 from headgate.runtime.ipc import Configure, Shutdown, StateQuery
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
-from headgate.runtime.log import write_line
+from headgate.runtime.log import log
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.master_store import MasterStore
@@ -101,25 +101,25 @@ class GateProcess(Backend):
         require_gate(tree)
         self._composed = compose(tree)
         own = configuration.snapshot if not configuration.bus else ""
-        self._snapshots = Snapshots(own, tree.master.snapshot_interval, _log, key="limit.snapshot")
-        self._bundles = load_bundles(tree, log=_log)
+        self._snapshots = Snapshots(own, tree.master.snapshot_interval, log, key="limit.snapshot")
+        self._bundles = load_bundles(tree, log=log)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
         self._link = self._new_link(tree, self._composed)
         self._memory = None if self._link is None else open_memory(configuration.memory)
-        self.store = MasterStore(tree.master.store if self._link is None else "memory", _log)
+        self.store = MasterStore(tree.master.store if self._link is None else "memory", log)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._advice_loop = None if configuration.advice else make_loop(tree, None, workers=1, log=_log)
+            self._advice_loop = None if configuration.advice else make_loop(tree, None, workers=1, log=log)
             self._advice = self._new_advice(configuration)
             self._gateway = Gateway(
                 tree.gate.origin,
                 self._build_policy(),
                 timeouts=tree.gate.timeouts,
-                bounds=fit_bounds(tree.gate.bounds, _log if not self._number else lambda _: None),
+                bounds=fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None),
                 concurrency=concurrency_settings(tree, self._number),
             )
-            self._watch = ConcurrencyWatch(_log)
+            self._watch = ConcurrencyWatch(log)
         except BaseException:
             if self._link is not None:
                 self._link.close()
@@ -153,8 +153,8 @@ class GateProcess(Backend):
             )
         ]
         if link is not None and not self._number and not self._bus:
-            reports = MasterReports(lambda: link.connections, _log)
-            short_holds = report_short_holds("gate.max_hold", self._short_limit, _log)
+            reports = MasterReports(lambda: link.connections, log)
+            short_holds = report_short_holds("gate.max_hold", self._short_limit, log)
             self._periodic += [loop.create_task(task) for task in (reports.run(), short_holds)]
         # The objects built so far stay: the garbage collector need not look at them again.
         gc.collect()
@@ -191,7 +191,7 @@ class GateProcess(Backend):
         tree = keep_restart_keys(self.tree, configuration.tree)
         require_gate(tree)
         composed = compose(tree)
-        bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=_log)
+        bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=log)
         if self._keys is not None:
             self._keys.reload()
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
@@ -206,7 +206,7 @@ class GateProcess(Backend):
         self._bundles = bundles
         self._report_arrivals()  # the new counts begin at 0
         if configuration.advice is None:
-            self._advice_loop = make_loop(tree, self._advice_loop, workers=1, log=_log)
+            self._advice_loop = make_loop(tree, self._advice_loop, workers=1, log=log)
         self._advice = self._new_advice(configuration)
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_policy()
@@ -251,7 +251,7 @@ class GateProcess(Backend):
         return counters | gatekeeper_counters(self.gatekeeper, self._link)
 
     def _build_policy(self) -> GatewayPolicy:
-        return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice, log=_log)
+        return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice, log=log)
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdvicePublication):
@@ -309,7 +309,7 @@ class GateProcess(Backend):
         gate, keys = tree.gate, read_keys(tree)
         if gate.master == "embedded":
             return None
-        return GatekeeperLink(gate.masters, names, shard=gate.shard, keys=keys, log=_log)
+        return GatekeeperLink(gate.masters, names, shard=gate.shard, keys=keys, log=log)
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         account = link.account if link is not None else None
@@ -319,10 +319,6 @@ class GateProcess(Backend):
         if gatekeeper.master is not None:
             self.store.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
-
-
-def _log(message: str) -> None:
-    write_line(f"headgate: {message}")
 
 
 def run_gate_worker() -> int:

@@ -40,9 +40,9 @@ from headgate.runtime.gate_build import (
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
-from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
+from headgate.runtime.lifecycle import Backend, Server, run_server
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.log import log_counters
+from headgate.runtime.log import log, log_counters, write_line
 from headgate.runtime.master.snapshot import Snapshots, receive_rest
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
@@ -79,10 +79,9 @@ class _GateServer(Server):
         self._tree = tree
         self._address = Address.parse(tree.gate.listen)
         self._demo_origin = ""
-        self._admin = "none"
         self._store: MasterStore
 
-    async def start(self, lifecycle: Lifecycle) -> None:
+    async def start(self) -> None:
         if self._options.demo:
             from headgate.runtime.demo_origin import DemoOrigin
 
@@ -100,28 +99,20 @@ class _GateServer(Server):
         gate = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
         self.backend, self._store = gate, gate.store
         self.closing.push_async_callback(self.backend.close)
-        await self._start_admin(lifecycle)
+        await self._start_admin()
         await self.backend.start()
 
-    async def _start_admin(self, lifecycle: Lifecycle) -> None:
+    async def _start_admin(self) -> None:
         """Open the admin listener; without one where the default address is in use, as by another gate."""
-        configured, state = self._tree.gate.admin, self.backend.state
+        configured = self._tree.gate.admin
         try:
-            bound = await start_admin(
-                configured,
-                self.closing,
-                state=state,
-                unready=lifecycle.unready,
-                collect=self._collect,
-                hosts=self._tree.admin.hosts,
-            )
+            await start_admin(self, configured, hosts=self._tree.admin.hosts)
         except ConfigurationError:
             if self._options.require_admin or configured != Configuration().gate.admin:
                 raise
-        else:
-            self._admin = admin_url(bound)
 
-    def _collect(self, state: GateState) -> Iterator[Metric]:
+    def metrics(self, state: GateState) -> Iterator[Metric]:
+        """Make the metrics of a gate."""
         return gate_metrics(state, [*GATE_GROUPS, *self._store.groups()])
 
     def announce(self) -> None:
@@ -130,15 +121,15 @@ class _GateServer(Server):
         if self._options.demo:
             from headgate.runtime.demo_origin import demo_banner
 
-            print(demo_banner(url, self._admin, gate.origin), flush=True)  # noqa: T201  # for people, on stdout
-        elif self._admin == "none" and gate.admin:
-            self.log(f"headgate: {gate.admin} is in use; starting without admin listener (choose another with --admin)")
-        log_warnings(self._tree, self.log)
+            print(demo_banner(url, admin_url(self), gate.origin), flush=True)  # noqa: T201  # for people, on stdout
+        elif gate.admin and not self.admin:
+            log(f"{gate.admin} is in use; starting without admin listener (choose another with --admin)")
+        log_warnings(self._tree, log)
         for warning in key_file_warnings(gate.curve_key):
-            self.log(warning)
-        self.log(f"headgate: origin {gate.origin} master {gate.master_text} workers {gate.workers} admin {self._admin}")
+            log(warning)
+        log(f"origin {gate.origin} master {gate.master_text} workers {gate.workers} admin {admin_url(self)}")
         # Scripts read the address from this line, so it contains nothing else.
-        self.log(f"ready {url}")
+        write_line(f"ready {url}")
 
     async def reload(self) -> None:
         tree, file = self._options.read()
@@ -147,7 +138,7 @@ class _GateServer(Server):
         await self.backend.reload(GateConfiguration(tree, self._address))
         changes = domain_changes(self._tree.domain, tree.domain)
         self._tree = replace(self._tree, domain=tree.domain)
-        log_warnings(tree, self.log)
+        log_warnings(tree, log)
         sources = [*([file] if file else []), *(["the certificate"] if tree.gate.tls.cert else [])]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
         what = (
@@ -155,7 +146,7 @@ class _GateServer(Server):
             if sources
             else "nothing to reload: started without a configuration file"
         )
-        self.log(f"headgate: {what}{changes}{rest}")
+        log(f"{what}{changes}{rest}")
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:
         return replace(tree, gate=replace(tree.gate, origin=self._demo_origin)) if self._demo_origin else tree
@@ -179,16 +170,14 @@ class GateWorkers(Backend):
         self._closing = ExitStack()
         self._ended = self.initial_state
         self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
-        self._advice_loop = make_loop(tree, None, workers=tree.gate.workers, log=self._log)
+        self._advice_loop = make_loop(tree, None, workers=tree.gate.workers, log=log)
         self._advising: asyncio.Task[None] | None = None
         self._link: MasterLink | None = None
         self.store = MasterStore(
             tree.master.store if tree.gate.master == "embedded" else "memory",
-            self._log,
+            log,
         )
-        self._snapshots = Snapshots(
-            configuration.snapshot, tree.master.snapshot_interval, self._log, key="limit.snapshot"
-        )
+        self._snapshots = Snapshots(configuration.snapshot, tree.master.snapshot_interval, log, key="limit.snapshot")
 
     @property
     def drain_timeout(self) -> float:
@@ -202,7 +191,7 @@ class GateWorkers(Backend):
         if self._configuration.tree.gate.master == "embedded":
             self._configuration = replace(self._configuration, bus=f"ipc://{folder / 'bus'}")
             master = await self._snapshots.restore(lambda: self._new_master(self._configuration.tree))
-            link = self._link = MasterLink(master, self._configuration.bus, log=self._log)
+            link = self._link = MasterLink(master, self._configuration.bus, log=log)
             self._snapshots.start(lambda: link.master)
             self._closing.callback(self._link.close)
             self.store.attach(self._link.master, self._link.publish)
@@ -239,7 +228,7 @@ class GateWorkers(Backend):
             master.adopt(self._link.master, now=time.time())
             self._link.set_master(master)
             self.store.attach(master, self._link.publish)
-        self._advice_loop = make_loop(tree, self._advice_loop, workers=tree.gate.workers, log=self._log)
+        self._advice_loop = make_loop(tree, self._advice_loop, workers=tree.gate.workers, log=log)
         self._supervisor.reload()
 
     async def drain(self, seconds: float) -> None:
@@ -283,9 +272,6 @@ class GateWorkers(Backend):
             if publication is not None:
                 for worker in self._supervisor.workers:
                     worker.channel.send(publication)
-
-    def _log(self, message: str) -> None:
-        self.log(f"headgate: {message}")
 
     def _new_master(self, tree: Configuration) -> Master:
         return build_master(tree, compose(tree).domains, self.store)

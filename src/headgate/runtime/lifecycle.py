@@ -7,14 +7,17 @@
 import asyncio
 import resource
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from enum import Enum, auto
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headgate.config.section import Loop
+from headgate.config.section import Address, Loop
 from headgate.errors import HeadgateError, MissingExtra
-from headgate.runtime.log import open_log, write_line
+from headgate.runtime.log import log, open_log
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 
 class LifecyclePhase(Enum):
@@ -83,10 +86,6 @@ class Backend:
     def on_message(self, message: Any) -> None:
         """Handle a message that only this kind of worker receives; None after the supervisor has ended."""
 
-    def log(self, message: str) -> None:
-        """Write a message for the operator."""
-        write_line(message)
-
 
 class Server:
     """What a life-cycle drives: a backend, and what else its process has, such as an admin listener."""
@@ -94,10 +93,16 @@ class Server:
     def __init__(self) -> None:
         self.backend = Backend()
         """What accepts clients; made by the start."""
+        self.unready: Callable[[], str] = lambda: "starting"
+        """Returns why no client is accepted; empty when they are."""
+        self.fail: Callable[[BaseException], None] = lambda _error: None
+        """Stops the server, which ends with an error."""
+        self.admin: Sequence[Address] = ()
+        """Numeric addresses of the admin listener; empty without one."""
         self.closing = AsyncExitStack()
         """What is released at the end."""
 
-    async def start(self, lifecycle: "Lifecycle") -> None:
+    async def start(self) -> None:
         """Start the backend."""
         raise NotImplementedError
 
@@ -111,9 +116,24 @@ class Server:
         """Release all resources, also after a start that failed halfway."""
         await self.closing.aclose()
 
-    def log(self, message: str) -> None:
-        """Write a message for the operator."""
-        write_line(message)
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine until the end, and cancel it then."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.closing.push_async_callback(_cancel, [task])
+
+    # What the admin listener shows.
+
+    async def state(self, *, whole: bool) -> Any:
+        """Return the state; if not `whole`, without the parts that take long, which no metric needs."""
+        return await self.backend.state(whole=whole)
+
+    def metrics(self, state: Any) -> "Iterable[Metric]":
+        """Make the metrics of a state."""
+        raise NotImplementedError
+
+    def to_json(self, state: Any) -> Any:
+        """Return what /api/state shows of a state."""
+        return state
 
 
 class Lifecycle:
@@ -122,6 +142,7 @@ class Lifecycle:
     def __init__(self, server: Server) -> None:
         self.phase = LifecyclePhase.STARTING
         """The current phase."""
+        server.unready, server.fail = self.unready, self.fail
         self._server = server
         self._reload_is_postponed = False
         self._drain_seconds: float | None = None
@@ -131,7 +152,7 @@ class Lifecycle:
 
     async def run(self) -> None:
         """Start the server; return once it has stopped. Raises what its start raises, or what made it fail."""
-        self._begin(self._server.start(self), LifecycleEvent.STARTED)
+        self._begin(self._server.start(), LifecycleEvent.STARTED)
         try:
             await self._finished
         finally:
@@ -216,9 +237,9 @@ class Lifecycle:
         try:
             await self._server.reload()
         except (HeadgateError, OSError) as error:
-            self._server.log(f"headgate: {error}; the configuration in force stays as it is")
+            log(f"{error}; the configuration in force stays as it is")
         except Exception as error:
-            self._server.log(f"headgate: internal error in a reload: {type(error).__name__}: {error}")
+            log(f"internal error in a reload: {type(error).__name__}: {error}")
 
     async def _drain_backend(self) -> None:
         # A reload; and, if a second stop came before this began, this drain itself, which cannot wait for its own end.

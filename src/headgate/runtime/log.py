@@ -117,6 +117,11 @@ def open_log() -> Iterator[None]:
             log.close_log()
 
 
+def log(message: str) -> None:
+    """Write a message for the operator: every line of the program's log passes here, in every server."""
+    write_line(f"headgate: {message}")
+
+
 def write_line(text: str) -> None:
     """Write one line to stderr; a closed stderr is ignored."""
     with suppress(OSError):

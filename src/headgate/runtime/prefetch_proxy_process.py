@@ -41,7 +41,7 @@ from headgate.proxy.sockets import is_local_address, server_context
 from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
-from headgate.runtime.log import log_counters, write_line
+from headgate.runtime.log import log, log_counters, write_line
 from headgate.runtime.worker_main import Send, run_worker
 from headgate.token import Checker, Key, read_keys
 from headgate.token.keys import MAX_KEY_FILE_SIZE
@@ -315,7 +315,7 @@ class ProxyProcess(Backend):
 
 def log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an exception of the event loop on one line, without a traceback."""
-    write_line(f"headgate: internal error: {context.get('message')}: {context.get('exception')!r}")
+    log(f"internal error: {context.get('message')}: {context.get('exception')!r}")
 
 
 def main() -> int:

@@ -30,9 +30,9 @@ from headgate.proxy.log import TrafficSummary
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
-from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
+from headgate.runtime.lifecycle import Backend, Server, run_server
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.log import LogCounters, log_counters
+from headgate.runtime.log import LogCounters, log, log_counters, write_line
 from headgate.runtime.prefetch_proxy_process import (
     FromWorker,
     ProxyConfiguration,
@@ -199,12 +199,11 @@ class _ProxyServer(Server):
         self._hosts = tree.admin.hosts
         settings = self._settings = tree.proxy
         self._address = Address.parse(settings.listen)
-        self._admin: Sequence[Address] = ()
         self._counts = Counts()
         self._summary = TrafficSummary(now=time.time())
         self._summarizing: asyncio.Task[None] | None = None
 
-    async def start(self, lifecycle: Lifecycle) -> None:
+    async def start(self) -> None:
         settings = self._settings
         check_proxy(settings)
         asyncio.get_running_loop().set_exception_handler(log_exception)
@@ -216,23 +215,14 @@ class _ProxyServer(Server):
             min_freshness=settings.min_freshness,
         )
         self.closing.callback(self._advice.close)
-        self._lifecycle = lifecycle
-        self._admin = await start_admin(
-            settings.admin,
-            self.closing,
-            state=self._state,
-            unready=lifecycle.unready,
-            collect=proxy_metrics,
-            hosts=self._hosts,
-            to_json=state_to_json,
-        )
+        await start_admin(self, settings.admin, hosts=self._hosts)
         addresses = self.closing.enter_context(reserve_addresses("--listen", self._address))
         _require_loopback_for_plaintext(settings, addresses)
         self._address = self._address._replace(port=addresses[0].port)
         configuration = ProxyConfiguration(
             settings=settings,
             addresses=tuple(addresses),
-            admin=tuple(self._admin),
+            admin=tuple(self.admin),
             files=self._certificate_files(),
             key=os.urandom(_DRAW_KEY_SIZE),
             slots=create_slots(settings.workers),
@@ -254,17 +244,17 @@ class _ProxyServer(Server):
     def announce(self) -> None:
         settings = self._settings
         if settings.self_signed:
-            self.log(f"headgate: {_SELF_SIGNED}")
-        self.log(f"headgate: brand {_word(settings.brand)} workers {settings.workers} admin {admin_url(self._admin)}")
+            log(f"{_SELF_SIGNED}")
+        log(f"brand {_word(settings.brand)} workers {settings.workers} admin {admin_url(self)}")
         # Scripts take the address from this line, so it has nothing else.
-        self.log(f"ready {'http' if settings.plaintext else 'https'}://{self._address}")
+        write_line(f"ready {'http' if settings.plaintext else 'https'}://{self._address}")
 
     async def reload(self) -> None:
         old, new = self._settings, self._read()[0].proxy
         await self.backend.reload(None)
         changed = [f"proxy.{name}" for name in old.__struct_fields__ if getattr(new, name) != getattr(old, name)]
         rest = f"; a restart is needed for {', '.join(changed)}" if changed else ""
-        self.log(f"headgate: {_RELOADED}{rest}")
+        log(f"{_RELOADED}{rest}")
 
     async def close(self) -> None:
         if self._summarizing is not None:
@@ -274,7 +264,7 @@ class _ProxyServer(Server):
             cut = (await self.backend.state(whole=False)).cut
             if cut:
                 are_cut = "tunnel had not ended and was cut" if cut == 1 else "tunnels had not ended and were cut"
-                self.log(f"headgate: {cut} {are_cut}")
+                log(f"{cut} {are_cut}")
         await super().close()
 
     async def _log_summaries(self) -> None:
@@ -284,13 +274,21 @@ class _ProxyServer(Server):
 
     async def _log_summary(self) -> None:
         """Log how many tunnels were opened since the last summary."""
-        line = self._summary.line((await self._state()).counts, now=time.time())
+        line = self._summary.line((await self.state(whole=False)).counts, now=time.time())
         if line is not None:
-            self.log(line)
+            write_line(line)
 
-    async def _state(self, *, whole: bool = False) -> ProxyState:
+    def metrics(self, state: ProxyState) -> Iterator[Metric]:
+        """Make the metrics of a proxy."""
+        return proxy_metrics(state)
+
+    def to_json(self, state: ProxyState) -> dict[str, Any]:
+        """Return what /api/state shows."""
+        return state_to_json(state)
+
+    async def state(self, *, whole: bool) -> ProxyState:
         """Return the state; what is known of origins only if `whole`."""
-        draining = self._lifecycle.unready() == "draining"
+        draining = self.unready() == "draining"
         now = time.time()
         if self._summarizing is None:  # it has not started
             return ProxyState(Counts(), {}, now)

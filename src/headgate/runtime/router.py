@@ -18,13 +18,15 @@ from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, read_
 from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
-from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
-from headgate.runtime.log import LogCounters, log_counters
+from headgate.runtime.lifecycle import Backend, Server, run_server
+from headgate.runtime.log import LogCounters, log, log_counters, write_line
 from headgate.runtime.master_reports import MasterReports
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
 
+ROUTER_GROUPS: Final = (("router", RouterCounters), ("log", LogCounters))
+"""The groups of counters of a router."""
 _RELOADED_KEYS: Final = frozenset({"curve_allow", "master"})
 """Keys of [router] that a reload applies; a change of another one needs a restart."""
 
@@ -51,10 +53,9 @@ class RouterServer(Server):
         super().__init__()
         self._read = read
         self._tree, _ = read()
-        self._admin = "none"
         self._started = time.time()
 
-    async def start(self, lifecycle: Lifecycle) -> None:
+    async def start(self) -> None:
         settings = self._tree.router
         keys, master_keys = read_keys(self._tree)
         link = self._link = RouterLink(
@@ -63,38 +64,29 @@ class RouterServer(Server):
             keys=keys,
             master_keys=master_keys,
             insecure=settings.insecure,
-            log=self._log,
+            log=log,
         )
         self.closing.callback(link.close)
         self.backend = _RouterBackend(link)
-        bound = await start_admin(
-            settings.admin,
-            self.closing,
-            state=self._state,
-            unready=lifecycle.unready,
-            collect=collect_router,
-            hosts=self._tree.admin.hosts,
-        )
-        self._admin = admin_url(bound)
-        loop = asyncio.get_running_loop()
-        link.start(loop)
-        reports = MasterReports(lambda: [master.connection for master in link.masters.values()], self._log)
-        self.closing.callback(loop.create_task(reports.run()).cancel)
+        await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
+        link.start(asyncio.get_running_loop())
+        reports = MasterReports(lambda: [master.connection for master in link.masters.values()], log)
+        self.start_task(reports.run())
 
     def announce(self) -> None:
         for warning in bus_warnings(self._tree.router):
-            self.log(warning)
+            log(warning)
         accounting, control = self._link.endpoints
         masters = ",".join(self._tree.router.masters)
-        self.log(f"headgate: masters {masters} control {control} admin {self._admin}")
+        log(f"masters {masters} control {control} admin {admin_url(self)}")
         # Scripts read the address from this line, so it contains nothing else.
-        self.log(f"ready {accounting}")
+        write_line(f"ready {accounting}")
 
     async def reload(self) -> None:
         tree, file = self._read()
         new, old = tree.router, self._tree.router
         if file is None and not new.curve_allow:
-            self.log("headgate: nothing to reload: started without a configuration file")
+            log("nothing to reload: started without a configuration file")
             return
         keys, master_keys = read_keys(tree)
         self._link.set_masters(new.masters, master_keys)
@@ -103,12 +95,10 @@ class RouterServer(Server):
         changed = [name for name in new.__struct_fields__ if getattr(new, name) != getattr(old, name)]
         restart = [f"router.{name}" for name in changed if name not in _RELOADED_KEYS]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
-        self.log(f"headgate: {file or new.curve_allow} read again{rest}")
+        log(f"{file or new.curve_allow} read again{rest}")
 
-    def _log(self, message: str) -> None:
-        self.log(f"headgate: {message}")
-
-    async def _state(self, *, whole: bool) -> RouterState:  # noqa: ARG002  # nothing of it takes long
+    async def state(self, *, whole: bool) -> RouterState:  # noqa: ARG002  # nothing of it takes long
+        """Return the state of the router and its masters."""
         return RouterState(
             masters=tuple(
                 RoutedMasterState(
@@ -123,10 +113,9 @@ class RouterServer(Server):
             counters=read_counters(("router", self._link.counters), ("log", log_counters())),
         )
 
-
-def collect_router(state: RouterState) -> Iterator[Metric]:
-    """Make the metrics of a router."""
-    return router_metrics(state, [("router", RouterCounters), ("log", LogCounters)])
+    def metrics(self, state: RouterState) -> Iterator[Metric]:
+        """Make the metrics of a router."""
+        return router_metrics(state, ROUTER_GROUPS)
 
 
 def require_masters(tree: Configuration) -> None:

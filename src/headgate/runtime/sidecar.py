@@ -32,12 +32,15 @@ from headgate.runtime.gatekeeping import (
     report_short_holds,
     wait_for_masters,
 )
-from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
+from headgate.runtime.lifecycle import Backend, Server, run_server
+from headgate.runtime.log import log, write_line
 from headgate.runtime.master_reports import MasterReports
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 """Reads the configuration; also returns the name of its file, if there is one."""
 
+SIDECAR_GROUPS: Final = (*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters))
+"""The groups of counters of a sidecar."""
 _SERVERS: Final = ("nginx_lua", "auth_request", "haproxy")
 """The keys of the sockets, one for each kind of server."""
 _RESTART_KEYS: Final = ("master", "curve_key", "curve_server", "shard", "admin")
@@ -115,54 +118,43 @@ class SidecarServer(Server):
         self._read = read
         self._tree, _ = read()
         require_sidecar(self._tree)
-        self._admin = "none"
         self._started = time.time()
         self._backend: SidecarBackend
-        self._lifecycle: Lifecycle
 
-    async def start(self, lifecycle: Lifecycle) -> None:
-        settings, loop = self._tree.sidecar, asyncio.get_running_loop()
-        self._lifecycle = lifecycle
+    async def start(self) -> None:
+        settings = self._tree.sidecar
         link = self._link = GatekeeperLink(
             settings.masters,
             settings.domains,
             shard=settings.shard,
             keys=read_keys(self._tree),
-            log=self._log,
+            log=log,
         )
         self.closing.callback(link.close)
         backend = self.backend = self._backend = SidecarBackend(self._compose(self._tree), link)
         self.closing.push_async_callback(backend.close)
-        bound = await start_admin(
-            settings.admin,
-            self.closing,
-            state=self._state,
-            unready=lifecycle.unready,
-            collect=collect_sidecar,
-            hosts=self._tree.admin.hosts,
-        )
-        self._admin = admin_url(bound)
-        link.start(loop)
+        await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
+        link.start(asyncio.get_running_loop())
         await backend.start()
         await wait_for_masters(link)
-        reports = MasterReports(lambda: link.connections, self._log)
-        short_holds = report_short_holds("sidecar.max_hold", self._short_limit, self._log)
+        reports = MasterReports(lambda: link.connections, log)
+        short_holds = report_short_holds("sidecar.max_hold", self._short_limit, log)
         for work in (forget_expired(lambda: backend.gatekeeper), reports.run(), short_holds):
-            self.closing.callback(loop.create_task(work).cancel)
+            self.start_task(work)
 
     def announce(self) -> None:
         settings = self._tree.sidecar
         for warning in key_file_warnings(settings.curve_key):
-            self.log(warning)
+            log(warning)
         masters, domains = ",".join(settings.masters), len(settings.domains)
-        self.log(f"headgate: server {server_name(settings)} domains {domains} masters {masters} admin {self._admin}")
+        log(f"server {server_name(settings)} domains {domains} masters {masters} admin {admin_url(self)}")
         # Scripts read the path from this line, so it contains nothing else.
-        self.log(f"ready {socket_path(settings)}")
+        write_line(f"ready {socket_path(settings)}")
 
     async def reload(self) -> None:
         tree, file = self._read()
         if file is None:
-            self.log("headgate: nothing to reload: started without a configuration file")
+            log("nothing to reload: started without a configuration file")
             return
         new, old = tree.sidecar, self._tree.sidecar
         restart = [f"sidecar.{name}" for name in _RESTART_KEYS if getattr(new, name) != getattr(old, name)]
@@ -172,7 +164,7 @@ class SidecarServer(Server):
         if (kept, read_sections(tree)) != (old, read_sections(self._tree)):
             await self._replace(tree)
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
-        self.log(f"headgate: {file} read again{changes}{rest}")
+        log(f"{file} read again{changes}{rest}")
 
     async def _replace(self, tree: Configuration) -> None:
         """Put another configuration in force; raises `ConfigurationError`, and changes nothing, if it is invalid."""
@@ -183,22 +175,20 @@ class SidecarServer(Server):
             try:
                 await self._backend.replace(self._compose(self._tree))
             except ConfigurationError:
-                self._lifecycle.fail(error)
+                self.fail(error)
             raise
         self._link.set_domains(tree.sidecar.domains)
         self._tree = tree
 
     def _compose(self, tree: Configuration) -> Composition:
-        return compose(tree, self._link, self._log)
+        return compose(tree, self._link, log)
 
     def _short_limit(self) -> float | None:
         """Return `sidecar.max_hold` if it has shortened a hold, otherwise None."""
         return self._tree.sidecar.max_hold if self._backend.gatekeeper.shortened else None
 
-    def _log(self, message: str) -> None:
-        self.log(f"headgate: {message}")
-
-    async def _state(self, *, whole: bool) -> SidecarState:
+    async def state(self, *, whole: bool) -> SidecarState:
+        """Return the state of the gatekeeper and the data plane."""
         settings, domains, gatekeeper, plane = self._backend.composed
         # An address is shown, the value of a header as a digest: the server may identify clients by a secret.
         held = {
@@ -215,15 +205,14 @@ class SidecarServer(Server):
             counters=gatekeeper_counters(gatekeeper, self._link) | read_counters(("sidecar", plane.totals)),
         )
 
+    def metrics(self, state: SidecarState) -> Iterator[Metric]:
+        """Make the metrics of a sidecar."""
+        return sidecar_metrics(state, SIDECAR_GROUPS)
+
 
 def _key(settings: Sidecar) -> str:
     """Return the key of the socket that is set; empty if none is."""
     return next((key for key in _SERVERS if getattr(settings, key)), "")
-
-
-def collect_sidecar(state: SidecarState) -> Iterator[Metric]:
-    """Make the metrics of a sidecar."""
-    return sidecar_metrics(state, (*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters)))
 
 
 def server_name(settings: Sidecar) -> str:

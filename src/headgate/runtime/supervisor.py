@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from headgate.config.section import Loop
 from headgate.errors import ConfigurationError
 from headgate.runtime.ipc import Channel, Ready, Shutdown, StartFailed, StateQuery, StateReport
-from headgate.runtime.log import write_line
+from headgate.runtime.log import log
 
 _MIN_RESTART_PAUSE: Final = 0.1
 _MAX_RESTART_PAUSE: Final = 10.0
@@ -153,14 +153,12 @@ class Supervisor(Generic[_State]):
         *,
         loop: Loop = "auto",
         descriptors: Sequence[int] = (),
-        log: Callable[[str], None] = write_line,
         start_timeout: float = _START_TIMEOUT,
     ) -> None:
         self._spec = spec
         self._count = count
         self._loop = loop
         self._descriptors = descriptors
-        self._log = log
         self._start_timeout = start_timeout
         self._is_stopping = False
         self._running: dict[int, WorkerProcess[_State]] = {}
@@ -248,7 +246,7 @@ class Supervisor(Generic[_State]):
             is_stable = time.monotonic() - began > _STABLE_AFTER
             pause = _MIN_RESTART_PAUSE if is_stable else min(2 * pause, _MAX_RESTART_PAUSE)
             while not self._is_stopping:
-                self._log(f"headgate: worker {worker.process.pid} ended ({reason}); another one starts in {pause:g} s")
+                log(f"worker {worker.process.pid} ended ({reason}); another one starts in {pause:g} s")
                 await asyncio.sleep(pause)
                 try:
                     worker = await self._spawn(worker.number)

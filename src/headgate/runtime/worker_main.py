@@ -76,9 +76,8 @@ class _WorkerServer(Server):
         self._channel = channel
         self._next_configuration: Any = None
         self._has_started = False
-        self.log = backend.log  # type: ignore[method-assign]  # a backend may have a log of its own
 
-    async def start(self, lifecycle: Lifecycle) -> None:  # noqa: ARG002  # the supervisor has the admin listener
+    async def start(self) -> None:
         await self.backend.start()
 
     def announce(self) -> None:

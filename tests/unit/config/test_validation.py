@@ -168,6 +168,6 @@ def test_warning_is_logged_for_each_domain_with_a_long_log():
 def test_warning_is_logged_for_the_algorithm_log_that_gatekeepers_share(text, shared, warned):
     lines = []
     log_warnings(parse(text + LONG_LOG.format("a", "500/s")), lines.append, shared=shared)
-    assert [line.startswith("headgate: warning: domain 'a': with the algorithm log, several") for line in lines] == (
+    assert [line.startswith("warning: domain 'a': with the algorithm log, several") for line in lines] == (
         [True] if warned else []
     )

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from contextlib import AsyncExitStack
 
 import pytest
 from msgspec.structs import replace
@@ -11,8 +10,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_families
 
 from headgate.observe import DomainState, GateState, HeldIdentifier, gate_metrics
-from headgate.observe.admin import Metrics
+from headgate.observe.admin import MetricsWriter
 from headgate.runtime.admin import start_admin
+from headgate.runtime.lifecycle import Server
 
 STATE = GateState((DomainState("default", ("1/s burst 1",), accepted=1, held=(HeldIdentifier(r"\xff", 2.0, 1.0),)),))
 
@@ -29,13 +29,13 @@ def responses(*requests, unready="", host="127.0.0.1", state=state, hosts=()):
     """Return the response to each raw request, each on its own connection."""
 
     async def main():
-        async with AsyncExitStack() as closing:
-            bound = await start_admin(
-                f"{host}:0", closing, state=state, unready=lambda: unready, collect=collect, hosts=hosts
-            )
+        server = Server()
+        server.state, server.metrics, server.unready = state, collect, lambda: unready
+        async with server.closing:
+            await start_admin(server, f"{host}:0", hosts=hosts)
             received = []
             for request in requests:
-                reader, writer = await asyncio.open_connection("127.0.0.1", bound[0][1])
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.admin[0].port)
                 writer.write(request)
                 received.append(await reader.read())
                 writer.close()
@@ -194,7 +194,7 @@ def samples(families):
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"])
 def test_openmetrics_is_the_default(accept):
-    text, kind = Metrics(collect).write(GATE_STATE, accept)
+    text, kind = MetricsWriter().write(collect(GATE_STATE), accept)
     assert kind.startswith("application/openmetrics-text")
     found = samples(text_string_to_metric_families(text.decode()))
     labels = (("domain", "default"), ("outcome", "delayed"))
@@ -206,7 +206,7 @@ def test_openmetrics_is_the_default(accept):
 
 
 def test_the_older_format_where_only_that_is_asked_for():
-    text, kind = Metrics(collect).write(GATE_STATE, "text/plain;version=0.0.4")
+    text, kind = MetricsWriter().write(collect(GATE_STATE), "text/plain;version=0.0.4")
     assert kind.startswith("text/plain")
     assert (
         samples(older_families(text.decode()))[
@@ -217,11 +217,11 @@ def test_the_older_format_where_only_that_is_asked_for():
 
 
 def test_no_identifier_is_named():
-    assert b"192.0.2.1" not in Metrics(collect).write(GATE_STATE)[0]
+    assert b"192.0.2.1" not in MetricsWriter().write(collect(GATE_STATE))[0]
 
 
 def test_each_scrape_reads_anew_and_registries_do_not_meet():
-    metrics = Metrics(collect)
-    assert b"headgate_requests_total{" in metrics.write(GATE_STATE)[0]
-    assert b"headgate_requests_total{" not in metrics.write(GateState())[0]
-    assert b"} 3.0\n" in Metrics(collect).write(GATE_STATE)[0]
+    metrics = MetricsWriter()
+    assert b"headgate_requests_total{" in metrics.write(collect(GATE_STATE))[0]
+    assert b"headgate_requests_total{" not in metrics.write(collect(GateState()))[0]
+    assert b"} 3.0\n" in MetricsWriter().write(collect(GATE_STATE))[0]

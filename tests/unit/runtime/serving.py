@@ -1,7 +1,9 @@
 """Run a server through its life-cycle in this process, without signals."""
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
+from contextlib import redirect_stderr
 
 from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase, Server
 
@@ -11,10 +13,8 @@ Steps = Callable[[Lifecycle], Awaitable[None]]
 def run(make: Callable[[], Server], steps: Steps | None = None) -> list[str]:
     """Start a server, await `steps(lifecycle)` when it is ready, stop it; return the messages that it logged."""
 
-    async def main() -> list[str]:
+    async def main() -> None:
         server = make()
-        messages: list[str] = []
-        server.log = messages.append  # type: ignore[assignment, method-assign]  # in place of stderr
         lifecycle = Lifecycle(server)
         running = asyncio.ensure_future(lifecycle.run())
         async with asyncio.timeout(20):
@@ -24,9 +24,10 @@ def run(make: Callable[[], Server], steps: Steps | None = None) -> list[str]:
                 await steps(lifecycle)
             lifecycle.stop(0)
             await running
-        return messages
 
-    return asyncio.run(main())
+    with redirect_stderr(io.StringIO()) as written:
+        asyncio.run(main())
+    return written.getvalue().splitlines()
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -1,7 +1,9 @@
 """Each row of the table of transitions, with a server that records its calls."""
 
 import asyncio
+import io
 import sys
+from contextlib import redirect_stderr
 
 import pytest
 import uvloop
@@ -38,7 +40,6 @@ class RecordingServer(Server):
         super().__init__()
         self.backend = RecordingBackend(self)
         self.calls = []
-        self.messages = []
         self.error = error
         self.reload_error = reload_error
         self.held = {name: asyncio.Event() for name in hold}
@@ -52,8 +53,7 @@ class RecordingServer(Server):
             self.calls.append((f"{name} cancelled",))
             raise
 
-    async def start(self, lifecycle):
-        self.fail = lifecycle.fail
+    async def start(self):
         await self.operation("start")
         if self.error is not None:
             raise self.error
@@ -68,9 +68,6 @@ class RecordingServer(Server):
 
     async def close(self):
         self.calls.append(("close",))
-
-    def log(self, message):
-        self.messages.append(message)
 
     @property
     def names(self):
@@ -102,7 +99,10 @@ def run(steps, **settings):
         assert lifecycle.phase is STOPPED
         return server
 
-    return asyncio.run(main())
+    with redirect_stderr(io.StringIO()) as written:
+        server = asyncio.run(main())
+    server.messages = written.getvalue().splitlines()
+    return server
 
 
 async def release(server, name):

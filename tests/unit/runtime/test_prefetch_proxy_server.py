@@ -29,7 +29,8 @@ Steps = Callable[[Lifecycle, int], Awaitable[None]]
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the lines that the servers of this test write."""
     lines: list[str] = []
-    monkeypatch.setattr("headgate.runtime.lifecycle.write_line", lines.append)
+    for module_name in ("log", "prefetch_proxy_server"):
+        monkeypatch.setattr(f"headgate.runtime.{module_name}.write_line", lines.append)
     return lines
 
 

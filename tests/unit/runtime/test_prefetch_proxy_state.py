@@ -6,7 +6,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
-from headgate.observe.admin import Metrics
+from headgate.observe.admin import MetricsWriter
 from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.prefetch_proxy_process import WorkerState
@@ -48,7 +48,7 @@ def test_state_as_json(result, written):
 
 
 def test_metrics_have_every_reason_and_no_origin():
-    text = Metrics(proxy_metrics).write(state(dropped=4))[0].decode()
+    text = MetricsWriter().write(proxy_metrics(state(dropped=4)))[0].decode()
     found = {
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)

@@ -52,7 +52,7 @@ def test_state_of_masters_and_domains():
             deadline = time.monotonic() + 10
             # Without a master the router subscribes to nothing, so the socket is asked to do so here.
             link_of(lifecycle)._accounting.subscribe(b"")
-            while not (state := await lifecycle._server._state(whole=True)).domains:
+            while not (state := await lifecycle._server.state(whole=True)).domains:
                 assert time.monotonic() < deadline
                 gatekeeper.send_multipart(frames)
                 await asyncio.sleep(0.005)

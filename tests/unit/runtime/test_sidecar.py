@@ -7,7 +7,7 @@ import pytest
 from headgate.config import parse
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil
-from headgate.observe import SidecarState
+from headgate.observe import SidecarState, sidecar_metrics
 from headgate.observe.metrics import read_counters
 from headgate.origin.sidecar.data_plane import SidecarCounters
 from headgate.release import Status
@@ -130,7 +130,7 @@ class TestReload:
             assert new.gatekeeper is backend.gatekeeper is not old.gatekeeper
             assert new.gatekeeper.held("api", b"alice", now=now) == now + 60.0
             assert new.gatekeeper.totals["api"].rejected == 1
-            assert (await lifecycle._server._state(whole=False)).counters["sidecar_connections"] == 3
+            assert (await lifecycle._server.state(whole=False)).counters["sidecar_connections"] == 3
             assert set(lifecycle._server._link._topics) == {"api", "new"}
             backend.obey(DelayUntil("new", b"bob", now + 5.0), now=now)
             assert new.held == [(b"bob", now + 5.0)]
@@ -208,7 +208,7 @@ def test_state(planes):
         for identifier in (b"192.0.2.1", b"secret"):
             backend.obey(DelayUntil("api", identifier, now + 60.0), now=now)
         backend.gatekeeper.admit("api", b"192.0.2.1", now=now)
-        state = await lifecycle._server._state(whole=True)
+        state = await lifecycle._server.state(whole=True)
         assert isinstance(state, SidecarState)
         assert (state.server, state.socket, state.details) == ("nginx-lua", "/run/s", {"workers": 2})
         assert [(master.address, master.up) for master in state.masters] == [("127.0.0.1:9", False)]
@@ -217,7 +217,7 @@ def test_state(planes):
         assert {one.identifier for one in domain.held} == {"192.0.2.1", "sha256:2bb80d537b1da3e3"}
         assert state.counters["sidecar_connections"] == 3
         assert state.counters["link_sent"] == 0
-        assert (await lifecycle._server._state(whole=False)).domains[0].held == ()
+        assert (await lifecycle._server.state(whole=False)).domains[0].held == ()
 
     run(reading(text()), steps)
 
@@ -267,7 +267,8 @@ def test_each_data_plane_is_built_and_its_counters_are_described(monkeypatch, se
     tree = parse(f'[sidecar]\nmaster = "a:1"\ndomain = "api"\n{server}\n')
     plane = module.compose(tree, None, print).plane
     counters = read_counters(("sidecar", plane.totals))
-    assert list(module.collect_sidecar(SidecarState(module.server_name(tree.sidecar), counters=counters)))
+    state = SidecarState(module.server_name(tree.sidecar), counters=counters)
+    assert list(sidecar_metrics(state, module.SIDECAR_GROUPS))
     assert not any(counters.pop("sidecar_failed").values())
     assert set(counters.values()) == {0}
     assert msgspec.json.decode(msgspec.json.encode(plane.details())) == plane.details()

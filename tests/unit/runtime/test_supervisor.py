@@ -62,12 +62,12 @@ async def test_worker_that_hangs_at_its_start_is_killed(program):
     assert spec.codes == [-signal.SIGKILL]
 
 
-async def test_worker_that_hangs_at_its_start_is_replaced(program):
+async def test_worker_that_hangs_at_its_start_is_replaced(program, monkeypatch):
     """The first one ends, the second hangs, the third one stays."""
     program(ENDS)
     spec, lines, third = Spec(), [], asyncio.Event()
 
-    def log(message):
+    def on_line(message):
         lines.append(message)
         if len(lines) == 1:
             program(HANGS)
@@ -77,7 +77,8 @@ async def test_worker_that_hangs_at_its_start_is_replaced(program):
             supervisor._start_timeout = 60.0
             third.set()
 
-    supervisor = Supervisor(spec, 1, log=log)
+    monkeypatch.setattr("headgate.runtime.supervisor.log", on_line)
+    supervisor = Supervisor(spec, 1)
     async with asyncio.timeout(60):
         await supervisor.start()
         await third.wait()

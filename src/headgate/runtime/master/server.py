@@ -17,8 +17,8 @@ from headgate.link.curve import ServerKeys, read_server_keys
 from headgate.observe import Counters, MasterState, MasterTotals, master_metrics, read_counters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
-from headgate.runtime.lifecycle import Lifecycle, Server, run_server
-from headgate.runtime.log import LogCounters
+from headgate.runtime.lifecycle import Server, run_server
+from headgate.runtime.log import LogCounters, log, write_line
 from headgate.runtime.master.quotas import Quotas
 from headgate.runtime.master.report import report
 from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots, receive_rest
@@ -54,15 +54,13 @@ class MasterServer(Server):
         self._read = read
         self._as_json = as_json
         self._tree, _ = read()
-        self._admin = "none"
         self._started = time.time()
-        self._tasks: list[asyncio.Task[None]] = []
         self._quotas: Quotas | None = None
-        self._store = MasterStore(self._tree.master.store, self._log)
+        self._store = MasterStore(self._tree.master.store, log)
 
-    async def start(self, lifecycle: Lifecycle) -> None:
+    async def start(self) -> None:
         settings, loop = self._tree.master, asyncio.get_running_loop()
-        snapshots = self._snapshots = Snapshots(settings.snapshot, settings.snapshot_interval, self._log)
+        snapshots = self._snapshots = Snapshots(settings.snapshot, settings.snapshot_interval, log)
         master = await snapshots.restore(lambda: self._new_master(self._tree))
         self.closing.push_async_callback(snapshots.close)
         link = self._link = MasterLink(
@@ -70,47 +68,39 @@ class MasterServer(Server):
             bus_address(settings),
             keys=_read_keys(self._tree),
             insecure=settings.insecure,
-            log=self._log,
+            log=log,
         )
         self.closing.callback(link.close)
         self.closing.callback(receive_rest, link)
         self._store.attach(link.master, link.publish)
         self._store.start()
         self.closing.push_async_callback(self._store.close)
-        bound = await start_admin(
-            settings.admin,
-            self.closing,
-            state=self._state,
-            unready=lifecycle.unready,
-            collect=self._collect,
-            hosts=self._tree.admin.hosts,
-        )
-        self._admin = admin_url(bound)
+        await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
         link.start(loop)
         if settings.rlqs:
-            self._quotas = Quotas(link, settings, self._log)
+            self._quotas = Quotas(link, settings, log)
             self.closing.push_async_callback(self._quotas.close)
             await self._quotas.start()
         snapshots.start(lambda: link.master)
-        self._tasks.append(loop.create_task(self._report_unknown_domains()))
+        self.start_task(self._report_unknown_domains())
         if self._as_json:
-            self._tasks.append(loop.create_task(report(link, self._further_counts, lifecycle.fail)))
+            self.start_task(report(link, self._further_counts, self.fail))
 
     def announce(self) -> None:
-        log_warnings(self._tree, self.log, shared=True)
+        log_warnings(self._tree, log, shared=True)
         for warning in bus_warnings(self._tree.master):
-            self.log(warning)
+            log(warning)
         accounting, control = self._link.endpoints
         rlqs = f" rlqs {self._quotas.address}" if self._quotas is not None else ""
-        self.log(f"headgate: domains {len(self._link.master.domains)} control {control} admin {self._admin}{rlqs}")
+        log(f"domains {len(self._link.master.domains)} control {control} admin {admin_url(self)}{rlqs}")
         # Scripts read the address from this line, so it contains nothing else.
-        self.log(f"ready {accounting}")
+        write_line(f"ready {accounting}")
 
     async def reload(self) -> None:
         tree, file = self._read()
         settings, old = tree.master, self._tree.master
         if file is None and not settings.curve_allow:
-            self.log("headgate: nothing to reload: started without a configuration file")
+            log("nothing to reload: started without a configuration file")
             return
         keys = _read_keys(tree)
         master = self._new_master(tree)
@@ -121,25 +111,16 @@ class MasterServer(Server):
         self._store.attach(master, self._link.publish)
         if keys is not None and old.curve_key:
             self._link.set_allowed_keys(keys.allowed)
-        log_warnings(tree, self.log, shared=True)
+        log_warnings(tree, log, shared=True)
         changed = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(old, name)]
         restart = [f"master.{name}" for name in changed if name not in _RELOADED_KEYS]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
         changes, self._tree = domain_changes(self._tree.domain, tree.domain), replace(self._tree, domain=tree.domain)
-        self.log(f"headgate: {file or settings.curve_allow} read again{changes}{rest}")
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await super().close()
-
-    def _log(self, message: str) -> None:
-        self.log(f"headgate: {message}")
+        log(f"{file or settings.curve_allow} read again{changes}{rest}")
 
     async def _report_unknown_domains(self) -> None:
         """Log the unknown domains that gatekeepers use, each once an hour."""
-        warnings = Warnings(self._log)
+        warnings = Warnings(log)
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             master = self._link.master
@@ -153,7 +134,8 @@ class MasterServer(Server):
                     times,
                 )
 
-    async def _state(self, *, whole: bool) -> MasterState:
+    async def state(self, *, whole: bool) -> MasterState:
+        """Return the state of the master, its store, snapshots and quota service."""
         state = await read_state(self._link, started=self._started, whole=whole)
         counters = read_counters(("snapshot", self._snapshots.counters)) | state.counters | self._store.counters()
         saved_at = round(self._snapshots.saved_at, 3)
@@ -162,7 +144,8 @@ class MasterServer(Server):
             return state
         return replace(state, quotas=self._quotas.state(), counters=counters | self._quotas.counters())
 
-    def _collect(self, state: MasterState) -> Iterator[Metric]:
+    def metrics(self, state: MasterState) -> Iterator[Metric]:
+        """Make the metrics of a master."""
         quotas = [] if self._quotas is None else self._quotas.groups()
         return master_metrics(state, [*MASTER_GROUPS, *self._store.groups(), *quotas])
 

@@ -100,7 +100,7 @@ def test_json_lines_are_written_as_long_as_they_are_read(monkeypatch):
 
 
 def state_of(lifecycle, *, whole):
-    return lifecycle._server._state(whole=whole)
+    return lifecycle._server.state(whole=whole)
 
 
 class TestState:
