@@ -121,7 +121,7 @@ async def origin_running(script: Script = echo) -> AsyncIterator[ScriptedOrigin]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_SERVER_SETTINGS = {"timeouts", "bounds", "allow", "concurrency"}
+_SERVER_SETTINGS = {"timeouts", "bounds", "allow", "concurrency", "observe"}
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.link.router import RouterCounters
 from headgate.observe import GatekeeperTotals, MasterTotals
-from headgate.origin.gateway.policy import GatewayCounters
+from headgate.origin.gateway.record import GatewayCounters
 from headgate.origin.sidecar.data_plane import SidecarCounters
 from headgate.runtime.log import LogCounters
 from headgate.runtime.master.snapshot import SnapshotCounters

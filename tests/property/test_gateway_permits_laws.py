@@ -13,9 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
-from headgate.origin.gateway.exchange import ProxiedExchange
+from headgate.origin.gateway.exchange import ProxiedExchange, UpstreamConnection, UpstreamState
 from headgate.origin.gateway.states import ClientState
-from headgate.origin.gateway.upstream import UpstreamConnection, UpstreamState
 from headgate.origin.permits import Permits
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, make_context
 
@@ -40,6 +39,7 @@ RECEIVED = [
 UPGRADED = RECEIVED[12]
 STREAM = RECEIVED[5]
 MAX_CLIENTS = 5
+ANSWERING = {ClientState.RESPONDING, ClientState.DELAYED, ClientState.QUEUED}
 SETTINGS = st.builds(
     ConcurrencySettings,
     max=st.sampled_from([1, 2, 3, "learned"]),
@@ -70,7 +70,7 @@ class Gateway(RuleBasedStateMachine):
         self.context = make_context(permits=self.permits)
         self.context.pool.connect = self.connect  # type: ignore[method-assign]  # no socket
 
-    async def connect(self, seconds: float) -> UpstreamConnection:  # as in the pool
+    async def connect(self) -> UpstreamConnection:  # as in the pool
         if not self.accepts:
             waiting: asyncio.Future[None] = self.loop.create_future()
             self.connecting.append(waiting)
@@ -234,6 +234,14 @@ class Gateway(RuleBasedStateMachine):
     def a_queued_request_has_a_client_that_waits(self) -> None:
         waiting = sum(connection.state is ClientState.QUEUED for connection, _ in self.clients)
         assert self.permits.limit.state.queued == waiting <= 4
+
+    @invariant()
+    def a_request_is_reported_once(self) -> None:
+        under_way = [connection.record for connection, _ in self.clients if connection.record is not None]
+        records = [*self.context.records, *under_way]
+        assert len({id(record) for record in records}) == len(records)
+        assert all(record.end for record in self.context.records)
+        assert len(under_way) == sum(connection.state in ANSWERING for connection, _ in self.clients)
 
     def teardown(self) -> None:
         try:

@@ -173,9 +173,13 @@ class Gcra:
             history.extend(ASAP for _ in self.parameters)
         release = ASAP
         for at, (interval, tolerance) in enumerate(self.parameters, start=1):
-            arrival = advance(max(history[at], timestamp), interval)
+            begin = max(history[at], timestamp)
+            arrival = begin + interval
+            if arrival - begin > interval or arrival - interval > begin:  # `advance`, inline: each request comes here
+                arrival = math.nextafter(arrival, ASAP)
             history[at] = arrival
-            release = max(release, advance(arrival, tolerance))
+            if arrival + tolerance > now:
+                release = max(release, advance(arrival, tolerance))
         return release if release > now else ASAP
 
     def record_many(self, history: "array[float]", count: int, start: float, now: float) -> float:

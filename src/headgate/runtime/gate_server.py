@@ -22,7 +22,7 @@ from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
 from headgate.observe.state import ended_limit
-from headgate.origin.gateway.policy import GatewayCounters
+from headgate.origin.gateway.record import GatewayCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval

@@ -1,14 +1,24 @@
 """The gateway: a reverse proxy that asks a gatekeeper about every request.
 
-Ambiguous messages are not forwarded: `headgate.http.h1` parses heads and bodies strictly. From the client to the origin
-the parts are `server`, `client_connection`, `exchange` and `upstream`; each knows only those after it, and reports to
-those before it through a protocol of its own:
+Ambiguous messages are not forwarded: `headgate.http.h1` parses heads and bodies strictly. A request has one
+`RequestRecord` (`record`), which all parts fill in. It goes in one direction:
 
-    client connection  ⇄  exchange  ⇄  upstream connection
-       (Downstream)                      (ResponseHandler)
+    client_connection   reads it, has it decided on, answers it or has it forwarded, and completes its record
+    policy              decides: finds domain and identifier, asks the gatekeeper, makes the response to a rejection
+    exchange            forwards it over a connection to the origin, and relays the response
+
+A usual proxied GET touches these three files and five others: `http/h1/request` and `http/h1/response` parse,
+`limit/gatekeeper`, `limit/master` and `limit/history` decide. Where to add
+
+    a field of the record or a counter    `record`, and the part that knows its value
+    a log or metric of requests           a function that is given each record: `observe` of `Gateway` in `server`
+    a response of the gateway             `responses`; who sends it sets `reason` of the record
+    a rule for requests                   `policy`
+    another origin, a retry, a buffer     `exchange`: its pool, `lost` and `fail`, `feed` and `relay`
+    what precedes HTTP on a connection    `client_connection`: `connection_made`, as for TLS
 """
 
-from headgate.origin.gateway.policy import GatewayPolicy, Reject
+from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.server import Gateway, TlsKeys
 
-__all__ = ["Gateway", "GatewayPolicy", "Reject", "TlsKeys"]
+__all__ = ["Gateway", "GatewayPolicy", "TlsKeys"]

@@ -8,6 +8,7 @@ import asyncio
 import math
 import socket
 import ssl
+import time
 from typing import cast
 
 from headgate.errors import ProtocolError
@@ -19,13 +20,14 @@ from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.flow_control import FlowControl, send_progress
 from headgate.origin.gateway.forwarding import forwarded_request_head
 from headgate.origin.gateway.policy import ClientView, decide, flow_of, refusal
+from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import (
     FileResponse,
     connection_limit_response,
     gateway_problem,
     serialize,
 )
-from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEvent, ClientState
+from headgate.origin.gateway.states import NEXT_STATES, READY, ClientState
 from headgate.origin.gateway.tunnel import reset_on_close
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.response import Response
@@ -49,7 +51,7 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_buffer", "_context", "_eof", "_flow", "_handshake", "_permits", "_tls", "_transport", "_unread", "_view",
-        "_waits", "_writable", "client", "deadline", "exchange", "state",
+        "_waits", "_writable", "client", "deadline", "exchange", "record", "state",
     )  # fmt: skip
 
     def __init__(self, context: GatewayContext, tls: ssl.SSLContext | None = None) -> None:
@@ -58,6 +60,8 @@ class ClientConnection(asyncio.Protocol):
         """The client that its connections are counted for; empty when they are not counted."""
         self.exchange: ProxiedExchange | FileResponse | None = None
         """The source of the response under way; None in every state but RESPONDING."""
+        self.record: RequestRecord | None = None
+        """The request under way."""
         self.deadline = math.inf
         """The time of the gateway's clock at which `expire` is due."""
         self._context = context
@@ -81,19 +85,19 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._flow = FlowControl(self._transport)
         self._view = ClientView.of(context.policy, self._transport)
-        self.deadline = context.now + context.timeouts.header
+        self.deadline = context.clock() + context.timeouts.header
         if not is_new:
-            self._move(ClientEvent.HANDSHAKE_DONE)
+            self._move(ClientState.IDLE)
         elif reason := context.registry.enter(self, self._view.info):
             context.counters.connections_refused[reason] += 1
             self._reject_connection(reason)
         elif self._tls is None:
-            context.registry.set_idle(self, idle=True)
+            context.registry.idle[self] = None
         else:
             self._begin_handshake(self._tls)
 
     def _begin_handshake(self, tls: ssl.SSLContext) -> None:
-        self._move(ClientEvent.HANDSHAKE_STARTED)
+        self._move(ClientState.HANDSHAKE)
         self.deadline = math.inf  # the event loop's
         self._transport.set_protocol(asyncio.Protocol())
         try:
@@ -120,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End: see `asyncio.Protocol`."""
-        self._move(ClientEvent.CLOSE)
+        self._move(ClientState.CLOSED)
         self._context.registry.leave(self)
         waits, self._waits = self._waits, None
         if isinstance(waits, Delay):
@@ -130,6 +134,7 @@ class ClientConnection(asyncio.Protocol):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.abandon()
+        self._report("client")
 
     def data_received(self, data: bytes) -> None:
         """Read requests; in the usual case `data` is exactly one head of a usual request."""
@@ -193,57 +198,43 @@ class ClientConnection(asyncio.Protocol):
             seconds = context.timeouts.response_body or math.inf
         else:
             seconds = context.timeouts.response
-        self.deadline = context.now + seconds
+        self.deadline = context.clock() + seconds
 
     def write(self, data: bytes) -> None:
         """Send bytes of a response."""
         if not self._transport.is_closing():
             self._transport.write(data)
 
-    def respond_with(self, message: bytes) -> None:
-        """Send a whole response and read the next request."""
-        self.exchange = None
-        self._move(ClientEvent.DONE)
-        self._transport.write(message)
-        self.deadline = self._context.now + self._context.timeouts.idle
+    @property
+    def keeps(self) -> bool:
+        """Whether another request may follow the one under way."""
+        request = self.record.request if self.record is not None else None
+        return request is not None and request.keep_alive and not self._context.draining
+
+    def complete(self, message: bytes = b"", *, keep: bool = True, unread: bool = False) -> None:
+        """Send the end of a response; then read the next request, or close."""
+        self._end_exchange()
+        if message:
+            self._transport.write(message)
+        self._finish(keep=keep and not unread and not self._context.draining, unread=-1 if unread else 0)
         if len(self._buffer) or self._eof:
             self._continue()
 
-    def complete(self, *, keep: bool, unread: bool = False) -> None:
-        """Read the next request, or close, after a whole response."""
+    def fail(self, error: ProtocolError, reason: str, *, unread: bool) -> None:
+        """Answer the request under way with an error of the gateway; no byte of a response has been sent."""
         self._end_exchange()
-        self.deadline = self._context.now + self._context.timeouts.idle
-        if unread:
-            self._linger()
-        elif not keep or self._context.draining:
-            self._close()
-        else:
-            self._move(ClientEvent.DONE)
+        if self.record is not None:
+            self.record.reason = reason
+        response = gateway_problem(error.status, error.reason, allow=self._context.allow)
+        self._answer(response, unread=-1 if unread else 0)
+        if self.state is not ClientState.LINGERING:
             self._continue()
 
-    def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
-        """Answer with an error of the gateway; no byte of a response has been sent."""
-        self._end_exchange()
-        response = gateway_problem(error.status, error.reason)
-        if unread:
-            self.write(serialize(response, keep=False))
-            self._linger()
-        else:
-            self.answer(response, request, body_was_read=True)
-            self._continue()
-
-    def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
-        """Answer a request whose body is malformed; only close if the response has begun."""
-        if begun:
-            self.abort()
-        else:
-            self._end_exchange()
-            self._refuse(error)
-
-    def abort(self, *, reset: bool = False) -> None:
+    def abort(self, reason: str, *, reset: bool = False) -> None:
         """Close at once."""
         self.exchange = None
-        self._move(ClientEvent.CLOSE)
+        self._report(reason)
+        self._move(ClientState.CLOSED)
         if self._handshake is not None:
             self._handshake.cancel()
         if reset:
@@ -264,7 +255,8 @@ class ClientConnection(asyncio.Protocol):
         if self._transport.is_closing():  # with TLS, the end of this connection is already on its way to this protocol
             origin.abort()
             return
-        self._move(ClientEvent.CLOSE)
+        self._report("tunnel")
+        self._move(ClientState.CLOSED)
         self._flow.release()
         tunnel = self._context.registry.open_tunnel(self, self._transport, origin)
         tunnel.client_end.transport.write(greeting)
@@ -278,16 +270,11 @@ class ClientConnection(asyncio.Protocol):
     def expire(self) -> None:
         """End the wait whose deadline has passed. The deadline of a head is not moved by a client that reads."""
         if self.state is not ClientState.READING_HEAD and self._flow.client_reads():
-            self.deadline = self._context.now + self._context.timeouts.idle
+            self.deadline = self._context.clock() + self._context.timeouts.idle
             return
         exchange = self.exchange
         if exchange is not None and self._writable:
-            if exchange.waits_for_client and not self._flow.upstream_slow:
-                begun = exchange.begun
-                exchange.abandon()
-                self.refuse_body(ProtocolError(408, "request body timeout"), begun=begun)
-            else:
-                exchange.time_out()
+            exchange.time_out(body_awaited=exchange.waits_for_client and not self._flow.upstream_slow)
         elif self.state is ClientState.READING_HEAD and len(self._buffer) and self._writable:
             self._refuse(ProtocolError(408, "request header timeout"))
         elif isinstance(self._waits, QueuedRequest) and self._permits is not None:
@@ -307,14 +294,18 @@ class ClientConnection(asyncio.Protocol):
         if send_progress(self._transport) is not None:
             return False
         self._context.counters.idle_closed += 1
-        self.abort()
+        self.abort("idle")
         return True
 
     # Requests, one after another.
 
-    def _move(self, event: ClientEvent) -> None:
-        self.state = CLIENT_TRANSITIONS[self.state][event]
-        self._context.registry.set_idle(self, idle=self.state is ClientState.IDLE)
+    def _move(self, state: ClientState) -> None:
+        assert state in NEXT_STATES[self.state], f"{self.state} to {state}"
+        if state is ClientState.IDLE:
+            self._context.registry.idle[self] = None
+        elif self.state is ClientState.IDLE:
+            self._context.registry.idle.pop(self, None)
+        self.state = state
 
     def _limit_buffer(self) -> None:
         """Stop reading while the buffer is full."""
@@ -324,7 +315,7 @@ class ClientConnection(asyncio.Protocol):
     def _continue(self) -> None:
         """Handle the requests that the client sent ahead."""
         if self.state is ClientState.WAITING and self._writable:
-            self._move(ClientEvent.RESUMED)
+            self._move(ClientState.IDLE)
         self._process_buffer()
         self._limit_buffer()
         if self._eof and self._writable:
@@ -350,82 +341,87 @@ class ClientConnection(asyncio.Protocol):
             if request is None:
                 # Once per request: empty lines before it do not move the deadline.
                 if self.state is ClientState.IDLE and len(self._buffer):
-                    self._move(ClientEvent.HEAD_STARTED)
-                    self.deadline = self._context.now + self._context.timeouts.header
+                    self._move(ClientState.READING_HEAD)
+                    self.deadline = self._context.clock() + self._context.timeouts.header
                 return
             self._handle(request)
         else:
             asyncio.get_running_loop().call_soon(self._continue)
         if self.state is ClientState.IDLE and len(self._buffer):
-            self._move(ClientEvent.HELD_BACK)
+            self._move(ClientState.WAITING)
 
     def _handle(self, request: RequestHead) -> None:
         """Have a request forwarded or answered, now or later."""
-        self._move(ClientEvent.REQUEST_READ)
-        context = self._context
-        if context.policy is not self._view.policy:
-            self._view = ClientView.of(context.policy, self._transport)
-        decision = decide(request, self._view, context.counters)
-        if decision is None:
-            self._admit(request, "")
-        elif isinstance(decision, Response):
-            self.answer(decision, request)
-        elif decision.status is Status.ACCEPTED:
-            self._admit(request, decision.domain)
+        self._move(ClientState.RESPONDING)
+        context, view = self._context, self._view
+        if context.policy is not view.policy:
+            view = self._view = ClientView.of(context.policy, self._transport)
+        record = self.record = RequestRecord(view.info.address, time.time(), context.clock(), request)
+        response = decide(record, request, view, context.counters)
+        if response is not None:
+            self._answer_new(response, request)
+        elif record.accounting is None or record.accounting.status is Status.ACCEPTED:
+            self._admit(record, request)
         else:
-            self._delay(request, decision)
+            self._delay(record, request, record.accounting)
 
-    def _delay(self, request: RequestHead, accounting: Accounting) -> None:
+    def _delay(self, record: RequestRecord, request: RequestHead, accounting: Accounting) -> None:
         def release() -> None:
             if self._waits is not None:
                 self._waits = None
-                self._move(ClientEvent.RELEASED)
-                self._admit(request, accounting.domain)
+                self._move(ClientState.RESPONDING)
+                self._admit(record, request)
                 self._read_on()
 
-        self._move(ClientEvent.DELAYED)
+        self._move(ClientState.DELAYED)
         self.deadline = math.inf
         self._waits = Delay(accounting, self._view.policy.gatekeeper, release)
 
-    def _admit(self, request: RequestHead, domain: str) -> None:
+    def _admit(self, record: RequestRecord, request: RequestHead) -> None:
         """Forward a request if there is a permit for it, otherwise queue it."""
         permits = self._context.permits
         permit = permits.take() if permits is not None else None
         if permits is None or permit is not None:
-            self._forward(request, permit, domain)
+            self._forward(record, request, permit)
             return
 
         def wake() -> None:
             self._waits = None
-            self._move(ClientEvent.RELEASED)
-            self._carry_out(request, queued, domain)
+            self._move(ClientState.RESPONDING)
+            self._carry_out(record, request, queued)
             self._read_on()
 
-        priority = self._view.policy.priorities.get(domain, "people")
+        priority = self._view.policy.priorities.get(record.domain, "people")
         queued = QueuedRequest(priority, flow_of(request, self._view), permits.clock(), wake)
         permits.queue(queued)
         if queued.is_decided:
-            self._carry_out(request, queued, domain)
+            self._carry_out(record, request, queued)
         else:
-            self._move(ClientEvent.QUEUED)
-            self.deadline = self._context.now + self._context.timeouts.response
+            self._move(ClientState.QUEUED)
+            self.deadline = self._context.clock() + self._context.timeouts.response
             self._waits, self._permits = queued, permits
 
-    def _carry_out(self, request: RequestHead, queued: QueuedRequest, domain: str) -> None:
+    def _carry_out(self, record: RequestRecord, request: RequestHead, queued: QueuedRequest) -> None:
         """Forward or reject a request that was decided on."""
         if queued.permit is not None:
-            self._forward(request, queued.permit, domain)
+            self._forward(record, request, queued.permit)
         else:
-            self.answer(refusal(request, self._view, queued.retry_after, self._context.counters), request)
+            response = refusal(record, request, self._view, queued.retry_after, self._context.counters)
+            self._answer_new(response, request)
 
-    def _forward(self, request: RequestHead, permit: Permit | None, domain: str) -> None:
-        context = self._context
+    def _forward(self, record: RequestRecord, request: RequestHead, permit: Permit | None) -> None:
+        context, info = self._context, self._view.info
         if permit is not None:
-            permit.counts_response = domain not in self._view.policy.uncounted
-        exchange = self.exchange = ProxiedExchange(context, self, request, permit)  # first: it releases the permit
-        self._move(ClientEvent.RESPONSE_STARTED)
-        self.deadline = context.now + context.timeouts.response
-        exchange.start(forwarded_request_head(request, self._view.info, context.pool.authority))
+            permit.counts_response = record.domain not in self._view.policy.uncounted
+        # First: it releases the permit.
+        exchange = self.exchange = ProxiedExchange(self, record, request, context.pool, permit)
+        now = context.clock()
+        record.wait = now - record.start
+        self.deadline = now + context.timeouts.response
+        if request.forwardable and request.host == info.end_host:
+            exchange.start(request.forwardable + info.end)
+        else:
+            exchange.start(forwarded_request_head(request, info, context.pool.authority))
         if len(self._buffer) and exchange.takes_body:
             self._buffer.append(exchange.feed(self._buffer.take()))
             self._limit_buffer()
@@ -433,7 +429,7 @@ class ClientConnection(asyncio.Protocol):
     def _read_on(self) -> None:
         """Handle the requests that were sent ahead, in the next turn: this may be the turn of another connection."""
         if self.state is ClientState.IDLE and len(self._buffer):
-            self._move(ClientEvent.HELD_BACK)
+            self._move(ClientState.WAITING)
             asyncio.get_running_loop().call_soon(self._continue)
 
     def _end_exchange(self) -> None:
@@ -442,35 +438,62 @@ class ClientConnection(asyncio.Protocol):
         if self._flow.upstream_slow:
             self.resume_request()
 
-    # Responses made here, and the end.
+    # The end of a request, and of the connection.
 
-    def answer(self, response: Response, request: RequestHead, *, body_was_read: bool = False) -> None:
-        """Send a response of the gateway; discard the request's body if it is short, else close after the response."""
-        unread = request.has_body and not body_was_read
-        is_short = unread and not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
-        discards = is_short and response.source is None
-        keep = request.keep_alive and (discards or not unread) and not self._context.draining
-        self.write(serialize(response, keep=keep, minor=request.minor, without_body=request.method == b"HEAD"))
-        self.deadline = self._context.now + self._context.timeouts.idle
-        if response.source is not None:
-            self.exchange = FileResponse(self, self._transport, response.source, keep=keep, unread=unread)
-            self._move(ClientEvent.RESPONSE_STARTED)
-            self.exchange.start()
-        elif not keep:
+    def _answer_new(self, response: Response, request: RequestHead) -> None:
+        """Answer a request whose body has not been read: a short one is discarded, after others the connection ends."""
+        unread = 0
+        if request.has_body:
+            is_short = not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
+            unread = request.length if is_short and response.source is None else -1
+        self._answer(response, unread=unread)
+
+    def _answer(self, response: Response, *, unread: int = 0) -> None:
+        """Answer the request under way, of whose body `unread` bytes follow; -1 if the connection ends instead."""
+        record = self.record
+        assert record is not None
+        request = record.request
+        keep = unread >= 0 and self.keeps
+        minor, is_head = (request.minor, request.method == b"HEAD") if request is not None else (1, False)
+        record.status = response.status
+        record.bytes = 0 if is_head else len(response.body)
+        self.write(serialize(response, keep=keep, minor=minor, without_body=is_head))
+        if response.source is None:
+            self._finish(keep=keep, unread=unread)
+            return
+        exchange = FileResponse(self, self._transport, record, response.source, keep=keep, unread=unread != 0)
+        self.deadline = self._context.clock() + self._context.timeouts.idle
+        self.exchange = exchange
+        exchange.start()
+
+    def _finish(self, *, keep: bool, unread: int) -> None:
+        """End the request under way, whose whole response was sent; every response leaves here."""
+        self._report()
+        self.deadline = self._context.clock() + self._context.timeouts.idle
+        if not keep:
             self._linger() if unread or len(self._buffer) else self._close()
-        elif discards:
-            self._move(ClientEvent.ANSWERED_EARLY)
-            self._unread = request.length
+        elif unread:
+            self._move(ClientState.DISCARDING)
+            self._unread = unread
             self._buffer.append(self._discard(self._buffer.take()))
         else:
-            self._move(ClientEvent.DONE)
+            self._move(ClientState.IDLE)
+
+    def _report(self, reason: str = "") -> None:
+        """Complete the record of the request under way, if there is one; `reason` is why its response is not whole."""
+        record, self.record = self.record, None
+        observe = self._context.observe
+        if observe is not None and record is not None:
+            record.reason = reason or record.reason
+            record.end = self._context.clock()
+            observe(record)
 
     def _discard(self, data: bytes) -> bytes:
         """Discard the body of an answered request; return the bytes after it."""
         unread = self._unread
         self._unread = max(0, unread - len(data))
         if not self._unread:
-            self._move(ClientEvent.DONE)
+            self._move(ClientState.IDLE)
             if self._context.draining:
                 self._close()
         return data[unread:]
@@ -478,14 +501,14 @@ class ClientConnection(asyncio.Protocol):
     def _refuse(self, error: ProtocolError) -> None:
         """Answer a malformed request and close: where the next one begins is unknown."""
         self._context.counters.malformed += 1
-        self.write(serialize(gateway_problem(error.status, error.reason, allow=self._context.allow), keep=False))
-        self._linger()
+        self.record = RequestRecord(self._view.info.address, time.time(), self._context.clock(), None)
+        self.fail(error, "malformed", unread=True)
 
     def _linger(self) -> None:
         """Close, but read on for a while: with unread bytes the system would reset the connection (9112 9.6)."""
-        self._move(ClientEvent.LAST_RESPONSE)
+        self._move(ClientState.LINGERING)
         self._buffer.take()
-        self.deadline = self._context.now + LINGER_TIMEOUT
+        self.deadline = self._context.clock() + LINGER_TIMEOUT
         if self._eof:
             self._transport.close()
         elif not self._transport.is_closing():
@@ -498,7 +521,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _reject_connection(self, reason: str) -> None:
         """Close a connection over a limit, which is not registered; answer it first if that needs no handshake."""
-        self._move(ClientEvent.CLOSE)
+        self._move(ClientState.CLOSED)
         if self._tls is not None:
             self._transport.abort()
         else:
@@ -506,6 +529,6 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def _close(self) -> None:
-        self._move(ClientEvent.CLOSE)
-        self.deadline = self._context.now + self._context.timeouts.response
+        self._move(ClientState.CLOSED)
+        self.deadline = self._context.clock() + self._context.timeouts.response
         self._transport.close()

@@ -1,17 +1,18 @@
 """What all connections of a gateway share: settings, policy, pool, clock, counts, and the open connections."""
 
 import asyncio
-import time
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
+from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.forwarding import ClientInfo
-from headgate.origin.gateway.policy import GatewayCounters, GatewayPolicy
+from headgate.origin.gateway.policy import GatewayPolicy
+from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.tunnel import UpgradeTunnel
-from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import client_address
 from headgate.origin.permits import Permits
 
@@ -33,7 +34,7 @@ class RegisteredConnection(Protocol):
     def drain(self) -> None:
         """Close after the response under way, or at once if there is none."""
 
-    def abort(self) -> None:
+    def abort(self, reason: str) -> None:
         """Close at once."""
 
     def give_way(self) -> bool:
@@ -77,7 +78,8 @@ class ConnectionRegistry:
         self.connections: set[RegisteredConnection] = set()
         self.tunnels: set[UpgradeTunnel] = set()
         self._limit = limit
-        self._idle: dict[RegisteredConnection, None] = {}  # in the order in which they became idle
+        self.idle: dict[RegisteredConnection, None] = {}
+        """The connections that wait for a request, in the order in which they became idle."""
         self._counts = ClientCounts(client_limit)
         self._empty = asyncio.Event()
 
@@ -94,25 +96,19 @@ class ConnectionRegistry:
         self.connections.add(connection)
         return ""
 
-    def set_idle(self, connection: RegisteredConnection, *, idle: bool) -> None:
-        """Take that a connection waits for a request from now on, or does not any more."""
-        if idle:
-            self._idle[connection] = None
-        else:
-            self._idle.pop(connection, None)
-
     def _close_idle(self) -> bool:
-        for connection in list(islice(self._idle, _MAX_TRIES)):
-            self.set_idle(connection, idle=False)
+        for connection in list(islice(self.idle, _MAX_TRIES)):
+            del self.idle[connection]
             if connection.give_way():
                 self.leave(connection)
                 return True
-            self.set_idle(connection, idle=True)  # behind the others
+            self.idle[connection] = None  # behind the others
         return False
 
     def leave(self, connection: RegisteredConnection) -> None:
         """Remove a connection."""
         self.connections.discard(connection)
+        self.idle.pop(connection, None)
         self._counts.leave(connection.client)
         connection.client = b""
         self._check_empty()
@@ -156,6 +152,7 @@ class GatewayContext:
         limits: RequestLimits,
         allow: bytes = ALLOW,
         permits: Permits | None = None,
+        observe: Callable[[RequestRecord], None] | None = None,
     ) -> None:
         self.policy = policy
         """The policy for further requests; it may be replaced at any time."""
@@ -167,12 +164,11 @@ class GatewayContext:
         """The value of Allow in a response to a method that is never served."""
         self.permits = permits
         """The permits for further requests, if there is a concurrency limit; may be replaced at any time."""
+        self.observe = observe
+        """Receives the record of each request at its end; None where no one needs it."""
         self.draining = False
         """Whether the gateway stops: connections close after the response under way."""
-        self.counters = GatewayCounters()
+        self.counters = pool.counters
         """The counters since the start."""
-
-    @property
-    def now(self) -> float:
-        """Seconds of the clock of all deadlines: not that of the last tick, so that no timeout is early."""
-        return time.monotonic()
+        self.clock = pool.clock
+        """Returns the seconds of the clock of all deadlines."""

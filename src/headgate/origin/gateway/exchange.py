@@ -2,82 +2,90 @@
 
 An exchange joins the client's connection with one to the origin for one request: it sends the head, passes the body
 through a strict reader, retries once where that is safe, and relays the response as it arrives. Either side is paused
-while the other is slow.
+while the other is slow. A connection to the origin parses responses strictly and serves one exchange at a time, which
+makes all further decisions.
 """
 
 import asyncio
 import enum
 import errno
+from collections.abc import Callable
+from typing import cast
 
+from headgate.config.tree import Timeouts
 from headgate.errors import ProtocolError
-from headgate.http.h1 import BodyReader, ChunkedBody, LengthBody, RequestHead, ResponseHead, UnboundedBody
-from headgate.origin.gateway.context import GatewayContext
-from headgate.origin.gateway.forwarding import forwarded_response_lines
+from headgate.http.h1 import (
+    BodyReader,
+    ChunkedBody,
+    LengthBody,
+    RequestHead,
+    RequestLimits,
+    ResponseHead,
+    UnboundedBody,
+    check_response_start,
+    parse_response_head,
+    parse_usual_response_head,
+)
+from headgate.origin.gateway.addresses import OriginAddresses
+from headgate.origin.gateway.forwarding import forwarded_response_lines, forwarded_trailers
+from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import Downstream, date_line
-from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.permits import Permit
 
 MAX_HELD_BODY = 65536
 """Bytes of a request's body that are kept until there is a connection to the origin."""
 MAX_TRAILERS_SIZE = 8192
+MAX_IDLE_CONNECTIONS = 512
+IDLE_TIMEOUT = 4.0
+"""Seconds; common origins close idle connections after 5 and more."""
+MAX_UNREPEATABLE_IDLE = 1.0
+"""Maximum idle seconds of a connection for a request that must not be sent twice."""
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
-class ExchangeState(enum.Enum):
-    """The state of an exchange; ENDED from every other one."""
-
-    CONNECTING = enum.auto()
-    """The connection to the origin is still to be made."""
-    WAITING = enum.auto()
-    """The request's head was sent. CONNECTING again if the connection closes unused."""
-    RESPONDING = enum.auto()
-    """The final response has begun."""
-    ENDED = enum.auto()
-    """The response is complete, has failed, or is not wanted any more."""
-
-
 class ProxiedExchange:
-    """Forwards `request`, and relays the response to `client`.
+    """Forwards the request of `record`, and relays the response to `client`.
 
     `permit` is released when the exchange ends, however it ends; None without a concurrency limit.
     """
 
     __slots__ = (
-        "_body", "_client", "_connecting", "_context", "_continued", "_head", "_held", "_keep", "_permit",
-        "_repeatable", "_request", "_upstream", "relays_whole", "state",
+        "_body", "_client", "_connecting", "_continued", "_head", "_held", "_keep", "_permit", "_pool", "_repeatable",
+        "_request", "_upstream", "begun", "record", "relays_whole",
     )  # fmt: skip
 
     def __init__(
-        self, context: GatewayContext, client: Downstream, request: RequestHead, permit: Permit | None
+        self,
+        client: Downstream,
+        record: RequestRecord,
+        request: RequestHead,
+        pool: "UpstreamPool",
+        permit: Permit | None,
     ) -> None:
-        self.state = ExchangeState.CONNECTING
-        self._context = context
+        self.begun = False
+        """Whether the final response has begun."""
+        self.record = record
         self._client = client
         self._request = request
+        self._pool = pool
         self._permit = permit
         self._head = b""
         self._upstream: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._body: BodyReader | None = self._body_reader() if request.has_body else None
+        # A usual request, which may be forwarded unchanged, has no body.
+        self._body = self._body_reader() if not request.forwardable and request.has_body else None
         self._held: list[bytes] = []
-        self._keep = request.keep_alive
+        self._keep = client.keeps
         self._continued = not request.expects_continue
         self._repeatable = self._body is None and request.method in _REPEATABLE
-        self.relays_whole = (
-            self._body is None
-            and request.minor == 1
-            and request.keep_alive
-            and request.method != b"HEAD"
-            and not context.draining
-        )
+        self.relays_whole = self._body is None and self._keep and request.minor == 1 and request.method != b"HEAD"
         """Whether a usual response that arrives in one piece may be passed on as it is."""
 
     def _body_reader(self) -> BodyReader:
         if self._request.chunked:
-            max_size = self._context.limits.body
-            return ChunkedBody(framed=True, max_trailers=MAX_TRAILERS_SIZE, max_size=max_size)
+            return ChunkedBody(framed=True, max_trailers=MAX_TRAILERS_SIZE, max_size=self._pool.max_body)
         return LengthBody(self._request.length)
 
     # What the client's connection calls.
@@ -85,16 +93,11 @@ class ProxiedExchange:
     def start(self, head: bytes) -> None:
         """Send `head`, at once or as soon as there is a connection."""
         self._head = head
-        upstream = self._context.pool.take(repeatable=self._repeatable)
+        upstream = self._pool.take(repeatable=self._repeatable)
         if upstream is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
             self._begin(upstream)
-
-    @property
-    def begun(self) -> bool:
-        """Whether the final response has begun."""
-        return self.state is ExchangeState.RESPONDING
 
     @property
     def takes_body(self) -> bool:
@@ -114,10 +117,7 @@ class ProxiedExchange:
         try:
             pieces = body.feed(data)
         except ProtocolError as error:
-            # The origin must not receive the end of this message.
-            begun = self.begun
-            self._drop()
-            self._client.refuse_body(error, begun=begun)
+            self._refuse(error)
             return b""
         if body.done:
             if isinstance(body, ChunkedBody):
@@ -137,25 +137,12 @@ class ProxiedExchange:
     def abandon(self) -> None:
         """End the exchange: the client has left. An unanswered request may keep its permit, as the limit is set."""
         permit, upstream = self._permit, self._upstream
-        is_answered = self.state is not ExchangeState.WAITING
-        if permit is None or upstream is None or is_answered or self.takes_body or not permit.outlives_client:
+        if permit is None or upstream is None or self.begun or self.takes_body or not permit.outlives_client:
             self._drop()
             return
-        self.state = ExchangeState.ENDED
         self._upstream = self._permit = None
         upstream.resume()
-        AbandonedExchange(upstream.release_transport(), permit, self._context.timeouts.response)
-
-    def _drop(self, *, timed_out: bool = False) -> None:
-        """Drop the connection to the origin: the response is not wanted, cannot be had, or comes too late."""
-        self.state = ExchangeState.ENDED
-        if self._connecting is not None:
-            self._connecting.cancel()
-            self._connecting = None
-        if self._upstream is not None:
-            self._upstream.abort()
-            self._upstream = None
-        self._release_permit(measured=timed_out)
+        AbandonedExchange(upstream.release_transport(), permit, self._pool.timeouts.response)
 
     def pause_response(self) -> None:
         """Stop reading the response: the client reads slowly."""
@@ -171,129 +158,41 @@ class ProxiedExchange:
         """Have the connection close after the response."""
         self.relays_whole = False
 
-    def time_out(self) -> None:
-        """End an exchange whose origin does not respond, or does not continue, in time."""
-        if self.begun:
+    def time_out(self, *, body_awaited: bool) -> None:
+        """End an exchange that is not continued in time: by its client if its body is awaited, or by its origin."""
+        if body_awaited:
+            self._refuse(ProtocolError(408, "request body timeout"))
+        elif self.begun:
             self.truncated()
         else:
             self.fail("timeout", "the origin does not answer in time")
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """Answer a request with a malformed body; only close if the response has begun."""
+        self._drop()  # the origin must not receive the end of this message
+        if self.begun:
+            self._client.abort("malformed")
+        else:
+            self._pool.counters.malformed += 1
+            self._client.fail(error, "malformed", unread=True)
+
+    def _drop(self, *, timed_out: bool = False) -> None:
+        """Drop the connection to the origin: the response is not wanted, cannot be had, or comes too late."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._upstream is not None:
+            self._upstream.abort()
+            self._upstream = None
+        self._release_permit(measured=timed_out)
 
     def _release_permit(self, *, measured: bool = True) -> None:
         if self._permit is not None:
             self._permit.release(measured=measured)
 
-    # What the connection to the origin calls: see `ResponseHandler`.
-
-    def pause_request(self) -> None:
-        """Stop reading the request's body."""
-        self._client.pause_request()
-
-    def resume_request(self) -> None:
-        """Read the request's body again."""
-        self._client.resume_request()
-
-    def relay_whole(self, message: bytes) -> None:
-        """Pass on a whole response."""
-        self.state = ExchangeState.ENDED
-        self._release_permit()
-        self._client.respond_with(message)
-
-    def interim_head(self, head: ResponseHead) -> list[bytes]:
-        """Return what to send of a 1xx response: nothing to HTTP/1.0 clients (9110 15.2)."""
-        self._continued = True
-        return [forwarded_response_lines(head), b"\r\n"] if self._request.minor else []
-
-    def final_head(self, head: ResponseHead) -> tuple[bytes, BodyReader]:
-        """Begin the final response; returns the head to send, and the reader of its body."""
-        request = self._request
-        body, framing = self._framing(head)
-        ends_with_connection = isinstance(body, ChunkedBody | UnboundedBody) and not body.framed
-        self._keep = request.keep_alive and not ends_with_connection and not self._context.draining
-        connection = b"Connection: close\r\n"
-        if self._keep:
-            connection = b"" if request.minor else b"Connection: keep-alive\r\n"
-        self.state = ExchangeState.RESPONDING
-        if self._permit is not None:
-            self._permit.responded()
-        date = b"" if head.has_date else date_line()  # 9110 6.6.1
-        return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
-
-    def _framing(self, head: ResponseHead) -> tuple[BodyReader, bytes]:
-        """Return the reader of the body, and the framing field for the client (9112 6.3)."""
-        length, chunked = b"Content-Length: %d\r\n" % head.length, b"Transfer-Encoding: chunked\r\n"
-        framed = self._request.minor == 1
-        if not head.has_body(self._request.method):
-            # In responses to HEAD and in 304 these fields describe the body of a 200; 204 has neither (9110 8.6).
-            described = length if head.length >= 0 else chunked if head.chunked and framed else b""
-            return LengthBody(0), b"" if head.status == 204 else described
-        if head.length >= 0:
-            return LengthBody(head.length), length
-        if head.chunked:
-            return ChunkedBody(framed=framed, max_trailers=MAX_TRAILERS_SIZE), chunked if framed else b""
-        return UnboundedBody(framed=framed), chunked if framed else b""
-
-    def relay(self, pieces: list[bytes]) -> None:
-        """Send pieces of the response."""
-        self._client.renew_deadline()
-        if pieces:
-            self._client.write(b"".join(pieces))
-
-    def end(self, *, reusable: bool) -> None:
-        """Complete the exchange; `reusable` is whether the origin keeps the connection."""
-        self.state = ExchangeState.ENDED
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None and upstream.is_open:
-            upstream.resume()
-            if self.takes_body or not upstream.is_drained:
-                upstream.abort()  # an early response: the origin does not receive the rest of the request
-            elif reusable:
-                self._context.pool.give_back(upstream)
-            else:
-                upstream.close()
-        self._release_permit()
-        self._client.complete(keep=self._keep, unread=self.takes_body)
-
-    def lost(self, *, unanswered: bool) -> None:
-        """Retry on a new connection where that is safe: the origin closed before a final response began."""
-        upstream, self._upstream = self._upstream, None
-        # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
-        # new, so a request is repeated once only.
-        if unanswered and upstream is not None and upstream.reused and self._repeatable:
-            self.state = ExchangeState.CONNECTING
-            self._context.counters.retried += 1
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
-        else:
-            self.fail("unreachable", "the origin closed the connection without an answer")
-
-    def fail(self, kind: str, reason: str) -> None:
-        """Answer for an origin that fails; `kind` is one of `FAILURES`."""
-        self._drop(timed_out=kind == "timeout")
-        self._context.counters.failed[kind] += 1
-        error = ProtocolError(504 if kind == "timeout" else 502, reason)
-        self._client.fail(self._request, error, unread=self.takes_body)
-
-    def truncated(self) -> None:
-        """Close the client's connection so that the client notices the truncated response."""
-        self._drop()
-        self._context.counters.failed["truncated"] += 1
-        self._client.abort(reset=not self._request.minor)
-
-    def switch(self, head: ResponseHead, rest: bytes) -> None:
-        """Turn both connections into a tunnel; raises `ProtocolError` if the client did not ask for that."""
-        upstream = self._upstream
-        if upstream is None or not (head.websocket and self._request.websocket):
-            raise ProtocolError(502, "the origin switches to a protocol it was not asked for")
-        self.state = ExchangeState.ENDED
-        self._upstream = None
-        self._release_permit(measured=False)
-        lines = forwarded_response_lines(head)
-        origin = upstream.release_transport()
-        self._client.become_tunnel(origin, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
-
     async def _connect(self) -> None:
-        context = self._context
         try:
-            upstream = await context.pool.connect(context.timeouts.connect)
+            upstream = await self._pool.connect()
         except TimeoutError:
             self._connecting = None
             self.fail("timeout", "the origin accepted no connection in time")
@@ -313,10 +212,130 @@ class ProxiedExchange:
                 upstream.send(held)
             self._client.renew_deadline()
 
-    def _begin(self, upstream: UpstreamConnection) -> None:
-        self.state = ExchangeState.WAITING
+    def _begin(self, upstream: "UpstreamConnection") -> None:
         self._upstream = upstream
+        self.record.upstream = self._pool.name
+        self.record.upstream_start = self._pool.clock()
         upstream.begin(self, self._head)
+
+    # What the connection to the origin calls.
+
+    def pause_request(self) -> None:
+        """Stop reading the request's body: the origin reads slowly."""
+        self._client.pause_request()
+
+    def resume_request(self) -> None:
+        """Read the request's body again."""
+        self._client.resume_request()
+
+    def relay_whole(self, head: ResponseHead, message: bytes) -> None:
+        """Pass on a whole response; the connection has been given back to the pool."""
+        self._upstream = None
+        self._note(head.status)
+        self.record.bytes = head.length
+        if self._permit is not None:
+            self._permit.release()
+        self._client.complete(message)
+
+    def _note(self, status: int) -> None:
+        record = self.record
+        record.status = record.upstream_status = status
+        record.upstream_first_byte = self._pool.clock()
+
+    def interim_head(self, head: ResponseHead) -> list[bytes]:
+        """Return what to send of a 1xx response: nothing to HTTP/1.0 clients (9110 15.2)."""
+        self._continued = True
+        return [forwarded_response_lines(head), b"\r\n"] if self._request.minor else []
+
+    def final_head(self, head: ResponseHead) -> tuple[bytes, BodyReader]:
+        """Begin the final response; returns the head to send, and the reader of its body."""
+        request = self._request
+        body, framing = self._framing(head)
+        ends_with_connection = isinstance(body, ChunkedBody | UnboundedBody) and not body.framed
+        self._keep = self._client.keeps and not ends_with_connection
+        connection = b"Connection: close\r\n"
+        if self._keep:
+            connection = b"" if request.minor else b"Connection: keep-alive\r\n"
+        self.begun = True
+        self._note(head.status)
+        if self._permit is not None:
+            self._permit.responded()
+        date = b"" if head.has_date else date_line()  # 9110 6.6.1
+        return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
+
+    def _framing(self, head: ResponseHead) -> tuple[BodyReader, bytes]:
+        """Return the reader of the body, and the framing field for the client (9112 6.3)."""
+        length, chunked = b"Content-Length: %d\r\n" % head.length, b"Transfer-Encoding: chunked\r\n"
+        framed = self._request.minor == 1
+        if not head.has_body(self._request.method):
+            # In responses to HEAD and in 304 these fields describe the body of a 200; 204 has neither (9110 8.6).
+            described = length if head.length >= 0 else chunked if head.chunked and framed else b""
+            return LengthBody(0), b"" if head.status == 204 else described
+        if head.length >= 0:
+            return LengthBody(head.length), length
+        if head.chunked:
+            return ChunkedBody(framed=framed, max_trailers=MAX_TRAILERS_SIZE), chunked if framed else b""
+        return UnboundedBody(framed=framed), chunked if framed else b""
+
+    def relay(self, pieces: list[bytes], size: int = 0) -> None:
+        """Send pieces of the response, whose content now has `size` bytes."""
+        self.record.bytes = size
+        self._client.renew_deadline()
+        if pieces:
+            self._client.write(b"".join(pieces))
+
+    def finish(self, *, reusable: bool) -> None:
+        """End the exchange after a whole response; `reusable` is whether the origin keeps the connection."""
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None and upstream.is_open:
+            upstream.resume()
+            if self.takes_body or not upstream.is_drained:
+                upstream.abort()  # an early response: the origin does not receive the rest of the request
+            elif reusable:
+                self._pool.give_back(upstream)
+            else:
+                upstream.close()
+        self._release_permit()
+        self._client.complete(keep=self._keep, unread=self.takes_body)
+
+    def lost(self, *, unanswered: bool) -> None:
+        """Retry on a new connection where that is safe: the origin closed before a final response began.
+
+        `unanswered` means that it had not sent a byte.
+        """
+        upstream, self._upstream = self._upstream, None
+        # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
+        # new, so a request is repeated once only.
+        if unanswered and upstream is not None and upstream.reused and self._repeatable:
+            self._pool.counters.retried += 1
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        else:
+            self.fail("unreachable", "the origin closed the connection without an answer")
+
+    def fail(self, kind: str, explanation: str) -> None:
+        """Answer for an origin that fails; `kind` is one of `FAILURES`."""
+        self._drop(timed_out=kind == "timeout")
+        self._pool.counters.failed[kind] += 1
+        error = ProtocolError(504 if kind == "timeout" else 502, explanation)
+        self._client.fail(error, kind, unread=self.takes_body)
+
+    def truncated(self) -> None:
+        """Close the client's connection so that the client notices the truncated response."""
+        self._drop()
+        self._pool.counters.failed["truncated"] += 1
+        self._client.abort("truncated", reset=not self._request.minor)
+
+    def switch(self, head: ResponseHead, rest: bytes) -> None:
+        """Turn both connections into a tunnel; raises `ProtocolError` if the client did not ask for that."""
+        upstream = self._upstream
+        if upstream is None or not (head.websocket and self._request.websocket):
+            raise ProtocolError(502, "the origin switches to a protocol it was not asked for")
+        self._upstream = None
+        self._note(head.status)
+        self._release_permit(measured=False)
+        lines = forwarded_response_lines(head)
+        origin = upstream.release_transport()
+        self._client.become_tunnel(origin, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
 
 
 class AbandonedExchange(asyncio.Protocol):
@@ -336,3 +355,292 @@ class AbandonedExchange(asyncio.Protocol):
         """Release the permit."""
         self._timer.cancel()
         self._permit.release(measured=False)
+
+
+class UpstreamState(enum.Enum):
+    """The state of a connection to the origin; CLOSED from every other one."""
+
+    IDLE = enum.auto()
+    """No request is under way: it is new, or in the pool."""
+    WAITING = enum.auto()
+    """A request was sent, and its final response has not begun."""
+    RECEIVING = enum.auto()
+    """The final response has begun; IDLE at its end."""
+    CLOSED = enum.auto()
+    """It is closed, closes, or belongs to a tunnel."""
+
+
+class UpstreamPool:
+    """The connections to one origin; the last one used is used first, so that surplus ones expire."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeouts: Timeouts,
+        limits: RequestLimits,
+        counters: GatewayCounters,
+        clock: Callable[[], float],
+    ) -> None:
+        self.name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """The host and port."""
+        self.authority = self.name.encode()
+        """The value of Host for a request without one."""
+        self.timeouts = timeouts
+        self.max_head = 2 * limits.head
+        """Bytes of a response head; more is 502."""
+        self.max_body = limits.body
+        """Bytes of a chunked request body; 0 for no limit."""
+        self.counters = counters
+        """The counters of the gateway."""
+        self.clock = clock
+        """The clock of the gateway."""
+        self._addresses = OriginAddresses(host)
+        self.port = port
+        self.now = 0.0
+        """The time of the gateway's last tick."""
+        self.idle: list[UpstreamConnection] = []
+        self.open: set[UpstreamConnection] = set()
+
+    def take(self, *, repeatable: bool) -> "UpstreamConnection | None":
+        """Take an idle connection out of the pool; None if there is none that fits."""
+        idle = self.idle
+        while idle and (repeatable or self.now - idle[-1].idle_since <= MAX_UNREPEATABLE_IDLE):
+            connection = idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    async def connect(self) -> "UpstreamConnection":
+        """Open a connection; raises `OSError`, and `TimeoutError` after `timeouts.connect` seconds."""
+        try:
+            async with asyncio.timeout(self.timeouts.connect):
+                return await self._addresses.connect(self._open)
+        except OSError:
+            self._addresses.expire()
+            raise
+
+    async def _open(self, address: str) -> "UpstreamConnection":
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(lambda: UpstreamConnection(self), address, self.port)
+        return protocol
+
+    def give_back(self, connection: "UpstreamConnection") -> None:
+        """Take back a connection whose exchange is complete."""
+        if len(self.idle) < MAX_IDLE_CONNECTIONS:
+            connection.idle_since = self.now
+            self.idle.append(connection)
+        else:
+            connection.close()
+
+    def tick(self, now: float) -> None:
+        """Set the clock, and close connections that have been idle for too long."""
+        self.now = now
+        # Of all open ones, not only of those in the pool: a client may leave while its connection is being opened.
+        for connection in [
+            one for one in self.open if one.state is UpstreamState.IDLE and now - one.idle_since > IDLE_TIMEOUT
+        ]:
+            connection.close()
+
+    def close(self) -> None:
+        """Close every connection at once."""
+        for connection in list(self.open):
+            connection.abort()
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to the origin."""
+
+    __slots__ = (
+        "_body", "_exchange", "_keep_alive", "_paused", "_pending", "_pool", "_transport", "idle_since", "reused",
+        "state",
+    )  # fmt: skip
+
+    def __init__(self, pool: UpstreamPool) -> None:
+        self.state = UpstreamState.IDLE
+        self.idle_since = pool.now
+        self.reused = False
+        """Whether an earlier exchange used this connection: the origin may have closed it meanwhile."""
+        self._pool = pool
+        self._exchange = cast("ProxiedExchange", None)  # of the request under way, while waiting and receiving
+        self._transport = cast("asyncio.Transport", None)
+        self._pending = b""  # of an incomplete head
+        self._body = cast("BodyReader", None)  # of the response that is being received
+        self._keep_alive = False  # whether the origin keeps the connection after that response
+        self._paused = False
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start: see `asyncio.Protocol`."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._pool.open.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End: see `asyncio.Protocol`."""
+        state, exchange = self.state, self._exchange
+        self._end()
+        if state is UpstreamState.WAITING:
+            exchange.lost(unanswered=not self._pending)
+        elif state is UpstreamState.RECEIVING:
+            if isinstance(self._body, UnboundedBody) and error is None:
+                exchange.relay([b"0\r\n\r\n"] if self._body.framed else [], self._body.size)
+                exchange.finish(reusable=False)
+            else:
+                exchange.truncated()
+
+    def eof_received(self) -> bool:
+        """The origin sends no more: let the event loop close the connection."""
+        self._leave_pool()
+        return False
+
+    def pause_writing(self) -> None:
+        """The origin reads slowly."""
+        if self.state is UpstreamState.WAITING or self.state is UpstreamState.RECEIVING:
+            self._exchange.pause_request()
+
+    def resume_writing(self) -> None:
+        """The origin reads again."""
+        if self.state is UpstreamState.WAITING or self.state is UpstreamState.RECEIVING:
+            self._exchange.resume_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a response; a usual one that arrives in one piece is passed on unchanged."""
+        state, exchange = self.state, self._exchange
+        if state is UpstreamState.WAITING:
+            if exchange.relays_whole and not self._pending:
+                head = parse_usual_response_head(data)
+                if head is not None and len(data) - head.size == head.length and head.has_body(b"GET"):
+                    self._end_response()
+                    self._pool.give_back(self)
+                    whole = b"%b\r\n%b" % (head.forwardable, data[head.size :]) if head.connection else data
+                    exchange.relay_whole(head, whole)
+                    return
+            self._read(data)
+        elif state is UpstreamState.RECEIVING:
+            self._read(data)
+        else:
+            self.abort()  # a response without a request must not answer the next request
+
+    # What the exchange calls.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not closing."""
+        return not self._transport.is_closing()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the write buffer is empty."""
+        return not self._transport.get_write_buffer_size()
+
+    def begin(self, exchange: ProxiedExchange, head: bytes) -> None:
+        """Send the head of a request; `exchange` gets the response."""
+        self.state = UpstreamState.WAITING
+        self._exchange = exchange
+        self._transport.write(head)
+
+    def send(self, pieces: list[bytes]) -> None:
+        """Send pieces of the request's body."""
+        # Not writelines(): in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 it never holds the writer back
+        # (CVE-2024-12254).
+        self._transport.write(b"".join(pieces))
+
+    def pause(self) -> None:
+        """Stop reading: the client reads slowly."""
+        if not self._paused and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._paused and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close after the write buffer is sent."""
+        self._end()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, without reporting it to the exchange."""
+        self._end()
+        self._transport.abort()
+
+    def release_transport(self) -> asyncio.Transport:
+        """Leave the pool; returns the transport."""
+        self._end()
+        return self._transport
+
+    def _end(self) -> None:
+        self.state = UpstreamState.CLOSED
+        self._leave_pool()
+        self._exchange = cast("ProxiedExchange", None)
+
+    def _leave_pool(self) -> None:
+        self._pool.open.discard(self)
+        if self in self._pool.idle:
+            self._pool.idle.remove(self)
+
+    # Reading responses.
+
+    def _read(self, data: bytes) -> None:
+        """Parse the bytes received so far of a response."""
+        exchange = self._exchange
+        pieces: list[bytes] = []
+        try:
+            if self._pending:
+                data, self._pending = self._pending + data, b""
+            position = 0
+            while position < len(data) and self.state is UpstreamState.WAITING:
+                position = self._read_head(exchange, data, position, pieces)
+            if self.state is UpstreamState.RECEIVING:
+                pieces += self._body.feed(data[position:])
+        except ProtocolError as error:
+            begun = self.state is UpstreamState.RECEIVING
+            self.abort()
+            exchange.relay(pieces, self._body.size if begun else 0)
+            exchange.truncated() if begun else exchange.fail("malformed", error.reason)
+            return
+        if self.state is UpstreamState.RECEIVING and self._body.done:
+            self._complete(exchange, pieces)
+        elif pieces and self.state is not UpstreamState.CLOSED:
+            exchange.relay(pieces, self._body.size if self.state is UpstreamState.RECEIVING else 0)
+
+    def _read_head(self, exchange: ProxiedExchange, data: bytes, start: int, pieces: list[bytes]) -> int:
+        """Read one head, interim or final; return where it ends. Nothing is copied: there may be thousands."""
+        end = data.find(b"\r\n\r\n", start) + 4
+        if (end if end >= 4 else len(data)) - start > self._pool.max_head:
+            raise ProtocolError(502, "the origin's response has too long a head")
+        if end < 4:
+            self._pending = data[start:]
+            check_response_start(self._pending)
+            return len(data)
+        head = parse_response_head(data[start:end])
+        if head.status == 101:
+            exchange.switch(head, data[end:])
+            return len(data)
+        if head.status < 200:
+            pieces += exchange.interim_head(head)
+            return end
+        beginning, self._body = exchange.final_head(head)
+        self._keep_alive = head.keep_alive
+        self.state = UpstreamState.RECEIVING
+        pieces.append(beginning)
+        return end
+
+    def _complete(self, exchange: ProxiedExchange, pieces: list[bytes]) -> None:
+        body = self._body
+        if isinstance(body, ChunkedBody) and body.framed:
+            pieces.append(b"0\r\n%b\r\n" % forwarded_trailers(body.trailers))
+        self._end_response()
+        exchange.relay(pieces, body.size)
+        # After bytes beyond the announced length the connection must not be used again.
+        exchange.finish(reusable=self._keep_alive and not body.rest)
+
+    def _end_response(self) -> None:
+        self.state = UpstreamState.IDLE
+        self._exchange = cast("ProxiedExchange", None)
+        self.reused = True

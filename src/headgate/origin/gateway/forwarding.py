@@ -40,7 +40,7 @@ _DROPPED_FROM_TRAILERS = HOP_BY_HOP | {
 class ClientInfo:
     """The client of a connection, and the forwarding fields about it."""
 
-    __slots__ = ("_end", "_end_host", "address", "proxies", "tls", "trusted")
+    __slots__ = ("address", "end", "end_host", "proxies", "tls", "trusted")
 
     def __init__(self, address: str, *, proxies: ClientAddress, tls: bool) -> None:
         self.address = address
@@ -51,14 +51,10 @@ class ClientInfo:
         """Whether it is one of the operator's own proxies."""
         self.tls = tls
         """Whether the connection is encrypted."""
-        self._end_host: bytes | None = None
-        self._end = b""
-
-    def end_of_head(self, host: bytes) -> bytes:
-        """Return the end of its HTTP/1.1 request heads to one host: the forwarding fields and the empty line."""
-        if host != self._end_host:
-            self._end_host, self._end = host, self.forwarding_lines(host, 1, {}, []) + b"\r\n"
-        return self._end
+        self.end_host: bytes | None = None
+        """The host of its last usual request."""
+        self.end = b""
+        """The end of usual request heads to that host: the forwarding fields and the empty line."""
 
     def forwarding_lines(
         self, host: bytes, minor: int, earlier: Mapping[bytes, list[bytes]], chain: list[str]
@@ -104,7 +100,9 @@ def _last_member(earlier: Mapping[bytes, list[bytes]], name: bytes) -> bytes:
 def forwarded_request_head(request: RequestHead, client: ClientInfo, authority: bytes) -> bytes:
     """Return the head that the origin is sent; `authority` takes the place of a missing Host."""
     if request.forwardable:
-        return request.forwardable + client.end_of_head(request.host)
+        if request.host != client.end_host:
+            client.end_host, client.end = request.host, client.forwarding_lines(request.host, 1, {}, []) + b"\r\n"
+        return request.forwardable + client.end
     lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (request.method, request.target, request.host or authority)]
     dropped = _DROPPED_FROM_REQUESTS
     if request.connection:

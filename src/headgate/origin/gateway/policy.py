@@ -1,22 +1,21 @@
 """The policy of a gateway, and its decision on a request."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
 
 import msgspec
 
 from headgate.http.h1 import RequestHead
-from headgate.limit import Accounting, Gatekeeper
+from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import Priority
 from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.forwarding import ClientInfo
+from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import Respond
 from headgate.origin.identify import ClientAddress, Identify, client_address
 from headgate.origin.request_info import RequestInfo
-from headgate.origin.response import Refusals, Response
+from headgate.origin.response import Refusals, Rejections, Response
 from headgate.origin.routes import Routes
 from headgate.release import Status
 
@@ -34,42 +33,6 @@ MAX_NAMED_PEERS = 64
 """Peers whose forwarding fields are reported in the log."""
 
 
-class Reject(Protocol):
-    """Writes the response to a rejected request."""
-
-    def __call__(self, accounting: Accounting, /, *, now: float, accept: bytes | None) -> Response:
-        """Return the response; `accept` is the request's Accept."""
-
-
-FAILURES: Final = ("unreachable", "malformed", "descriptors", "timeout", "truncated")
-
-
-class GatewayCounters(msgspec.Struct):
-    """What a gateway counts."""
-
-    malformed: int = 0
-    """Requests refused as malformed HTTP."""
-    connections_refused: dict[str, int] = msgspec.field(default_factory=lambda: {"limit": 0, "client_limit": 0})
-    """Connections answered 503, or closed before a TLS handshake: the limit of all connections, or of those of one
-    client address, is reached."""
-    idle_closed: int = 0
-    """Idle connections closed at the limit of all connections, for a new one."""
-    handshakes_failed: int = 0
-    """TLS handshakes that failed or were not complete in time."""
-    failed: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
-    """Requests that failed at the origin. Answered 502: unreachable, it accepted no connection or closed it without an
-    answer; malformed, its answer is not valid HTTP; descriptors, this process has none left for a connection. 504:
-    timeout. Truncated responses are cut off."""
-    forwarding_unused: dict[str, int] = msgspec.field(default_factory=lambda: {"untrusted": 0, "disagree": 0})
-    """Requests whose forwarding fields are not used: their peer is not a trusted proxy, or two fields disagree."""
-    retried: int = 0
-    """Requests sent to the origin a second time: its idle connection had closed."""
-    lifeboat: int = 0
-    """Rejected requests answered from a bundle instead."""
-    advice_served: int = 0
-    """Requests for the traffic advice that were answered."""
-
-
 class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules for requests; replaced as a whole when the configuration is reloaded."""
 
@@ -79,7 +42,7 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Finds the identifier of a request."""
     routes: Routes
     """Finds the domain of a request."""
-    reject: Reject
+    reject: Rejections
     """Writes the responses to rejected requests."""
     refuse: Refusals = msgspec.field(default_factory=Refusals)
     """Writes the responses to requests that the concurrency limit refuses."""
@@ -126,32 +89,39 @@ class ClientView(msgspec.Struct, frozen=True):
         return cls(policy, info, policy.identify.per_connection(address))
 
 
-def decide(request: RequestHead, client: ClientView, counters: GatewayCounters) -> Response | Accounting | None:
-    """Decide on a request by the policy of `client`, and account for it.
+def decide(
+    record: RequestRecord, request: RequestHead, client: ClientView, counters: GatewayCounters
+) -> Response | None:
+    """Decide on a request by the policy of `client`, and account for it in `record`.
 
-    Returns its accounting for a request to forward at once or to delay, None for one without a domain, and the response
-    to one that is answered here.
+    Returns the response to one that is answered here; None for one to forward, at once or after `record.wait` seconds.
     """
     policy = client.policy
     if not request.forwardable:
         _check_forwarding(request, client, counters)
     if policy.advice is not None and policy.advice.is_for(request):
         counters.advice_served += 1
+        record.reason = "advice"
         return policy.advice.respond(request)
     if policy.local is not None:
         response = policy.local(request)
         if response is not None:
+            record.reason = "local"
             return response
-    domain, identifier = classify(request, client)
+    domain, identifier = policy.routes.only, client.identifier
+    if domain is None or identifier is None:
+        domain, identifier = classify(request, client)
     if policy.arrivals is not None:
         policy.arrivals.count(request, domain)
     if domain is None:
         return None
-    now = time.time()
-    accounting = policy.gatekeeper.admit(domain, identifier, now=now)
+    accounting = record.accounting = policy.gatekeeper.admit(domain, identifier, now=record.received)
     if accounting.status is not Status.REJECTED:
-        return accounting
-    return _rescue(request, policy, counters) or policy.reject(accounting, now=now, accept=_accept(request))
+        return None
+    record.reason = "rule"
+    return _rescue(record, request, policy, counters) or policy.reject(
+        accounting, now=record.received, accept=_accept(request)
+    )
 
 
 def _check_forwarding(request: RequestHead, client: ClientView, counters: GatewayCounters) -> None:
@@ -170,11 +140,14 @@ def _check_forwarding(request: RequestHead, client: ClientView, counters: Gatewa
         policy.log(_EXPLANATIONS[reason].format(peer))
 
 
-def refusal(request: RequestHead, client: ClientView, retry_after: float, counters: GatewayCounters) -> Response:
+def refusal(
+    record: RequestRecord, request: RequestHead, client: ClientView, retry_after: float, counters: GatewayCounters
+) -> Response:
     """Return the response to a request that the concurrency limit refuses; see `decide`."""
     policy = client.policy
+    record.reason = "concurrency"
     link = policy.link(request) if policy.link is not None else b""
-    return _rescue(request, policy, counters) or policy.refuse(retry_after, accept=_accept(request), link=link)
+    return _rescue(record, request, policy, counters) or policy.refuse(retry_after, accept=_accept(request), link=link)
 
 
 def flow_of(request: RequestHead, client: ClientView) -> bytes:
@@ -184,10 +157,13 @@ def flow_of(request: RequestHead, client: ClientView) -> bytes:
     return client.policy.identify(_info(request, client))
 
 
-def _rescue(request: RequestHead, policy: GatewayPolicy, counters: GatewayCounters) -> Response | None:
+def _rescue(
+    record: RequestRecord, request: RequestHead, policy: GatewayPolicy, counters: GatewayCounters
+) -> Response | None:
     response = policy.lifeboat(request) if policy.lifeboat is not None else None
     if response is not None:
         counters.lifeboat += 1
+        record.reason = "lifeboat"
     return response
 
 
@@ -202,9 +178,6 @@ def _info(request: RequestHead, client: ClientView) -> RequestInfo:
 def classify(request: RequestHead, client: ClientView) -> tuple[str | None, bytes]:
     """Return the domain and the identifier of a request; the domain is None where no limit applies."""
     policy, identifier = client.policy, client.identifier
-    domain = policy.routes.only
-    if domain is not None and identifier is not None:
-        return domain, identifier
     info = _info(request, client)
     domain = policy.routes.match(info)
     if domain is None:

@@ -12,6 +12,7 @@ from typing import Protocol
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead
 from headgate.origin.file_slice import BodySource, FileSlice
+from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.response import PROBLEM, Response, problem
 
 Respond = Callable[[RequestHead], Response | None]
@@ -75,7 +76,11 @@ MAX_PER_TURN = 1 << 20
 
 
 class Downstream(Protocol):
-    """The client's connection, as an exchange or a file response uses it."""
+    """The client's connection, as an exchange or a file response uses it; the request under way is theirs."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether another request may follow the one under way."""
 
     def renew_deadline(self) -> None:
         """Set a new deadline, after progress."""
@@ -83,22 +88,16 @@ class Downstream(Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes of a response."""
 
-    def complete(self, *, keep: bool, unread: bool = False) -> None:
-        """Read the next request, or close, after a whole response.
+    def complete(self, message: bytes = b"", *, keep: bool = True, unread: bool = False) -> None:
+        """Send the end of a response; then read the next request, or close.
 
         The connection ends unless `keep`; `unread` means that the request's body has not been read to its end.
         """
 
-    def respond_with(self, message: bytes) -> None:
-        """Send a whole response and read the next request; the request had no body."""
-
-    def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
+    def fail(self, error: ProtocolError, reason: str, *, unread: bool) -> None:
         """Answer with an error of the gateway; no byte of a response has been sent."""
 
-    def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
-        """Answer a request whose body is malformed; only close if the response has `begun`."""
-
-    def abort(self, *, reset: bool = False) -> None:
+    def abort(self, reason: str, *, reset: bool = False) -> None:
         """Close at once; with a `reset` for a client that would take the close for the end of the body."""
 
     def pause_request(self) -> None:
@@ -122,7 +121,7 @@ class FileResponse:
     """
 
     __slots__ = (
-        "_client", "_descriptor", "_keep", "_offset", "_paused", "_scheduled", "_source", "_transport", "_unread",
+        "_client", "_descriptor", "_keep", "_paused", "_record", "_scheduled", "_source", "_transport", "_unread",
     )  # fmt: skip
 
     begun = True
@@ -130,14 +129,21 @@ class FileResponse:
     waits_for_client = False
 
     def __init__(
-        self, client: Downstream, transport: asyncio.Transport, source: BodySource, *, keep: bool, unread: bool
+        self,
+        client: Downstream,
+        transport: asyncio.Transport,
+        record: RequestRecord,
+        source: BodySource,
+        *,
+        keep: bool,
+        unread: bool,
     ) -> None:
         self._client = client
+        self._record = record
         self._transport = transport
         self._source = source
         self._keep = keep
         self._unread = unread
-        self._offset = 0
         self._paused = self._scheduled = False
         sock = transport.get_extra_info("socket")
         is_plain = sock is not None and transport.get_extra_info("ssl_object") is None
@@ -174,9 +180,9 @@ class FileResponse:
         """Stop sending: the client has left."""
         self._paused = True
 
-    def time_out(self) -> None:
+    def time_out(self, **_: bool) -> None:
         """Close: no progress."""
-        self._client.abort()
+        self._client.abort("timeout")
 
     # The turns.
 
@@ -194,14 +200,14 @@ class FileResponse:
         if self._paused or self._transport.is_closing():
             return
         self._client.renew_deadline()
-        if self._offset >= self._source.length:
+        if self._record.bytes >= self._source.length:
             self._transport.set_write_buffer_limits()
             self._client.complete(keep=self._keep, unread=self._unread)
             return
         try:
-            self._offset += self._sendfile() or self._read_and_write()
+            self._record.bytes += self._sendfile() or self._read_and_write()
         except OSError:
-            self._client.abort()
+            self._client.abort("truncated")
             return
         self._schedule()
 
@@ -209,14 +215,14 @@ class FileResponse:
         """Call `sendfile`; returns the bytes sent, 0 if the socket is full or the call is not supported."""
         # The last piece is always read, which detects a file that has changed.
         source = self._source
-        left = min(source.length - self._offset - PIECE_SIZE, MAX_PER_TURN)
+        left = min(source.length - self._record.bytes - PIECE_SIZE, MAX_PER_TURN)
         if self._descriptor is None or left <= 0 or self._transport.get_write_buffer_size():
             return 0
         assert isinstance(source, FileSlice)
         if not source.file.is_unchanged():
             raise OSError("the file has changed")
         try:
-            return os.sendfile(self._descriptor(), source.file.fileno(), source.offset + self._offset, left)
+            return os.sendfile(self._descriptor(), source.file.fileno(), source.offset + self._record.bytes, left)
         except BlockingIOError:
             return 0
         except OSError:
@@ -225,6 +231,6 @@ class FileResponse:
             return 0
 
     def _read_and_write(self) -> int:
-        length = min(self._source.length - self._offset, PIECE_SIZE)
-        self._transport.write(self._source.read(self._offset, self._offset + length))
+        length = min(self._source.length - self._record.bytes, PIECE_SIZE)
+        self._transport.write(self._source.read(self._record.bytes, self._record.bytes + length))
         return length

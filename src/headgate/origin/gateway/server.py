@@ -6,6 +6,8 @@ import math
 import random
 import socket
 import ssl
+import time
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -16,9 +18,10 @@ from headgate.http.h1 import RequestLimits
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
+from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.policy import GatewayPolicy
+from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import ALLOW
-from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.permits import Permits
 
 MAX_TICK = 0.25
@@ -30,6 +33,7 @@ class Gateway:
 
     `origin` is the origin's URL, `http://HOST:PORT`, and `policy` has the rules for requests. `allow` is the value of
     Allow in a response to a method that is never served. `concurrency` limits the requests in flight at the origin.
+    `observe` receives the record of each request at its end.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
     is not a plain http URL.
@@ -44,16 +48,25 @@ class Gateway:
         bounds: Bounds | None = None,
         allow: bytes = ALLOW,
         concurrency: ConcurrencySettings | None = None,
+        observe: Callable[[RequestRecord], None] | None = None,
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
+        limits = RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes, bounds.head_fields)
         self._context = GatewayContext(
             policy,
-            UpstreamPool(*origin_address(origin), 2 * bounds.head_bytes),
+            UpstreamPool(
+                *origin_address(origin),
+                timeouts=timeouts,
+                limits=limits,
+                counters=GatewayCounters(),
+                clock=time.monotonic,
+            ),
             ConnectionRegistry(limit=bounds.connections, client_limit=bounds.client_connections),
             timeouts=timeouts,
-            limits=RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes, bounds.head_fields),
+            limits=limits,
             allow=allow,
             permits=_permits(concurrency) if concurrency is not None else None,
+            observe=observe,
         )
         self.pool = self._context.pool
         """The connections to the origin."""
@@ -137,7 +150,7 @@ class Gateway:
             async with asyncio.timeout(seconds):
                 await self._context.registry.emptied()
         for connection in list(self.connections):
-            connection.abort()
+            connection.abort("drain")
         for tunnel in list(self.tunnels):
             tunnel.abort()
         self.pool.close()
@@ -150,7 +163,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         if self._ticking is not None:
             self._ticking.cancel()
-        now = self._context.now
+        now = self._context.clock()
         # First, so that no defect below ends the clock.
         self._ticking = loop.call_later(self._tick_seconds, self._tick)
         self.pool.tick(now)
@@ -159,7 +172,7 @@ class Gateway:
                 if connection.deadline <= now:  # the end of another one may have started its request
                     connection.expire()
             except Exception as error:
-                connection.abort()
+                connection.abort("defect")
                 context = {"message": "a connection could not be expired", "exception": error}
                 loop.call_exception_handler(context)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import asdict
@@ -12,7 +13,8 @@ from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import GatewayPolicy
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
-from headgate.origin.gateway.upstream import UpstreamPool
+from headgate.origin.gateway.exchange import UpstreamPool
+from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.permits import Permits
 
 
@@ -107,10 +109,28 @@ def make_policy(**settings: Any) -> GatewayPolicy:
     )
 
 
+def make_pool(
+    clock: Callable[[], float] = lambda: 1000.0, *, host: str = "192.0.2.200", port: int = 80, head: int = 32768
+) -> UpstreamPool:
+    """Make a pool without connections."""
+    return UpstreamPool(
+        host,
+        port,
+        timeouts=Timeouts(),
+        limits=RequestLimits(head=head),
+        counters=GatewayCounters(),
+        clock=clock,
+    )
+
+
 class StubContext(GatewayContext):
-    """A context with a clock that is set by hand."""
+    """A context with a clock that is set by hand, which keeps the records of requests that have ended."""
 
     now = 1000.0
+
+    @cached_property
+    def records(self) -> list[RequestRecord]:
+        return []
 
 
 def make_context(
@@ -119,13 +139,14 @@ def make_context(
     """Make what the connections of one gateway share."""
     context = StubContext(
         policy or make_policy(),
-        UpstreamPool("192.0.2.200", 80, 65536),
+        make_pool(lambda: context.now),
         ConnectionRegistry(limit=limit, client_limit=0),
         timeouts=Timeouts(),
         limits=RequestLimits(),
         permits=permits,
     )
     context.pool.now = context.now
+    context.observe = context.records.append
     return context
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.origin.gateway.addresses import TIME_TO_LIVE, OriginAddresses
-from headgate.origin.gateway.upstream import UpstreamPool
+from tests.unit.origin.gateway.stub import make_pool
 
 
 class Resolver:
@@ -94,10 +94,10 @@ async def test_a_pool_connects_to_the_address_that_listens(monkeypatch: pytest.M
         closed.set()
 
     server = await asyncio.start_server(close, "127.0.0.1", 0)
-    pool = UpstreamPool("origin.example", server.sockets[0].getsockname()[1], 65536)
-    await pool.connect(5.0)
+    pool = make_pool(host="origin.example", port=server.sockets[0].getsockname()[1])
+    await pool.connect()
     await closed.wait()
     pool.close()
     server.close()
     with pytest.raises(OSError, match="Connect call failed"):
-        await pool.connect(5.0)
+        await pool.connect()

@@ -22,10 +22,10 @@ from headgate.origin.gateway.client_connection import (
     MAX_REQUESTS_PER_TURN,
     ClientConnection,
 )
+from headgate.origin.gateway.exchange import UpstreamConnection
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
 from headgate.origin.gateway.states import ClientState
-from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.permits import Permit, Permits
 from headgate.origin.response import Response
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, counted, make_context, make_policy
@@ -255,6 +255,52 @@ async def test_a_limited_number_of_requests_is_handled_per_turn() -> None:
     await asyncio.sleep(0)
     assert harness.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN + 5
     assert harness.state is ClientState.IDLE
+
+
+def switched() -> Harness:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    return Harness().receive(GET[:-2] + upgrade).respond(b"HTTP/1.1 101 Switching Protocols\r\n" + upgrade)
+
+
+@pytest.mark.parametrize(
+    ("drive", "status", "reason"),
+    [
+        (lambda: Harness().receive(GET).respond(), 200, ""),
+        (lambda: Harness().receive(GET).respond(RESPONSE[:-1]).respond(b"i"), 200, ""),
+        (lambda: Harness().receive(POST + b"he").respond(), 200, ""),
+        (lambda: Harness().receive(GET.replace(b"GET", b"HEAD")).respond(RESPONSE[:-2]), 200, ""),
+        (lambda: Harness(make_policy(local=lambda _: Response(200, [], b"hi"))).receive(GET), 200, "local"),
+        (lambda: rejecting().receive(GET), 503, "rule"),
+        (lambda: rejecting().receive(GET.replace(b"GET", b"HEAD")), 503, "rule"),
+        (lambda: queueing(queue=0).receive(GET), 503, "concurrency"),
+        (lambda: queueing().receive(GET).expire(), 503, "concurrency"),
+        (lambda: queueing().receive(GET).lose(), 0, "client"),
+        (lambda: delaying().receive(GET).lose(), 0, "client"),
+        (lambda: Harness().receive(GET).lose(), 0, "client"),
+        (lambda: Harness().receive(GET).respond(RESPONSE[:-1]).lose(), 200, "client"),
+        (lambda: Harness().receive(GET).expire(), 504, "timeout"),
+        (lambda: Harness().receive(GET).respond(b"SSH\r\n\r\n"), 502, "malformed"),
+        (lambda: Harness().receive(GET).respond(RESPONSE[:-1]).expire(), 200, "truncated"),
+        (lambda: Harness().receive(POST, b"he").expire(), 408, "malformed"),
+        (lambda: Harness().receive(CHUNKED, b"zz\r\n"), 400, "malformed"),
+        (lambda: Harness().receive(b"GET\r\n\r\n"), 400, "malformed"),
+        (switched, 101, "tunnel"),
+    ],
+)
+def test_each_request_leaves_one_record_however_it_ends(drive: Callable[[], Harness], status: int, reason: str) -> None:
+    harness = drive()
+    [record] = harness.lose().context.records
+    assert (record.status, record.reason) == (status, reason)
+    assert record.bytes == len(harness.client.written.partition(b"\r\n\r\n")[2])
+    assert record.end == harness.context.now
+    assert (record.client, record.start) == ("192.0.2.1", 1000.0)
+
+
+def test_a_record_has_the_seconds_that_the_rules_added() -> None:
+    harness = delaying().receive(GET)
+    harness.context.now += 2
+    [record] = harness.release().respond().context.records
+    assert (record.wait, record.upstream_start - record.start, record.domain) == (2, 2, "default")
 
 
 # The concurrency limit.

@@ -20,7 +20,7 @@ class Connection:
 
     def drain(self) -> None: ...
 
-    def abort(self) -> None: ...
+    def abort(self, reason: str) -> None: ...
 
     def give_way(self) -> bool:
         return self.gives_way
@@ -71,7 +71,9 @@ def test_at_the_limit_the_connection_that_is_idle_for_longest_gives_way() -> Non
         (busy, False),
         (old, True),
     ):
-        registry.set_idle(one, idle=idle)
+        registry.idle.pop(one, None)
+        if idle:
+            registry.idle[one] = None
     remaining = []
     for _ in range(3):
         entered = registry.enter(Connection(), client())

@@ -9,9 +9,8 @@ import pytest
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
-from headgate.origin.gateway.context import GatewayContext
-from headgate.origin.gateway.exchange import MAX_HELD_BODY, ExchangeState, ProxiedExchange
-from headgate.origin.gateway.upstream import UpstreamConnection
+from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange, UpstreamConnection
+from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.permits import Permit
 from tests.unit.origin.gateway.stub import StubTransport, counted, make_context
 
@@ -27,10 +26,11 @@ def request(line: bytes = b"GET / HTTP/1.1", *fields: bytes) -> RequestHead:
 class Client:
     """Stands for the client's connection, and records the calls of the exchange."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool) -> None:
         self.calls: list[Any] = []
         self.written = b""
         self.renewed = 0
+        self.keeps = keeps
 
     def renew_deadline(self) -> None:
         self.renewed += 1
@@ -38,20 +38,14 @@ class Client:
     def write(self, data: bytes) -> None:
         self.written += data
 
-    def complete(self, *, keep: bool, unread: bool = False) -> None:
-        self.calls.append(("complete", keep, unread))
+    def complete(self, message: bytes = b"", *, keep: bool = True, unread: bool = False) -> None:
+        self.calls.append(("whole", message) if message else ("complete", keep, unread))
 
-    def respond_with(self, message: bytes) -> None:
-        self.calls.append(("whole", message))
+    def fail(self, error: ProtocolError, reason: str, *, unread: bool) -> None:
+        self.calls.append(("fail", error.status, unread, reason))
 
-    def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
-        self.calls.append(("fail", error.status, unread))
-
-    def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
-        self.calls.append(("refuse", error.status, begun))
-
-    def abort(self, *, reset: bool = False) -> None:
-        self.calls.append(("abort", reset))
+    def abort(self, reason: str, *, reset: bool = False) -> None:
+        self.calls.append(("abort", reason, reset))
 
     def pause_request(self) -> None:
         self.calls.append("pause")
@@ -69,36 +63,36 @@ class Harness:
     def __init__(
         self, request: RequestHead, *, pooled: bool = True, reused: bool = True, permit: Permit | None = None
     ) -> None:
-        self.context: GatewayContext = make_context()
-        self.client = Client()
+        self.context = make_context()
+        self.client = Client(keeps=request.keep_alive)
+        self.record = RequestRecord("192.0.2.1", 0.0, self.context.now, request)
         self.origin = StubTransport()
         self.upstream = UpstreamConnection(self.context.pool)
         self.upstream.connection_made(self.origin)
         self.upstream.reused = reused
-        self.connect: Callable[[float], Any] = self.never
+        self.connect: Callable[[], Any] = self.never
         self.context.pool.connect = self._connect  # type: ignore[method-assign] # no socket
         if pooled:
             self.context.pool.give_back(self.upstream)
-        self.exchange = ProxiedExchange(self.context, self.client, request, permit)
+        self.exchange = ProxiedExchange(self.client, self.record, request, self.context.pool, permit)
 
-    async def _connect(self, seconds: float) -> UpstreamConnection:
-        assert seconds == self.context.timeouts.connect
-        found: UpstreamConnection = await self.connect(seconds)
+    async def _connect(self) -> UpstreamConnection:
+        found: UpstreamConnection = await self.connect()
         return found
 
-    async def never(self, _seconds: float) -> Any:
+    async def never(self) -> Any:
         await asyncio.Event().wait()
 
-    async def at_once(self, _seconds: float) -> Any:
+    async def at_once(self) -> Any:
         return self.upstream
 
-    async def refused(self, _seconds: float) -> Any:
+    async def refused(self) -> Any:
         raise ConnectionRefusedError
 
-    async def out_of_descriptors(self, _seconds: float) -> Any:
+    async def out_of_descriptors(self) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    async def too_late(self, _seconds: float) -> Any:
+    async def too_late(self) -> Any:
         raise TimeoutError
 
 
@@ -113,8 +107,10 @@ def test_a_whole_response_ends_the_exchange() -> None:
     assert harness.origin.take() == HEAD
     harness.upstream.data_received(RESPONSE)
     assert harness.client.calls == [("whole", RESPONSE)]
-    assert harness.exchange.state is ExchangeState.ENDED
     assert harness.context.pool.idle == [harness.upstream]
+    record = harness.record
+    assert (record.upstream, record.upstream_status, record.status, record.bytes) == ("192.0.2.200:80", 200, 200, 2)
+    assert record.upstream_start == record.upstream_first_byte == harness.context.now
 
 
 @pytest.mark.parametrize(
@@ -202,13 +198,17 @@ def test_a_body_is_forwarded_and_what_follows_is_returned() -> None:
 
 
 def test_a_malformed_body_ends_the_exchange_on_both_sides() -> None:
-    for pieces, begun in (([], False), ([RESPONSE[:-1]], True)):
+    for pieces, call in (
+        ([], ("fail", 400, True, "malformed")),
+        ([RESPONSE[:-1]], ("abort", "malformed", False)),
+    ):
         harness = Harness(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"))
         harness.exchange.start(HEAD)
         for piece in pieces:
             harness.upstream.data_received(piece)
         assert harness.exchange.feed(b"zz\r\n") == b""
-        assert harness.client.calls == [("refuse", 400, begun)]
+        assert harness.client.calls == [call]
+        assert counted(harness.context) == ({} if pieces else {"malformed": 1})
         assert harness.origin.aborted
 
 
@@ -234,7 +234,7 @@ async def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status
     harness.connect = getattr(harness, connect)
     harness.exchange.start(HEAD)
     await turns()
-    assert harness.client.calls == [("fail", status, True)]
+    assert harness.client.calls == [("fail", status, True, event)]
     assert counted(harness.context) == {event: 1}
 
 
@@ -254,23 +254,23 @@ async def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() 
         if received:
             harness.upstream.data_received(received)
         harness.upstream.connection_lost(None)
-        assert (harness.exchange.state is ExchangeState.CONNECTING) is repeated
-        assert harness.client.calls == ([] if repeated else [("fail", 502, one.has_body)])
+        assert (harness.exchange._connecting is not None) is repeated
+        assert harness.client.calls == ([] if repeated else [("fail", 502, one.has_body, "unreachable")])
         harness.exchange.abandon()
         await turns()
 
 
 def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() -> None:
     for line, received, call, event in (
-        (b"GET / HTTP/1.1", b"", ("fail", 504, False), "timeout"),
-        (b"GET / HTTP/1.1", RESPONSE[:-1], ("abort", False), "truncated"),
-        (b"GET / HTTP/1.0", RESPONSE[:-1], ("abort", True), "truncated"),
+        (b"GET / HTTP/1.1", b"", ("fail", 504, False, "timeout"), "timeout"),
+        (b"GET / HTTP/1.1", RESPONSE[:-1], ("abort", "truncated", False), "truncated"),
+        (b"GET / HTTP/1.0", RESPONSE[:-1], ("abort", "truncated", True), "truncated"),
     ):
         harness = Harness(request(line))
         harness.exchange.start(HEAD)
         if received:
             harness.upstream.data_received(received)
-        harness.exchange.time_out()
+        harness.exchange.time_out(body_awaited=False)
         assert harness.client.calls == [call]
         assert counted(harness.context) == {event: 1}
         assert harness.origin.aborted
@@ -325,7 +325,7 @@ def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
     harness.exchange.start(HEAD)
     harness.upstream.data_received(SWITCH + b"hi")
     assert harness.client.calls == [("tunnel", SWITCH + b"hi")]
-    assert harness.exchange.state is ExchangeState.ENDED
+    assert harness.record.status == 101
 
 
 @pytest.mark.parametrize(
@@ -335,14 +335,14 @@ def test_any_other_switch_is_502(fields: tuple[bytes, ...], response: bytes) -> 
     harness = Harness(request(b"GET / HTTP/1.1", *fields))
     harness.exchange.start(HEAD)
     harness.upstream.data_received(response)
-    assert harness.client.calls == [("fail", 502, False)]
+    assert harness.client.calls == [("fail", 502, False, "malformed")]
 
 
 def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
     harness = Harness(request())
     harness.exchange.start(HEAD)
     harness.exchange.drain()
-    harness.context.draining = True
+    harness.client.keeps = False
     harness.upstream.data_received(RESPONSE)
     assert b"Connection: close\r\n" in harness.client.written
     assert harness.client.calls == [("complete", False, False)]

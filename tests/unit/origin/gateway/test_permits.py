@@ -68,7 +68,7 @@ def lose(harness: Harness, *, reused: bool = True) -> None:
 ENDS: dict[str, tuple[list[float], Callable[[Harness], object]]] = {
     "a whole response": ([2.0], lambda one: one.upstream.data_received(RESPONSE)),
     "a response in parts": ([2.0], lambda one: [one.upstream.data_received(RESPONSE[n : n + 1]) for n in range(99)]),
-    "a timeout": ([2.0], lambda one: one.exchange.time_out()),
+    "a timeout": ([2.0], lambda one: one.exchange.time_out(body_awaited=False)),
     "the client has left": ([], lambda one: one.exchange.abandon()),
     "the origin closes": ([], lambda one: lose(one, reused=False)),
     "the origin sends garbage": ([], lambda one: one.upstream.data_received(b"garbage\r\n\r\n")),

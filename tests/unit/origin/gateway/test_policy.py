@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
-from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
+from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.origin import Response, Routes, client_address
-from headgate.origin.gateway.policy import MAX_NAMED_PEERS, ClientView, GatewayCounters, GatewayPolicy, decide
+from headgate.origin.gateway.policy import MAX_NAMED_PEERS, ClientView, GatewayPolicy
+from headgate.origin.gateway.policy import decide as decide_on
+from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.release import Status
 from tests.unit.origin.gateway.stub import StubTransport, make_policy
 
@@ -29,51 +31,55 @@ def holding(seconds: float) -> Gatekeeper:
     return gatekeeper
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(-1, Accounting), (2, Accounting), (100, Response)])
-def test_each_verdict_has_its_result(seconds: float, expected: type) -> None:
-    decision = decide(request(), view(gatekeeper=holding(seconds)), lambda _: None)
-    assert isinstance(decision, expected)
-    if isinstance(decision, Accounting):
-        assert decision.status is (Status.ACCEPTED if seconds < 0 else Status.DELAYED)
+def decide(
+    request: RequestHead, client: ClientView, counters: GatewayCounters | None = None
+) -> tuple[Response | None, RequestRecord]:
+    record = RequestRecord("192.0.2.1", time.time(), 0.0, request)
+    return decide_on(record, request, client, counters or GatewayCounters()), record
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(-1, Status.ACCEPTED), (2, Status.DELAYED), (100, Status.REJECTED)])
+def test_each_verdict_is_recorded_and_a_rejection_is_answered(seconds: float, status: Status) -> None:
+    response, record = decide(request(), view(gatekeeper=holding(seconds)))
+    assert record.accounting is not None
+    assert (record.accounting.status, record.domain) == (status, "default")
+    assert (record.reason, response is None) == (("rule", False) if status is Status.REJECTED else ("", True))
 
 
 def test_a_local_response_needs_no_verdict() -> None:
     here, gatekeeper = Response(200, [], b""), holding(100)
     policy = {"local": lambda one: here if one.path == b"/here" else None, "gatekeeper": gatekeeper}
-    assert decide(request(b"/here?x"), view(**policy), lambda _: None) is here
+    response, record = decide(request(b"/here?x"), view(**policy))
+    assert (response, record.reason, record.domain) == (here, "local", "")
     assert gatekeeper.totals == {}
-    assert isinstance(decide(request(), view(**policy), lambda _: None), Response)
+    assert decide(request(), view(**policy))[1].reason == "rule"
 
 
 def test_the_lifeboat_answers_instead_of_a_rejection() -> None:
     saved, counters = Response(200, [], b""), GatewayCounters()
     policy = {"lifeboat": lambda one: saved if one.path == b"/saved" else None, "gatekeeper": holding(100)}
-    assert decide(request(b"/saved"), view(**policy), counters) is saved
-    assert counters.lifeboat == 1
-    rejected = decide(request(), view(**policy), counters)
-    assert isinstance(rejected, Response)
-    assert rejected.status == 503
-    assert counters.lifeboat == 1
+    response, record = decide(request(b"/saved"), view(**policy), counters)
+    assert (response, record.reason, counters.lifeboat) == (saved, "lifeboat", 1)
+    rejected, _ = decide(request(), view(**policy), counters)
+    assert rejected is not None
+    assert (rejected.status, counters.lifeboat) == (503, 1)
 
 
 def test_all_lines_of_accept_choose_the_form_of_a_rejection() -> None:
-    accepts = []
-
-    def reject(accounting: Accounting, /, *, now: float, accept: bytes | None) -> Response:
-        accepts.append(accept)
-        return Response(503, [], b"")
-
-    client = view(gatekeeper=holding(100), reject=reject)
-    decide(request(b"/", b"Accept: a/b", b"accept: c/d"), client, GatewayCounters())
-    decide(request(), client, GatewayCounters())
-    assert accepts == [b"a/b, c/d", None]
+    client = view(gatekeeper=holding(100))
+    for fields, media_type in (
+        ((b"Accept: text/plain;q=0.5", b"accept: application/json"), b"application/problem+json"),
+        ((), b"text/plain; charset=utf-8"),
+    ):
+        response, _ = decide(request(b"/", *fields), client)
+        assert response is not None
+        assert dict(response.fields)[b"content-type"] == media_type
 
 
 def test_a_request_without_a_domain_is_forwarded_and_not_counted() -> None:
     gatekeeper = holding(100)
-    client = view(gatekeeper=gatekeeper, routes=Routes([]))
-    assert decide(request(), client, GatewayCounters()) is None
-    assert gatekeeper.totals == {}
+    response, record = decide(request(), view(gatekeeper=gatekeeper, routes=Routes([])))
+    assert (response, record.accounting, gatekeeper.totals) == (None, None, {})
 
 
 def test_a_client_is_seen_by_its_address() -> None:

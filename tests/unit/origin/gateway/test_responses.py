@@ -13,6 +13,7 @@ from headgate.bundle.files.open_file import OpenFile
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.origin.file_slice import FileSlice
 from headgate.origin.gateway import responses
+from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import (
     FileResponse,
     connection_limit_response,
@@ -120,7 +121,8 @@ class Client:
     def complete(self, *, keep: bool, unread: bool) -> None:
         self.completed.append((keep, unread))
 
-    def abort(self) -> None:
+    def abort(self, reason: str) -> None:
+        assert reason
         self.aborted += 1
 
 
@@ -133,7 +135,8 @@ def path(tmp_path: Path) -> Path:
 
 def make(path: Path, transport: Any, client: Any, *, keep: bool = True, unread: bool = False) -> FileResponse:
     source = FileSlice(OpenFile(path), 100, len(CONTENT) - 100)
-    return FileResponse(client, transport, source, keep=keep, unread=unread)
+    record = RequestRecord("192.0.2.1", 0.0, 0.0, None)
+    return FileResponse(client, transport, record, source, keep=keep, unread=unread)
 
 
 async def turns(count: int = 100) -> None:
@@ -237,6 +240,6 @@ async def test_a_file_that_has_changed_is_not_copied_to_the_socket(path: Path) -
 def test_a_timeout_aborts_the_connection(path: Path) -> None:
     client = Client()
     response = make(path, Transport(), client)
-    response.time_out()
+    response.time_out(body_awaited=False)
     assert client.aborted == 1
     assert response.feed(b"x") == b"x"

@@ -14,7 +14,7 @@ from headgate.origin import Rejections, Routes, client_address
 from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry
-from headgate.origin.gateway.upstream import UpstreamConnection
+from headgate.origin.gateway.exchange import UpstreamConnection
 from tests.unit.origin.gateway.stub import StubTransport
 from tests.unit.origin.gateway.test_client_connection import GET
 
@@ -50,7 +50,7 @@ class BusyConnection:
 
     def drain(self) -> None: ...
 
-    def abort(self) -> None:
+    def abort(self, reason: str) -> None:
         self.registry.leave(self)
 
 
@@ -71,7 +71,7 @@ async def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes
 
     class Slow(BusyConnection):
         def expire(self) -> None:
-            self.abort()
+            self.abort("")
 
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
@@ -102,7 +102,7 @@ async def test_no_timeout_is_early(
     sent: bytes, response: bytes, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr("headgate.origin.gateway.context.time", clock)
+    monkeypatch.setattr("headgate.origin.gateway.server.time", clock)
     gateway = make_gateway(timeouts=Timeouts(header=2.0, response=4.0, response_body=6.0))
     gateway._tick()
     upstream, client = UpstreamConnection(gateway.pool), StubTransport()

@@ -6,14 +6,14 @@ import pytest
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import BodyReader, ChunkedBody, LengthBody, ResponseHead, UnboundedBody
-from headgate.origin.gateway.upstream import (
+from headgate.origin.gateway.exchange import (
     IDLE_TIMEOUT,
     MAX_IDLE_CONNECTIONS,
     UpstreamConnection,
     UpstreamPool,
     UpstreamState,
 )
-from tests.unit.origin.gateway.stub import StubTransport
+from tests.unit.origin.gateway.stub import StubTransport, make_pool
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\n"
@@ -27,7 +27,7 @@ class Handler:
         self.relays_whole = relays_whole
         self.events: list[Any] = []
 
-    def relay_whole(self, message: bytes) -> None:
+    def relay_whole(self, _head: ResponseHead, message: bytes) -> None:
         self.events.append(("whole", message))
 
     def interim_head(self, head: ResponseHead) -> list[bytes]:
@@ -40,10 +40,11 @@ class Handler:
             return b"H", ChunkedBody(framed=True, max_trailers=100)
         return b"H", LengthBody(head.length) if head.length >= 0 else UnboundedBody(framed=True)
 
-    def relay(self, pieces: list[bytes]) -> None:
+    def relay(self, pieces: list[bytes], size: int = 0) -> None:
+        self.size = size
         self.events.append(("relay", b"".join(pieces)))
 
-    def end(self, *, reusable: bool) -> None:
+    def finish(self, *, reusable: bool) -> None:
         self.events.append(("end", reusable))
 
     def lost(self, *, unanswered: bool) -> None:
@@ -69,9 +70,9 @@ class Harness:
     """A connection in a state, with its handler, transport and pool."""
 
     def __init__(self, state: UpstreamState = UpstreamState.IDLE, *, relays_whole: bool = True) -> None:
-        self.pool = UpstreamPool("192.0.2.200", 80, 1000)
+        self.pool = make_pool(head=500)
         self.connection, self.transport = UpstreamConnection(self.pool), StubTransport()
-        self.handler = Handler(relays_whole=relays_whole)
+        self.handler: Any = Handler(relays_whole=relays_whole)
         self.connection.connection_made(self.transport)
         if state is UpstreamState.CLOSED:
             self.connection.close()
@@ -88,7 +89,8 @@ class Harness:
         self.handler.events.clear()
         for piece in pieces:
             self.connection.data_received(piece)
-        return self.handler.events
+        events: list[Any] = self.handler.events
+        return events
 
 
 @pytest.mark.parametrize("leave", ["close", "abort", "release_transport"])
@@ -243,7 +245,7 @@ def idle(pool: UpstreamPool) -> UpstreamConnection:
 
 
 def test_the_pool_gives_the_connection_that_was_used_last() -> None:
-    pool = UpstreamPool("192.0.2.200", 80, 1000)
+    pool = make_pool()
     first, second = idle(pool), idle(pool)
     assert pool.take(repeatable=True) is second
     assert pool.take(repeatable=True) is first
@@ -251,7 +253,7 @@ def test_the_pool_gives_the_connection_that_was_used_last() -> None:
 
 
 def test_a_request_that_must_not_be_repeated_gets_a_connection_used_just_now() -> None:
-    pool = UpstreamPool("192.0.2.200", 80, 1000)
+    pool = make_pool()
     idle(pool)
     pool.now += 1.5
     assert pool.take(repeatable=False) is None
@@ -259,7 +261,7 @@ def test_a_request_that_must_not_be_repeated_gets_a_connection_used_just_now() -
 
 
 def test_the_pool_closes_connections_idle_for_too_long_and_over_its_limit() -> None:
-    pool = UpstreamPool("192.0.2.200", 80, 1000)
+    pool = make_pool()
     kept = [idle(pool) for _ in range(MAX_IDLE_CONNECTIONS + 1)]
     assert (len(pool.idle), kept[-1].state) == (MAX_IDLE_CONNECTIONS, UpstreamState.CLOSED)
     pool.tick(IDLE_TIMEOUT)
@@ -270,12 +272,12 @@ def test_the_pool_closes_connections_idle_for_too_long_and_over_its_limit() -> N
 
 
 def test_a_connection_that_closes_is_not_taken() -> None:
-    pool = UpstreamPool("192.0.2.200", 80, 1000)
+    pool = make_pool()
     connection = idle(pool)
     connection._transport.close()
     assert pool.take(repeatable=True) is None
 
 
 def test_the_authority_brackets_ipv6() -> None:
-    assert UpstreamPool("::1", 80, 1000).authority == b"[::1]:80"
-    assert UpstreamPool("a", 80, 1000).authority == b"a:80"
+    for host, authority in (("::1", b"[::1]:80"), ("a", b"a:80")):
+        assert make_pool(host=host).authority == authority

@@ -1,0 +1,78 @@
+"""What a gateway knows of one request, from its head to the end of its response, and counts of all."""
+
+from typing import Final
+
+import msgspec
+
+from headgate.http.h1 import RequestHead
+from headgate.limit import Accounting
+
+
+class RequestRecord(msgspec.Struct, gc=False):
+    """One request: made when its head has been read, filled on its way, and complete when `end` is set.
+
+    Times are seconds of the gateway's clock, but for `received`; those of what has not happened are 0.
+    """
+
+    client: str
+    """The address of the connection's peer, without its port; empty for a unix socket."""
+    received: float
+    """When the head was complete, in seconds since 1970."""
+    start: float
+    """The same instant on the gateway's clock."""
+    request: RequestHead | None
+    """Method, target, host and fields; None for a request that is malformed."""
+    accounting: Accounting | None = None
+    """Domain, identifier, verdict and release; None for a request that no rule applies to."""
+    wait: float = 0.0
+    """Seconds that the request waited for its release, and for a permit of the concurrency limit."""
+    upstream: str = ""
+    """The origin that was asked last; empty for none."""
+    upstream_start: float = 0.0
+    """When the head was sent to it."""
+    upstream_first_byte: float = 0.0
+    """When the head of its final response was complete."""
+    upstream_status: int = 0
+    """The status of that response."""
+    status: int = 0
+    """The status that the client was sent; 0 if it was sent none."""
+    bytes: int = 0
+    """Bytes of content that the client was sent."""
+    reason: str = ""
+    """Why the gateway answered itself, or why the response is not complete; empty for a response of the origin."""
+    end: float = 0.0
+    """When the last byte was given to the client's connection, or that connection ended."""
+
+    @property
+    def domain(self) -> str:
+        """The domain whose rules apply; empty for none."""
+        return self.accounting.domain if self.accounting is not None else ""
+
+
+FAILURES: Final = ("unreachable", "malformed", "descriptors", "timeout", "truncated")
+
+
+class GatewayCounters(msgspec.Struct):
+    """What a gateway counts."""
+
+    malformed: int = 0
+    """Requests refused as malformed HTTP."""
+    connections_refused: dict[str, int] = msgspec.field(default_factory=lambda: {"limit": 0, "client_limit": 0})
+    """Connections answered 503, or closed before a TLS handshake: the limit of all connections, or of those of one
+    client address, is reached."""
+    idle_closed: int = 0
+    """Idle connections closed at the limit of all connections, for a new one."""
+    handshakes_failed: int = 0
+    """TLS handshakes that failed or were not complete in time."""
+    failed: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
+    """Requests that failed at the origin. Answered 502: unreachable, it accepted no connection or closed it without an
+    answer; malformed, its answer is not valid HTTP; descriptors, this process has none left for a connection. 504:
+    timeout. Truncated responses are cut off."""
+    forwarding_unused: dict[str, int] = msgspec.field(default_factory=lambda: {"untrusted": 0, "disagree": 0})
+    """Requests whose forwarding fields are not used: their peer is not a trusted proxy, or two fields disagree."""
+    retried: int = 0
+    """Requests sent to the origin a second time: its idle connection had closed."""
+    lifeboat: int = 0
+    """Rejected requests answered from a bundle instead."""
+    advice_served: int = 0
+    """Requests for the traffic advice that were answered."""
