@@ -264,7 +264,7 @@ def select_location(metadata: Metadata, url: str, request_headers: Mapping[str, 
     found = _find(metadata, url)
     if isinstance(found, Location):
         return found
-    key = select_key(parse_variants(found.variants) or (), request_headers)
+    key = select_key(parse_variants(found.variants) or (), request_headers.items())
     if key is None:
         raise NotInBundle(f"{url} has no variant that the request accepts, only {_keys(found)}")
     return found.locations[key]

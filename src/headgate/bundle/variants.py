@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from headgate.errors import ConfigurationError
+from headgate.http.fields import join_fields
 from headgate.http.media_type import parse_weights
 
 Sorter: TypeAlias = Callable[[Sequence[str]], list[str]]
@@ -95,16 +96,13 @@ def variant_keys(axes: Iterable[Iterable[str]]) -> Iterator[str]:
     return map(";".join, product(*(map(_write, values) for values in axes)))
 
 
-def select_key(axes: Sequence[Axis], request_headers: Mapping[str, str]) -> str | None:
+def select_key(axes: Sequence[Axis], request_fields: Iterable[tuple[str, str]]) -> str | None:
     """Return the key of the best response to a request, by section 4 of the draft; None without an acceptable one.
 
-    The names in `request_headers` come in any case. Without a mechanism for the field of an axis the result is
+    The names in `request_fields` come in any case. Without a mechanism for the field of an axis the result is
     None: a key must have a value for each axis (section 3).
     """
-    fields: dict[str, str] = {}
-    for name, value in request_headers.items():
-        known = name.lower()
-        fields[known] = f"{fields[known]}, {value}" if known in fields else value
+    fields = join_fields((name.lower(), value) for name, value in request_fields)
     sorters: dict[str, Sorter] = {}
     chosen: list[str] = []
     for axis in axes:

@@ -1,7 +1,7 @@
 """Parameter types and options that several commands share."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
@@ -128,14 +128,6 @@ _FIELD = Parsed("field", _parse_field)
 def header_option(text: str) -> Callable[..., Any]:
     """Add `-H 'Name: value'`, as curl has it: repeatable, with `text` as its help."""
     return click.option("-H", "--header", "fields", type=_FIELD, metavar="'NAME: VALUE'", multiple=True, help=text)
-
-
-def join_fields(given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the fields by name, the values of a repeated name joined by commas (RFC 9110, 5.3)."""
-    found: dict[str, str] = {}
-    for name, value in given:
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
 
 
 class _Identity(click.ParamType["AgentIdentity"]):

@@ -36,6 +36,14 @@ def lines_of(fields: Pairs, name: str) -> list[str]:
     return [value for given, value in fields if given.lower() == name]
 
 
+def join_fields(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the fields by name, the values of a repeated name joined by commas (RFC 9110, 5.3)."""
+    found: dict[str, str] = {}
+    for name, value in fields:
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
 def split_list(lines: Iterable[str]) -> list[str]:
     """Split the lines of one field into its members at each comma that is not quoted.
 

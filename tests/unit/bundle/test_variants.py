@@ -130,7 +130,7 @@ def test_values_other_than_printable_ascii_are_refused(value: str) -> None:
 def choose(variants: str, request: dict[str, str]) -> str | None:
     axes = parse_variants(variants)
     assert axes is not None
-    return select_key(axes, request)
+    return select_key(axes, request.items())
 
 
 @pytest.mark.parametrize(

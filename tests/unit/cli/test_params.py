@@ -10,12 +10,12 @@ from headgate.cli.params import (
     RULE,
     SECONDS,
     header_option,
-    join_fields,
     number,
     whole_number,
     whole_number_or,
 )
 from headgate.errors import ConfigurationError
+from headgate.http.fields import join_fields
 
 NUMBERS = [
     (number("a number"), "1e3", 1000.0),

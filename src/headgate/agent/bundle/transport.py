@@ -157,7 +157,7 @@ class TransportCore:
         is_web = isinstance(source, str) and _WEB_URL.match(source) is not None
         self.url = str(source) if is_web else ""
         """Where the bundle is to be fetched from; empty for one that is here."""
-        self.bundle: Bundle | None = None
+        self.bundle: Bundle | None = source if isinstance(source, Bundle) else None
         self.timeout = timeout
         self.inner = inner
         self._open_options: dict[str, Any] = {"profile": profile, "base_url": base_url}
@@ -167,8 +167,7 @@ class TransportCore:
         self._draw = draw
         self._own_origin = _origin(self.url) if origins is None and is_web else ""
         named = [self._own_origin or _ANY] if origins is None else [origins] if isinstance(origins, str) else origins
-        self._any_origin = _ANY in named
-        self._origins = frozenset(_named_origin(name) for name in named if name != _ANY)
+        self._origins = frozenset(map(_named_origin, named))
         self._failures = 0
         self._failed_at = self._pause = 0.0
         self.fetching = self.new_lock()
@@ -176,9 +175,7 @@ class TransportCore:
         self.creating = self.new_lock()
         self.fetch_options: dict[str, Any] = {"headers": UNCODED, "follow_redirects": True, "timeout": timeout}
         self._is_own = not isinstance(source, Bundle)
-        if isinstance(source, Bundle):
-            self.bundle = source
-        elif not is_web:
+        if not (isinstance(source, Bundle) or is_web):
             self.bundle = open_bundle(source, **self._open_options)
 
     def close_bundle(self) -> None:
@@ -189,7 +186,7 @@ class TransportCore:
     def request(self, request: Request) -> CacheRequest:
         """Return a request, and whether the bundle may answer it."""
         found = parse_request(request.method, str(request.url), request.headers)
-        if self._any_origin or _origin(found.url) in self._origins:
+        if not self._origins.isdisjoint((_ANY, _origin(found.url))):
             return found
         return replace(found, is_answerable=False)
 
@@ -255,10 +252,9 @@ class TransportCore:
         if self.bundle is None:
             return None
         try:
-            location = select_location(self.bundle.metadata, request.url, request.headers)
+            stored = self.bundle.decode(select_location(self.bundle.metadata, request.url, request.headers))
         except NotInBundle:
             return None
-        stored = self.bundle.decode(location)
         if fault := unservable(stored.status):
             self._tell(f"{request.url}: the response in the bundle cannot be used: {fault}")
             return None
@@ -275,7 +271,7 @@ def _origin(url: str) -> str:
 
 
 def _named_origin(text: str) -> str:
-    if parse_url(text) is None:
+    if text != _ANY and parse_url(text) is None:
         raise ConfigurationError(f"invalid origin {text!r}; expected a URL such as https://example.com, or *")
     return _origin(text)
 

@@ -226,7 +226,7 @@ class Items:
                 raise CborError(f"unknown map key {_shorten(key)}", "3.5.1 step 5", self.key_start)
             found[key] = members.get(key, self.any)()
         if missing := [key for key in members if key not in found and key not in optional]:
-            raise CborError(f"a map has no {', '.join(missing)}", "3.5.1 step 5", start)
+            raise CborError(f"a map lacks {', '.join(missing)}", "3.5.1 step 5", start)
         return found
 
     def any(self, depth: int = 0) -> bytes:

@@ -12,8 +12,9 @@ from headgate.cli.bundle.convert import print_warnings
 from headgate.cli.bundle.output import NEW_OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import absolute
 from headgate.cli.output import exit_with_failure, format_count, format_size, printable, progress
-from headgate.cli.params import Parsed, header_option, identity_option, join_fields
+from headgate.cli.params import Parsed, header_option, identity_option
 from headgate.errors import ConfigurationError
+from headgate.http.fields import join_fields
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity

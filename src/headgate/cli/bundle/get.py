@@ -10,8 +10,9 @@ import click
 from headgate.cli.bundle.output import output_target
 from headgate.cli.bundle.source_options import BundleSource, absolute, with_source
 from headgate.cli.output import printable
-from headgate.cli.params import header_option, join_fields
+from headgate.cli.params import header_option
 from headgate.errors import HeadgateError, NotInBundle
+from headgate.http.fields import join_fields
 
 if TYPE_CHECKING:
     from headgate.bundle.model import Location

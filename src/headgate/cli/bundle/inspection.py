@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -58,28 +58,26 @@ def info(*, source: BundleSource, as_json: bool) -> None:
 
 
 def _info_fields(metadata: "Metadata", block: "IntegrityBlock | None") -> dict[str, Any]:
-    return {
+    import msgspec
+
+    fields: dict[str, Any] = {
         "version": metadata.version,
         "primary_url": metadata.primary_url,
         "manifest_url": metadata.manifest_url,
         "requests": len(metadata.requests),
-        "sections": [
-            {"name": section.name, "offset": section.offset, "length": section.length} for section in metadata.sections
-        ],
+        "sections": msgspec.to_builtins(metadata.sections),
         "length": metadata.length,
         "authorities": len(metadata.authorities),
         "vouched_subsets": len(metadata.vouched_subsets),
-        **({"integrity_block": _block_fields(block)} if block is not None else {}),
     }
-
-
-def _block_fields(block: "IntegrityBlock") -> dict[str, Any]:
-    return {
-        "web_bundle_id": block.web_bundle_id,
-        "version": block.version,
-        "length": block.length,
-        "signatures": [entry.key_id for entry in block.signatures],
-    }
+    if block is not None:
+        fields["integrity_block"] = {
+            "web_bundle_id": block.web_bundle_id,
+            "version": block.version,
+            "length": block.length,
+            "signatures": [entry.key_id for entry in block.signatures],
+        }
+    return fields
 
 
 def _info_lines(name: str, bundle: "Bundle") -> list[str]:
@@ -100,15 +98,11 @@ def _info_lines(name: str, bundle: "Bundle") -> list[str]:
         *([("missing", f"{missing} bytes at the end")] if missing > 0 else []),
     ]
     lines += [f"{what:<16} {printable(value)}" for what, value in rows]
-    names = [printable(section.name) for section in metadata.sections]
-    name_width, number_width = max(7, *map(len, names)), max(6, len(str(metadata.length)))
-    lines += [
-        "",
-        style(f"{'section':<{name_width}}  {'offset':>{number_width}}  {'length':>{number_width}}", bold=True),
-    ]
-    for label, section in zip(names, metadata.sections, strict=True):
-        lines.append(f"{label:<{name_width}}  {section.offset:>{number_width}}  {section.length:>{number_width}}")
-    return lines
+    table = [("section", "offset", "length")]
+    table += [(printable(one.name), str(one.offset), str(one.length)) for one in metadata.sections]
+    name_width, number_width = max(len(row[0]) for row in table), max(6, len(str(metadata.length)))
+    header, *rest = (f"{name:<{name_width}}  {at:>{number_width}}  {size:>{number_width}}" for name, at, size in table)
+    return [*lines, "", style(header, bold=True), *rest]
 
 
 @click.command("list", short_help="List every response: URL, status, headers, location.")
@@ -200,15 +194,12 @@ def _hasher(bundle: "Bundle") -> _Hasher:
     """Return a function for the SHA-256 of a payload, computed once for each location."""
     from hashlib import sha256
 
-    known: dict[Location, str] = {}
-
+    @cache
     def digest(payload: "Location") -> str:
-        if payload not in known:
-            state = sha256()
-            for piece in bundle.pieces(payload):
-                state.update(piece)
-            known[payload] = state.hexdigest()
-        return known[payload]
+        state = sha256()
+        for piece in bundle.pieces(payload):
+            state.update(piece)
+        return state.hexdigest()
 
     return digest
 
@@ -237,25 +228,23 @@ def check(*, source: BundleSource, as_json: bool) -> None:
 
     from headgate.bundle.check import check_bundle
 
-    file = source.file
-    with report_read_errors(file):
-        content, base_url = source.read()
-        options: dict[str, Any] = {"from_end": source.from_end, "base_url": base_url}
-        report = check_bundle(content, profile=source.profile, max_section=source.max_section, **options)
+    with report_read_errors(source.file):
+        content, options = source.read()
+        report = check_bundle(content, **options)
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:
-        lines = [_finding_line(file, finding, style("error", fg="red", bold=True)) for finding in report.errors]
-        lines += [_finding_line(file, finding, style("warning", fg="yellow", bold=True)) for finding in report.warnings]
-        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+        lines = [_finding_line(source.name, one, style("error", fg="red", bold=True)) for one in report.errors]
+        lines += [_finding_line(source.name, one, style("warning", fg="yellow", bold=True)) for one in report.warnings]
+        click.echo("".join(lines), nl=False)
         counts = f"{format_count(len(report.errors), 'error')}, {format_count(len(report.warnings), 'warning')}"
         click.echo(f"{source.name}: {counts}", err=True)
     if report.errors:
         exit_with_failure()
 
 
-def _finding_line(file: str, finding: "BundleFinding", kind: str) -> str:
+def _finding_line(name: str, finding: "BundleFinding", kind: str) -> str:
     """Return a finding in the form of compilers, which editors recognize."""
     place = "" if finding.offset is None else f":{finding.offset}"
     step = f" ({finding.step})" if finding.step else ""
-    return f"{printable(file)}{place}: {kind}: {printable(finding.message)}{step} [{finding.code}]"
+    return f"{name}{place}: {kind}: {printable(finding.message)}{step} [{finding.code}]\n"

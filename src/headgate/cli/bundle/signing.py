@@ -4,9 +4,10 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,8 @@ from headgate.cli.output import (
     report_read_errors,
     style,
 )
+from headgate.cli.params import Parsed
+from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.bundle.signing import Verification
@@ -44,46 +47,24 @@ def passphrase_of(file: str) -> Callable[[], bytes] | None:
     return lambda: str(click.prompt(f"passphrase of {file}", hide_input=True, err=True)).encode()
 
 
-class Timestamp(NamedTuple):
-    """A time, absolute or relative."""
-
-    seconds: int
-    """Since 1970, or from another time."""
-    relative: bool
-
-    def after(self, base: int) -> int:
-        """Return the time in seconds since 1970; a relative one counts from `base`."""
-        return base + self.seconds if self.relative else self.seconds
+def parse_time(text: str) -> datetime | timedelta:
+    """Read a time in RFC 3339, or one such as +7d that counts from another."""
+    with suppress(ValueError, OverflowError):
+        if later := _LATER.fullmatch(text):
+            return timedelta(seconds=int(later[1]) * _UNITS[later[2]])
+        if _RFC_3339.fullmatch(text):
+            return datetime.fromisoformat(text.upper())
+    raise ConfigurationError(f"invalid time {text!r}; expected 2030-01-31T12:00:00Z, or +7d (s, m, h, d, w)")
 
 
-class _TimestampType(click.ParamType[Timestamp]):
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Timestamp:
-        """Read RFC 3339 or +7d; a fraction of a second is dropped."""
-        found = _parse_time(str(value))
-        if found is None:
-            self.fail(f"invalid time {value!r}; expected 2030-01-31T12:00:00Z, or +7d (s, m, h, d, w)", param, ctx)
-        return found
+def seconds_since_1970(time: datetime | timedelta, base: int) -> int:
+    """Return a time in seconds since 1970, without their fraction; a relative one counts from `base`."""
+    return int(time.timestamp()) if isinstance(time, datetime) else base + int(time.total_seconds())
 
 
-def _parse_time(text: str) -> Timestamp | None:
-    if later := _LATER.fullmatch(text):
-        return Timestamp(int(later[1]) * _UNITS[later[2]], relative=True)
-    if not _RFC_3339.fullmatch(text):
-        return None
-    try:
-        return Timestamp(int(datetime.fromisoformat(text.upper()).timestamp()), relative=False)
-    except (ValueError, OverflowError):
-        return None
-
-
-TIMESTAMP = _TimestampType()
-"""RFC 3339, or +7d."""
-
-
-_WEEK = Timestamp(7 * 86_400, relative=True)
-_NOW = Timestamp(0, relative=True)
+_TIME = Parsed("time", parse_time)
+_WEEK = timedelta(days=7)
+_NOW = timedelta()
 
 
 @click.command(short_help="Sign the responses, or the file as a whole.")
@@ -93,10 +74,10 @@ _NOW = Timestamp(0, relative=True)
 )
 @click.option("--key", metavar="FILE", help="Private key, PEM: Ed25519 or P-256 for an integrity block, else P-256.")
 @click.option("--validity-url", metavar="URL", help="Where readers look for a newer signature.")
-@click.option("--date", type=TIMESTAMP, metavar="TIME", help="Valid from this time: RFC 3339, or +1h.  [default: now]")
+@click.option("--date", type=_TIME, metavar="TIME", help="Valid from this time: RFC 3339, or +1h.  [default: now]")
 @click.option(
     "--expires",
-    type=TIMESTAMP,
+    type=_TIME,
     metavar="TIME",
     help="Valid until this time: RFC 3339, or +7d from the date.  [default: +7d]",
 )
@@ -109,8 +90,8 @@ def sign(
     certificate: str | None,
     key: str | None,
     validity_url: str | None,
-    date: Timestamp | None,
-    expires: Timestamp | None,
+    date: datetime | timedelta | None,
+    expires: datetime | timedelta | None,
     whole: bool,
     remove: bool,
     out: str,
@@ -150,8 +131,8 @@ def sign(
         if whole:
             done = f"signed as web bundle {add_integrity(bundle, target, **options)}"
         else:
-            begins = (date or _NOW).after(int(time.time()))
-            ends = (expires or _WEEK).after(begins)
+            begins = seconds_since_1970(_NOW if date is None else date, int(time.time()))
+            ends = seconds_since_1970(_WEEK if expires is None else expires, begins)
             options |= {"certificate": read_secret(str(certificate)), "validity_url": validity_url}
             urls = sign_bundle(bundle, target, date=begins, expires=ends, **options)
             done = (

@@ -11,6 +11,8 @@ import click
 
 from headgate.cli.bundle.output import bundle_errors
 from headgate.cli.output import printable, report_read_errors
+from headgate.cli.params import Parsed
+from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.bundle import Bundle
@@ -35,21 +37,20 @@ _FROM_END: Callable[..., Any] = click.option(
 )
 
 
-class _BaseUrl(click.ParamType[str]):
-    name = "url"
+def _parse_base_url(text: str) -> str:
+    from headgate.http.url import parse_url, resolve
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check a URL that others can be relative to."""
-        from headgate.http.url import parse_url, resolve
-
-        url = parse_url(str(value))
-        if url is None or resolve("a", url) is None:
-            self.fail(f"invalid base URL {value!r}; expected an absolute URL such as https://example.com/", param, ctx)
-        return url
+    url = parse_url(text)
+    if url is None or resolve("a", url) is None:
+        raise ConfigurationError(f"invalid base URL {text!r}; expected an absolute URL such as https://example.com/")
+    return url
 
 
 _BASE_URL: Callable[..., Any] = click.option(
-    "--base-url", type=_BaseUrl(), metavar="URL", help="URL that resolves the relative URLs of a b2 bundle."
+    "--base-url",
+    type=Parsed("url", _parse_base_url),
+    metavar="URL",
+    help="URL that resolves the relative URLs of a b2 bundle.",
 )
 
 
@@ -66,29 +67,19 @@ class BundleSource(NamedTuple):
         """Its name for a terminal."""
         return printable(self.file)
 
-    @property
-    def is_url(self) -> bool:
-        """Whether it is on a server."""
-        return self.file.startswith(("http://", "https://"))
-
-    @property
-    def max_section(self) -> int | None:
-        """The limit of each section, for a bundle from a server."""
-        from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION
-
-        return MAX_UNTRUSTED_SECTION if self.is_url else None
-
-    def read(self) -> "tuple[Source, str | None]":
-        """Return what `open_bundle` takes, and the base URL; a bundle on a server is fetched whole.
+    def read(self) -> "tuple[Source, dict[str, Any]]":
+        """Return what `open_bundle` takes, and its options; a bundle on a server is fetched whole.
 
         Raises `FetchError`, and `ConfigurationError` without httpx2.
         """
-        if not self.is_url:
-            return (sys.stdin.buffer.read() if self.file == "-" else Path(self.file)), self.base_url
+        options = {"profile": self.profile, "from_end": self.from_end, "base_url": self.base_url}
+        if not self.file.startswith(("http://", "https://")):
+            return (sys.stdin.buffer.read() if self.file == "-" else Path(self.file)), options
         from headgate.agent.bundle.fetcher import download_bundle
+        from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION
 
         url, content = download_bundle(self.file, require_nosniff=self.profile == "strict")
-        return content, self.base_url or url
+        return content, {**options, "base_url": self.base_url or url, "max_section": MAX_UNTRUSTED_SECTION}
 
     @contextmanager
     def opened(self, *, as_json: bool = False) -> "Iterator[Bundle]":
@@ -100,14 +91,8 @@ class BundleSource(NamedTuple):
 
         with bundle_errors(self.file, as_json=as_json):
             with report_read_errors(self.file):
-                source, base_url = self.read()
-                bundle = open_bundle(
-                    source,
-                    profile=self.profile,
-                    from_end=self.from_end,
-                    base_url=base_url,
-                    max_section=self.max_section,
-                )
+                content, options = self.read()
+                bundle = open_bundle(content, **options)
             with bundle:
                 yield bundle
 

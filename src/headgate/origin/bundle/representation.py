@@ -52,7 +52,11 @@ def respond(representation: Representation, method: bytes, fields: Iterable[tupl
         return response
     if status == 304 or method == b"HEAD":
         return Response(status, own, b"")
-    return _with_content(status, own, part if status != 206 else part.cut(start, stop))
+    part = part if status != 206 else part.cut(start, stop)
+    if part.length <= SMALL:
+        return Response(status, own, part.read())
+    part.read(0, 1)  # an error now can be answered; later it can only close the connection
+    return Response(status, own, b"", part)
 
 
 def refusal(status: int, title: str, detail: str, *, allow: bytes = b"") -> Response:
@@ -62,10 +66,3 @@ def refusal(status: int, title: str, detail: str, *, allow: bytes = b"") -> Resp
     if allow:
         response.fields.append((b"allow", allow))
     return response
-
-
-def _with_content(status: int, fields: list[tuple[bytes, bytes]], part: BodySource) -> Response:
-    if part.length <= SMALL:
-        return Response(status, fields, part.read())
-    part.read(0, 1)  # an error now can be answered; later it can only close the connection
-    return Response(status, fields, b"", part)

@@ -6,6 +6,7 @@ Bundle headers are untrusted: fields for framing, for one hop and for one user a
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import Final
 
 from headgate.bundle.model import Location, Metadata, VariantSet, served_headers, unservable
@@ -36,7 +37,6 @@ _NO_ORIGIN: Final = "https://bundle.invalid"
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@]+(?![^/?#])")
 """The origin of a URL in normal form without credentials."""
 _PATH = re.compile(r"/(?![/\\])")
-_ACCEPTS = {b"accept": "accept", b"accept-encoding": "accept-encoding", b"accept-language": "accept-language"}
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _PORT = re.compile(rb":[0-9]*\Z")
 _WITHOUT_CONTENT = frozenset({204, 205})
@@ -169,12 +169,8 @@ class Site:
 
 
 def _choose(found: VariantSet, fields: Iterable[tuple[bytes, bytes]]) -> str:
-    accepts: dict[str, str] = {}
-    for name, value in fields:
-        if name in _ACCEPTS:
-            known, text = _ACCEPTS[name], value.decode("latin-1")
-            accepts[known] = f"{accepts[known]}, {text}" if known in accepts else text
-    key = select_key(parse_variants(found.variants) or (), accepts)
+    texts = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
+    key = select_key(parse_variants(found.variants) or (), texts)
     if key is None:
         raise NotAcceptable("none of them is acceptable")
     return key
@@ -185,17 +181,12 @@ class CurrentSite:
 
     def __init__(self, bundle: ReloadingBundle, header_filter: HeaderFilter, *, hosts: Iterable[str] = ()) -> None:
         self._bundle = bundle
-        self._filter = header_filter
-        self._hosts = tuple(hosts)
-        self._snapshot = bundle.snapshot
-        self._site = Site(self._snapshot, header_filter, hosts=self._hosts)
+        self._site_of = lru_cache(maxsize=1)(partial(Site, header_filter=header_filter, hosts=tuple(hosts)))
+        self.get()
 
     def get(self) -> Site:
         """Return the site, made anew if the bundle was replaced."""
-        if self._bundle.snapshot is not self._snapshot:
-            self._snapshot = self._bundle.snapshot
-            self._site = Site(self._snapshot, self._filter, hosts=self._hosts)
-        return self._site
+        return self._site_of(self._bundle.snapshot)
 
 
 def _placed(metadata: Metadata) -> Mapping[str, Location | VariantSet]:

@@ -18,7 +18,6 @@ from functools import cached_property
 from msgspec import Struct
 
 from headgate.bundle.files.open_file import FileState, OpenFile, file_state
-from headgate.bundle.format.merkle_integrity import PayloadLayout
 from headgate.bundle.model import Location, Profile
 from headgate.bundle.reader import Bundle, DecodedResponse
 from headgate.errors import BundleError, ResponseError, reason_of
@@ -36,10 +35,9 @@ _CHECK_INTERVAL = 1.0
 
 
 class MiContent(Struct, frozen=True):
-    """The bytes from `start` to before `stop` of the content in `payload`; a `BodySource`."""
+    """The bytes from `start` to before `stop` of the content of a signed response; a `BodySource`."""
 
-    payload: FileSlice
-    layout: PayloadLayout
+    response: DecodedResponse
     start: int
     stop: int
 
@@ -51,14 +49,11 @@ class MiContent(Struct, frozen=True):
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
         """Read a part of it, or all; raises `OSError` as `OpenFile` does."""
         end = self.stop if stop is None else self.start + stop
-        return bytes(self.layout.read(self._read, self.start + start, end))
-
-    def _read(self, offset: int, length: int) -> bytes:
-        return self.payload.read(offset, offset + length)
+        return b"".join(self.response.pieces(self.start + start, end))
 
     def cut(self, start: int, stop: int) -> "MiContent":
         """Return the part from `start` to before `stop`."""
-        return MiContent(self.payload, self.layout, self.start + start, self.start + stop)
+        return MiContent(self.response, self.start + start, self.start + stop)
 
 
 class BundleSnapshot:
@@ -67,14 +62,11 @@ class BundleSnapshot:
     def __init__(self, path: str | os.PathLike[str], *, profile: Profile = "strict") -> None:
         self.profile = profile
         self.file = OpenFile(path)
+        self.state = self.file.state
+        """The file as it was when it was opened."""
         self._bundle = Bundle(self.file, profile=profile, from_end=False, base_url=None)
         self.metadata = self._bundle.metadata
         self._checked: dict[Location, DecodedResponse | ResponseError] = {}
-
-    @property
-    def state(self) -> FileState:
-        """The file as it was when it was opened."""
-        return self.file.state
 
     @property
     def is_whole(self) -> bool:
@@ -114,10 +106,9 @@ class BundleSnapshot:
         found = self._checked.get(location) or self._check(location)
         if isinstance(found, ResponseError):
             raise found.with_traceback(None)
+        is_coded = found.decoded.layout.record_size > 0
         part = FileSlice(self.file, self._bundle.start + found.payload.offset, found.payload.length)
-        layout = found.decoded.layout
-        content = MiContent(part, layout, 0, layout.length) if layout.record_size else part
-        return found.status, found.decoded.headers, content
+        return found.status, found.decoded.headers, MiContent(found, 0, found.length) if is_coded else part
 
     def prepare(self) -> None:
         """Compute the digest and verify long responses in advance; reads the file twice at most."""

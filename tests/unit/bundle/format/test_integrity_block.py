@@ -108,7 +108,7 @@ def test_unknown_version_is_a_version_error(version: bytes) -> None:
         (cbor.encode([MAGIC, b"1b\0\0", {"webBundleId": ID}, [ENTRY]]), "with 4 items, not 3"),
         (cbor.encode([MAGIC, b"2b\0\0", [ENTRY]]), "with 3 items, not 4"),
         (cbor.encode([MAGIC, "2b", {}, []]), "got a text string, expected a byte string"),
-        (block(ENTRY, attributes={}), "no webBundleId"),
+        (block(ENTRY, attributes={}), "lacks webBundleId"),
         (block(ENTRY, attributes={"webBundleId": b"bytes"}), "expected a text string"),
         (block(ENTRY, attributes=[]), "expected a map"),
         (block(ENTRY, attributes={1: 2}), "expected a text string"),

@@ -112,7 +112,7 @@ INVALID_CHAINS = [
     (cbor.encode([]), "neither PEM nor"),
     (cbor.encode(["other", item()]), f"does not begin with {MAGIC}"),
     (cbor.encode([MAGIC]), "no certificate"),
-    (cbor.encode([MAGIC, {}]), "no cert"),
+    (cbor.encode([MAGIC, {}]), "lacks cert"),
     (cbor.encode([MAGIC, {"cert": "text"}]), "text string"),
     (cbor.encode([MAGIC, {"cert": b"garbage"}]), "cannot be read"),
     (cbor.encode([MAGIC, {**item(), "ocsp": 1}]), "unsigned integer"),
