@@ -6,7 +6,8 @@ first sentence for the flag of the same name, with --cert for `cert` in backquot
 empty text means "not set".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -29,6 +30,7 @@ from headgate.config.section import (
     ServerKeys,
     SocketOrNone,
     parse_mode,
+    with_value,
 )
 from headgate.config.store_url import check_store
 from headgate.limit import Domain, Rule
@@ -222,6 +224,22 @@ def domain_changes(old: Sequence[DomainSection], new: Sequence[DomainSection]) -
         return ""
     what = f"forgotten: what was counted in {', '.join(lost)}" if lost else "nothing was forgotten"
     return f"; domains changed: {', '.join(changed)}; {what}"
+
+
+def restart_note(old: "Configuration", new: "Configuration", keys: Iterable[str]) -> str:
+    """Return which of `keys`, by their paths, a reload would have to change, for the line that it logs; empty if none.
+
+    `keys` are those that only a restart changes; a reload applies all others.
+    """
+    changed = [key for key in keys if attrgetter(key)(old) != attrgetter(key)(new)]
+    return f"; a restart is needed for {', '.join(changed)}" if changed else ""
+
+
+def keep_keys(old: "Configuration", new: "Configuration", keys: Iterable[str]) -> "Configuration":
+    """Return `new` with the values that `keys`, by their paths, have in `old`."""
+    for key in keys:
+        new = with_value(new, key.split("."), attrgetter(key)(old))
+    return new
 
 
 class BundleSection(ConfigSection, frozen=True):

@@ -41,8 +41,11 @@ def sum_states(states: Sequence[_State], **others: Any) -> _State:
 
 
 def _total(values: Sequence[Any]) -> Any:
-    """Return the sum of numbers, or of dictionaries by key; whether any of some truths holds; or the last value."""
+    """Return the sum of numbers, of dictionaries by key, of structs by field; whether any of some truths holds; or the
+    last value."""
     last = values[-1]
+    if isinstance(last, Struct):
+        return sum_states(values)
     if isinstance(last, bool):
         return any(values)
     if isinstance(last, int | float):

@@ -3,7 +3,6 @@
 Clients choose which origins they request, so only the most recent ones are kept; the totals include all.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -57,26 +56,6 @@ class Counts(msgspec.Struct):
             add_count(known.refused, result)
 
 
-def merged(all_counts: Iterable[Counts]) -> Counts:
-    """Return the sums of several counters: those of running and ended workers."""
-    total = Counts()
-    for counts in all_counts:
-        _add(total.connects, counts.connects)
-        _add(total.advice_fetches, counts.advice_fetches)
-        for name in ("received", "sent", "connect_request_bytes", "advice_request_bytes", "tunnels"):
-            setattr(total, name, getattr(total, name) + getattr(counts, name))
-        for origin, known in counts.origins.items():
-            sum_of = total.origins.setdefault(origin, OriginCounts())
-            sum_of.accepted += known.accepted
-            _add(sum_of.refused, known.refused)
-    return total
-
-
-def add_count(counts: dict[str, int], word: str, times: int = 1) -> None:
+def add_count(counts: dict[str, int], word: str) -> None:
     """Increase a counter."""
-    counts[word] = counts.get(word, 0) + times
-
-
-def _add(total: dict[str, int], counts: dict[str, int]) -> None:
-    for word, times in counts.items():
-        add_count(total, word, times)
+    counts[word] = counts.get(word, 0) + 1

@@ -41,23 +41,24 @@ _MONITORED_LATENCY = 1.0
 """Seconds: the `healthy_latency` of a limit that only learns the capacity, and rejects nothing."""
 _OTHER_FILES = 64
 """Descriptors that are kept for listeners, the admin address, the bus and files."""
-_RESTART_KEYS_OF_MASTER = ("listen", "store")
-"""Keys of the master that only a restart can change."""
-_RESTART_KEYS = (
-    "listen",
-    "origin",
-    "admin",
-    "workers",
-    "master",
-    "curve_key",
-    "curve_server",
-    "shard",
-    "loop",
-    "tls",
-    "timeouts",
-    "bounds",
+RESTART_KEYS = (
+    "gate.listen",
+    "gate.origin",
+    "gate.admin",
+    "gate.workers",
+    "gate.master",
+    "gate.curve_key",
+    "gate.curve_server",
+    "gate.shard",
+    "gate.loop",
+    "gate.tls",
+    "gate.timeouts",
+    "gate.bounds",
+    "master.listen",
+    "master.store",
+    "limit.snapshot",
 )
-"""Keys of the gate that only a restart can change."""
+"""Keys that only a restart can change."""
 
 
 class Composition(NamedTuple):
@@ -273,21 +274,6 @@ def domains_with_kept_holds(tree: Configuration, old: Composition, new: Composit
     if tree.gate.master != "embedded":
         return names
     return names - {domain.name for domain in set(new.domains) - set(old.domains)}
-
-
-def restart_keys(old: Configuration, new: Configuration) -> list[str]:
-    """Return the keys that differ and that only a restart can change."""
-    changed = [f"gate.{name}" for name in _RESTART_KEYS if getattr(old.gate, name) != getattr(new.gate, name)]
-    master = [
-        f"master.{key}" for key in _RESTART_KEYS_OF_MASTER if getattr(old.master, key) != getattr(new.master, key)
-    ]
-    snapshot = ["limit.snapshot"] if old.limit.snapshot != new.limit.snapshot else []
-    return changed + master + snapshot
-
-
-def keep_restart_keys(old: Configuration, new: Configuration) -> Configuration:
-    """Return the new configuration with the old values of the keys that only a restart can change."""
-    return replace(new, gate=replace(new.gate, **{name: getattr(old.gate, name) for name in _RESTART_KEYS}))
 
 
 def load_bundles(

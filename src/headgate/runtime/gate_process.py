@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.config import Address, Configuration
+from headgate.config.tree import keep_keys
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencyState
 from headgate.link import GatekeeperLink
@@ -29,6 +30,7 @@ from headgate.runtime.gate_advice import (
     static_states,
 )
 from headgate.runtime.gate_build import (
+    RESTART_KEYS,
     Composition,
     build_gatekeeper,
     build_policy,
@@ -36,7 +38,6 @@ from headgate.runtime.gate_build import (
     concurrency_settings,
     domains_with_kept_holds,
     fit_bounds,
-    keep_restart_keys,
     load_bundles,
     max_hold,
     open_memory,
@@ -188,7 +189,7 @@ class GateProcess(Backend):
 
         TLS keys and bundles are read again in any case, bundles by a thread: that may take long.
         """
-        tree = keep_restart_keys(self.tree, configuration.tree)
+        tree = keep_keys(self.tree, configuration.tree, RESTART_KEYS)
         require_gate(tree)
         composed = compose(tree)
         bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=log)

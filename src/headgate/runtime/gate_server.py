@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from headgate.config import Address, Configuration, domain_changes, log_warnings
+from headgate.config.tree import keep_keys, restart_note
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
@@ -27,14 +28,13 @@ from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval
 from headgate.runtime.gate_build import (
+    RESTART_KEYS,
     build_master,
     check_composition,
     compose,
     concurrency_settings,
-    keep_restart_keys,
     new_memory,
     require_gate,
-    restart_keys,
     snapshot_file,
 )
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
@@ -134,13 +134,12 @@ class _GateServer(Server):
     async def reload(self) -> None:
         tree, file = self._options.read()
         tree = self._with_demo_origin(tree)
-        restart = restart_keys(self._tree, tree)
         await self.backend.reload(GateConfiguration(tree, self._address))
+        rest = restart_note(self._tree, tree, RESTART_KEYS)
         changes = domain_changes(self._tree.domain, tree.domain)
         self._tree = replace(self._tree, domain=tree.domain)
         log_warnings(tree, log)
         sources = [*([file] if file else []), *(["the certificate"] if tree.gate.tls.cert else [])]
-        rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
         what = (
             f"{' and '.join(sources)} read again"
             if sources
@@ -218,7 +217,7 @@ class GateWorkers(Backend):
         return replace(total, master=tree.gate.master_text, concurrency=concurrency, counters=counters, advice=advice)
 
     async def reload(self, configuration: GateConfiguration) -> None:
-        tree = keep_restart_keys(self._configuration.tree, configuration.tree)
+        tree = keep_keys(self._configuration.tree, configuration.tree, RESTART_KEYS)
         require_gate(tree)
         # In a thread: bundles are read whole, and the master that the workers share runs in this loop.
         await asyncio.to_thread(check_composition, tree)

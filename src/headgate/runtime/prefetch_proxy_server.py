@@ -19,13 +19,14 @@ from headgate.advice.parser import result_to_json
 from headgate.config import Address, Configuration
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
+from headgate.config.tree import restart_note
 from headgate.errors import ConfigurationError
-from headgate.observe.metrics import counter, counter_metrics, gauge
+from headgate.observe.metrics import counter, counter_metrics, gauge, sum_states
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
 from headgate.proxy.admission.tokens import create_replay_table
-from headgate.proxy.counters import ACCEPTED, Counts, merged
+from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.log import TrafficSummary
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.admin import admin_url, start_admin
@@ -133,10 +134,8 @@ class ProxyWorkers(Backend):
 
     async def state(self, *, whole: bool) -> WorkerState:  # noqa: ARG002  # nothing of it takes long
         """Return the sum of all workers' states, of those that have ended, and of this process's dropped lines."""
-        states = [*await self._supervisor.states(whole=True), self._ended]
-        dropped = log_counters().dropped + sum(state.dropped for state in states)
-        counts = merged([state.counts for state in states])
-        return WorkerState(counts, dropped, cut=sum(state.cut for state in states))
+        own = WorkerState(Counts(), log_counters().dropped)
+        return sum_states([own, *await self._supervisor.states(whole=True), self._ended])
 
     async def reload(self, configuration: None) -> None:  # noqa: ARG002  # only files are read again
         check_proxy(self._configuration.settings)
@@ -164,11 +163,10 @@ class ProxyWorkers(Backend):
     def on_worker_exit(self, worker: WorkerProcess[WorkerState]) -> None:
         """Keep the totals of a worker that has ended, and release its tunnel slots."""
         self._slots.reclaim(worker.number)
-        ended, last = self._ended, worker.last_state
-        counts = merged([ended.counts, last.counts])
-        counts.tunnels = 0
-        counts.origins = dict(list(counts.origins.items())[-_MAX_ORIGINS:])
-        self._ended = WorkerState(counts, ended.dropped + last.dropped, ended.cut + last.cut)
+        ended = sum_states([self._ended, worker.last_state])
+        ended.counts.tunnels = 0
+        ended.counts.origins = dict(list(ended.counts.origins.items())[-_MAX_ORIGINS:])
+        self._ended = ended
 
     async def _reply(self, worker: WorkerProcess[WorkerState], query: AdviceQuery) -> None:
         with suppress(asyncio.CancelledError):  # the proxy stops
@@ -181,6 +179,8 @@ ReadProxy: TypeAlias = Callable[[], tuple[Configuration, str | None]]
 _SUMMARY_INTERVAL: Final = 60.0
 _DRAW_KEY_SIZE: Final = 32
 _SELF_SIGNED: Final = "self-signed certificate, for trying it out: tell clients to accept it (curl --proxy-insecure)"
+_RESTART_KEYS: Final = tuple(f"proxy.{name}" for name in Proxy.__struct_fields__)
+"""Keys that only a restart can change: a reload reads files again."""
 _RELOADED: Final = "the certificate and the token keys read again"
 
 
@@ -196,7 +196,7 @@ class _ProxyServer(Server):
     def __init__(self, read: ReadProxy, tree: Configuration) -> None:
         super().__init__()
         self._read = read
-        self._hosts = tree.admin.hosts
+        self._tree = tree
         settings = self._settings = tree.proxy
         self._address = Address.parse(settings.listen)
         self._counts = Counts()
@@ -215,7 +215,7 @@ class _ProxyServer(Server):
             min_freshness=settings.min_freshness,
         )
         self.closing.callback(self._advice.close)
-        await start_admin(self, settings.admin, hosts=self._hosts)
+        await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
         addresses = self.closing.enter_context(reserve_addresses("--listen", self._address))
         _require_loopback_for_plaintext(settings, addresses)
         self._address = self._address._replace(port=addresses[0].port)
@@ -250,11 +250,9 @@ class _ProxyServer(Server):
         write_line(f"ready {'http' if settings.plaintext else 'https'}://{self._address}")
 
     async def reload(self) -> None:
-        old, new = self._settings, self._read()[0].proxy
+        new, _ = self._read()
         await self.backend.reload(None)
-        changed = [f"proxy.{name}" for name in old.__struct_fields__ if getattr(new, name) != getattr(old, name)]
-        rest = f"; a restart is needed for {', '.join(changed)}" if changed else ""
-        log(f"{_RELOADED}{rest}")
+        log(f"{_RELOADED}{restart_note(self._tree, new, _RESTART_KEYS)}")
 
     async def close(self) -> None:
         if self._summarizing is not None:
@@ -293,7 +291,7 @@ class _ProxyServer(Server):
         if self._summarizing is None:  # it has not started
             return ProxyState(Counts(), {}, now)
         state = await self.backend.state(whole=whole)
-        counts = merged([self._counts, state.counts])
+        counts = sum_states([self._counts, state.counts])
         known = {origin: self._advice.known(origin, now=now) for origin in counts.origins} if whole else {}
         advice = {origin: advice for origin, advice in known.items() if advice is not None}
         return ProxyState(counts, advice, now, dropped=state.dropped, draining=draining)

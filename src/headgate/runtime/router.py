@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration
-from headgate.config.tree import as_tuple
+from headgate.config.tree import Router, as_tuple, restart_note
 from headgate.errors import ConfigurationError
 from headgate.limit.messages import topic
 from headgate.link import RouterLink
@@ -28,7 +28,8 @@ ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 ROUTER_GROUPS: Final = (("router", RouterCounters), ("log", LogCounters))
 """The groups of counters of a router."""
 _RELOADED_KEYS: Final = frozenset({"curve_allow", "master"})
-"""Keys of [router] that a reload applies; a change of another one needs a restart."""
+_RESTART_KEYS: Final = tuple(f"router.{name}" for name in Router.__struct_fields__ if name not in _RELOADED_KEYS)
+"""Keys that only a restart can change."""
 
 
 def run_router(read: ReadConfiguration) -> int:
@@ -92,9 +93,7 @@ class RouterServer(Server):
         self._link.set_masters(new.masters, master_keys)
         if keys is not None and old.curve_allow:
             self._link.set_allowed_keys(keys.allowed)
-        changed = [name for name in new.__struct_fields__ if getattr(new, name) != getattr(old, name)]
-        restart = [f"router.{name}" for name in changed if name not in _RELOADED_KEYS]
-        rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
+        rest = restart_note(self._tree, tree, _RESTART_KEYS)
         log(f"{file or new.curve_allow} read again{rest}")
 
     async def state(self, *, whole: bool) -> RouterState:  # noqa: ARG002  # nothing of it takes long

@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, DomainSection, domain_changes
-from headgate.config.tree import Sidecar, as_tuple
+from headgate.config.tree import Sidecar, as_tuple, keep_keys, restart_note
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.limit.gatekeeper import spacing
@@ -43,8 +42,8 @@ SIDECAR_GROUPS: Final = (*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters))
 """The groups of counters of a sidecar."""
 _SERVERS: Final = ("nginx_lua", "auth_request", "haproxy")
 """The keys of the sockets, one for each kind of server."""
-_RESTART_KEYS: Final = ("master", "curve_key", "curve_server", "shard", "admin")
-"""Keys of [sidecar] that only a restart can change."""
+_RESTART_KEYS: Final = tuple(f"sidecar.{name}" for name in ("master", "curve_key", "curve_server", "shard", "admin"))
+"""Keys that only a restart can change."""
 
 
 def run_sidecar(read: ReadConfiguration) -> int:
@@ -156,14 +155,11 @@ class SidecarServer(Server):
         if file is None:
             log("nothing to reload: started without a configuration file")
             return
-        new, old = tree.sidecar, self._tree.sidecar
-        restart = [f"sidecar.{name}" for name in _RESTART_KEYS if getattr(new, name) != getattr(old, name)]
-        kept = replace(new, **{name: getattr(old, name) for name in _RESTART_KEYS})
-        tree = replace(tree, sidecar=kept)
+        rest = restart_note(self._tree, tree, _RESTART_KEYS)
+        tree = keep_keys(self._tree, tree, _RESTART_KEYS)
         changes = domain_changes(read_sections(self._tree), read_sections(tree))
-        if (kept, read_sections(tree)) != (old, read_sections(self._tree)):
+        if (tree.sidecar, read_sections(tree)) != (self._tree.sidecar, read_sections(self._tree)):
             await self._replace(tree)
-        rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
         log(f"{file} read again{changes}{rest}")
 
     async def _replace(self, tree: Configuration) -> None:

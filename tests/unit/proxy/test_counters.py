@@ -2,7 +2,8 @@
 
 import msgspec
 
-from headgate.proxy.counters import ACCEPTED, Counts, add_count, merged
+from headgate.observe.metrics import sum_states
+from headgate.proxy.counters import ACCEPTED, Counts, add_count
 
 
 def test_connects_are_counted_by_result_and_origin():
@@ -37,7 +38,7 @@ def test_counters_of_workers_are_summed():
         add_count(counts.advice_fetches, "entry")
         counts.connect_request_bytes = counts.advice_request_bytes = 100
     other = msgspec.msgpack.decode(msgspec.msgpack.encode(other), type=Counts)
-    total = merged([one, other])
+    total = sum_states([one, other])
     assert total.connects == {ACCEPTED: 5, "name": 2}
     assert (total.received, total.sent, total.tunnels) == (50, 5, 2)
     assert (total.connect_request_bytes, total.advice_request_bytes) == (200, 200)

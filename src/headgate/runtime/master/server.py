@@ -8,7 +8,8 @@ from typing import Final
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
-from headgate.config import Configuration, domain_changes, log_warnings
+from headgate.config import Bus, Configuration, domain_changes, log_warnings
+from headgate.config.tree import restart_note
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.link.accounting_receiver import MasterCounters
@@ -38,7 +39,8 @@ ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 _CHECK_INTERVAL: Final = 1.0
 
 _RELOADED_KEYS: Final = frozenset({"curve_allow", "max_hold", "max_identifiers"})
-"""Keys of [master] that a reload applies; a change of another one needs a restart."""
+_RESTART_KEYS: Final = tuple(f"master.{name}" for name in Bus.__struct_fields__ if name not in _RELOADED_KEYS)
+"""Keys that only a restart can change."""
 
 
 def run_master(read: ReadConfiguration, *, as_json: bool) -> int:
@@ -112,9 +114,7 @@ class MasterServer(Server):
         if keys is not None and old.curve_key:
             self._link.set_allowed_keys(keys.allowed)
         log_warnings(tree, log, shared=True)
-        changed = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(old, name)]
-        restart = [f"master.{name}" for name in changed if name not in _RELOADED_KEYS]
-        rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
+        rest = restart_note(self._tree, tree, _RESTART_KEYS)
         changes, self._tree = domain_changes(self._tree.domain, tree.domain), replace(self._tree, domain=tree.domain)
         log(f"{file or settings.curve_allow} read again{changes}{rest}")
 
