@@ -7,9 +7,10 @@ without `Retry-After` when it is full. Advice is kept for ten minutes, the least
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final, NamedTuple, TypeVar
+from statistics import stdev
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from headgate.advice_control import HistoryLaw, LawSettings
 from headgate.throttle import Throttle
@@ -172,11 +173,23 @@ def _success(agents: list[Agent]) -> float:
     return sum(one.answered for one in agents) / sum(one.wanted for one in agents) if agents else math.nan
 
 
-def measure(setups: Iterable[Setup], seeds: int, workers: Executor | None) -> Mapping[Setup, Metrics]:
-    """Return the mean metrics of each setup over some seeds."""
+def measure(setups: Iterable[Setup], seeds: int, workers: Executor | None) -> tuple[Mapping[Setup, Metrics], str]:
+    """Return the mean metrics of each setup over some seeds, and a line on how exact they are."""
     each = list(dict.fromkeys(setups))
     runs = list(map_tasks(workers, run, [(setup, seed) for setup in each for seed in range(seeds)]))
-    return {setup: mean_metrics(runs[index * seeds : (index + 1) * seeds]) for index, setup in enumerate(each)}
+    by_setup = {setup: runs[index * seeds : (index + 1) * seeds] for index, setup in enumerate(each)}
+    return {setup: mean_metrics(of_setup) for setup, of_setup in by_setup.items()}, _errors(by_setup.values())
+
+
+def _errors(groups: Iterable[Sequence[Run]]) -> str:
+    """Return the largest standard error of each metric over all setups, as text."""
+    largest: dict[str, float] = {}
+    for runs in groups:
+        for name in runs[0].metrics:
+            values = [value for one in runs if not math.isnan(value := cast("float", one.metrics[name]))]
+            error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+            largest[name] = max(largest.get(name, 0.0), error)
+    return "standard error of a mean, at most: " + ", ".join(f"{name} {error:.3f}" for name, error in largest.items())
 
 
 def ablation(seeds: int, workers: Executor | None, seconds: float) -> Iterator[str]:
@@ -187,7 +200,7 @@ def ablation(seeds: int, workers: Executor | None, seconds: float) -> Iterator[s
         for name, changes in MECHANISMS.items()
         for load in LOADS
     }
-    found = measure(setups.values(), seeds, workers)
+    found, errors = measure(setups.values(), seeds, workers)
     for refusal in REFUSALS:
         metrics = ("goodput", "people", "agents")
         rows = [[f"a refusal costs {refusal}", *(f"{name} {load:g}x" for name in metrics for load in LOADS)]]
@@ -197,6 +210,7 @@ def ablation(seeds: int, workers: Executor | None, seconds: float) -> Iterator[s
         ]
         yield from aligned(rows)
         yield ""
+    yield errors
 
 
 def sensitivity(seeds: int, workers: Executor | None, seconds: float) -> Iterator[str]:
@@ -207,11 +221,12 @@ def sensitivity(seeds: int, workers: Executor | None, seconds: float) -> Iterato
         for name in COMPARED
         for value in values
     }
-    found = measure(setups.values(), seeds, workers)
+    found, errors = measure(setups.values(), seeds, workers)
     metrics = ("goodput", "people", "agents", "others", "first")
     rows = [[f"a refusal costs {Setup().refusal}, {Setup().load:g}x", *metrics]]
     rows += [[name, *(_cell(found[setup][one]) for one in metrics)] for name, setup in setups.items()]
     yield from aligned(rows)
+    yield errors
 
 
 def _cell(value: Any) -> str:

@@ -103,7 +103,9 @@ def read(name: str, changes: Iterable[str] = (), *, case: str | None = None) -> 
     """Read a suite of the lab, a file, or a folder of files, with `changes` (KEY=VALUE) applied to each scenario."""
     path = FOLDER / name if name in suites() else Path(name)
     if path.parent != FOLDER and "/" not in name and path.suffix != ".toml":
-        raise ConfigurationError(f"no scenario {name!r}; expected attack, downtime, inner, outer or ./FILE.toml")
+        raise ConfigurationError(
+            f"no scenario {name!r}; expected one of the names that `python -m lab` lists, or ./FILE.toml"
+        )
     files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
     if not files:
         raise ConfigurationError(f"{path}: a folder without scenarios; expected at least one .toml file")

@@ -103,3 +103,20 @@ def test_an_agent_obeys_the_responses_of_a_gate(gate, origin, library):
     with agent("advised", identity=["OtherBot", "*"]) as client:
         assert [client.get("/advised").status_code for _ in range(3)] == [200] * 3
     assert len(origin.got("/advised")) == 3
+
+
+def test_an_agent_with_two_addresses_obeys_what_a_gate_says_to_one(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, "--rule", "1/min burst 1", "--max-delay", "0") as gate:
+        courtesy = Courtesy(throttle=Throttle(hold_localhost=True))
+        one, other = (
+            httpx2.Client(transport=Transport(courtesy, httpx2.HTTPTransport(local_address=address)))
+            for address in ("127.0.0.2", "127.0.0.3")
+        )
+        url = f"http://127.0.0.1:{gate.port}/"
+        with one, other:
+            # The gate limits each address by itself,
+            assert [client.get(url).status_code for client in (one, other, one)] == [200, 200, 503]
+            # and the agent all of its addresses: it cannot know that the hold is for one of them.
+            with pytest.raises(NoContact, match="held by its Retry-After"):
+                other.get(url)
+        assert gate.totals() == (2, 0, 1)

@@ -1,5 +1,7 @@
 """The tables of `lab.ablation`, and the comparisons of bench that docs/evidence.md cites, on a small size."""
 
+import re
+
 import pytest
 
 from bench import concurrency_laws, simulated_gate
@@ -33,9 +35,10 @@ def test_a_table_has_a_row_for_each_setup(name, monkeypatch, capsys):
     monkeypatch.setattr(ablation, "SECONDS", 120.0)
     monkeypatch.setattr(ablation, "LOADS", (2.0,))
     monkeypatch.setattr(ablation, "WRONG", {"told": (0.7, 1.3), "obedient": (0.5,), "greedy": (10.0,)})
-    assert main([name, "--seeds", "1"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert main([name, "--seeds", "2"]) == 0
+    *lines, errors = [line for line in capsys.readouterr().out.splitlines() if line]
     assert len(lines) == {"ablation": 2 * 9, "sensitivity": 1 + 3 * 4}[name]
+    assert re.match(r"standard error of a mean, at most: goodput 0\.0[1-9]\d, people 0\.\d+, agents 0\.\d+,", errors)
     assert main([name, "--json"]) == 2
     assert "it has no --set, --case, --json or --plot" in capsys.readouterr().err
 

@@ -143,7 +143,7 @@ def test_an_error_in_a_law_names_law_and_seed(lab, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("atack",), "no scenario 'atack'; expected attack, downtime, inner, outer or ./FILE.toml"),
+        (("atack",), "no scenario 'atack'; expected one of the names that `python -m lab` lists, or ./FILE.toml"),
         (("./missing.toml",), "missing.toml: No such file or directory"),
         (("attack", "--set", "load=2"), "attack is as it was published: it has no --set"),
         (("inner", "--case", "nix"), "no case 'nix'; the cases are"),

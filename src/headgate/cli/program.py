@@ -244,7 +244,8 @@ def _usage_sentence(error: click.ClickException, words: Sequence[str]) -> str:
     elif sentence.startswith("Got unexpected extra argument"):
         sentence += "".join(f"; {hint}" for part, hint in _HINTS.items() if part in sentence)
     path = context.command_path if context else _command_path(words)
-    return f"{path}: {sentence[:1].lower()}{sentence[1:]}; see '{path} --help'"
+    see = " See" if sentence.endswith("?") else "; see"
+    return f"{path}: {sentence[:1].lower()}{sentence[1:]}{see} '{path} --help'"
 
 
 def _command_path(words: Sequence[str]) -> str:

@@ -23,8 +23,8 @@ _TEXT = re.compile(
 
 
 _OTHER_NOTATION = re.compile(
-    r"\s*+(?P<count>[0-9]{1,6}(?:\.[0-9]{1,3})?)\s*+(?:r|requests?)?\s*+(?:/|per|p)\s*+(?P<unit>[a-z]{1,7})"
-    r"(?:[\s,]++(?:burst\s*+)?=?\s*+(?P<burst>[0-9]{1,9}))?\s*+",
+    r"\s*+(?:rate\s*+=\s*+)?(?P<count>[0-9]{1,6}(?:\.[0-9]{1,3})?)\s*+(?:r|requests?)?\s*+(?:/|per|p)\s*+(?P<unit>[a-z]{1,7})"
+    r"(?:[\s,]++(?:burst\s*+)?=?\s*+(?P<burst>[0-9]{1,9}))?\s*+(?:nodelay\s*+)?",
     re.IGNORECASE,
 )
 """What people know from other servers: `10r/s`, `30r/m`, `10 rps`, `0.5/s`, `burst=20`."""

@@ -40,10 +40,10 @@ WRONG_USE = [
     (["run"], "did you mean 'serve'?"),
     (["config", "lint"], "did you mean 'check'?"),
     (["bundle", "lint"], "did you mean 'check'?"),
-    (["server"], "no such command 'server'; did you mean 'serve'?; see 'headgate --help'"),
+    (["server"], "no such command 'server'; did you mean 'serve'? See 'headgate --help'"),
     (["serve", "--rule", "10/s", "burst", "20"], "a rule is one argument; quote it"),
     (["serve", "--port", "80"], "headgate serve: no such option --port; see 'headgate serve --help'"),
-    (["serve", "--worker", "2"], "no such option --worker; did you mean --workers?; see"),
+    (["serve", "--worker", "2"], "no such option --worker; did you mean --workers? See"),
     (
         ["serve", "--workers"],
         "headgate serve: option '--workers' requires an argument; see 'headgate serve --help'",

@@ -66,6 +66,7 @@ def test_invalid_rule_is_quoted_with_an_example():
         ("10 rps", "10/s burst 10"),
         ("10/s 20", "10/s burst 20"),
         ("10/s, burst=20", "10/s burst 20"),
+        ("rate=10r/s burst=20 nodelay", "10/s burst 20"),
     ],
 )
 def test_a_rule_in_the_notation_of_other_servers_is_shown_as_it_has_to_be_written(text, written):
