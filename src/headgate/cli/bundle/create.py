@@ -19,7 +19,6 @@ from headgate.http.fields import join_fields
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.bundle.files.atomic_file import Target
-    from headgate.bundle.files.writer import BundleWriter
     from headgate.bundle.model import Exchange, Version
 
 
@@ -126,7 +125,12 @@ def _write(
 
     with progress_bar("writing") as on_progress:
         writer = BundleWriter(target, progress=on_progress, **options)
-        count = _add_all(writer, exchanges)
+        count = 0
+        with progress("collecting", None) as advance:
+            for exchange in exchanges:
+                writer.add_exchange(exchange)
+                count += 1
+                advance(1)
         warnings = writer.remarks()
         writer.close()
     print_warnings(out, warnings)
@@ -225,14 +229,3 @@ def _with_fields(exchanges: "Iterable[Exchange]", added: dict[str, str]) -> "Ite
 
     for exchange in exchanges:
         yield replace(exchange, headers={**exchange.headers, **added})
-
-
-def _add_all(writer: "BundleWriter", exchanges: "Iterable[Exchange]") -> int:
-    """Add the exchanges, and return their number."""
-    count = 0
-    with progress("collecting", None) as advance:
-        for exchange in exchanges:
-            writer.add_exchange(exchange)
-            count += 1
-            advance(1)
-    return count

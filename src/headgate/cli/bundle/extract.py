@@ -25,7 +25,7 @@ from headgate.errors import ConfigurationError, ResponseError, reason_of
 
 if TYPE_CHECKING:
     from headgate.bundle.model import Location, ResponseHead
-    from headgate.bundle.reader import Bundle, DecodedResponse
+    from headgate.bundle.reader import Bundle
 
     Found = tuple[str, str | None, Location, ResponseHead | ResponseError]
 
@@ -95,7 +95,6 @@ class _Extraction:
         self._directory = directory
         self._names = FileNames()
         self._known: dict[Location, dict[str, Any]] = {}
-        self._parents: set[Path] = set()
 
     def put(self, found: "Found") -> dict[str, Any]:
         """Write a payload, unless it was written; return the entry of the response."""
@@ -115,21 +114,15 @@ class _Extraction:
             response = self._bundle.decode(location)
         except ResponseError as error:
             return error_fields(error)
-        name = self._write(self._names.name(url, variant_key), response)
-        return {"status": response.status, "headers": response.decoded.headers, "file": name}
-
-    def _write(self, name: str, response: "DecodedResponse") -> str:
-        self.size += response.length
-        name = f"{_FILES}/{name}"
+        name = f"{_FILES}/{self._names.name(url, variant_key)}"
         path = self._directory / name
-        if path.parent not in self._parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._parents.add(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as target:
             for piece in response.pieces(0, response.length):
                 target.write(piece)
         self.files += 1
-        return name
+        self.size += response.length
+        return {"status": response.status, "headers": response.decoded.headers, "file": name}
 
 
 @contextmanager

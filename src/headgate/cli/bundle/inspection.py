@@ -3,9 +3,9 @@
 `list` prints the line of a response as soon as it is read.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, AnyStr, TypeAlias
 
 import click
 
@@ -125,12 +125,12 @@ def list_responses(*, source: BundleSource, as_json: bool, digest: bool) -> None
             from headgate.bundle.reader import reject_overlapping_responses
 
             reject_overlapping_responses(bundle)
-        listing = _Listing(iterate_responses(bundle), OutputLimit(bundle.size), _hasher(bundle) if digest else None)
+        listing = _Listing(bundle, _hasher(bundle) if digest else None)
         if as_json:
-            print_in_batches(listing.objects(), print_bytes, **batch)
+            print_in_batches(listing.lines(listing.json_line), print_bytes, **batch)
         else:
             click.echo(style(_row("status", "size", "type", "URL", "sha256" if digest else None), bold=True))
-            print_in_batches(listing.rows(), partial(click.echo, nl=False), **batch)
+            print_in_batches(listing.lines(listing.row), partial(click.echo, nl=False), **batch)
     if not as_json:
         responses, payloads = format_count(listing.total, "response"), format_size(listing.size)
         click.echo(f"{responses}, {listing.refused} refused, {payloads} of payloads", err=True)
@@ -141,53 +141,48 @@ def list_responses(*, source: BundleSource, as_json: bool, digest: bool) -> None
 class _Listing:
     """The lines of the list, and the numbers of responses."""
 
-    def __init__(self, responses: "Iterable[_Found]", limit: OutputLimit, hasher: "_Hasher | None") -> None:
+    def __init__(self, bundle: "Bundle", hasher: "_Hasher | None") -> None:
         self.refused = self.total = self.size = 0
-        self._responses = responses
-        self._limit = limit
+        self._responses = iterate_responses(bundle)
+        self._limit = OutputLimit(bundle.size)
         self._hasher = hasher
 
-    def objects(self) -> Iterator[bytes]:
-        """Yield a JSON object for each response; that of a malformed one has the error and its offset."""
-        for url, key, location, response in self._counted():
-            fields: dict[str, Any] = {"url": url, "variant_key": key}
-            fields |= {"offset": location.offset, "length": location.length}
-            if isinstance(response, ResponseError):
-                fields = error_fields(response) | {"error_offset": response.offset} | fields
-            else:
-                fields |= {
-                    "status": response.status,
-                    "headers": response.stored_headers,
-                    "payload_length": response.payload.length,
-                    "payload_sha256": self._hasher(response.payload) if self._hasher else None,
-                }
-            yield self._limit.take(json_line(fields))
-
-    def rows(self) -> Iterator[str]:
-        """Yield a row for each response."""
-        take = self._limit.take
-        for url, key, _, response in self._counted():
-            target = printable(url) if key is None else f"{printable(url)}  [{printable(key)}]"
-            digest = None if self._hasher is None else ""
-            if isinstance(response, ResponseError):
-                reason = printable(f"{target}: {response.reason} at byte {response.offset} ({response.step})")
-                yield take(style(_row("refused", "", "", reason, digest), fg="red") + "\n")
-                continue
-            if self._hasher is not None:
-                digest = self._hasher(response.payload)
-            media_type = printable(response.stored_headers.get("content-type", "-").partition(";")[0].strip())
-            yield take(
-                _row(str(response.status), format_size(response.payload.length), media_type, target, digest) + "\n"
-            )
-
-    def _counted(self) -> "Iterator[_Found]":
+    def lines(self, line_of: "Callable[[_Found], AnyStr]") -> Iterator[AnyStr]:
+        """Yield the line of each response."""
         for found in self._responses:
             self.total += 1
             if isinstance(found[3], ResponseError):
                 self.refused += 1
             else:
                 self.size += found[3].payload.length
-            yield found
+            yield self._limit.take(line_of(found))
+
+    def json_line(self, found: "_Found") -> bytes:
+        """Return a JSON object; that of a malformed response has the error and its offset."""
+        url, key, location, response = found
+        fields = {"url": url, "variant_key": key, "offset": location.offset, "length": location.length}
+        if isinstance(response, ResponseError):
+            return json_line(error_fields(response) | {"error_offset": response.offset} | fields)
+        return json_line(
+            fields
+            | {
+                "status": response.status,
+                "headers": response.stored_headers,
+                "payload_length": response.payload.length,
+                "payload_sha256": self._hasher(response.payload) if self._hasher else None,
+            }
+        )
+
+    def row(self, found: "_Found") -> str:
+        """Return a row of the table."""
+        url, key, _, response = found
+        target = printable(url) if key is None else f"{printable(url)}  [{printable(key)}]"
+        if isinstance(response, ResponseError):
+            reason = printable(f"{target}: {response.reason} at byte {response.offset} ({response.step})")
+            return style(_row("refused", "", "", reason, None if self._hasher is None else ""), fg="red") + "\n"
+        digest = None if self._hasher is None else self._hasher(response.payload)
+        media_type = printable(response.stored_headers.get("content-type", "-").partition(";")[0].strip())
+        return _row(str(response.status), format_size(response.payload.length), media_type, target, digest) + "\n"
 
 
 def _hasher(bundle: "Bundle") -> _Hasher:

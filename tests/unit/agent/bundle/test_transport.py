@@ -1,7 +1,6 @@
 """Transports that answer out of a bundle: both libraries, both kinds of client."""
 
 import asyncio
-import gzip
 import io
 import threading
 import time
@@ -326,7 +325,6 @@ class TestFetching:
         [
             ({"X-Content-Type-Options": ""}, {}, "expected X-Content-Type-Options: nosniff"),
             ({"Content-Type": "text/plain"}, {}, "expected Content-Type application/webbundle, got 'text/plain'"),
-            ({"Content-Encoding": "br"}, {}, "content coding 'br', expected none"),
             ({}, {"max_bytes": 1000}, "longer than the limit of 1000 bytes"),
         ],
     )
@@ -337,7 +335,7 @@ class TestFetching:
         assert found.status_code == 299
         assert why in messages[0]
         assert fetched[-1] == f"{SITE}/"
-        if "expected" in why and "coding" not in why:
+        if "expected" in why:
             lax = agent.get(CDN, f"{SITE}/", origins="*", network=network, require_nosniff=False)
             assert lax.content == b"<p>home"
 
@@ -486,45 +484,18 @@ def test_concurrent_tasks_fetch_one_bundle(content):
     assert fetched == [f"{SITE}/x.wbn"]
 
 
-LONG = b"".join(b"%07d\n" % number for number in range(40_000))
-
-
-def make_signed():
-    target = io.BytesIO()
+def test_signed_response_is_decoded_and_a_changed_one_left_to_the_network(agent):
+    target, long = io.BytesIO(), b"".join(b"%07d\n" % number for number in range(40_000))
     with BundleWriter(target, version="b1", primary_url=f"{SITE}/", manifest_url=f"{SITE}/") as writer:
-        typed = {"content-type": "text/plain"}
-        writer.add(f"{SITE}/", headers={**typed, "etag": '"home"', "content-length": "4"}, payload=b"home")
-        zipped = gzip.compress(LONG, mtime=0)
-        writer.add(f"{SITE}/zipped", headers={**typed, "content-encoding": "gzip"}, payload=zipped)
-        writer.add(f"{SITE}/empty", headers=typed, payload=b"")
-        writer.add(f"{SITE}/long", headers={**typed, "etag": '"long"'}, payload=LONG)
-    plain = target.getvalue()
-    return plain, signers.vouched(plain, "site.example")
-
-
-PLAIN, SIGNED = make_signed()
-
-
-@pytest.mark.parametrize(
-    ("url", "method", "fields"),
-    [
-        ("/", "GET", {}), ("/", "HEAD", {}), ("/", "GET", {"If-None-Match": '"home"'}), ("/zipped", "GET", {}),
-        ("/empty", "GET", {}), ("/long", "GET", {}), ("/long", "GET", {"Range": "bytes=4000-200000"}),
-        ("/long", "GET", {"Range": "bytes=-5"}),
-    ],
-)  # fmt: skip
-def test_signed_response_is_decoded(agent, url, method, fields):
-    before = agent.get(PLAIN, SITE + url, method=method, fields=fields)
-    after = agent.get(SIGNED, SITE + url, method=method, fields=fields)
-    assert before.headers[FROM] == "bundle"
-    assert (after.status_code, after.headers, after.content) == (before.status_code, before.headers, before.content)
-
-
-def test_changed_signed_response_is_left_to_the_network(agent):
+        writer.add(f"{SITE}/", headers={"content-type": "text/plain", "etag": '"long"'}, payload=long)
+    signed = signers.vouched(target.getvalue(), "site.example")
     messages = []
-    broken = signers.tampered(SIGNED, f"{SITE}/long")
-    for fields in ({}, {"Range": "bytes=0-9"}):
-        assert agent.get(broken, f"{SITE}/long", fields=fields, tell=messages.append).status_code == 299
-    record = len(LONG) // 4096
+    for fields in ({}, {"Range": "bytes=4000-200000"}, {"Range": "bytes=-5"}, {"If-None-Match": '"long"'}):
+        before, after = (agent.get(source, f"{SITE}/", fields=fields) for source in (target.getvalue(), signed))
+        assert before.headers[FROM] == "bundle"
+        assert (after.status_code, after.headers, after.content) == (before.status_code, before.headers, before.content)
+        broken = agent.get(signers.tampered(signed, f"{SITE}/"), f"{SITE}/", fields=fields, tell=messages.append)
+        assert broken.status_code == 299
+    record = len(long) // 4096
     assert all(f"record {record} is not what its digest says at byte " in message for message in messages)
-    assert len(messages) == 2
+    assert len(messages) == 4

@@ -70,6 +70,31 @@ class TestItems:
         assert (caught.value.step, caught.value.offset) == ("3.5.1 step 2", 4)
 
 
+class TestRecord:
+    @pytest.mark.parametrize(
+        ("value", "options", "found"),
+        [
+            ({"a": 1, "b": b"x"}, {}, {"a": 1, "b": b"x"}),
+            ({"a": 1, "b": b"x", "c": [2]}, {}, {"a": 1, "b": b"x", "c": b"\x81\x02"}),
+            ({"a": 1}, {"optional": "b"}, {"a": 1}),
+            ({"a": 1}, {}, "a map lacks b at 1"),
+            ({}, {"optional": "b"}, "a map lacks a at 1"),
+            ({"a": 1, "b": b"x", "c": 2}, {"closed": True}, "unknown map key 'c' at 9"),
+            ({"a": b"1"}, {}, "got a byte string, expected an unsigned integer at 4"),
+            ({1: 1}, {}, "got an unsigned integer, expected a text string at 2"),
+        ],
+    )
+    def test_members_are_read_by_name(self, value, options, found):
+        items = Items(b"\0" + encode(value), 1)
+        members = {"a": items.uint, "b": items.data}
+        if isinstance(found, dict):
+            assert items.record(members, **options) == found
+        else:
+            with pytest.raises(CborError) as caught:
+                items.record(members, **options)
+            assert f"{caught.value.reason} at {caught.value.offset}" == found
+
+
 class TestAny:
     @pytest.mark.parametrize(
         "written",
