@@ -10,7 +10,7 @@ from msgspec import Meta
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.advice_control import Entry, LawSettings
 from headgate.advice_control.law import MIN_FLOOR
-from headgate.config.section import ConfigSection, Format
+from headgate.config.section import ConfigSection, Format, fail_if
 from headgate.errors import ConfigurationError, RuleError
 from headgate.limit import Rule
 
@@ -117,20 +117,22 @@ def check_advice(section: AdviceSection, domains: tuple[str, ...]) -> None:
     """Raise `ConfigurationError` for keys that do not go together; `domains` are the names of all domains."""
     for index, entry in enumerate(section.entry):
         where = f"advice.entry[{index}]"
-        if not entry.user_agent.strip():
-            raise ConfigurationError(
-                f"{where}.user_agent: empty; expected a brand name, 'prefetch-proxy', or '*' for all agents"
-            )
-        if entry.user_agent in [before.user_agent for before in section.entry[:index]]:
-            raise ConfigurationError(
-                f"{where}.user_agent: {entry.user_agent!r} appears twice; expected one entry for each name"
-            )
-        if entry.is_automatic and not section.computes:
-            raise ConfigurationError(
-                f"{where}.fraction: 'auto' needs advice.mode 'adaptive' or 'monitor', got {section.mode!r}"
-            )
-        if entry.is_automatic and entry.disallow:
-            raise ConfigurationError(f"{where}: `disallow` excludes fraction 'auto'; expected only one of them")
+        fail_if(
+            not entry.user_agent.strip(),
+            f"{where}.user_agent: empty; expected a brand name, 'prefetch-proxy', or '*' for all agents",
+        )
+        fail_if(
+            entry.user_agent in [before.user_agent for before in section.entry[:index]],
+            f"{where}.user_agent: {entry.user_agent!r} appears twice; expected one entry for each name",
+        )
+        fail_if(
+            entry.is_automatic and not section.computes,
+            f"{where}.fraction: 'auto' needs advice.mode 'adaptive' or 'monitor', got {section.mode!r}",
+        )
+        fail_if(
+            entry.is_automatic and entry.disallow,
+            f"{where}: `disallow` excludes fraction 'auto'; expected only one of them",
+        )
     _check_domains(section, domains)
     if section.computes:
         _check_computed(section)
@@ -144,19 +146,18 @@ def _check_domains(section: AdviceSection, domains: tuple[str, ...]) -> None:
             if name not in domains:
                 known = ", ".join(map(repr, domains)) or "none"
                 raise ConfigurationError(f"{where}: unknown domain {name!r}; expected one of: {known}")
-            if name in seen:
-                raise ConfigurationError(f"{where}: {name!r} belongs to an entry already; expected each domain once")
+            fail_if(name in seen, f"{where}: {name!r} belongs to an entry already; expected each domain once")
             seen.add(name)
 
 
 def _check_computed(section: AdviceSection) -> None:
-    if not section.capacity:
-        raise ConfigurationError(
-            f"advice: mode {section.mode!r} needs `capacity`, the requests per second that the origin can serve;"
-            " expected a rate such as '500/s', or 'learned'"
-        )
-    if not any(entry.is_automatic for entry in section.entries):
-        raise ConfigurationError(
-            f"advice: mode {section.mode!r} needs an entry with fraction 'auto'; add it to the entries whose fraction"
-            " is to be computed, or leave out all entries for the default ones"
-        )
+    fail_if(
+        not section.capacity,
+        f"advice: mode {section.mode!r} needs `capacity`, the requests per second that the origin can serve;"
+        " expected a rate such as '500/s', or 'learned'",
+    )
+    fail_if(
+        not any(entry.is_automatic for entry in section.entries),
+        f"advice: mode {section.mode!r} needs an entry with fraction 'auto'; add it to the entries whose fraction"
+        " is to be computed, or leave out all entries for the default ones",
+    )

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.config.advice_section import check_advice
 from headgate.config.proxy_section import Proxy
-from headgate.config.section import Address, Format
+from headgate.config.section import Address, Format, fail_if
 from headgate.config.toml_reader import convert_document
 from headgate.config.tree import Bus, Configuration, Router, Sidecar, as_tuple
 from headgate.errors import ConfigurationError
@@ -33,31 +33,33 @@ def check(tree: Configuration) -> None:
     _check_admin("master", tree.master)
     _check_admin("router", tree.router)
     _check_text("router.master", _check_routed, *tree.router.masters)
-    if tree.router.listen in [address.removeprefix("tcp://") for address in tree.router.masters]:
-        raise ConfigurationError(
-            f"router.master: {tree.router.listen!r} is the address of this router; list the addresses of masters"
-        )
-    if tree.master.snapshot and tree.master.store != "memory":
-        raise ConfigurationError("master: a `store` keeps the histories that a `snapshot` would; set only one of them")
+    fail_if(
+        tree.router.listen in [address.removeprefix("tcp://") for address in tree.router.masters],
+        f"router.master: {tree.router.listen!r} is the address of this router; list the addresses of masters",
+    )
+    fail_if(
+        tree.master.snapshot and tree.master.store != "memory",
+        "master: a `store` keeps the histories that a `snapshot` would; set only one of them",
+    )
     names: set[str] = set()
     for index, section in enumerate(tree.domain):
         _check_text(f"domain[{index}]", section.domain)
-        if section.algorithm == "smockron" and (tree.master.store != "memory" or tree.master.rlqs):
-            raise ConfigurationError(
-                f"domain[{index}].algorithm: 'smockron' is for a master without `store` and `rlqs`; use 'gcra'"
-            )
-        if section.name in names:
-            raise ConfigurationError(
-                f"domain[{index}].name: {section.name!r} is already used; domain names must be unique"
-            )
+        fail_if(
+            section.algorithm == "smockron" and (tree.master.store != "memory" or tree.master.rlqs),
+            f"domain[{index}].algorithm: 'smockron' is for a master without `store` and `rlqs`; use 'gcra'",
+        )
+        fail_if(
+            section.name in names,
+            f"domain[{index}].name: {section.name!r} is already used; domain names must be unique",
+        )
         names.add(section.name)
     _check_limit(tree)
     check_advice(tree.advice, tuple(section.name for section in tree.domain))
-    if tree.advice.learns and tree.limit.concurrency.is_on and tree.limit.concurrency.max != "learned":
-        raise ConfigurationError(
-            f"advice.capacity: 'learned' needs limit.concurrency.max 'learned', got {tree.limit.concurrency.max}; "
-            "expected a rate such as '500/s', or a learned limit"
-        )
+    fail_if(
+        tree.advice.learns and tree.limit.concurrency.is_on and tree.limit.concurrency.max != "learned",
+        f"advice.capacity: 'learned' needs limit.concurrency.max 'learned', got {tree.limit.concurrency.max}; "
+        "expected a rate such as '500/s', or a learned limit",
+    )
     _check_shards(tree)
     _check_sidecar(tree.sidecar)
     _check_proxy(tree.proxy)
@@ -65,11 +67,11 @@ def check(tree: Configuration) -> None:
 
 def _check_shards(tree: Configuration) -> None:
     for name, section in (("gate", tree.gate), ("sidecar", tree.sidecar)):
-        if section.shard == "identifier" and len(section.masters) < _MIN_SHARDED_MASTERS:
-            raise ConfigurationError(
-                f"{name}.shard: 'identifier' spreads a domain over several masters, got {len(section.masters)}; "
-                "list them in `master`, or leave `shard` out"
-            )
+        fail_if(
+            section.shard == "identifier" and len(section.masters) < _MIN_SHARDED_MASTERS,
+            f"{name}.shard: 'identifier' spreads a domain over several masters, got {len(section.masters)}; "
+            "list them in `master`, or leave `shard` out",
+        )
 
 
 def log_warnings(tree: Configuration, log: Callable[[str], None], *, shared: bool = False) -> None:
@@ -118,53 +120,46 @@ def _check_text(path: str, parse: Callable[..., object], *text: str) -> None:
 
 def _check_limit(tree: Configuration) -> None:
     limit, workers = tree.limit.concurrency, tree.gate.workers
-    if limit.max == "learned" and limit.is_on and not limit.healthy_latency:
-        raise ConfigurationError(
-            "limit.concurrency.healthy_latency: missing; a learned limit needs the mean seconds of a healthy response, "
-            "such as twice the usual latency: expected a line such as healthy_latency = 0.2"
-        )
-    if limit.max != "learned" and 0 < limit.max < workers:
-        raise ConfigurationError(
-            f"limit.concurrency.max: each of {workers} workers needs a permit, got {limit.max}; set it to {workers} or "
-            "more, or use fewer workers"
-        )
+    fail_if(
+        limit.max == "learned" and limit.is_on and not limit.healthy_latency,
+        "limit.concurrency.healthy_latency: missing; a learned limit needs the mean seconds of a healthy response, "
+        "such as twice the usual latency: expected a line such as healthy_latency = 0.2",
+    )
+    fail_if(
+        limit.max != "learned" and 0 < limit.max < workers,
+        f"limit.concurrency.max: each of {workers} workers needs a permit, got {limit.max}; set it to {workers} or "
+        "more, or use fewer workers",
+    )
 
 
 def _check_sidecar(sidecar: Sidecar) -> None:
     _check_text("sidecar.master", _check_routed, *sidecar.masters)
     servers = [f"`{name}`" for name in ("nginx_lua", "auth_request", "haproxy") if getattr(sidecar, name)]
-    if len(servers) > 1:
-        raise ConfigurationError(f"sidecar: {' and '.join(servers)} exclude each other; set only one of them")
-    if sidecar.haproxy and len(sidecar.domains) > 1:
-        raise ConfigurationError(
-            f"sidecar: HAProxy has one domain, got {len(sidecar.domains)}; run a sidecar for each `domain`"
-        )
+    fail_if(len(servers) > 1, f"sidecar: {' and '.join(servers)} exclude each other; set only one of them")
+    fail_if(
+        sidecar.haproxy and len(sidecar.domains) > 1,
+        f"sidecar: HAProxy has one domain, got {len(sidecar.domains)}; run a sidecar for each `domain`",
+    )
     for index, name in enumerate(sidecar.domains):
         _check_text("sidecar.domain", Domain, name)
-        if name in sidecar.domains[:index]:
-            raise ConfigurationError(f"sidecar.domain: {name!r} is listed twice; list each domain once")
+        fail_if(name in sidecar.domains[:index], f"sidecar.domain: {name!r} is listed twice; list each domain once")
 
 
 def _check_certificate(path: str, cert: str, key: str, prefix: str = "") -> None:
-    if bool(cert) != bool(key):
-        raise ConfigurationError(f"{path}: a certificate needs its key; set both `{prefix}cert` and `{prefix}key`")
+    fail_if(bool(cert) != bool(key), f"{path}: a certificate needs its key; set both `{prefix}cert` and `{prefix}key`")
 
 
 def _check_proxy(proxy: Proxy) -> None:
     _check_certificate("proxy", proxy.cert, proxy.key)
     modes = [f"`{name}`" for name in ("cert", "self_signed", "plaintext") if getattr(proxy, name)]
-    if len(modes) > 1:
-        raise ConfigurationError(f"proxy: {' and '.join(modes)} exclude each other; set only one of them")
+    fail_if(len(modes) > 1, f"proxy: {' and '.join(modes)} exclude each other; set only one of them")
 
 
 def _check_masters(*addresses: str) -> None:
-    if not addresses:
-        raise ConfigurationError("no master is listed; expected 'embedded' or the addresses of masters")
-    if "embedded" in addresses:
-        raise ConfigurationError("the embedded master cannot be listed with others; list only masters elsewhere")
+    fail_if(not addresses, "no master is listed; expected 'embedded' or the addresses of masters")
+    fail_if("embedded" in addresses, "the embedded master cannot be listed with others; list only masters elsewhere")
     for address in addresses:
-        if ":" not in address:
-            raise ConfigurationError(f"invalid master {address!r}; expected 'embedded' or HOST:PORT")
+        fail_if(":" not in address, f"invalid master {address!r}; expected 'embedded' or HOST:PORT")
     _check_routed(*addresses)
 
 
@@ -174,14 +169,15 @@ def _check_routed(*addresses: str) -> None:
         name = address.removeprefix("tcp://")  # both forms name one master
         if not address.startswith("ipc://"):
             _check_master(name)
-        if name in seen:
-            raise ConfigurationError(f"{address!r} is listed twice; list each master once")
+        fail_if(name in seen, f"{address!r} is listed twice; list each master once")
         seen.add(name)
 
 
 def _check_bus(text: str) -> None:
-    if Address.parse(text).port == 65_535:
-        raise ConfigurationError(f"invalid address {text!r}: control uses the next port; choose a port below 65535")
+    fail_if(
+        Address.parse(text).port == 65_535,
+        f"invalid address {text!r}: control uses the next port; choose a port below 65535",
+    )
 
 
 def _check_admin(name: str, section: Bus | Router) -> None:
@@ -198,5 +194,6 @@ def _check_admin(name: str, section: Bus | Router) -> None:
 
 def _check_master(text: str) -> None:
     _check_bus(text)
-    if not Address.parse(text).port:
-        raise ConfigurationError(f"invalid master {text!r}: port 0 is for listeners; expected the port of a master")
+    fail_if(
+        not Address.parse(text).port, f"invalid master {text!r}: port 0 is for listeners; expected the port of a master"
+    )
