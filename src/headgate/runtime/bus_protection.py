@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from headgate.config.section import Address
+from headgate.config.section import Address, fail_if
 from headgate.config.tree import Bus, Router
 from headgate.errors import ConfigurationError, LinkError
 from headgate.link.sockets import is_exposed, unprotected_error
@@ -18,8 +18,7 @@ def bus_address(section: Bus | Router) -> str:
 
 def require_protection(name: str, section: Bus | Router) -> None:
     """Raise `ConfigurationError` if the bus of the section `name` is not protected, as its server does at its start."""
-    if not section.insecure and _is_open(section):
-        raise ConfigurationError(f"{name}.listen: {unprotected_error(bus_address(section))}")
+    fail_if(not section.insecure and _is_open(section), f"{name}.listen: {unprotected_error(bus_address(section))}")
 
 
 def require_quota_protection(section: Bus) -> None:
@@ -31,12 +30,12 @@ def require_quota_protection(section: Bus) -> None:
             server_context(section.rlqs_cert, section.rlqs_key)  # gRPC would not say what is wrong
         except ConfigurationError as error:
             raise ConfigurationError(f"master.rlqs_cert: {error}") from None
-    if not (section.insecure or section.rlqs_cert) and _is_quota_service_open(section):
-        raise ConfigurationError(
-            f"master.rlqs: {section.rlqs}: other machines can reach this address, and the quota service has no TLS: "
-            "every peer there can hold any client; listen on loopback, set rlqs_cert and rlqs_key (--rlqs-cert, "
-            "--rlqs-key), or set insecure (--insecure) on a network that only Envoys reach"
-        )
+    fail_if(
+        not (section.insecure or section.rlqs_cert) and _is_quota_service_open(section),
+        f"master.rlqs: {section.rlqs}: other machines can reach this address, and the quota service has no TLS: "
+        "every peer there can hold any client; listen on loopback, set rlqs_cert and rlqs_key (--rlqs-cert, "
+        "--rlqs-key), or set insecure (--insecure) on a network that only Envoys reach",
+    )
 
 
 def bus_warnings(section: Bus | Router) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from headgate.config import BundleSection, Configuration, DomainSection
-from headgate.config.section import origin_address
+from headgate.config.section import fail_if, origin_address
 from headgate.config.tree import Bounds, as_tuple
 from headgate.errors import BundleError, ConfigurationError, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
@@ -102,26 +102,25 @@ def check_composition(tree: Configuration) -> None:
 def require_gate(tree: Configuration) -> None:
     """Raise `ConfigurationError` without an origin, and without anything to do: a limit, or advice from the load."""
     gate = tree.gate
-    if not gate.origin:
-        raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
+    fail_if(not gate.origin, "no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
     origin_address(gate.origin)
     has_limit = tree.limit.concurrency.is_on or any(section.rules for section in tree.domain)
-    if gate.master == "embedded" and not (has_limit or tree.advice.computes):
-        raise ConfigurationError(
-            "no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration; or limit the "
-            "requests in flight with --max-in-flight"
-        )
+    fail_if(
+        gate.master == "embedded" and not (has_limit or tree.advice.computes),
+        "no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration; or limit the "
+        "requests in flight with --max-in-flight",
+    )
 
 
 def read_keys(tree: Configuration) -> Sequence[ClientKeys | None]:
     """Return the keys for each master elsewhere. Raises `ConfigurationError` for an invalid file or number of keys."""
     gate = tree.gate
     keys = read_client_keys(gate.curve_key, as_tuple(gate.curve_server), "gate")
-    if keys is not None and not gate.masters:
-        raise ConfigurationError(
-            "gate.curve_key is for a master elsewhere, but gate.master is embedded; set gate.master (--master), or "
-            "leave out the keys"
-        )
+    fail_if(
+        keys is not None and not gate.masters,
+        "gate.curve_key is for a master elsewhere, but gate.master is embedded; set gate.master (--master), or "
+        "leave out the keys",
+    )
     return keys_of_masters(keys, len(gate.masters))
 
 
@@ -295,8 +294,9 @@ def load_bundles(
         where = f"bundle[{index}]"
         _check(section, where)
         bundle = known.get((section.file, section.profile)) or _load(section, where, log)
-        if section.path.encode() in published:
-            raise ConfigurationError(f"{where}.path: {section.path!r} is taken; each bundle has its own path")
+        fail_if(
+            section.path.encode() in published, f"{where}.path: {section.path!r} is taken; each bundle has its own path"
+        )
         if section.path:
             published[section.path.encode()] = bundle
         if section.lifeboat:
@@ -312,15 +312,15 @@ def _check(section: BundleSection, where: str) -> None:
         raise ConfigurationError(
             f"{where}.path: invalid path {path!r}; expected a decoded, normalized path such as {instead!r}"
         )
-    if not path and not section.lifeboat:
-        raise ConfigurationError(f"{where}: it has no effect; add a path to publish it at, or lifeboat = true")
-    if section.hosts and not section.lifeboat:
-        raise ConfigurationError(f"{where}.hosts: hosts are for a lifeboat; add lifeboat = true")
+    fail_if(
+        not path and not section.lifeboat, f"{where}: it has no effect; add a path to publish it at, or lifeboat = true"
+    )
+    fail_if(section.hosts and not section.lifeboat, f"{where}.hosts: hosts are for a lifeboat; add lifeboat = true")
     for host in section.hosts:
-        if not host or any(character in host for character in "/@?#, ") or not host.isascii():
-            raise ConfigurationError(
-                f"{where}.hosts: invalid host {host!r}; expected a name such as 'www.example.org', or '*' for all"
-            )
+        fail_if(
+            not host or any(character in host for character in "/@?#, ") or not host.isascii(),
+            f"{where}.hosts: invalid host {host!r}; expected a name such as 'www.example.org', or '*' for all",
+        )
 
 
 def _load(section: BundleSection, where: str, log: Callable[[str], None]) -> "ReloadingBundle":

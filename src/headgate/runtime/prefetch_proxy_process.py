@@ -24,6 +24,7 @@ from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.config import Address
 from headgate.config.proxy_section import Proxy
+from headgate.config.section import fail_if
 from headgate.errors import ConfigurationError, MissingExtra, reason_of
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule
@@ -55,8 +56,10 @@ _Made = TypeVar("_Made")
 
 def check_proxy(proxy: Proxy) -> None:
     """Check all that can be checked without a socket; raises `ConfigurationError`."""
-    if proxy.brand.strip() in {"", PREFETCH_PROXY, EVERY_AGENT}:
-        raise ConfigurationError(f"proxy.brand: {proxy.brand!r} must be the name of one proxy, such as 'ExampleProxy'")
+    fail_if(
+        proxy.brand.strip() in {"", PREFETCH_PROXY, EVERY_AGENT},
+        f"proxy.brand: {proxy.brand!r} must be the name of one proxy, such as 'ExampleProxy'",
+    )
     _parse("brand", AgentIdentity.of, proxy.brand)
     build_host_rules(proxy)
     build_clients(proxy)

@@ -19,8 +19,8 @@ from headgate.advice.parser import result_to_json
 from headgate.config import Address, Configuration
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
+from headgate.config.section import fail_if
 from headgate.config.tree import restart_note
-from headgate.errors import ConfigurationError
 from headgate.observe.metrics import counter, counter_metrics, gauge, sum_states
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
@@ -299,11 +299,11 @@ class _ProxyServer(Server):
 
 def _require_loopback_for_plaintext(settings: Proxy, addresses: Sequence[Address]) -> None:
     is_loopback = all(ip_address(address.host.partition("%")[0]).is_loopback for address in addresses)
-    if settings.plaintext and not is_loopback and not settings.insecure:
-        raise ConfigurationError(
-            f"--plaintext at {settings.listen} would show CONNECT requests to others on the network; listen at "
-            "127.0.0.1, use a certificate, or add --insecure where something before the proxy ends TLS"
-        )
+    fail_if(
+        settings.plaintext and not is_loopback and not settings.insecure,
+        f"--plaintext at {settings.listen} would show CONNECT requests to others on the network; listen at "
+        "127.0.0.1, use a certificate, or add --insecure where something before the proxy ends TLS",
+    )
 
 
 def _word(text: str) -> str:

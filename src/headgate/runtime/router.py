@@ -8,8 +8,8 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration
+from headgate.config.section import fail_if
 from headgate.config.tree import Router, as_tuple, restart_note
-from headgate.errors import ConfigurationError
 from headgate.limit.messages import topic
 from headgate.link import RouterLink
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_client_keys, read_server_keys
@@ -119,8 +119,7 @@ class RouterServer(Server):
 
 def require_masters(tree: Configuration) -> None:
     """Raise `ConfigurationError` if the configuration lists no master."""
-    if not tree.router.masters:
-        raise ConfigurationError("no master: add --master 10.0.0.5:10004, or router.master to the configuration")
+    fail_if(not tree.router.masters, "no master: add --master 10.0.0.5:10004, or router.master to the configuration")
 
 
 def read_keys(tree: Configuration) -> tuple[ServerKeys | None, Sequence[ClientKeys | None]]:
@@ -130,11 +129,11 @@ def read_keys(tree: Configuration) -> tuple[ServerKeys | None, Sequence[ClientKe
     """
     settings = tree.router
     servers = as_tuple(settings.curve_server)
-    if settings.curve_key and not settings.curve_allow and not any(servers):
-        raise ConfigurationError(
-            "router.curve_key needs router.curve_allow (--curve-allow), the public keys of gatekeepers, or "
-            "router.curve_server (--curve-server), the public key of the masters"
-        )
+    fail_if(
+        settings.curve_key and not settings.curve_allow and not any(servers),
+        "router.curve_key needs router.curve_allow (--curve-allow), the public keys of gatekeepers, or "
+        "router.curve_server (--curve-server), the public key of the masters",
+    )
     keys = read_server_keys(settings.curve_key if settings.curve_allow else "", settings.curve_allow, "router")
     to_masters = read_client_keys(settings.curve_key if any(servers) else "", servers, "router")
     return keys, keys_of_masters(to_masters, len(settings.masters))

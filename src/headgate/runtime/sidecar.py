@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, DomainSection, domain_changes
+from headgate.config.section import fail_if
 from headgate.config.tree import Sidecar, as_tuple, keep_keys, restart_note
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper
@@ -224,15 +225,13 @@ def socket_path(settings: Sidecar) -> str:
 def require_sidecar(tree: Configuration) -> None:
     """Raise `ConfigurationError` without a master, a domain or a kind of server."""
     settings = tree.sidecar
-    if not settings.masters:
-        raise ConfigurationError("no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration")
-    if not settings.domains:
-        raise ConfigurationError("no domain: add --domain NAME, or sidecar.domain to the configuration")
-    if not _key(settings):
-        raise ConfigurationError(
-            "no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy SOCKET, or one of these keys to "
-            "[sidecar] of the configuration"
-        )
+    fail_if(not settings.masters, "no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration")
+    fail_if(not settings.domains, "no domain: add --domain NAME, or sidecar.domain to the configuration")
+    fail_if(
+        not _key(settings),
+        "no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy SOCKET, or one of these keys to "
+        "[sidecar] of the configuration",
+    )
 
 
 def check_sidecar(tree: Configuration) -> None:
