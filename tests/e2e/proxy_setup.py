@@ -122,7 +122,9 @@ class Origin:
         with self._tls.wrap_socket(sock, server_side=True) as tls:
             head = b""
             while not head.endswith(b"\r\n\r\n"):
-                head += tls.recv(4096)
+                if not (piece := tls.recv(4096)):
+                    return  # Chromium opens connections that it does not use
+                head += piece
             text = head.decode("latin-1")
             self.asked.append(text)
             path = text.split(" ", 2)[1]
