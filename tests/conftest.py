@@ -34,6 +34,7 @@ hypothesis.settings.load_profile("fast")
 
 TESTS = Path(__file__).parent
 MODULES_THAT_START_PROCESSES = {"multiprocessing", "os", "programs", "servers", "subprocess"}
+ENDLESS = ("multiprocessing.resource_tracker", "tests.forked")
 MAX_ID_LENGTH = 40
 _TIMEOUT = 240.0  # seconds for a test that is a coroutine; only ever reached by a failing test
 MISSING = "missing server"
@@ -143,12 +144,13 @@ def children() -> set[int]:
 
 
 def left_behind(before: set[int]) -> dict[int, str]:
-    """Return the command lines of new child processes by id, except Python's resource tracker, which never ends."""
+    """Return the command lines of new child processes by id, except two that never end: Python's resource tracker, and
+    the process that `tests.forked` forks."""
     lines = {}
     for pid in children() - before:
         with suppress(FileNotFoundError):  # it was waited for just now
             lines[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return {pid: line for pid, line in lines.items() if "multiprocessing.resource_tracker" not in line}
+    return {pid: line for pid, line in lines.items() if not any(name in line for name in ENDLESS)}
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,8 @@ from headgate.origin.sidecar.nginx_conf import LUA_MODULE, MODULE_FOLDERS
 if TYPE_CHECKING:
     from redis import Redis
 
+    from tests.forked import Forked
+
 ROOT = Path(__file__).resolve().parent.parent
 NODE_MODULES = ROOT / ".servers" / "node" / "node_modules"
 PATIENCE = 10.0  # seconds that a server may take to listen, or to stop; only ever reached by a failing test
@@ -79,7 +81,7 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
     raise OSError("no free port between 10,000 and 32,767 after 100 attempts")
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes] | None = None, *, host: str = "127.0.0.1") -> None:
+def wait_for(port: int, process: "subprocess.Popen[bytes] | Forked | None" = None, *, host: str = "127.0.0.1") -> None:
     """Wait until a program accepts connections on the port; raises TimeoutError or ChildProcessError otherwise."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:

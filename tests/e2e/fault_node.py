@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from tests import servers
+from tests.forked import PROGRAM, Forked
 
 PATIENCE = 20.0  # seconds; only ever reached by a failing test
 
@@ -32,7 +33,7 @@ class Node:
         *,
         port: int,
         announces: bool = True,
-        process: "subprocess.Popen[bytes] | None" = None,
+        process: "subprocess.Popen[bytes] | Forked | None" = None,
     ) -> None:
         self.name = name
         self.port = port
@@ -61,7 +62,10 @@ class Node:
         """Start a process."""
         assert self._process is None, f"{self.name} runs"
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            if self._command[: len(PROGRAM)] == PROGRAM:
+                self._process = Forked(self._command[len(PROGRAM) :], Path.cwd(), log.fileno(), log.fileno())
+            else:
+                self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def wait_until_ready(self) -> None:
         """Wait until the process serves."""

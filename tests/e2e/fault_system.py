@@ -6,7 +6,6 @@ for the probes of the load; `burst`, `BURST` requests an hour, for `System.check
 
 import json
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +19,7 @@ from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import endpoints
 from tests import servers
 from tests.e2e.fault_node import PATIENCE, GateNode, Node
+from tests.forked import PROGRAM
 
 BURST = 5
 _HOLD_PATIENCE = 1.0
@@ -166,7 +166,7 @@ def port_pair() -> int:
 
 def headgate_command(*arguments: object) -> list[str]:
     """Return the command that runs `headgate`."""
-    return [sys.executable, "-m", "headgate", *map(str, arguments)]
+    return [*PROGRAM, *map(str, arguments)]
 
 
 def master_nodes(folder: Path, settings: Path, shape: Shape) -> Iterator[Node]:

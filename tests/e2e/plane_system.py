@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from tests import servers
+from tests.e2e import programs
 from tests.e2e.fault_node import PATIENCE, Node
 from tests.e2e.fault_system import ORIGIN, ORIGIN_HTTP, headgate_command, port_pair
 
@@ -205,12 +205,20 @@ class PlaneSystem:
 
 def print_configuration(plane: Plane, folder: Path, port: int, origin: str, settings: Path) -> str:
     """Return the configuration that `headgate sidecar --print-conf` writes for the server."""
-    command = headgate_command("sidecar", "--print-conf", plane.name, "--listen", f"127.0.0.1:{port}")
-    command += ["--origin", origin, "--domain", DOMAIN, "--identify", "header:x-client", "--config", str(settings)]
-    command += ["--socket", str(folder / plane.socket)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    words: list[object] = [
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--origin",
+        origin,
+        "--domain",
+        DOMAIN,
+        "--identify",
+        "header:x-client",
+    ]
+    words += ["--config", settings, "--socket", folder / plane.socket]
+    done = programs.command("sidecar", "--print-conf", plane.name, *words)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def sidecar_command(plane: Plane, folder: Path, settings: Path, *bus: str) -> list[str]:

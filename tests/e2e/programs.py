@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
 from headgate.cli import main
+from tests.forked import Forked
 
 PATIENCE = 20.0  # seconds; only ever reached by a failing test
 
@@ -59,7 +59,7 @@ def request(
 class Program:
     """A running `headgate`."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, out: Path) -> None:
+    def __init__(self, process: Forked, log: Path, out: Path) -> None:
         self.process = process
         self.log = log
         self.out = out
@@ -143,25 +143,16 @@ class Program:
 def headgate(
     folder: Path,
     *arguments: object,
-    environment: dict[str, str] | None = None,
-    err: Any = None,
-    module: str = "headgate",
+    err: int | None = None,
 ) -> Iterator[Program]:
     """Run `headgate` with these arguments in an empty folder; ended, however the test ends.
 
-    With `err` its stderr is that socket, and `Program` knows nothing of what it says. `module` is run in its place.
+    With `err` its stderr is that descriptor, and `Program` knows nothing of what it says.
     """
     number = len(list(folder.glob("headgate-*.err")))
     log, out = folder / f"headgate-{number}.err", folder / f"headgate-{number}.out"
     with log.open("wb") as written, out.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=err or written,
-            cwd=folder,
-            env={**os.environ, "TMPDIR": str(folder), **(environment or {})},
-        )
+        process = Forked(arguments, folder, output.fileno(), written.fileno() if err is None else err)
     try:
         yield Program(process, log, out)
     finally:
@@ -229,15 +220,8 @@ def command(*arguments: object, folder: Path | None = None, stdin: str = "") -> 
 
 def refused(folder: Path, *arguments: object) -> tuple[int, str]:
     """Run `headgate` where it must refuse; return its exit code and what it said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "headgate", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=PATIENCE,
-        check=False,
-    )
-    return done.returncode, done.stderr
+    with headgate(folder, *arguments) as program:
+        return program.process.wait(PATIENCE), program.said()
 
 
 class Origin:

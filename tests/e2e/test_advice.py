@@ -23,12 +23,11 @@ disallow = true
 """
 
 
-def said(*arguments, stdin=b""):
+def said(*arguments, stdin=""):
     """Run `headgate advice` to its end; give its exit code and what it printed."""
-    command = [sys.executable, "-m", "headgate", "advice", *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=programs.PATIENCE, check=False)
-    assert done.stderr == b""
-    return done.returncode, json.loads(done.stdout)
+    done = programs.command("advice", *arguments, stdin=stdin)
+    assert done.err == ""
+    return done.code, json.loads(done.out)
 
 
 @pytest.fixture
@@ -52,8 +51,8 @@ def test_an_agent_reads_the_advice_that_the_gate_publishes(gate):
 
 
 def test_there_is_no_finding_about_the_advice_of_the_gate(gate):
-    document = gate.get("/.well-known/traffic-advice").body
-    for what, stdin in ((gate.ready["address"], None), ("-", document)):
+    document = gate.get("/.well-known/traffic-advice").body.decode()
+    for what, stdin in ((gate.ready["address"], ""), ("-", document)):
         code, report = said("check", what, "--json", stdin=stdin)
         assert (code, report) == (0, {"conforming": {"disallowed": False, "fraction": 0.25}, "findings": []})
 

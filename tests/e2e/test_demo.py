@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.programs import PATIENCE, Program
+from tests.forked import Forked
 
 _LONGEST = 90.0  # seconds; only ever reached by a failing test
 
@@ -18,9 +17,7 @@ def demonstration(folder: Path, *arguments, stdout=None):
     """Start `headgate demo` for some seconds."""
     log, out = folder / "demo.err", folder / "demo.out"
     with log.open("wb") as err, out.open("wb") as output:
-        command = [sys.executable, "-m", "headgate", "demo", *arguments]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout or output, stderr=err, cwd=folder)
-    return Program(process, log, out)
+        return Program(Forked(("demo", *arguments), folder, (stdout or output).fileno(), err.fileno()), log, out)
 
 
 def test_under_ten_times_the_capacity_people_are_served_and_without_headgate_they_are_not(tmp_path):

@@ -1,13 +1,11 @@
 """A gate, nginx and HAProxy with one master share one limit for each client: their identifiers are the same bytes."""
 
-import subprocess
-import sys
 from contextlib import ExitStack
 
 import pytest
 
 from headgate.config import Address
-from tests.e2e.programs import headgate, origin, request
+from tests.e2e.programs import command, headgate, origin, request
 from tests.servers import find_program, free_port, started
 
 BURST = 6
@@ -36,29 +34,23 @@ class System:
         running = stack.enter_context(headgate(folder, *gate, "--master", bus, "--identify", identify))
         self.gatekeepers = [running]
         self.ports = [running.port]
-        for server, command in SERVERS.items():
+        for server, run in SERVERS.items():
             home = folder / server
             home.mkdir()
             flags = ("--domain", "api", "--identify", identify)
             sidecar = headgate(home, "sidecar", "--master", bus, f"--{server}", home / "s", *flags, *admin)
             self.gatekeepers.append(stack.enter_context(sidecar))
-            self.ports.append(self.start(stack, home, server, command, flags))
+            self.ports.append(self.start(stack, home, server, run, flags))
         for one in self.gatekeepers[1:]:
             one.until(lambda one=one: one.readyz() == "ready\n", "connection of the server")
 
-    def start(self, stack, home, server, command, flags):
+    def start(self, stack, home, server, run, flags):
         """Start a server with the configuration that headgate prints; return its port."""
         port = free_port()
         site = ("--listen", str(Address(self.host, port)), "--origin", self.origin.url, "--socket", str(home / "s"))
-        printed = subprocess.run(
-            [sys.executable, "-m", "headgate", "sidecar", "--print-conf", server, *site, *flags],
-            cwd=home,
-            capture_output=True,
-            check=True,
-        )
         file = home / "server.conf"
-        file.write_bytes(printed.stdout)
-        words = [find_program(command[0]), *(str(home) if word == "." else word for word in command[1:]), file]
+        file.write_text(command("sidecar", "--print-conf", server, *site, *flags, folder=home).out)
+        words = [find_program(run[0]), *(str(home) if word == "." else word for word in run[1:]), file]
         stack.enter_context(started(words, port, home, host=self.host))
         return port
 

@@ -54,6 +54,7 @@ class AsgiServer:
         self._config = Config(
             application,
             loop="none",
+            http="h11",  # with its default it would import every protocol class that is installed
             ws="none",
             lifespan="off",
             interface="asgi3",
