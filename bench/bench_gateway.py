@@ -1,9 +1,11 @@
-"""The gateway against nginx with `limit_req`: processor time per proxied and per rejected request.
+"""The gateway against nginx with `limit_req`, and against the least that one in Python does: processor time.
 
 One nginx, which answers 131 bytes from memory, is the origin of both. Every side has one process that works (nginx also
 has an idle parent) and uses one core, and its processor time is what the system charged it with, user and system
 together, divided by the requests made. wrk sends them over 32 kept connections; the heads are those of a browser, and
 no two are alike (`browser_load`).
+
+The least is a program on uvloop that passes bytes on to the origin, or one that answers all requests alike (`floor`).
 
 Each round first proves that the origin's body, or a rejection with `Retry-After`, arrives; and afterwards that wrk saw
 no error, and that the gatekeeper accepted what the origin received, or rejected what wrk sent.
@@ -12,6 +14,7 @@ no error, and that the gatekeeper accepted what the origin received, or rejected
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +40,7 @@ TARGETS = {
     ("rejected", "uvloop"): 2.5,
     ("rejected", "asyncio"): 3.5,
 }
+FLOORS = {"proxied": ("bytes passed on, uvloop", 2.4), "rejected": ("fixed answer, uvloop", 3.0)}
 Kind = Literal["proxied", "rejected"]
 
 RULES: dict[Kind, str] = {"proxied": "1000000/s burst 1000", "rejected": "1/h burst 1"}
@@ -102,6 +106,8 @@ def run(rounds: int) -> list[Row]:
             sides = {"nginx": running.enter_context(nginx(folder / kind, kind, origin))}
             for loop in loops:
                 sides[loop] = running.enter_context(gate(folder / kind, kind, loop, origin))
+            if "uvloop" in loops:
+                sides["floor"] = running.enter_context(floor(origin if kind == "proxied" else 0))
             found += measured(kind, sides, origin, write_script(folder / kind / "load.lua"), rounds)
         return found
 
@@ -128,6 +134,18 @@ def gate(folder: Path, kind: Kind, loop: str, origin: int) -> Iterator[Side]:
     command = [sys.executable, "-m", "headgate", "serve", "--config", str(settings)]
     with servers.started(command, port, folder) as started:
         yield Side(port, started.process.pid, admin)
+
+
+@contextmanager
+def floor(origin: int) -> Iterator[Side]:
+    """Run the program that does the least: before the origin, or with 0 without one."""
+    command = [sys.executable, "-m", "bench.floor", str(origin)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield Side(int(process.stdout.readline()), process.pid)
+        finally:
+            process.terminate()
 
 
 def fetch(port: int, path: str = "/") -> tuple[int, str, str]:
@@ -192,13 +210,16 @@ def measured(kind: Kind, sides: dict[str, Side], origin: int, script: Path, roun
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             figures[name].append(microseconds_each(kind, sides[name], origin, script))
-    return [row(kind, loop, figures) for loop in names[1:]]
+    rows = [
+        row(kind, loop, figures, "nginx", ("nginx, limit_req", TARGETS[kind, loop]))
+        for loop in LOOPS
+        if loop in figures
+    ]
+    return rows if "floor" not in figures else [*rows, row(kind, "uvloop", figures, "floor", FLOORS[kind])]
 
 
-def row(kind: Kind, loop: str, figures: dict[str, list[float]]) -> Row:
-    """Compare the gate on one event loop with nginx: the median of each round's own ratio."""
-    ratio = median(ours / peer for ours, peer in zip(figures[loop], figures["nginx"], strict=True))
-    context = f"{median(figures[loop]):.1f} µs against {median(figures['nginx']):.1f} µs"
-    return Row(
-        f"gateway on {loop}, CPU per {kind} request", "nginx, limit_req", ratio, "≤", TARGETS[kind, loop], context
-    )
+def row(kind: Kind, loop: str, figures: dict[str, list[float]], peer: str, target: tuple[str, float]) -> Row:
+    """Compare the gate on one event loop with a peer: the median of each round's own ratio."""
+    ratio = median(ours / theirs for ours, theirs in zip(figures[loop], figures[peer], strict=True))
+    context = f"{median(figures[loop]):.1f} µs against {median(figures[peer]):.1f} µs"
+    return Row(f"gateway on {loop}, CPU per {kind} request", target[0], ratio, "≤", target[1], context)

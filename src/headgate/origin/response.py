@@ -44,8 +44,8 @@ class Response(msgspec.Struct):
     source: BodySource | None = None
     """Where the content is read from when it is sent; then `body` is empty."""
 
-    rendered: tuple[bytes, bytes] | None = None
-    """Status line, and field lines with the body, as the gateway serialized them; it does so once."""
+    rendered: tuple[tuple[int, bool, int, bool], bytes] | None = None
+    """The bytes that the gateway sent last, and the second and the kind of client that they are for."""
 
 
 def problem(status: int, title: str, detail: str, accept: bytes | None = None) -> Response:

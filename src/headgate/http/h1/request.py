@@ -204,7 +204,8 @@ def parse_usual_request_head(raw: bytes, limits: RequestLimits) -> RequestHead |
     if match is None:
         return None
     before, method, target, host, after = match.groups()
-    if len(target) > limits.target or len(raw) > limits.head or raw.count(b"\r\n") > limits.fields + 2:
+    # Each LF ends a line here, and one byte is found faster than two.
+    if len(target) > limits.target or len(raw) > limits.head or raw.count(b"\n") > limits.fields + 2:
         return None
     if after is None:
         return RequestHead(raw, method, target, host, forwardable=before)

@@ -42,6 +42,8 @@ MAX_DISCARDED_BODY = 65536
 LINGER_TIMEOUT = 2.0
 """Seconds a connection is still read after the last response, so that the client can read that (9112 9.6)."""
 
+_ACCEPTED = Status.ACCEPTED  # an attribute of an Enum costs as much as a call
+
 _NOT_SERVED = frozenset({b"CONNECT", b"TRACE"})
 """CONNECT would open a tunnel to any host; TRACE would show the client the fields added for the origin."""
 
@@ -213,16 +215,20 @@ class ClientConnection(asyncio.Protocol):
 
     def complete(self, message: bytes = b"", *, keep: bool = True, unread: bool = False) -> None:
         """Send the end of a response; then read the next request, or close."""
-        self._end_exchange()
+        self.exchange = None
+        if self._flow.upstream_slow:
+            self.resume_request()
         if message:
             self._transport.write(message)
         self._finish(keep=keep and not unread and not self._context.draining, unread=-1 if unread else 0)
-        if len(self._buffer) or self._eof:
+        if self._eof or len(self._buffer):
             self._continue()
 
     def fail(self, error: ProtocolError, reason: str, *, unread: bool) -> None:
         """Answer the request under way with an error of the gateway; no byte of a response has been sent."""
-        self._end_exchange()
+        self.exchange = None
+        if self._flow.upstream_slow:
+            self.resume_request()
         if self.record is not None:
             self.record.reason = reason
         response = gateway_problem(error.status, error.reason, allow=self._context.allow)
@@ -360,8 +366,11 @@ class ClientConnection(asyncio.Protocol):
         response = decide(record, request, view, context.counters)
         if response is not None:
             self._answer_new(response, request)
-        elif record.accounting is None or record.accounting.status is Status.ACCEPTED:
-            self._admit(record, request)
+        elif record.accounting is None or record.accounting.status is _ACCEPTED:
+            if context.permits is None:
+                self._forward(record, request, None, record.start)
+            else:
+                self._admit(record, request, context.permits)
         else:
             self._delay(record, request, record.accounting)
 
@@ -370,19 +379,21 @@ class ClientConnection(asyncio.Protocol):
             if self._waits is not None:
                 self._waits = None
                 self._move(ClientState.RESPONDING)
-                self._admit(record, request)
+                if self._context.permits is None:
+                    self._forward(record, request, None, self._context.clock())
+                else:
+                    self._admit(record, request, self._context.permits)
                 self._read_on()
 
         self._move(ClientState.DELAYED)
         self.deadline = math.inf
         self._waits = Delay(accounting, self._view.policy.gatekeeper, release)
 
-    def _admit(self, record: RequestRecord, request: RequestHead) -> None:
+    def _admit(self, record: RequestRecord, request: RequestHead, permits: Permits) -> None:
         """Forward a request if there is a permit for it, otherwise queue it."""
-        permits = self._context.permits
-        permit = permits.take() if permits is not None else None
-        if permits is None or permit is not None:
-            self._forward(record, request, permit)
+        permit = permits.take()
+        if permit is not None:
+            self._forward(record, request, permit, self._context.clock())
             return
 
         def wake() -> None:
@@ -404,24 +415,25 @@ class ClientConnection(asyncio.Protocol):
     def _carry_out(self, record: RequestRecord, request: RequestHead, queued: QueuedRequest) -> None:
         """Forward or reject a request that was decided on."""
         if queued.permit is not None:
-            self._forward(record, request, queued.permit)
+            self._forward(record, request, queued.permit, self._context.clock())
         else:
             response = refusal(record, request, self._view, queued.retry_after, self._context.counters)
             self._answer_new(response, request)
 
-    def _forward(self, record: RequestRecord, request: RequestHead, permit: Permit | None) -> None:
+    def _forward(self, record: RequestRecord, request: RequestHead, permit: Permit | None, now: float) -> None:
         context, info = self._context, self._view.info
         if permit is not None:
             permit.counts_response = record.domain not in self._view.policy.uncounted
         # First: it releases the permit.
         exchange = self.exchange = ProxiedExchange(self, record, request, context.pool, permit)
-        now = context.clock()
         record.wait = now - record.start
         self.deadline = now + context.timeouts.response
-        if request.forwardable and request.host == info.end_host:
-            exchange.start(request.forwardable + info.end)
-        else:
-            exchange.start(forwarded_request_head(request, info, context.pool.authority))
+        if context.draining:
+            exchange.drain()
+        if request.forwardable and request.host == info.end_host:  # the usual case
+            exchange.start(request.forwardable + info.end, now)
+            return
+        exchange.start(forwarded_request_head(request, info, context.pool.authority), now)
         if len(self._buffer) and exchange.takes_body:
             self._buffer.append(exchange.feed(self._buffer.take()))
             self._limit_buffer()
@@ -432,18 +444,12 @@ class ClientConnection(asyncio.Protocol):
             self._move(ClientState.WAITING)
             asyncio.get_running_loop().call_soon(self._continue)
 
-    def _end_exchange(self) -> None:
-        """Drop the exchange, and read again if its origin was slow to take the body."""
-        self.exchange = None
-        if self._flow.upstream_slow:
-            self.resume_request()
-
     # The end of a request, and of the connection.
 
     def _answer_new(self, response: Response, request: RequestHead) -> None:
         """Answer a request whose body has not been read: a short one is discarded, after others the connection ends."""
         unread = 0
-        if request.has_body:
+        if not request.forwardable and request.has_body:
             is_short = not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
             unread = request.length if is_short and response.source is None else -1
         self._answer(response, unread=unread)
@@ -468,16 +474,21 @@ class ClientConnection(asyncio.Protocol):
 
     def _finish(self, *, keep: bool, unread: int) -> None:
         """End the request under way, whose whole response was sent; every response leaves here."""
-        self._report()
-        self.deadline = self._context.clock() + self._context.timeouts.idle
-        if not keep:
-            self._linger() if unread or len(self._buffer) else self._close()
-        elif unread:
+        context = self._context
+        if context.observe is not None:
+            self._report()
+        self.record = None
+        self.deadline = context.clock() + context.timeouts.idle
+        if keep and not unread:
+            self._move(ClientState.IDLE)
+        elif keep:
             self._move(ClientState.DISCARDING)
             self._unread = unread
             self._buffer.append(self._discard(self._buffer.take()))
+        elif unread or len(self._buffer):
+            self._linger()
         else:
-            self._move(ClientState.IDLE)
+            self._close()
 
     def _report(self, reason: str = "") -> None:
         """Complete the record of the request under way, if there is one; `reason` is why its response is not whole."""

@@ -40,6 +40,7 @@ IDLE_TIMEOUT = 4.0
 """Seconds; common origins close idle connections after 5 and more."""
 MAX_UNREPEATABLE_IDLE = 1.0
 """Maximum idle seconds of a connection for a request that must not be sent twice."""
+_BODILESS = frozenset({204, 304})
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
@@ -77,7 +78,7 @@ class ProxiedExchange:
         # A usual request, which may be forwarded unchanged, has no body.
         self._body = self._body_reader() if not request.forwardable and request.has_body else None
         self._held: list[bytes] = []
-        self._keep = client.keeps
+        self._keep = request.keep_alive
         self._continued = not request.expects_continue
         self._repeatable = self._body is None and request.method in _REPEATABLE
         self.relays_whole = self._body is None and self._keep and request.minor == 1 and request.method != b"HEAD"
@@ -90,14 +91,14 @@ class ProxiedExchange:
 
     # What the client's connection calls.
 
-    def start(self, head: bytes) -> None:
+    def start(self, head: bytes, now: float) -> None:
         """Send `head`, at once or as soon as there is a connection."""
         self._head = head
         upstream = self._pool.take(repeatable=self._repeatable)
         if upstream is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
-            self._begin(upstream)
+            self._begin(upstream, now)
 
     @property
     def takes_body(self) -> bool:
@@ -207,15 +208,15 @@ class ProxiedExchange:
             held, self._held = self._held, []
             if held:
                 self.resume_request()  # first, because sending may pause the client again
-            self._begin(upstream)
+            self._begin(upstream, self._pool.clock())
             if held:
                 upstream.send(held)
             self._client.renew_deadline()
 
-    def _begin(self, upstream: "UpstreamConnection") -> None:
+    def _begin(self, upstream: "UpstreamConnection", now: float) -> None:
         self._upstream = upstream
-        self.record.upstream = self._pool.name
-        self.record.upstream_start = self._pool.clock()
+        record = self.record
+        record.upstream, record.upstream_start = self._pool.name, now
         upstream.begin(self, self._head)
 
     # What the connection to the origin calls.
@@ -287,7 +288,7 @@ class ProxiedExchange:
     def finish(self, *, reusable: bool) -> None:
         """End the exchange after a whole response; `reusable` is whether the origin keeps the connection."""
         upstream, self._upstream = self._upstream, None
-        if upstream is not None and upstream.is_open:
+        if upstream is not None and not upstream.transport.is_closing():
             upstream.resume()
             if self.takes_body or not upstream.is_drained:
                 upstream.abort()  # an early response: the origin does not receive the rest of the request
@@ -408,7 +409,7 @@ class UpstreamPool:
         idle = self.idle
         while idle and (repeatable or self.now - idle[-1].idle_since <= MAX_UNREPEATABLE_IDLE):
             connection = idle.pop()
-            if connection.is_open:
+            if not connection.transport.is_closing():
                 return connection
         return None
 
@@ -453,8 +454,8 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection to the origin."""
 
     __slots__ = (
-        "_body", "_exchange", "_keep_alive", "_paused", "_pending", "_pool", "_transport", "idle_since", "reused",
-        "state",
+        "_body", "_exchange", "_keep_alive", "_paused", "_pending", "_pool", "idle_since", "reused", "state",
+        "transport",
     )  # fmt: skip
 
     def __init__(self, pool: UpstreamPool) -> None:
@@ -464,7 +465,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Whether an earlier exchange used this connection: the origin may have closed it meanwhile."""
         self._pool = pool
         self._exchange = cast("ProxiedExchange", None)  # of the request under way, while waiting and receiving
-        self._transport = cast("asyncio.Transport", None)
+        self.transport = cast("asyncio.Transport", None)
         self._pending = b""  # of an incomplete head
         self._body = cast("BodyReader", None)  # of the response that is being received
         self._keep_alive = False  # whether the origin keeps the connection after that response
@@ -474,7 +475,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start: see `asyncio.Protocol`."""
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         self._pool.open.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -511,7 +512,7 @@ class UpstreamConnection(asyncio.Protocol):
         if state is UpstreamState.WAITING:
             if exchange.relays_whole and not self._pending:
                 head = parse_usual_response_head(data)
-                if head is not None and len(data) - head.size == head.length and head.has_body(b"GET"):
+                if head is not None and len(data) - head.size == head.length and head.status not in _BODILESS:
                     self._end_response()
                     self._pool.give_back(self)
                     whole = b"%b\r\n%b" % (head.forwardable, data[head.size :]) if head.connection else data
@@ -526,53 +527,48 @@ class UpstreamConnection(asyncio.Protocol):
     # What the exchange calls.
 
     @property
-    def is_open(self) -> bool:
-        """Whether it is not closing."""
-        return not self._transport.is_closing()
-
-    @property
     def is_drained(self) -> bool:
         """Whether the write buffer is empty."""
-        return not self._transport.get_write_buffer_size()
+        return not self.transport.get_write_buffer_size()
 
     def begin(self, exchange: ProxiedExchange, head: bytes) -> None:
         """Send the head of a request; `exchange` gets the response."""
         self.state = UpstreamState.WAITING
         self._exchange = exchange
-        self._transport.write(head)
+        self.transport.write(head)
 
     def send(self, pieces: list[bytes]) -> None:
         """Send pieces of the request's body."""
         # Not writelines(): in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 it never holds the writer back
         # (CVE-2024-12254).
-        self._transport.write(b"".join(pieces))
+        self.transport.write(b"".join(pieces))
 
     def pause(self) -> None:
         """Stop reading: the client reads slowly."""
-        if not self._paused and not self._transport.is_closing():
+        if not self._paused and not self.transport.is_closing():
             self._paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read again."""
-        if self._paused and not self._transport.is_closing():
+        if self._paused and not self.transport.is_closing():
             self._paused = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     def close(self) -> None:
         """Close after the write buffer is sent."""
         self._end()
-        self._transport.close()
+        self.transport.close()
 
     def abort(self) -> None:
         """Close at once, without reporting it to the exchange."""
         self._end()
-        self._transport.abort()
+        self.transport.abort()
 
     def release_transport(self) -> asyncio.Transport:
         """Leave the pool; returns the transport."""
         self._end()
-        return self._transport
+        return self.transport
 
     def _end(self) -> None:
         self.state = UpstreamState.CLOSED

@@ -38,16 +38,17 @@ def connection_limit_response(reason: str) -> Response:
 
 def serialize(response: Response, *, keep: bool, minor: int = 1, without_body: bool = False) -> bytes:
     """Write a response as the bytes of an HTTP/1.1 message, for a client of HTTP/1.`minor`."""
-    if response.rendered is None:
+    # Most clients of one second get the same bytes.
+    key = int(time.time()), keep, minor, without_body
+    if response.rendered is None or response.rendered[0] != key:
+        connection = b"Connection: close\r\n"
+        if keep:
+            connection = b"" if minor else b"Connection: keep-alive\r\n"
         lines = b"".join([b"%b: %b\r\n" % field for field in response.fields])
-        response.rendered = _status_line(response.status), b"%b\r\n%b" % (lines, response.body)
-    status_line, rest = response.rendered
-    if without_body and response.body:
-        rest = rest[: -len(response.body)]
-    connection = b"Connection: close\r\n"
-    if keep:
-        connection = b"" if minor else b"Connection: keep-alive\r\n"
-    return b"%b%b%b%b" % (status_line, date_line(), connection, rest)
+        body = b"" if without_body else response.body
+        head = _status_line(response.status) + _date_line(key[0]) + connection + lines
+        response.rendered = key, b"%b\r\n%b" % (head, body)
+    return response.rendered[1]
 
 
 def date_line() -> bytes:

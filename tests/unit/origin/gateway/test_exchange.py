@@ -103,7 +103,7 @@ async def turns(count: int = 5) -> None:
 
 def test_a_whole_response_ends_the_exchange() -> None:
     harness = Harness(request())
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     assert harness.origin.take() == HEAD
     harness.upstream.data_received(RESPONSE)
     assert harness.client.calls == [("whole", RESPONSE)]
@@ -124,7 +124,7 @@ def test_the_connection_is_kept_as_the_request_asks(
     line: bytes, fields: tuple[bytes, ...], keep: bool, framing: bytes
 ) -> None:
     harness = Harness(request(line, *fields))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(RESPONSE)
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + framing + b"\r\nhi"
     assert harness.client.calls == [("complete", keep, False)]
@@ -142,7 +142,7 @@ def test_the_connection_is_kept_as_the_request_asks(
 )
 def test_the_framing_of_a_response_is_written_anew(line: bytes, head: bytes, written: bytes, keep: bool) -> None:
     harness = Harness(request(line))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n" + head + b"\r\n\r\n")
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + written
     assert harness.exchange._keep is (keep and line.endswith(b"1.1"))
@@ -150,14 +150,14 @@ def test_the_framing_of_a_response_is_written_anew(line: bytes, head: bytes, wri
 
 def test_a_body_without_framing_ends_the_connection() -> None:
     harness = Harness(request(b"GET / HTTP/1.0", b"Connection: keep-alive"))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\n")
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\n"
 
 
 def test_a_client_that_expects_100_is_waited_for_once_it_is_sent() -> None:
     harness = Harness(request(*POST, b"Expect: 100-continue"))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     assert not harness.exchange.waits_for_client
     harness.upstream.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert harness.exchange.waits_for_client
@@ -165,7 +165,7 @@ def test_a_client_that_expects_100_is_waited_for_once_it_is_sent() -> None:
 
 def test_a_304_keeps_the_length_it_describes() -> None:
     harness = Harness(request())
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n")
     assert harness.client.written == b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n"
     assert harness.client.calls == [("complete", True, False)]
@@ -173,7 +173,7 @@ def test_a_304_keeps_the_length_it_describes() -> None:
 
 def test_a_204_has_no_framing() -> None:
     harness = Harness(request())
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(b"HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
     assert harness.client.written == b"HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"
     assert harness.client.calls == [("complete", True, False)]
@@ -181,14 +181,14 @@ def test_a_204_has_no_framing() -> None:
 
 def test_a_response_without_a_date_gets_one() -> None:
     harness = Harness(request())
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(RESPONSE.replace(b"Date: d\r\n", b""))
     assert harness.client.written.count(b"Date: ") == 1
 
 
 def test_a_body_is_forwarded_and_what_follows_is_returned() -> None:
     harness = Harness(request(*POST))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     assert harness.exchange.takes_body
     assert harness.exchange.feed(b"he") == b""
     assert harness.exchange.waits_for_client
@@ -203,7 +203,7 @@ def test_a_malformed_body_ends_the_exchange_on_both_sides() -> None:
         ([RESPONSE[:-1]], ("abort", "malformed", False)),
     ):
         harness = Harness(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"))
-        harness.exchange.start(HEAD)
+        harness.exchange.start(HEAD, 1000.0)
         for piece in pieces:
             harness.upstream.data_received(piece)
         assert harness.exchange.feed(b"zz\r\n") == b""
@@ -215,7 +215,7 @@ def test_a_malformed_body_ends_the_exchange_on_both_sides() -> None:
 async def test_a_limited_part_of_a_body_is_kept_until_there_is_a_connection() -> None:
     harness = Harness(request(b"POST / HTTP/1.1", b"Content-Length: 200000"), pooled=False)
     harness.connect = harness.at_once
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.exchange.feed(b"x" * MAX_HELD_BODY)
     assert harness.client.calls == []
     harness.exchange.feed(b"x")
@@ -232,7 +232,7 @@ async def test_a_limited_part_of_a_body_is_kept_until_there_is_a_connection() ->
 async def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status: int, event: str) -> None:
     harness = Harness(request(*POST), pooled=False)
     harness.connect = getattr(harness, connect)
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     await turns()
     assert harness.client.calls == [("fail", status, True, event)]
     assert counted(harness.context) == {event: 1}
@@ -250,7 +250,7 @@ async def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() 
         (request(b"PUT / HTTP/1.1", b"Content-Length: 1"), True, b"", False),
     ):
         harness = Harness(one, reused=reused)
-        harness.exchange.start(HEAD)
+        harness.exchange.start(HEAD, 1000.0)
         if received:
             harness.upstream.data_received(received)
         harness.upstream.connection_lost(None)
@@ -267,7 +267,7 @@ def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() 
         (b"GET / HTTP/1.0", RESPONSE[:-1], ("abort", "truncated", True), "truncated"),
     ):
         harness = Harness(request(line))
-        harness.exchange.start(HEAD)
+        harness.exchange.start(HEAD, 1000.0)
         if received:
             harness.upstream.data_received(received)
         harness.exchange.time_out(body_awaited=False)
@@ -278,7 +278,7 @@ def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() 
 
 def test_after_an_early_response_the_origin_does_not_receive_the_rest_of_the_body() -> None:
     harness = Harness(request(*POST))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(RESPONSE)
     assert harness.client.calls == [("complete", True, True)]
     assert harness.origin.aborted
@@ -286,7 +286,7 @@ def test_after_an_early_response_the_origin_does_not_receive_the_rest_of_the_bod
 
 def test_a_connection_with_unsent_bytes_is_not_given_back() -> None:
     harness = Harness(request(*POST))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.exchange.feed(b"hello")
     harness.origin.buffered = 1
     harness.upstream.data_received(RESPONSE)
@@ -297,7 +297,7 @@ def test_a_connection_with_unsent_bytes_is_not_given_back() -> None:
 def test_interim_responses_reach_http_1_1_clients_only() -> None:
     for line, written in ((b"GET / HTTP/1.1", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"), (b"GET / HTTP/1.0", b"")):
         harness = Harness(request(line))
-        harness.exchange.start(HEAD)
+        harness.exchange.start(HEAD, 1000.0)
         harness.upstream.data_received(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n")
         assert harness.client.written == written
         assert not harness.exchange.begun
@@ -306,7 +306,7 @@ def test_interim_responses_reach_http_1_1_clients_only() -> None:
 def test_either_side_is_paused_while_the_other_is_slow() -> None:
     harness = Harness(request(*POST))
     harness.exchange.pause_response()  # without a connection there is nothing to pause
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.exchange.pause_response()
     assert not harness.origin.reading
     harness.exchange.resume_response()
@@ -322,7 +322,7 @@ SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: w
 
 def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
     harness = Harness(request(b"GET / HTTP/1.1", *UPGRADE))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(SWITCH + b"hi")
     assert harness.client.calls == [("tunnel", SWITCH + b"hi")]
     assert harness.record.status == 101
@@ -333,14 +333,14 @@ def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
 )
 def test_any_other_switch_is_502(fields: tuple[bytes, ...], response: bytes) -> None:
     harness = Harness(request(b"GET / HTTP/1.1", *fields))
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.upstream.data_received(response)
     assert harness.client.calls == [("fail", 502, False, "malformed")]
 
 
 def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
     harness = Harness(request())
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     harness.exchange.drain()
     harness.client.keeps = False
     harness.upstream.data_received(RESPONSE)

@@ -55,7 +55,7 @@ def started(*fields: Any, line: bytes = b"GET / HTTP/1.1", ago: float = 2.0) -> 
     """Start an exchange with a permit, so many seconds ago."""
     permits = Recorded()
     harness = Harness(request(line, *fields), permit=permits.take_one())
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     permits.now += ago
     return permits, harness
 
@@ -130,7 +130,7 @@ async def test_an_origin_that_cannot_be_reached_releases_the_permit(connect: str
     permits = Recorded()
     harness = Harness(request(), pooled=False, permit=permits.take_one())
     harness.connect = getattr(harness, connect)
-    harness.exchange.start(HEAD)
+    harness.exchange.start(HEAD, 1000.0)
     await turns()
     assert (permits.latencies, permits.limit.in_flight) == (latencies, 0)
 

@@ -274,7 +274,7 @@ def test_the_pool_closes_connections_idle_for_too_long_and_over_its_limit() -> N
 def test_a_connection_that_closes_is_not_taken() -> None:
     pool = make_pool()
     connection = idle(pool)
-    connection._transport.close()
+    connection.transport.close()
     assert pool.take(repeatable=True) is None
 
 
