@@ -49,9 +49,12 @@ class ServeOptions(Options):
 
     def start(self) -> tuple[Configuration, str | None]:
         """Return the tree of the file, or of the demonstration, with the rules of the command line."""
-        from headgate.runtime.demo_origin import demo_configuration
+        if self.demo and not self.file:
+            from headgate.runtime.demo_origin import demo_configuration
 
-        tree, name = (demo_configuration(), None) if self.demo and not self.file else super().start()
+            tree, name = demo_configuration(), None
+        else:
+            tree, name = super().start()
         return replace(tree, domain=_with_rules(tree.domain, self.rules)) if self.rules else tree, name
 
     def finish(self, tree: Configuration) -> Configuration:

@@ -158,9 +158,16 @@ def _merged_domain(same: list[DomainState]) -> DomainState:
     return sum_states(same, held=tuple(nlargest(_MOST_HELD, held.values(), key=_release)))
 
 
-def ended_limit(state: ConcurrencyState) -> ConcurrencyState:
-    """Return what remains of a limit when its worker has ended: the totals."""
-    return ConcurrencyState(0.0, 0, 0, state.mode, rejected=state.rejected)
+def ended_state(state: GateState) -> GateState:
+    """Return what remains of the state of a process that has ended: its totals; all else is as at a start."""
+    limit = state.concurrency
+    return GateState(
+        domains=tuple(msgspec.structs.replace(domain, held=()) for domain in state.domains),
+        workers=0,
+        concurrency=limit and ConcurrencyState(0.0, 0, 0, limit.mode, rejected=limit.rejected),
+        counters=state.counters,
+        advice=state.advice,
+    )
 
 
 def sum_limits(states: Iterable[ConcurrencyState | None]) -> ConcurrencyState | None:

@@ -22,7 +22,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
-from headgate.observe.state import ended_limit
+from headgate.observe.state import ended_state
 from headgate.origin.gateway.record import GatewayCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
@@ -257,11 +257,7 @@ class GateWorkers(Backend):
 
     def on_worker_exit(self, worker: WorkerProcess[GateState]) -> None:
         """Keep the totals of a worker that has ended."""
-        last = worker.last_state
-        domains = tuple(replace(domain, held=()) for domain in last.domains)
-        concurrency = ended_limit(last.concurrency) if last.concurrency is not None else None
-        ended = replace(last, domains=domains, delayed_now=0, connections=0, workers=0, concurrency=concurrency)
-        self._ended = merge_states([self._ended, ended])
+        self._ended = merge_states([self._ended, ended_state(worker.last_state)])
 
     async def _advise(self) -> None:
         """Decide on the traffic advice, and give the workers a document that has changed."""

@@ -3,7 +3,15 @@
 import pytest
 
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, Reason
-from headgate.observe.state import GateState, ended_limit, gate_metrics, sum_limits
+from headgate.observe.state import (
+    DomainState,
+    GateState,
+    HeldIdentifier,
+    ended_state,
+    gate_metrics,
+    merge_states,
+    sum_limits,
+)
 
 ONE = ConcurrencyState(
     10.0, 3, 2, "enforce", 0.1, capacity=5.0, waiting={"people": 2}, rejected={"people": {"full": 1}}
@@ -28,7 +36,12 @@ def test_without_a_limit_there_is_no_sum(states: list[None]) -> None:
 
 
 def test_a_worker_that_has_ended_leaves_its_totals() -> None:
-    total = sum_limits([ended_limit(ONE), OTHER])
+    domain = DomainState("a", accepted=5, held=(HeldIdentifier("x", 2.0, 1.0),))
+    ended = ended_state(GateState((domain,), connections=4, concurrency=ONE, counters={"gateway_retried": 3}))
+    both = merge_states([ended, GateState(connections=2, concurrency=OTHER)])
+    assert (both.workers, both.connections, both.counters) == (1, 2, {"gateway_retried": 3})
+    assert both.domains == (DomainState("a", accepted=5),)
+    total = both.concurrency
     assert total is not None
     assert (total.limit, total.in_flight, total.queued, total.capacity) == (12.5, 4, 1, 6.0)
     assert total.rejected["people"]["full"] == 3

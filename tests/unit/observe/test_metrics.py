@@ -1,3 +1,5 @@
+from typing import Annotated
+
 import msgspec
 import pytest
 
@@ -17,6 +19,7 @@ from headgate.observe import (
     sidecar_metrics,
 )
 from headgate.observe.master_state import QuotaState
+from headgate.observe.metrics import counter_metrics
 
 
 class LinkCounters(msgspec.Struct):
@@ -57,6 +60,22 @@ def test_a_counter_is_declared_once():
         "headgate_link_sent_total": 5,
         "headgate_link_dropped_total full": 2,
         "headgate_link_dropped_total too_long": 0,
+    }
+
+
+class Responses(msgspec.Struct):
+    by_status: Annotated[dict[str, dict[str, int]], "domain", "status"] = {}
+    """Responses."""
+
+
+def test_a_counter_has_any_number_of_labels_and_its_sums_have_all_values():
+    one, other = Responses({"api": {"2xx": 3}}), Responses({"api": {"2xx": 1, "5xx": 2}, "": {"4xx": 1}})
+    read = [GateState(counters=read_counters(("gateway", each))) for each in (one, other)]
+    one.by_status["api"]["2xx"] = 9  # what was read stays as it was
+    assert written(counter_metrics(merge_states(read).counters, [("gateway", Responses)])) == {
+        "headgate_gateway_by_status_total api,2xx": 4,
+        "headgate_gateway_by_status_total api,5xx": 2,
+        "headgate_gateway_by_status_total ,4xx": 1,
     }
 
 
