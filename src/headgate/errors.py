@@ -193,6 +193,12 @@ _REASONS = {
 }
 
 
+def fail_if(condition: object, message: str) -> None:
+    """Raise `ConfigurationError` with a message if a condition holds."""
+    if condition:
+        raise ConfigurationError(message)
+
+
 def check_seconds(name: str, value: object) -> None:
     """Raise `ConfigurationError`, which names the argument, unless `value` is a non-negative number."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:

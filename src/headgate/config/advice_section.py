@@ -10,8 +10,8 @@ from msgspec import Meta
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.advice_control import Entry, LawSettings
 from headgate.advice_control.law import MIN_FLOOR
-from headgate.config.section import ConfigSection, Format, fail_if
-from headgate.errors import ConfigurationError, RuleError
+from headgate.config.section import ConfigSection, Format
+from headgate.errors import ConfigurationError, RuleError, fail_if
 from headgate.limit import Rule
 
 AUTO: Final = "auto"

@@ -35,12 +35,6 @@ def with_value(table: Any, names: Sequence[str], value: Any) -> Any:
     return replace(table, **{name: with_value(getattr(table, name), inner, value) if inner else value})
 
 
-def fail_if(condition: object, message: str) -> None:
-    """Raise `ConfigurationError` with a message if a condition holds."""
-    if condition:
-        raise ConfigurationError(message)
-
-
 class Address(NamedTuple):
     """A host and a port; port 0 asks the system for a free port."""
 

@@ -10,10 +10,10 @@ import msgspec
 
 from headgate.config.advice_section import check_advice
 from headgate.config.proxy_section import Proxy
-from headgate.config.section import Address, Format, fail_if
+from headgate.config.section import Address, Format
 from headgate.config.toml_reader import convert_document
 from headgate.config.tree import Bus, Configuration, Router, Sidecar, as_tuple
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Domain
 
 _MIN_SHARDED_MASTERS = 2

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, cast
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Priority
 from headgate.limit.messages import short_identifier
@@ -20,7 +20,7 @@ from headgate.origin.response import Refusals, Rejections
 from headgate.origin.routes import Routes
 
 FORGET_INTERVAL: Final = 1.0
-"""Seconds between two calls of `forget`."""
+"""Seconds after which ended holds and histories are dropped again."""
 MAX_FORGOTTEN_AT_ONCE: Final = 1_000
 _MAX_NAMES_SHOWN: Final = 8
 """Domains that an error names."""
@@ -89,7 +89,9 @@ class Admission(Generic[R]):
         accounting = self.gatekeeper.admit(*limited, now=now, max_delay=max_delay)
         if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
             self._forget_at = now + FORGET_INTERVAL
-            forget(self.gatekeeper, now=now)
+            self.gatekeeper.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
+            if self.gatekeeper.master is not None:
+                self.gatekeeper.master.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
         return accounting
 
     def priority_of(self, request: R, limited: tuple[str, bytes] | None) -> Priority | None:
@@ -106,21 +108,20 @@ def check_domain(domain: DomainBy[R] | None, gatekeeper: Gatekeeper | None, *, n
     `ConfigurationError` for a name or a route whose domain an embedded master does not have: it would limit nothing.
     Without an embedded master, and of a callable, the names are not known.
     """
-    if not (isinstance(gatekeeper, Gatekeeper) or (gatekeeper is None and not needed)):
-        hint = "; it may be left out with concurrency" if gatekeeper is None else ""
-        raise ConfigurationError(f"gatekeeper must be a Gatekeeper, got {gatekeeper!r}{hint}")
+    hint = "; it may be left out with concurrency" if gatekeeper is None else ""
+    allowed = isinstance(gatekeeper, Gatekeeper) or (gatekeeper is None and not needed)
+    fail_if(not allowed, f"gatekeeper must be a Gatekeeper, got {gatekeeper!r}{hint}")
     known = None if gatekeeper is None or gatekeeper.master is None else list(gatekeeper.master.domains)
     if domain is None:
         domain = "" if gatekeeper is None else known[0] if known is not None and len(known) == 1 else "default"
     if isinstance(domain, (str, Routes)):
-        names = [domain] if isinstance(domain, str) else domain.domains
-        for name in names:
-            if known is not None and name not in known:
-                raise ConfigurationError(
-                    f"domain {name!r}: the gatekeeper's master does not have it; {_expected_domains(known)}"
-                )
-    elif not callable(domain):
-        raise ConfigurationError(f"domain must be a name, Routes or a callable, got {domain!r}")
+        for name in [domain] if isinstance(domain, str) else domain.domains:
+            fail_if(
+                known is not None and name not in known,
+                f"domain {name!r}: the gatekeeper's master does not have it; {_expected_domains(known or [])}",
+            )
+    else:
+        fail_if(not callable(domain), f"domain must be a name, Routes or a callable, got {domain!r}")
     return domain
 
 
@@ -128,10 +129,10 @@ def check_rejections(rejections: Rejections | None, gatekeeper: Gatekeeper | Non
     """Return `rejections`, by default those with the domains of `gatekeeper`; raises `ConfigurationError`."""
     if rejections is None:
         return Rejections() if gatekeeper is None else Rejections.of(gatekeeper)
-    if not isinstance(rejections, Rejections):
-        raise ConfigurationError(
-            f"rejections must be Rejections, such as Rejections.of(gatekeeper, status=429), got {rejections!r:.80}"
-        )
+    fail_if(
+        not isinstance(rejections, Rejections),
+        f"rejections must be Rejections, such as Rejections.of(gatekeeper, status=429), got {rejections!r:.80}",
+    )
     return rejections
 
 
@@ -140,13 +141,6 @@ def _expected_domains(known: list[str]) -> str:
         return "it has no domains: pass them to Gatekeeper.embedded"
     more = ", …" if len(known) > _MAX_NAMES_SHOWN else ""
     return f"expected one of {', '.join(map(repr, known[:_MAX_NAMES_SHOWN]))}{more}"
-
-
-def forget(gatekeeper: Gatekeeper, *, now: float) -> None:
-    """Drop some of the ended holds and, of an embedded master, some of the ended histories."""
-    gatekeeper.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
-    if gatekeeper.master is not None:
-        gatekeeper.master.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
 
 
 def make_domain_of(domain: DomainBy[R], adapter: RequestAdapter[R]) -> Callable[[R], str | None]:
@@ -171,8 +165,7 @@ def make_identifier_of(identify: IdentifyBy[R], adapter: RequestAdapter[R]) -> C
         return _by_header(identify, adapter)
     if hasattr(identify, "per_connection"):
         return _by_info(cast("Identify", identify), adapter)
-    if not callable(identify):
-        raise ConfigurationError(f"identify must be a text, an Identify or a callable, got {identify!r:.80}")
+    fail_if(not callable(identify), f"identify must be a text, an Identify or a callable, got {identify!r:.80}")
     of_request = identify
 
     def by_callable(request: R) -> bytes | None:
@@ -208,14 +201,12 @@ def make_limit(concurrency: ConcurrencyLimit | ConcurrencySettings | None) -> Co
     """Return the limit that is given, one with these settings, or None if there is none to enforce or monitor."""
     if isinstance(concurrency, ConcurrencySettings):
         concurrency = ConcurrencyLimit(concurrency, random.random)
-    if concurrency is None or (isinstance(concurrency, ConcurrencyLimit) and concurrency.settings.mode == "off"):
-        return None
-    if not isinstance(concurrency, ConcurrencyLimit):
-        raise ConfigurationError(
-            "concurrency must be ConcurrencySettings, such as ConcurrencySettings(max=64), or a ConcurrencyLimit, "
-            f"got {concurrency!r:.80}"
-        )
-    return concurrency
+    fail_if(
+        concurrency is not None and not isinstance(concurrency, ConcurrencyLimit),
+        "concurrency must be ConcurrencySettings, such as ConcurrencySettings(max=64), or a ConcurrencyLimit, "
+        f"got {concurrency!r:.80}",
+    )
+    return None if concurrency is None or concurrency.settings.mode == "off" else concurrency
 
 
 def make_priority_of(priority: PriorityBy[R] | None, domain: object) -> Callable[[R, str], Priority | None] | None:
@@ -230,13 +221,12 @@ def make_priority_of(priority: PriorityBy[R] | None, domain: object) -> Callable
         known = [domain] if isinstance(domain, str) else domain.domains if isinstance(domain, Routes) else priorities
         for name, value in priorities.items():
             _check(value, f"the priority of domain {name!r}")
-            if name not in known:
-                raise ConfigurationError(
-                    f"priority: unknown domain {name!r}; expected one of {', '.join(map(repr, known)) or 'none'}"
-                )
+            fail_if(
+                name not in known,
+                f"priority: unknown domain {name!r}; expected one of {', '.join(map(repr, known)) or 'none'}",
+            )
         return lambda _request, name: priorities.get(name, _PEOPLE)
-    if not callable(priority):
-        raise ConfigurationError(f"priority must be a mapping or a callable, got {priority!r:.80}")
+    fail_if(not callable(priority), f"priority must be a mapping or a callable, got {priority!r:.80}")
     of_request = priority
     return lambda request, _name: _check(of_request(request), "the priority of a request")
 

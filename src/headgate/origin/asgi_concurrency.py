@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headgate.limit.concurrency import ConcurrencyState, Priority
 from headgate.origin.admission import Admission
-from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
+from headgate.origin.concurrency_watch import ConcurrencyWatch
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
 from headgate.origin.request_info import field_value
@@ -34,7 +34,6 @@ class AsgiConcurrency:
         self._permits = Permits(admission.limit, call_later=_call_later)
         self._learns = admission.limit.settings.max == "learned"
         self._watch = ConcurrencyWatch(_logger.warning)
-        self._look_at = 0.0
 
     @property
     def state(self) -> ConcurrencyState:
@@ -55,9 +54,7 @@ class AsgiConcurrency:
             if permit is None:
                 return
             receive = ahead.receive
-        if permit.started >= self._look_at:
-            self._look_at = permit.started + WATCH_INTERVAL
-            self._watch.look(self._permits.limit.state, now=permit.started)
+        self._watch.look_if_due(lambda: self.state, now=permit.started)
         if self._learns:
             receive, send = partial(_receive, permit, receive), partial(_send, permit, send)
         answered = False

@@ -19,9 +19,16 @@ class ConcurrencyWatch:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
+        self._due = 0.0
         self._rejected = 0
         self._rejected_at = 0.0
         self._rejects = False
+
+    def look_if_due(self, read: Callable[[], ConcurrencyState], *, now: float) -> None:
+        """Look at the state that `read` returns, unless the last look was a moment ago."""
+        if now >= self._due:
+            self._due = now + WATCH_INTERVAL
+            self.look(read(), now=now)
 
     def look(self, state: ConcurrencyState, *, now: float) -> None:
         """Log what has changed."""

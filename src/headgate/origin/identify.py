@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Protocol
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.http.fields import is_token
 from headgate.limit.messages import header_identifier
 from headgate.origin.request_info import RequestInfo, field_value, forwarded_hops, x_forwarded_for_hops
@@ -20,9 +20,9 @@ UNKNOWN = b"unknown"
 
 MAX_CACHED_ADDRESSES = 16_384
 MAX_IDENTIFIER_SIZE = 255
-_READERS: dict[bytes, Callable[[bytes], Iterator[str]]] = {
-    b"forwarded": forwarded_hops,
-    b"x-forwarded-for": x_forwarded_for_hops,
+_READERS: dict[str, Callable[[bytes], Iterator[str]]] = {
+    "forwarded": forwarded_hops,
+    "x-forwarded-for": x_forwarded_for_hops,
 }
 
 _FIELDS = ("X-Forwarded-For",)
@@ -51,13 +51,11 @@ def client_address(
     in `fields` only what your proxies write, Forwarded or X-Forwarded-For; where both are present and disagree, one of
     them may be forged, and neither is used. Raises `ConfigurationError` for an invalid CIDR or prefix.
     """
-    if not 1 <= ipv6_prefix <= 128:
-        raise ConfigurationError(f"ipv6_prefix must be from 1 to 128, got {ipv6_prefix}")
-    readers = [(name.lower().encode(), _READERS.get(name.lower().encode())) for name in fields]
-    for name, reader in readers:
-        if reader is None:
-            raise ConfigurationError(f"unknown forwarding field {name.decode()!r}; use Forwarded or X-Forwarded-For")
-    return ClientAddress(tuple(trusted), ipv6_prefix, {name: reader for name, reader in readers if reader})
+    fail_if(not 1 <= ipv6_prefix <= 128, f"ipv6_prefix must be from 1 to 128, got {ipv6_prefix}")
+    names = [name.lower() for name in fields]
+    for name in names:
+        fail_if(name not in _READERS, f"unknown forwarding field {name!r}; use Forwarded or X-Forwarded-For")
+    return ClientAddress(tuple(trusted), ipv6_prefix, {name.encode(): _READERS[name] for name in names})
 
 
 def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
@@ -71,8 +69,10 @@ def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
     Raises `ConfigurationError` for a name that no field can have.
     """
     text = name.decode("latin-1") if isinstance(name, bytes) else name
-    if not isinstance(text, str) or not is_token(text.strip()):
-        raise ConfigurationError(f"invalid header name {name!r:.80}; expected one such as 'X-Api-Key'")
+    fail_if(
+        not isinstance(text, str) or not is_token(text.strip()),
+        f"invalid header name {name!r:.80}; expected one such as 'X-Api-Key'",
+    )
     return Header(text.strip().lower().encode(), fallback or client_address())
 
 

@@ -6,14 +6,14 @@ RateLimit-Policy and problem types); RFC 9457 (problem details); RFC 8288 (Link)
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 from headgate.http.date import whole_seconds
 from headgate.http.fields import parameter, sf_string
 from headgate.http.media_type import negotiate, quality
@@ -79,15 +79,14 @@ def prefers_problem(accept: bytes | None) -> bool:
     """
     if accept is None or b"application/" not in accept.lower():
         return False
+    return _prefers_problem(accept) if len(accept) <= _MAX_REMEMBERED else _prefers_problem.__wrapped__(accept)
+
+
+@lru_cache(_MAX_REMEMBERED)
+def _prefers_problem(accept: bytes) -> bool:
     if PROBLEM in accept.lower():
         return negotiate(accept, (_TEXT, PROBLEM)) == PROBLEM
     return quality(accept, _JSON) > quality(accept, _TEXT)
-
-
-def remembered(verdict: Callable[[bytes | None], bool]) -> Callable[[bytes | None], bool]:
-    """Return `verdict` with a cache for short values of Accept."""
-    known = lru_cache(_MAX_REMEMBERED)(verdict)
-    return lambda accept: known(accept) if accept is None or len(accept) <= _MAX_REMEMBERED else verdict(accept)
 
 
 def to_text(text: str) -> str:
@@ -129,11 +128,10 @@ class Rejections:
         self._buckets = {name: quote(prefix, safe=_PATH) for name, prefix in (path_prefixes or {}).items()}
         for name, bucket in self._buckets.items():
             # anti-ddos-throttling.txt: an agent ignores a bucket that does not begin with a slash.
-            if not bucket.startswith("/"):
-                raise ConfigurationError(
-                    f"domain {name!r}: invalid path prefix {bucket!r}; expected one such as '/api/'"
-                )
-        self._prefers_problem = remembered(prefers_problem)
+            fail_if(
+                not bucket.startswith("/"),
+                f"domain {name!r}: invalid path prefix {bucket!r}; expected one such as '/api/'",
+            )
         self._rendered = lru_cache(_MAX_RENDERED)(self._render)
 
     @classmethod
@@ -145,8 +143,7 @@ class Rejections:
         path_prefixes: Mapping[str, str] | None = None,
     ) -> "Rejections":
         """Write the rejections of `gatekeeper`, whose domains are known where its master is embedded."""
-        if not isinstance(gatekeeper, Gatekeeper):
-            raise ConfigurationError(f"gatekeeper must be a Gatekeeper, got {gatekeeper!r:.80}")
+        fail_if(not isinstance(gatekeeper, Gatekeeper), f"gatekeeper must be a Gatekeeper, got {gatekeeper!r:.80}")
         domains = gatekeeper.master.domains.values() if gatekeeper.master is not None else ()
         return cls(domains, status=status, path_prefixes=path_prefixes)
 
@@ -155,7 +152,7 @@ class Rejections:
 
         Seconds round up; for a release of `NEVER` the fields that name a time are absent.
         """
-        return self._rendered(accounting.domain, _seconds(accounting, now), self._prefers_problem(accept))
+        return self._rendered(accounting.domain, _seconds(accounting, now), prefers_problem(accept))
 
     def _render(self, name: str, seconds: int | None, is_problem: bool) -> Response:  # noqa: FBT001 - a key of the cache
         domain = self._domains.get(name) or Domain(name)
@@ -175,8 +172,7 @@ class Rejections:
 
 
 def _checked_status(status: int, of: str) -> int:
-    if status not in _STATUSES:
-        raise ConfigurationError(f"{of} status {status} does not ask the client to come back; use 503 or 429")
+    fail_if(status not in _STATUSES, f"{of} status {status} does not ask the client to come back; use 503 or 429")
     return status
 
 
@@ -225,7 +221,6 @@ class Refusals:
 
     def __init__(self, *, status: int = 503) -> None:
         self._status = _checked_status(status, "refusal")
-        self._prefers_problem = remembered(prefers_problem)
         self._rendered = lru_cache(_MAX_RENDERED)(self._render)
 
     def __call__(self, retry_after: float, *, accept: bytes | None = None, link: bytes = b"") -> Response:
@@ -233,7 +228,7 @@ class Refusals:
 
         Seconds round up to whole ones, from a second to a day.
         """
-        return self._rendered(_limited_seconds(retry_after), self._prefers_problem(accept), link)
+        return self._rendered(_limited_seconds(retry_after), prefers_problem(accept), link)
 
     def _render(self, seconds: int, is_problem: bool, link: bytes) -> Response:  # noqa: FBT001 - a key of the cache
         detail = f"The server is handling as many requests as it can; try again in {seconds} s."

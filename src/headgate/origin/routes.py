@@ -7,13 +7,15 @@ belongs to no domain and is not limited.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from typing import Final, cast
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 from headgate.http.fields import TOKEN, is_token
 from headgate.limit.messages import credential
+from headgate.origin.checks import naming
 from headgate.origin.request_info import MAX_VALUE_SIZE, RequestInfo
 
 _HOST = re.compile(r"[^\s/?#@\\,]+")
@@ -54,7 +56,7 @@ class Route(msgspec.Struct, frozen=True):
     @property
     def matches_all(self) -> bool:
         """Whether it is without conditions."""
-        return not (self.path_prefix or self.host or self.method or self.header or self.user_agent)
+        return not any(getattr(self, name) for name in _CONDITIONS)
 
 
 class _Seen:
@@ -113,11 +115,11 @@ class Routes:
 def _checked(routes: Iterable[object]) -> Iterator[Route]:
     """Yield the routes; raises `ConfigurationError` for what is not a list of them."""
     for route in routes if isinstance(routes, Iterable) else (None,):
-        if not isinstance(route, Route):
-            raise ConfigurationError(
-                f"expected a list of Route, such as [Route('api', path_prefix='/api/')], got {routes!r:.80}"
-            )
-        yield route
+        fail_if(
+            not isinstance(route, Route),
+            f"expected a list of Route, such as [Route('api', path_prefix='/api/')], got {routes!r:.80}",
+        )
+        yield cast("Route", route)
 
 
 def plain_path(path: bytes) -> bytes:
@@ -140,61 +142,34 @@ def plain_path(path: bytes) -> bytes:
     return b"/" + b"/".join(kept) + (b"/" if ends_open else b"")
 
 
-def _check(route: Route) -> None:
-    """Raise `ConfigurationError` for a route that cannot match: its domain would limit nothing."""
-    for name in Route.__struct_fields__:
-        if not isinstance(getattr(route, name), str):
-            raise ConfigurationError(f"the {name} of a route must be text, got {getattr(route, name)!r:.80}")
-    path = plain_path(route.path_prefix.encode("utf-8", "replace")).decode("utf-8", "replace")
-    checks = (
-        (route.value and not route.header, f"value {route.value!r} without a header; add header = 'NAME' beside it"),
-        (
-            route.path_prefix and (route.path_prefix != path or path[0] != "/"),
-            f"invalid path_prefix {route.path_prefix!r}; expected it normalized: {'/' + path.lstrip('/')!r}",
-        ),
-        (
-            route.host and not _HOST.fullmatch(route.host),
-            f"invalid host {route.host!r}; expected a form such as 'example.org', without scheme and path",
-        ),
-        (
-            route.method and (not is_token(route.method) or route.method in _LOWERED),
-            f"unknown method {route.method!r}; methods are case-sensitive, try {route.method.upper().strip()!r}",
-        ),
-        (
-            route.header and not is_token(route.header),
-            f"invalid header name {route.header!r}; expected one such as 'Sec-Purpose'",
-        ),
-        (
-            route.user_agent and (not is_token(route.user_agent) or route.user_agent == "*"),
-            f"invalid user_agent {route.user_agent!r}; expected one product without its version, such as 'ExampleBot'",
-        ),
-    )
-    for wrong, explanation in checks:
-        if wrong:
-            raise ConfigurationError(f"domain {route.domain!r}: {explanation}")
-
-
 def _tests(route: Route) -> tuple[_Test, ...]:
-    _check(route)
-    makers = (
-        (route.path_prefix, _path_starts),
-        (route.host, _host_is),
-        (route.method, _method_is),
-        (route.user_agent, _user_agent_has),
+    """Return what a request must pass. Raises `ConfigurationError` for a route that no request can match."""
+    for name in Route.__struct_fields__:
+        value = getattr(route, name)
+        fail_if(not isinstance(value, str), f"the {name} of a route must be text, got {value!r:.80}")
+    with naming(f"domain {route.domain!r}"):
+        fail_if(
+            not route.header and route.value, f"value {route.value!r} without a header; add header = 'NAME' beside it"
+        )
+        return tuple(make(route) for name, make in _CONDITIONS.items() if getattr(route, name))
+
+
+def _path_starts(route: Route) -> _Test:
+    prefix = route.path_prefix.encode("utf-8", "replace")
+    plain = plain_path(prefix).decode("utf-8", "replace")
+    fail_if(
+        route.path_prefix != plain or not plain.startswith("/"),
+        f"invalid path_prefix {route.path_prefix!r}; expected it normalized: {'/' + plain.lstrip('/')!r}",
     )
-    tests = [maker(wanted) for wanted, maker in makers if wanted]
-    if route.header:
-        tests.append(_field_has(route.header, route.value))
-    return tuple(tests)
-
-
-def _path_starts(wanted: str) -> _Test:
-    prefix = wanted.encode()
     return lambda seen: seen.path.startswith(prefix)
 
 
-def _host_is(wanted: str) -> _Test:
-    host = wanted.lower().rstrip(".").encode()
+def _host_is(route: Route) -> _Test:
+    fail_if(
+        not _HOST.fullmatch(route.host),
+        f"invalid host {route.host!r}; expected a form such as 'example.org', without scheme and path",
+    )
+    host = route.host.lower().rstrip(".").encode()
     if _without_port(host) != host:
         return lambda seen: seen.info.host.lower() == host
     return lambda seen: _without_port(seen.info.host.lower()).rstrip(b".") == host
@@ -206,19 +181,39 @@ def _without_port(host: bytes) -> bytes:
     return name if colon and (port.isdigit() or not port) else host
 
 
-def _method_is(wanted: str) -> _Test:
-    methods = (b"GET", b"HEAD") if wanted == "GET" else (wanted.encode(),)
+def _method_is(route: Route) -> _Test:
+    method = route.method
+    fail_if(
+        not is_token(method) or method in _LOWERED,
+        f"unknown method {method!r}; methods are case-sensitive, try {method.upper().strip()!r}",
+    )
+    methods = (b"GET", b"HEAD") if method == "GET" else (method.encode(),)
     return lambda seen: seen.info.method in methods
 
 
-def _user_agent_has(wanted: str) -> _Test:
-    name = wanted.lower().encode()
+def _user_agent_has(route: Route) -> _Test:
+    fail_if(
+        not is_token(route.user_agent) or route.user_agent == "*",
+        f"invalid user_agent {route.user_agent!r}; expected one product without its version, such as 'ExampleBot'",
+    )
+    name = route.user_agent.lower().encode()
     return lambda seen: name in seen.products
 
 
-def _field_has(header: str, value: str) -> _Test:
-    name = header.lower().encode()
-    if not value.strip():
+def _field_has(route: Route) -> _Test:
+    fail_if(not is_token(route.header), f"invalid header name {route.header!r}; expected one such as 'Sec-Purpose'")
+    name, value = route.header.lower().encode(), route.value.strip()
+    if not value:
         return lambda seen: seen.info.field(name) is not None
-    wanted = credential(name, value.strip().encode())
+    wanted = credential(name, value.encode())
     return lambda seen: wanted in seen.values(name)
+
+
+_CONDITIONS: Final[dict[str, Callable[[Route], _Test]]] = {
+    "path_prefix": _path_starts,
+    "host": _host_is,
+    "method": _method_is,
+    "user_agent": _user_agent_has,
+    "header": _field_has,
+}
+"""The conditions by their field of `Route`, cheap ones first: each checks the field and returns its test."""

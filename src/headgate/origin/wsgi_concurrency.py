@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.limit.concurrency import ConcurrencySettings, ConcurrencyState
 from headgate.origin.admission import Admission
-from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
+from headgate.origin.concurrency_watch import ConcurrencyWatch
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.response import Response
 
@@ -37,10 +37,10 @@ def fit_threads(settings: ConcurrencySettings, threads: int | None) -> Concurren
     The queue, and the ceiling of a learned limit, become smaller. Raises `ConfigurationError` for a number of threads
     with which the limit would never act.
     """
-    if not isinstance(settings, ConcurrencySettings):
-        raise ConfigurationError(
-            f"concurrency must be ConcurrencySettings, such as ConcurrencySettings(max=8), got {settings!r:.80}"
-        )
+    fail_if(
+        not isinstance(settings, ConcurrencySettings),
+        f"concurrency must be ConcurrencySettings, such as ConcurrencySettings(max=8), got {settings!r:.80}",
+    )
     if not isinstance(threads, int) or threads < _MIN_THREADS:
         raise ConfigurationError(
             f"threads must be the number of threads of the server, {_MIN_THREADS} or more, since a waiting request "
@@ -50,10 +50,10 @@ def fit_threads(settings: ConcurrencySettings, threads: int | None) -> Concurren
         queue = min(settings.queue, threads // 4)
         ceiling = min(settings.ceiling, threads - 1 - queue)
         return msgspec.structs.replace(settings, queue=queue, ceiling=ceiling)
-    if settings.max >= threads:
-        raise ConfigurationError(
-            f"max must be below the number of threads ({threads}), got {settings.max}: no request would be refused"
-        )
+    fail_if(
+        settings.max >= threads,
+        f"max must be below the number of threads ({threads}), got {settings.max}: no request would be refused",
+    )
     return msgspec.structs.replace(settings, queue=min(settings.queue, threads - 1 - settings.max))
 
 
@@ -67,7 +67,6 @@ class WsgiConcurrency:
         self._lock = threading.Lock()
         self._permits = Permits(admission.limit)
         self._watch = ConcurrencyWatch(_logger.warning)
-        self._look_at = 0.0
 
     @property
     def state(self) -> ConcurrencyState:
@@ -92,7 +91,7 @@ class WsgiConcurrency:
             if permit is None:
                 response = self._admission.refusals(request.retry_after, accept=accept_of(environ))
                 return send_response(response, environ, start_response)
-        self._look(permit.started)
+        self._watch.look_if_due(lambda: self.state, now=permit.started)
         exchange = _Exchange(permit, self._lock, start_response)
         exchange.measured = environ.get("CONTENT_LENGTH") in (None, "", "0") and "HTTP_TRANSFER_ENCODING" not in environ
         try:
@@ -122,11 +121,6 @@ class WsgiConcurrency:
                 self._permits.leave(request)
             raise
         return request.permit
-
-    def _look(self, now: float) -> None:
-        if now >= self._look_at:
-            self._look_at = now + WATCH_INTERVAL
-            self._watch.look(self.state, now=now)
 
 
 class _Exchange:

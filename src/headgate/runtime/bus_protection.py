@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from headgate.config.section import Address, fail_if
+from headgate.config.section import Address
 from headgate.config.tree import Bus, Router
-from headgate.errors import ConfigurationError, LinkError
+from headgate.errors import ConfigurationError, LinkError, fail_if
 from headgate.link.sockets import is_exposed, unprotected_error
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from headgate.config import BundleSection, Configuration, DomainSection
-from headgate.config.section import fail_if, origin_address
+from headgate.config.section import origin_address
 from headgate.config.tree import Bounds, as_tuple
-from headgate.errors import BundleError, ConfigurationError, reason_of
+from headgate.errors import BundleError, ConfigurationError, fail_if, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.arrivals import MEMORY_SIZE, Arrivals
 from headgate.limit.concurrency import ConcurrencySettings

@@ -24,8 +24,7 @@ from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.config import Address
 from headgate.config.proxy_section import Proxy
-from headgate.config.section import fail_if
-from headgate.errors import ConfigurationError, MissingExtra, reason_of
+from headgate.errors import ConfigurationError, MissingExtra, fail_if, reason_of
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule
 from headgate.proxy.admission.authority import HostRules

@@ -19,8 +19,8 @@ from headgate.advice.parser import result_to_json
 from headgate.config import Address, Configuration
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
-from headgate.config.section import fail_if
 from headgate.config.tree import restart_note
+from headgate.errors import fail_if
 from headgate.observe.metrics import counter, counter_metrics, gauge, sum_states
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.limits import TunnelSlots, create_slots

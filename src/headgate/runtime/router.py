@@ -8,8 +8,8 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration
-from headgate.config.section import fail_if
 from headgate.config.tree import Router, as_tuple, restart_note
+from headgate.errors import fail_if
 from headgate.limit.messages import topic
 from headgate.link import RouterLink
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_client_keys, read_server_keys

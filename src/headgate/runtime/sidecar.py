@@ -1,6 +1,7 @@
 """A sidecar: a gatekeeper beside nginx or HAProxy, linked to masters elsewhere, that passes holds to its server."""
 
 import asyncio
+import importlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -8,9 +9,8 @@ from typing import Final, NamedTuple
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, DomainSection, domain_changes
-from headgate.config.section import fail_if
 from headgate.config.tree import Sidecar, as_tuple, keep_keys, restart_note
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.limit.gatekeeper import spacing
 from headgate.link import GatekeeperLink
@@ -19,6 +19,7 @@ from headgate.observe import LinkedMasterState, SidecarState, sidecar_metrics
 from headgate.observe.metrics import read_counters
 from headgate.observe.state import identifier_digest
 from headgate.origin import parse_identify
+from headgate.origin.checks import naming
 from headgate.origin.sidecar.data_plane import DataPlane, SidecarCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
@@ -41,8 +42,8 @@ ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 
 SIDECAR_GROUPS: Final = (*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters))
 """The groups of counters of a sidecar."""
-_SERVERS: Final = ("nginx_lua", "auth_request", "haproxy")
-"""The keys of the sockets, one for each kind of server."""
+_PLANES: Final = {"nginx_lua": "NginxLua", "auth_request": "AuthRequest", "haproxy": "HAProxy"}
+"""The classes of the data planes by the keys of their sockets, which are also the names of their modules."""
 _RESTART_KEYS: Final = tuple(f"sidecar.{name}" for name in ("master", "curve_key", "curve_server", "shard", "admin"))
 """Keys that only a restart can change."""
 
@@ -209,7 +210,7 @@ class SidecarServer(Server):
 
 def _key(settings: Sidecar) -> str:
     """Return the key of the socket that is set; empty if none is."""
-    return next((key for key in _SERVERS if getattr(settings, key)), "")
+    return next((key for key in _PLANES if getattr(settings, key)), "")
 
 
 def server_name(settings: Sidecar) -> str:
@@ -263,10 +264,8 @@ def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str
     """Build the gatekeeper and the data plane; opens no socket. Raises `ConfigurationError`."""
     require_sidecar(tree)
     settings, domains = tree.sidecar, read_domains(tree)
-    try:
+    with naming("sidecar.identify"):
         parse_identify(settings.identify)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"sidecar.identify: {error}") from None
     gatekeeper = Gatekeeper(
         link.account if link is not None else None,
         max_delay=settings.max_delay,
@@ -286,14 +285,5 @@ def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str
 
 def _data_plane(key: str) -> type[DataPlane]:
     """Import the data plane for the key of its socket: a process needs only one."""
-    if key == "nginx_lua":
-        from headgate.origin.sidecar.nginx_lua import NginxLua
-
-        return NginxLua
-    if key == "auth_request":
-        from headgate.origin.sidecar.auth_request import AuthRequest
-
-        return AuthRequest
-    from headgate.origin.sidecar.haproxy import HAProxy
-
-    return HAProxy
+    plane: type[DataPlane] = getattr(importlib.import_module(f"headgate.origin.sidecar.{key}"), _PLANES[key])
+    return plane

@@ -282,21 +282,6 @@ def test_a_peer_without_an_address_is_served_too(client):
     assert gatekeeper.totals["default"].accepted == 1
 
 
-@pytest.mark.parametrize("step", [11.0, -3600.0])
-def test_expired_holds_are_forgotten_as_requests_come(step, monkeypatch):
-    now, server = time.time(), Server()
-    monkeypatch.setattr("time.time", lambda: now)
-    gatekeeper = Gatekeeper()
-    app = App()
-    app.read = [DISCONNECT]
-    middleware = GatekeeperMiddleware(app, gatekeeper=gatekeeper)
-    for _ in range(2):
-        gatekeeper.obey(DelayUntil("default", b"long ago", 1.0))
-        asyncio.run(middleware(scope(), server.receive, server.send))
-        assert gatekeeper.forget(now=2.0) == 0
-        now += step
-
-
 def test_a_clock_that_is_set_back_does_not_prolong_a_delay(monkeypatch):
     """Where the wait depended on the wall clock, the request would wait for an hour: longer than `serve` allows."""
     now, app, server = time.time(), App(), Server(*BODY)

@@ -5,7 +5,8 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Response
-from headgate.origin.response import prefers_problem, problem, ratelimit, ratelimit_policy, remembered
+from headgate.origin import response as response_module
+from headgate.origin.response import Refusals, prefers_problem, problem, ratelimit, ratelimit_policy
 from headgate.release import NEVER, Status
 
 
@@ -24,17 +25,13 @@ def test_a_problem_is_a_line_of_text_or_a_document():
         assert dict(one.fields)[b"cache-control"] == b"no-store"
 
 
-def test_only_short_values_of_accept_are_remembered():
+def test_only_short_values_of_accept_are_remembered(monkeypatch):
     asked = []
-
-    def verdict(accept):
-        asked.append(accept)
-        return prefers_problem(accept)
-
-    remembering = remembered(verdict)
-    for accept in (None, b"application/json", b"application/json" + b" " * 300):
-        assert remembering(accept) is remembering(accept) is prefers_problem(accept)
-    assert [len(accept or b"") for accept in asked] == [0, 16, 316, 316]
+    monkeypatch.setattr(response_module, "quality", lambda accept, media_type: asked.append(len(accept)) or 1.0)
+    for accept in (None, b"application/json;q=0.77", b"application/json" + b" " * 300):
+        assert not prefers_problem(accept)
+        assert not prefers_problem(accept)
+    assert asked == [23] * 2 + [316] * 4
 
 
 NOW = 1_700_000_000.25
@@ -186,3 +183,48 @@ def test_equal_rejections_are_rendered_once():
         rejections(rejected(6.0), now=NOW, accept=b"application/json"),
     ):
         assert other is not first
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"), [(0.0, b"1"), (0.2, b"1"), (1.0, b"1"), (1.2, b"2"), (60.0, b"60"), (1e9, b"86400")]
+)
+def test_the_seconds_of_a_refusal_round_up_and_agree(retry_after: float, seconds: bytes) -> None:
+    response = Refusals()(retry_after)
+    assert field(response, b"retry-after") == seconds
+    assert field(response, b"ratelimit") == b'"concurrency";r=0;t=' + seconds
+    assert b"in %b s" % seconds in response.body
+
+
+def test_a_refusal_is_not_cached_and_names_no_capacity() -> None:
+    response = Refusals()(3.0)
+    assert response.status == 503
+    assert field(response, b"cache-control") == b"no-store"
+    assert field(response, b"content-length") == b"%d" % len(response.body)
+    assert field(response, b"ratelimit-policy") is None
+    assert field(response, b"link") is None
+    assert response.body == b"Server is busy. The server is handling as many requests as it can; try again in 3 s.\n"
+
+
+def test_a_refused_client_that_prefers_json_gets_a_problem_document() -> None:
+    response = Refusals(status=429)(3.0, accept=b"application/json")
+    content = json.loads(response.body)
+    assert field(response, b"content-type") == b"application/problem+json"
+    assert content["status"] == response.status == 429
+    assert content["type"] == "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+    assert "in 3 s" in content["detail"]
+
+
+def test_a_link_is_sent_with_a_refusal() -> None:
+    link = b'</site.wbn>; rel="alternate"'
+    assert field(Refusals()(3.0, link=link), b"link") == link
+
+
+def test_a_refusal_is_written_once_for_each_number_of_seconds() -> None:
+    refusals = Refusals()
+    assert refusals(3.0) is refusals(2.5)
+    assert refusals(3.0) is not refusals(3.0, accept=b"application/json")
+
+
+def test_another_status_of_a_refusal_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match="refusal status 500"):
+        Refusals(status=500)

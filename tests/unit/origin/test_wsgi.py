@@ -163,16 +163,3 @@ def test_a_control_is_obeyed_under_the_lock():
         assert gatekeeper.held("default", b"x", now=0.0) < 0
     obeying.join()
     assert gatekeeper.held("default", b"x", now=0.0) == NEVER
-
-
-@pytest.mark.parametrize("step", [11.0, -3600.0])
-def test_expired_holds_are_forgotten_as_requests_come(step, monkeypatch):
-    now = time.time()
-    monkeypatch.setattr("time.time", lambda: now)
-    gatekeeper = Gatekeeper()
-    middleware = GatekeeperMiddleware(App(), gatekeeper=gatekeeper)
-    for _ in range(2):
-        gatekeeper.obey(DelayUntil("default", b"long ago", 1.0))
-        middleware(environ(), lambda *_: None)
-        assert gatekeeper.forget(now=2.0) == 0
-        now += step

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Final
 from urllib.parse import unquote
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.origin.delay import Delay
 from headgate.origin.identify import Header, Identify, parse_identify
 from headgate.origin.request_info import RequestInfo
@@ -60,11 +60,11 @@ class AuthRequest(DataPlane):
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
-        if self.settings.max_delay > MAX_DELAY:
-            raise ConfigurationError(
-                f"sidecar.max_delay: nginx without Lua delays requests by at most {MAX_DELAY:g} s, "
-                f"got {self.settings.max_delay:g}"
-            )
+        fail_if(
+            self.settings.max_delay > MAX_DELAY,
+            f"sidecar.max_delay: nginx without Lua delays requests by at most {MAX_DELAY:g} s, "
+            f"got {self.settings.max_delay:g}",
+        )
         self.max_connections = MAX_CONNECTIONS + self.settings.max_delayed
         self.delays: dict[int, Delay] = {}
         """The delayed requests by number, until nginx asks about them again or they are released."""

@@ -12,7 +12,7 @@ from string import Template
 from typing import Final
 
 from headgate.config import Address
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 from headgate.origin.response import QUOTA_EXCEEDED, document, ratelimit
 from headgate.origin.sidecar.site import Site
 
@@ -99,10 +99,10 @@ def _listener(address: Address) -> str:
     """Write the address of the listener; `*` stands for every address, IPv4 and IPv6."""
     if address.host == "*":
         return f'{{ address: "::", port_value: {address.port}, ipv4_compat: true }}'
-    if not _is_ip_address(address.host):
-        raise ConfigurationError(
-            f"--listen: Envoy cannot listen at the name {address.host!r}; expected an address, such as '127.0.0.1:8080'"
-        )
+    fail_if(
+        not _is_ip_address(address.host),
+        f"--listen: Envoy cannot listen at the name {address.host!r}; expected an address, such as '127.0.0.1:8080'",
+    )
     return _socket_address(address)
 
 

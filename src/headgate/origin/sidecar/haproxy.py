@@ -14,9 +14,10 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from headgate.errors import ConfigurationError, WireError, reason_of
+from headgate.errors import WireError, reason_of
 from headgate.limit import Accounting, DelayUntil
 from headgate.limit.messages import short_identifier
+from headgate.origin.checks import naming
 from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
 from headgate.origin.sidecar.haproxy_table import (
     ACCOUNTING_SUFFIX,
@@ -48,10 +49,8 @@ class HAProxy(DataPlane):
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
-        try:
+        with naming("sidecar.table"):
             check_table_name(self.settings.table)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"sidecar.table: {error}") from None
         (self._domain,) = self.domains
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()

@@ -6,17 +6,17 @@ replaces nothing; what it could still read as something else, in a path or in th
 
 import math
 import re
-import shlex
 from pathlib import Path
 from string import Template
 from typing import Final
 
 from headgate.config.section import check_socket_path
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
+from headgate.origin.checks import naming
 from headgate.origin.identify import MAX_IDENTIFIER_SIZE
 from headgate.origin.response import PROBLEM, Rejections
 from headgate.origin.sidecar.haproxy_table import ACCOUNTING_SUFFIX, check_table_name
-from headgate.origin.sidecar.site import Site, naming, rejection_template
+from headgate.origin.sidecar.site import Site, rejection_template
 
 _TEMPLATE: Final = Path(__file__).with_name("haproxy.cfg")
 _LUA: Final = Path(__file__).with_name("haproxy.lua")
@@ -34,19 +34,16 @@ def configuration(site: Site) -> str:
 
     Raises `ConfigurationError`, which names the flag, for a text that HAProxy's syntax cannot express.
     """
-    if not site.listen.port:
-        raise ConfigurationError("--listen: HAProxy needs a port, got 0; expected one such as 127.0.0.1:8080")
     with naming("--table"):
         check_table_name(site.table)
     with naming("--socket"):
         check_socket_path(site.socket + ACCOUNTING_SUFFIX)
-        if not _PATH.fullmatch(site.socket):
-            raise ConfigurationError(
-                f"invalid path {site.socket!r}; HAProxy needs one of letters, digits and the characters ._/+=:@~-"
-            )
-    domain, socket = shlex.quote(site.domain), shlex.quote(site.socket)
+        fail_if(
+            not _PATH.fullmatch(site.socket),
+            f"invalid path {site.socket!r}; HAProxy needs one of letters, digits and the characters ._/+=:@~-",
+        )
     return Template(_TEMPLATE.read_text("utf-8")).substitute(
-        command=f"headgate sidecar --master HOST:PORT --domain {domain} --haproxy {socket} --table {site.table}",
+        command=site.command("--haproxy", site.socket, "--table", site.table),
         socket=site.socket,
         accounting=f"unix@{site.socket}{ACCOUNTING_SUFFIX}",
         lua=quoted(str(_LUA)),
@@ -77,10 +74,10 @@ def _identify(site: Site) -> list[str]:
     name = site.header
     if name is None:
         return rules
-    if not _HEADER.fullmatch(name):
-        raise ConfigurationError(
-            f"--identify: HAProxy cannot read a header named {name!r}; expected letters, digits, '-', '_' and '.'"
-        )
+    fail_if(
+        not _HEADER.fullmatch(name),
+        f"--identify: HAProxy cannot read a header named {name!r}; expected letters, digits, '-', '_' and '.'",
+    )
     # A variable, because each look-up of a header scans all of them.
     field = "var(txn.headgate_field)"
     rules.append(f"set-var(txn.headgate_field) req.fhdr({name}) if {{ req.fhdr_cnt({name}) eq 1 }}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import quote_from_bytes
 
-from headgate.errors import ConfigurationError, WireError
+from headgate.errors import WireError, fail_if
 from headgate.limit.messages import to_milliseconds
 
 ACCOUNTING_SUFFIX: Final = ".accounting"
@@ -24,11 +24,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
 
 def check_table_name(name: str) -> None:
     """Raise `ConfigurationError` for a text that is not the name of a table, or could be read as something else."""
-    if not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"invalid table {name!r}; expected the name of a backend or peers section with a stick-table, of letters, "
-            "digits and the characters ._:-"
-        )
+    fail_if(
+        not _NAME.fullmatch(name),
+        f"invalid table {name!r}; expected the name of a backend or peers section with a stick-table, of letters, "
+        "digits and the characters ._:-",
+    )
 
 
 def encode_key(identifier: bytes) -> str:

@@ -7,7 +7,6 @@ foreground (``nginx -p FOLDER -c FILE``), as root and as an ordinary user.
 """
 
 import re
-import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from string import Template
 from typing import Final
 from urllib.parse import quote
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 from headgate.origin.sidecar.site import Site
 
 _TEMPLATE: Final = Path(__file__).with_name("nginx.conf")
@@ -57,17 +56,13 @@ def _configuration(site: Site, kind: str, parts: Mapping[str, str]) -> str:
     """Return the text of a file for nginx.
 
     `parts` has the lines at the places `warning`, `main`, `http` and `server` of the template. `kind` is the flag of
-    the sidecar, without the hyphens. Raises `ConfigurationError` for a port 0.
+    the sidecar, without the hyphens.
     """
-    if not site.listen.port:
-        raise ConfigurationError("--listen: nginx needs a port, got 0; expected one such as 127.0.0.1:8080")
-    domain, socket = shlex.quote(site.domain), shlex.quote(site.socket)
-    command = f"headgate sidecar --master HOST:PORT --domain {domain} --{kind} {socket}"
     places = dict.fromkeys(("warning", "main", "http", "server"), "") | dict(parts)
     if not is_reachable(Path(site.socket)):
         places["main"] = _USER + places["main"]
     return Template(_TEMPLATE.read_text("utf-8")).substitute(
-        places, command=command, listen=site.listen, origin=site.origin_address
+        places, command=site.command(f"--{kind}", site.socket), listen=site.listen, origin=site.origin_address
     )
 
 
@@ -134,10 +129,10 @@ def auth_request_configuration(site: Site) -> str:
     Raises `ConfigurationError`, which names the flag, for a header that nginx does not pass on.
     """
     header = site.header
-    if header is not None and not _HEADER.fullmatch(header):
-        raise ConfigurationError(
-            f"--identify: nginx ignores the header {header!r}; expected a name of letters, digits and hyphens"
-        )
+    fail_if(
+        header is not None and not _HEADER.fullmatch(header),
+        f"--identify: nginx ignores the header {header!r}; expected a name of letters, digits and hyphens",
+    )
     method = "client-address" if header is None else f"header:{header}"
     socket = f"unix:{site.socket}".replace("\\", "\\\\").replace('"', '\\"')
     texts = {

@@ -5,14 +5,14 @@ Each writer escapes the rest by its own syntax.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shlex
 from dataclasses import dataclass
 
 from headgate.config import Address
 from headgate.config.section import check_socket_path, origin_address
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Accounting
+from headgate.origin.checks import naming
 from headgate.origin.identify import Header, parse_identify
 from headgate.origin.response import Rejections, Response
 from headgate.release import Status
@@ -53,17 +53,17 @@ class Site:
 
     def __post_init__(self) -> None:
         with naming("--origin"):
-            _check_host(self.origin_address.host)
-        with naming("--listen"):
-            if self.listen.host != _EVERY_ADDRESS:
-                _check_host(self.listen.host)
-        if self.rlqs is not None:
-            with naming("--rlqs"):
-                _check_host(self.rlqs.host)
+            origin = self.origin_address
         with naming("--identify"):
             _ = self.header
-        if not self.domain:
-            raise ConfigurationError("--domain: the name is empty; expected one such as 'api'")
+        fail_if(not self.listen.port, "--listen: the server needs a port, got 0; expected one such as 127.0.0.1:8080")
+        hosts = [("--origin", origin.host), ("--rlqs", self.rlqs.host if self.rlqs is not None else None)]
+        for flag, host in (*hosts, ("--listen", None if self.listen.host == _EVERY_ADDRESS else self.listen.host)):
+            fail_if(
+                host is not None and not _HOST.fullmatch(host),
+                f"{flag}: invalid host {host!r}; expected a name or an address, such as '127.0.0.1'",
+            )
+        fail_if(not self.domain, "--domain: the name is empty; expected one such as 'api'")
         for flag, text in (("--domain", self.domain), ("--socket", self.socket), ("--table", self.table)):
             if found := _CONTROL.search(text):
                 raise ConfigurationError(
@@ -84,19 +84,9 @@ class Site:
         identify = parse_identify("client-address" if self.identify is None else self.identify)
         return identify.name.decode() if isinstance(identify, Header) else None
 
-
-@contextmanager
-def naming(flag: str) -> Iterator[None]:
-    """Put the name of a flag before the text of a `ConfigurationError` that is raised inside."""
-    try:
-        yield
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{flag}: {error}") from None
-
-
-def _check_host(host: str) -> None:
-    if not _HOST.fullmatch(host):
-        raise ConfigurationError(f"invalid host {host!r}; expected a name or an address, such as '127.0.0.1'")
+    def command(self, *options: str) -> str:
+        """Return the command that starts the sidecar, with these options."""
+        return shlex.join(["headgate", "sidecar", "--master", "HOST:PORT", "--domain", self.domain, *options])
 
 
 def rejection_template(rejections: Rejections, domain: str, accept: bytes | None, *, mark: bytes) -> Response:

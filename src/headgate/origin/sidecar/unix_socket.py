@@ -16,6 +16,7 @@ from typing import Final
 
 from headgate.config.section import check_socket_path
 from headgate.errors import ConfigurationError, reason_of
+from headgate.origin.checks import naming
 
 _BACKLOG: Final = 1_024
 _NO_ACCESS: Final = 0o777
@@ -32,18 +33,17 @@ class UnixSocket:
     def __init__(self, path: str, *, mode: int, flag: str) -> None:
         self.path = path
         """The path as it was given."""
-        try:
+        with naming(flag):
             check_socket_path(path)
-            self.socket = _listen(path, mode)
-            """The listening socket, which does not block."""
-            self._file = _identify(os.lstat(path))
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{flag}: {error}") from None
-        except OSError as error:
-            raise ConfigurationError(
-                f"{flag}: cannot listen at {path!r} ({reason_of(error)}); name a path in a directory that exists and "
-                "that this user may write"
-            ) from None
+            try:
+                self.socket = _listen(path, mode)
+                """The listening socket, which does not block."""
+                self._file = _identify(os.lstat(path))
+            except OSError as error:
+                raise ConfigurationError(
+                    f"cannot listen at {path!r} ({reason_of(error)}); name a path in a directory that exists and that "
+                    "this user may write"
+                ) from None
 
     async def serve(self, new_protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
         """Accept connections in the running event loop."""

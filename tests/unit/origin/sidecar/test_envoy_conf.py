@@ -9,11 +9,7 @@ import pytest
 from headgate.config import Address
 from headgate.errors import ConfigurationError
 from headgate.origin.sidecar.envoy_conf import configuration
-from headgate.origin.sidecar.site import Site
-
-
-def site(**changes: object) -> Site:
-    return Site(**{"listen": Address("127.0.0.1", 8080), "origin": "http://127.0.0.1:8000", "domain": "api"} | changes)
+from tests.unit.origin.sidecar.sites import site
 
 
 def test_all_addresses_are_written() -> None:

@@ -2,22 +2,13 @@
 
 import pytest
 
-from headgate.config import Address
 from headgate.errors import ConfigurationError
 from headgate.origin.sidecar.haproxy_conf import configuration, quoted
-from headgate.origin.sidecar.site import Site
-
-VALUES = {
-    "listen": Address("127.0.0.1", 8080),
-    "origin": "http://127.0.0.1:8000",
-    "domain": "api",
-    "socket": "/run/haproxy/admin.sock",
-    "table": "headgate",
-}
+from tests.unit.origin.sidecar.sites import site
 
 
 def write(**values):
-    return configuration(Site(**VALUES | values))
+    return configuration(site(**values))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +21,6 @@ def write(**values):
         ({"table": ""}, "--table: invalid table ''"),
         ({"identify": "header:x'y"}, '--identify: HAProxy cannot read a header named "x\'y"'),
         ({"identify": "header:a|b"}, "--identify: HAProxy cannot read a header named 'a|b'"),
-        ({"listen": Address("127.0.0.1", 0)}, "--listen: HAProxy needs a port, got 0"),
     ],
 )
 def test_a_value_that_haproxy_would_read_as_something_else_is_refused(values, error):

@@ -2,11 +2,7 @@ import pytest
 
 from headgate.config import Address
 from headgate.errors import ConfigurationError
-from headgate.origin.sidecar.site import Site
-
-
-def site(**changes):
-    return Site(**{"listen": Address("127.0.0.1", 80), "origin": "http://127.0.0.1:8000", "domain": "api"} | changes)
+from tests.unit.origin.sidecar.sites import site
 
 
 @pytest.mark.parametrize(
@@ -44,6 +40,7 @@ def test_domain_with_any_printable_character_is_accepted(domain):
         ({"origin": "http://%2e"}, "--origin: invalid host '%2e'"),
         ({"origin": "http://a/path"}, "--origin: invalid origin"),
         ({"listen": Address("a;b", 80)}, "--listen: invalid host 'a;b'"),
+        ({"listen": Address("127.0.0.1", 0)}, "--listen: the server needs a port, got 0"),
         ({"rlqs": Address("a{b", 80)}, "--rlqs: invalid host 'a{b'"),
         ({"identify": "header:a b"}, "--identify: invalid identify 'header:a b'"),
         ({"identify": ""}, "--identify: invalid identify ''"),

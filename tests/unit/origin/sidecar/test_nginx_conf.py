@@ -1,22 +1,16 @@
-"""The configuration of nginx with Lua. Whether nginx accepts it is the matter of an end-to-end test."""
+"""The configurations of nginx with and without Lua. Whether nginx accepts them is the matter of end-to-end tests."""
 
 import pytest
 
-from headgate.config import Address
-from headgate.origin.sidecar.nginx_conf import LUA_MODULE, is_reachable, lua_configuration, lua_string
-from headgate.origin.sidecar.site import Site
-
-
-def site(**changes):
-    return Site(
-        **{
-            "listen": Address("127.0.0.1", 8080),
-            "origin": "http://127.0.0.1:8000",
-            "domain": "api",
-            "socket": "/run/headgate.sock",
-        }
-        | changes
-    )
+from headgate.errors import ConfigurationError
+from headgate.origin.sidecar.nginx_conf import (
+    LUA_MODULE,
+    auth_request_configuration,
+    is_reachable,
+    lua_configuration,
+    lua_string,
+)
+from tests.unit.origin.sidecar.sites import site
 
 
 @pytest.mark.parametrize(
@@ -58,3 +52,31 @@ def test_workers_stay_root_only_if_others_cannot_reach_the_socket(tmp_path):
     assert "user root;" in lua_configuration(site(socket=str(closed / "headgate.sock")))
     assert is_reachable(tmp_path.__class__("/tmp/headgate.sock"))
     assert "user root;" not in lua_configuration(site(socket="/tmp/headgate.sock"))
+
+
+def test_marks_without_lua():
+    text = auth_request_configuration(site())
+    assert text.count("# headgate: begin") == text.count("# headgate: end") == 2
+    assert "%" not in text
+
+
+def test_domain_and_socket_are_escaped():
+    text = auth_request_configuration(site(domain='a b$x"{;é', socket='/tmp/a "b\\$c'))
+    assert "http://headgate_sidecar/check/a%20b%24x%22%7B%3B%C3%A9?identify=client-address;" in text
+    assert 'server "unix:/tmp/a \\"b\\\\$c" max_fails=1' in text
+
+
+def test_only_what_the_sidecar_reads_is_sent():
+    """A header that identifies is the exception: nginx cannot see that it is repeated."""
+    text = auth_request_configuration(site(identify="client-address"))
+    assert "/check/api?identify=client-address;" in text
+    assert text.count("proxy_pass_request_headers off;") == 2
+    text = auth_request_configuration(site(identify="header:X-Api-Key"))
+    assert "/check/api?identify=header:x-api-key;" in text
+    assert text.count("proxy_pass_request_headers off;") == 1
+
+
+@pytest.mark.parametrize("name", ["X_Api_Key", "X.Key", "!"])
+def test_header_that_nginx_does_not_pass_on_is_refused(name):
+    with pytest.raises(ConfigurationError, match="--identify: nginx ignores the header"):
+        auth_request_configuration(site(identify=f"header:{name}"))
