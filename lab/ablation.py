@@ -9,7 +9,6 @@ without `Retry-After` when it is full. Advice is kept for ten minutes, the least
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from statistics import stdev
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from headgate.advice_control import HistoryLaw, LawSettings
@@ -76,6 +75,7 @@ MECHANISMS: Final[Mapping[str, dict[str, Any]]] = {
     "all": {},
 }
 REFUSALS, LOADS = (0.01, 0.25), (2.0, 4.0, 10.0)
+METRICS: Final = ("goodput", "people", "agents")
 COMPARED: Final = ("gate + Retry-After", "gate + Retry-After + advice", "all")
 WRONG: Final = {
     "told": (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3),
@@ -174,22 +174,19 @@ def _success(agents: list[Agent]) -> float:
 
 
 def measure(setups: Iterable[Setup], seeds: int, workers: Executor | None) -> tuple[Mapping[Setup, Metrics], str]:
-    """Return the mean metrics of each setup over some seeds, and a line on how exact they are."""
+    """Return the mean metrics of each setup over some seeds, and a line with the largest standard errors."""
     each = list(dict.fromkeys(setups))
     runs = list(map_tasks(workers, run, [(setup, seed) for setup in each for seed in range(seeds)]))
-    by_setup = {setup: runs[index * seeds : (index + 1) * seeds] for index, setup in enumerate(each)}
-    return {setup: mean_metrics(of_setup) for setup, of_setup in by_setup.items()}, _errors(by_setup.values())
+    groups = [runs[index * seeds : (index + 1) * seeds] for index in range(len(each))]
+    errors = (f"{name} {max(0.0, *(_error(name, of_setup) for of_setup in groups)):.3f}" for name in METRICS)
+    means = dict(zip(each, map(mean_metrics, groups), strict=True))
+    return means, f"standard error of a mean, at most: {', '.join(errors)}"
 
 
-def _errors(groups: Iterable[Sequence[Run]]) -> str:
-    """Return the largest standard error of each metric over all setups, as text."""
-    largest: dict[str, float] = {}
-    for runs in groups:
-        for name in runs[0].metrics:
-            values = [value for one in runs if not math.isnan(value := cast("float", one.metrics[name]))]
-            error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-            largest[name] = max(largest.get(name, 0.0), error)
-    return "standard error of a mean, at most: " + ", ".join(f"{name} {error:.3f}" for name, error in largest.items())
+def _error(name: str, runs: Sequence[Run]) -> float:
+    """Return the standard error of the mean of a metric: 0 for one run, NaN if it was not measured in all."""
+    values, count = [cast("float", one.metrics[name]) for one in runs], len(runs)
+    return math.dist(values, [sum(values) / count] * count) / math.sqrt(count * max(1, count - 1))
 
 
 def ablation(seeds: int, workers: Executor | None, seconds: float) -> Iterator[str]:
@@ -202,14 +199,14 @@ def ablation(seeds: int, workers: Executor | None, seconds: float) -> Iterator[s
     }
     found, errors = measure(setups.values(), seeds, workers)
     for refusal in REFUSALS:
-        metrics = ("goodput", "people", "agents")
-        rows = [[f"a refusal costs {refusal}", *(f"{name} {load:g}x" for name in metrics for load in LOADS)]]
-        rows += [
-            [name, *(_cell(found[setups[refusal, name, load]][one]) for one in metrics for load in LOADS)]
-            for name in MECHANISMS
+        rows = [
+            [f"a refusal costs {refusal}", *(f"{name} {load:g}x" for name in METRICS for load in LOADS)],
+            *(
+                [name, *(_cell(found[setups[refusal, name, load]][one]) for one in METRICS for load in LOADS)]
+                for name in MECHANISMS
+            ),
         ]
-        yield from aligned(rows)
-        yield ""
+        yield from (*aligned(rows), "")
     yield errors
 
 
@@ -222,11 +219,12 @@ def sensitivity(seeds: int, workers: Executor | None, seconds: float) -> Iterato
         for value in values
     }
     found, errors = measure(setups.values(), seeds, workers)
-    metrics = ("goodput", "people", "agents", "others", "first")
-    rows = [[f"a refusal costs {Setup().refusal}, {Setup().load:g}x", *metrics]]
-    rows += [[name, *(_cell(found[setup][one]) for one in metrics)] for name, setup in setups.items()]
-    yield from aligned(rows)
-    yield errors
+    metrics = (*METRICS, "others", "first")
+    rows = [
+        [f"a refusal costs {Setup().refusal}, {Setup().load:g}x", *metrics],
+        *([name, *(_cell(found[setup][one]) for one in metrics)] for name, setup in setups.items()),
+    ]
+    yield from (*aligned(rows), errors)
 
 
 def _cell(value: Any) -> str:

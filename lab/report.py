@@ -76,10 +76,6 @@ def suite_report(results: Sequence[Result]) -> Iterator[str]:
         yield f"{verdict.ljust(8)}  {result.scenario.ljust(width)}  {result.description}"
         if not result.as_expected:
             yield from (f"          {line}" for line in findings(result))
-    judged = [result for result in results if result.findings]
-    good = sum(result.as_expected for result in judged)
-    yield ""
-    yield f"{good} of {len(judged)} with ranges as expected: each law in its ranges, its control outside of one."
 
 
 def scenario_json(result: Result) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def test_a_table_has_a_row_for_each_setup(name, monkeypatch, capsys):
     assert main([name, "--seeds", "2"]) == 0
     *lines, errors = [line for line in capsys.readouterr().out.splitlines() if line]
     assert len(lines) == {"ablation": 2 * 9, "sensitivity": 1 + 3 * 4}[name]
-    assert re.match(r"standard error of a mean, at most: goodput 0\.0[1-9]\d, people 0\.\d+, agents 0\.\d+,", errors)
+    assert re.match(r"standard error of a mean, at most: goodput 0\.0[1-9]\d, people 0\.\d+, agents 0\.\d+$", errors)
     assert main([name, "--json"]) == 2
     assert "it has no --set, --case, --json or --plot" in capsys.readouterr().err
 
