@@ -54,20 +54,24 @@ def get(
     headgate bundle get site.wbn / -H 'Accept-Language: fr' -H 'Accept-Encoding: br'
     headgate bundle get https://example.com/site.wbn /logo.png -o logo.png
     """
-    output_target(out or "-")
+    from headgate.bundle.files.atomic_file import open_output
+
+    target = output_target(out or "-")
     with source.opened() as bundle:
-        target = _absolute(url, bundle)
+        wanted = _absolute(url, bundle)
         try:
-            location = _locate(bundle, target, fields, variant_key)
+            location = _locate(bundle, wanted, fields, variant_key)
         except NotInBundle as error:
-            raise HeadgateError(f"{source.name}: {printable(str(error))}{_similar_urls(target, bundle)}") from None
+            raise HeadgateError(f"{source.name}: {printable(str(error))}{_similar_urls(wanted, bundle)}") from None
         found = bundle.decode(location)
         if not out:
             _check_terminal(found, url)
         if with_head:
             sys.stdout.buffer.write(_head(found))
             sys.stdout.buffer.flush()
-        _write(found, out or "-")
+        with open_output(target, found.length) as output:
+            for piece in found.pieces(0, found.length):
+                output.put(piece)
 
 
 def _absolute(url: str, bundle: "Bundle") -> str:
@@ -132,11 +136,3 @@ def _head(response: "DecodedResponse") -> bytes:
     phrase = HTTPStatus(response.status).phrase if response.status in set(HTTPStatus) else ""
     lines = [f"HTTP/1.1 {response.status} {phrase}", *(f"{name}: {value}" for name, value in response.headers.items())]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
-
-
-def _write(response: "DecodedResponse", out: str) -> None:
-    from headgate.bundle.files.atomic_file import open_output
-
-    with open_output(output_target(out), response.length) as output:
-        for piece in response.pieces(0, response.length):
-            output.put(piece)

@@ -64,11 +64,9 @@ class BundleApp:
             await send({"type": "http.response.body", "body": response.body})
             return
         extensions = scope.get("extensions") or {}
-        if not isinstance(part, FileSlice):
-            await _stream(part, receive, send)
-        elif _ZEROCOPYSEND in extensions:
+        if isinstance(part, FileSlice) and _ZEROCOPYSEND in extensions:
             await send({"type": _ZEROCOPYSEND, "file": part.file.raw, "offset": part.offset, "count": part.length})
-        elif _PATHSEND in extensions and self._is_whole(part):
+        elif isinstance(part, FileSlice) and _PATHSEND in extensions and self._is_whole(part):
             await send({"type": _PATHSEND, "path": self._bundle.absolute})
         else:
             await _stream(part, receive, send)
