@@ -52,7 +52,7 @@ from headgate.runtime.gatekeeping import (
     report_short_holds,
     wait_for_masters,
 )
-from headgate.runtime.ipc import Configure, Shutdown, StateQuery
+from headgate.runtime.ipc import Configure, Query, Shutdown
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
 from headgate.runtime.log import log
@@ -324,7 +324,7 @@ class GateProcess(Backend):
 
 def run_gate_worker() -> int:
     """Run one worker until its supervisor, or a SIGTERM, stops it; returns the exit code."""
-    return run_worker(Configure[GateConfiguration] | StateQuery | Shutdown | AdvicePublication, GateProcess)
+    return run_worker(Configure[GateConfiguration] | Query | Shutdown | AdvicePublication, GateProcess)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from headgate.runtime.gate_build import (
 )
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
-from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
+from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
 from headgate.runtime.lifecycle import Backend, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.log import log, log_counters, write_line
@@ -158,7 +158,7 @@ class GateWorkers(Backend):
     """
 
     module: str = "headgate.runtime.gate_process"
-    message_type: Any = Ready | StartFailed | StateReport[GateState] | AdviceReport
+    message_type: Any = Ready | StartFailed | Reply | AdviceReport
     initial_state: GateState = GateState(workers=0)
 
     def __init__(self, configuration: GateConfiguration) -> None:

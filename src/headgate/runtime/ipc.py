@@ -14,7 +14,6 @@ _MAX_MESSAGE_SIZE: Final = 16 << 20
 _LENGTH_SIZE: Final = 4
 
 _Configuration = TypeVar("_Configuration")
-_State = TypeVar("_State")
 
 
 class Configure(msgspec.Struct, Generic[_Configuration], frozen=True, tag="Configure"):
@@ -23,10 +22,11 @@ class Configure(msgspec.Struct, Generic[_Configuration], frozen=True, tag="Confi
     configuration: _Configuration
 
 
-class StateQuery(msgspec.Struct, frozen=True, tag=True):
-    """Supervisor to worker: report the state; if not `whole`, without the parts that take long."""
+class Query(msgspec.Struct, frozen=True, tag=True):
+    """Supervisor to worker: what its backend is asked; see `Backend.answer`."""
 
-    whole: bool
+    name: str
+    argument: Any = None
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
@@ -45,10 +45,13 @@ class StartFailed(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-class StateReport(msgspec.Struct, Generic[_State], frozen=True, tag="StateReport"):
-    """Worker to supervisor: the response to one `StateQuery`, in order; and one unasked at the end."""
+class Reply(msgspec.Struct, frozen=True, tag=True):
+    """Worker to supervisor: the answer to one `Query`, in order; and one with the state, unasked, at the end."""
 
-    state: _State
+    name: str
+    """That of the query."""
+    content: bytes
+    """The answer, in msgpack; its type follows from the name."""
 
 
 class Channel:

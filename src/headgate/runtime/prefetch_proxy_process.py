@@ -38,7 +38,7 @@ from headgate.proxy.dns import SystemLookup
 from headgate.proxy.log import DecisionLog
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.sockets import is_local_address, server_context
-from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
+from headgate.runtime.ipc import Configure, Query, Ready, Reply, Shutdown, StartFailed
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
 from headgate.runtime.log import log, log_counters, write_line
@@ -228,8 +228,8 @@ class WorkerState(msgspec.Struct, frozen=True):
     """Tunnels closed at its end before they had ended."""
 
 
-FromSupervisor = Configure[ProxyConfiguration] | StateQuery | Shutdown | AdviceReply
-FromWorker = Ready | StartFailed | StateReport[WorkerState] | AdviceQuery
+FromSupervisor = Configure[ProxyConfiguration] | Query | Shutdown | AdviceReply
+FromWorker = Ready | StartFailed | Reply | AdviceQuery
 
 
 class ProxyProcess(Backend):

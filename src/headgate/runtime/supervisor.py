@@ -16,15 +16,15 @@ import msgspec
 
 from headgate.config.section import Loop
 from headgate.errors import ConfigurationError
-from headgate.runtime.ipc import Channel, Ready, Shutdown, StartFailed, StateQuery, StateReport
+from headgate.runtime.ipc import Channel, Query, Ready, Reply, Shutdown, StartFailed
 from headgate.runtime.log import log
 
 _MIN_RESTART_PAUSE: Final = 0.1
 _MAX_RESTART_PAUSE: Final = 10.0
 _STABLE_AFTER: Final = 10.0
 """Seconds after which the end of a worker does not lengthen the pause before its restart."""
-_STATE_TIMEOUT: Final = 1.0
-"""Seconds a worker has to report its state; after that its last report counts."""
+_REPLY_TIMEOUT: Final = 1.0
+"""Seconds a worker has to answer; after that its last state counts."""
 _START_TIMEOUT: Final = 60.0
 """Seconds a worker has to become ready (it may have bundles to read); after that it is killed."""
 _MAX_QUERIES: Final = 60
@@ -43,7 +43,7 @@ class WorkerSpec(Protocol[_State]):
     message_type: Any
     """The union of the messages that workers send."""
     initial_state: _State
-    """The state of a worker that has not reported yet."""
+    """The state of a worker that has not reported yet; all states have its type."""
 
     def configuration(self, number: int) -> msgspec.Struct:
         """Return the `Configure` message for a worker."""
@@ -72,7 +72,8 @@ class WorkerProcess(Generic[_State]):
         self.last_state = spec.initial_state
         """The state that it reported last."""
         self._spec = spec
-        self._queries: deque[asyncio.Future[_State]] = deque()
+        self._decode_state = msgspec.msgpack.Decoder(type(spec.initial_state)).decode
+        self._queries: deque[asyncio.Future[bytes | None]] = deque()
         self._settled = asyncio.Event()
         self._receiving = asyncio.get_running_loop().create_task(self._receive())
 
@@ -82,13 +83,18 @@ class WorkerProcess(Generic[_State]):
 
     async def state(self, *, whole: bool) -> _State:
         """Return its current state, or the last one when it does not report in time."""
+        content = await self.ask("state", whole)
+        return self.last_state if content is None else self._decode_state(content)
+
+    async def ask(self, name: str, argument: object = None) -> bytes | None:
+        """Return what its backend answers, in msgpack; None when it is not ready or does not answer in time."""
         if not self.ready or len(self._queries) >= _MAX_QUERIES:
-            return self.last_state
-        report: asyncio.Future[_State] = asyncio.get_running_loop().create_future()
-        self._queries.append(report)
-        self.channel.send(StateQuery(whole))
-        await asyncio.wait([report], timeout=_STATE_TIMEOUT)
-        return report.result() if report.done() else self.last_state
+            return None
+        reply: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._queries.append(reply)
+        self.channel.send(Query(name, argument))
+        await asyncio.wait([reply], timeout=_REPLY_TIMEOUT)
+        return reply.result() if reply.done() else None
 
     async def ended(self) -> str:
         """Wait until its process has ended and its messages are handled; returns why it ended."""
@@ -99,10 +105,11 @@ class WorkerProcess(Generic[_State]):
 
     async def _receive(self) -> None:
         while (message := await self.channel.receive()) is not None:
-            if isinstance(message, StateReport):
-                self.last_state = message.state
+            if isinstance(message, Reply):
+                if message.name == "state":
+                    self.last_state = self._decode_state(message.content)
                 if self._queries:
-                    self._queries.popleft().set_result(message.state)
+                    self._queries.popleft().set_result(message.content)
             elif isinstance(message, StartFailed):
                 self.failure = message.reason
             elif isinstance(message, Ready):
@@ -113,7 +120,7 @@ class WorkerProcess(Generic[_State]):
         self.ready = False
         self._settled.set()
         for query in self._queries:
-            query.set_result(self.last_state)
+            query.set_result(None)
 
 
 async def spawn_worker(
@@ -258,5 +265,5 @@ class Supervisor(Generic[_State]):
     async def _poll(self) -> None:
         """Keep the last states up to date, for workers that end."""
         while True:
-            await asyncio.sleep(_STATE_TIMEOUT)
+            await asyncio.sleep(_REPLY_TIMEOUT)
             await self.states(whole=False)

@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.config.section import Loop
 from headgate.errors import HeadgateError
-from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
+from headgate.runtime.ipc import Channel, Configure, Query, Ready, Reply, Shutdown, StartFailed
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_event_loop
 
 _ORPHAN_DRAIN: Final = 5.0
@@ -90,7 +90,7 @@ class _WorkerServer(Server):
     async def close(self) -> None:
         if self._has_started:
             # What was counted while the last requests were served.
-            self._channel.send(StateReport(await self.backend.state(whole=False)))
+            await self._reply(Query("state", argument=False))
         await self.backend.close()
 
     async def receive(self, lifecycle: Lifecycle) -> None:
@@ -103,9 +103,13 @@ class _WorkerServer(Server):
         self.backend.on_message(None)
         lifecycle.stop(_ORPHAN_DRAIN)
 
+    async def _reply(self, query: Query) -> None:
+        answer = await self.backend.answer(query.name, query.argument)
+        self._channel.send(Reply(query.name, msgspec.msgpack.encode(answer)))
+
     async def _on_message(self, message: Any, lifecycle: Lifecycle) -> None:
-        if isinstance(message, StateQuery):
-            self._channel.send(StateReport(await self.backend.state(whole=message.whole)))
+        if isinstance(message, Query):
+            await self._reply(message)
         elif isinstance(message, Shutdown):
             lifecycle.stop(message.seconds)
         elif isinstance(message, Configure):

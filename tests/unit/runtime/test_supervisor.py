@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.runtime.ipc import Ready, StartFailed, StateReport
+from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
 from headgate.runtime.supervisor import Supervisor
 
 HANGS = "import time; time.sleep(600)"
@@ -27,14 +27,14 @@ class Spec:
     """Workers that run a program of the test; the exit codes of those that have ended."""
 
     module = "made_worker"
-    message_type = Ready | StartFailed | StateReport[int]
+    message_type = Ready | StartFailed | Reply
     initial_state = 0
 
     def __init__(self):
         self.codes = []
 
     def configuration(self, number):
-        return StateReport(number)
+        return Configure(number)
 
     def on_worker_message(self, worker, message):
         raise AssertionError(message)

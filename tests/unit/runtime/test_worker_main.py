@@ -3,13 +3,15 @@
 import asyncio
 import socket
 
+import msgspec
+
 from headgate.errors import ConfigurationError
 from headgate.runtime import worker_main
-from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
+from headgate.runtime.ipc import Channel, Configure, Query, Ready, Reply, Shutdown, StartFailed
 from headgate.runtime.lifecycle import Backend
 
-TO_WORKER = Configure[str] | StateQuery | Shutdown | Ready  # Ready stands for a message of one kind of worker
-FROM_WORKER = Ready | StartFailed | StateReport[list[str]]
+TO_WORKER = Configure[str] | Query | Shutdown | Ready  # Ready stands for a message of one kind of worker
+FROM_WORKER = Ready | StartFailed | Reply
 
 
 class RecordingBackend(Backend):
@@ -83,23 +85,34 @@ async def read(channel, received, count=1):
 def test_ready_then_states_then_the_final_report():
     async def supervise(channel, received):
         await read(channel, received)
-        channel.send(StateQuery(True))
-        channel.send(StateQuery(False))
+        channel.send(Query("state", argument=True))
+        channel.send(Query("state", argument=False))
         await read(channel, received, 2)
         channel.send(Shutdown(2.5))
 
     code, received, calls = run(supervise)
     assert code == 0
-    assert [type(message) for message in received] == [Ready, StateReport, StateReport, StateReport]
+    assert [type(message) for message in received] == [Ready, Reply, Reply, Reply]
     assert calls == ["made a", "start", "whole state", "state", "drain 2.5", "state", "close"]
-    assert received[-1].state == calls[:-1]
+    assert (received[-1].name, msgspec.msgpack.decode(received[-1].content)) == ("state", calls[:-1])
+
+
+def test_a_query_that_the_backend_does_not_know_has_no_answer():
+    async def supervise(channel, received):
+        await read(channel, received)
+        channel.send(Query("other", "argument"))
+        channel.send(Shutdown(0))
+
+    _, received, calls = run(supervise)
+    assert received[1] == Reply("other", msgspec.msgpack.encode(None))
+    assert calls == ["made a", "start", "drain 0", "state", "close"]
 
 
 def test_later_configurations_are_reloads():
     async def supervise(channel, received):
         await read(channel, received)
         channel.send(Configure("b"))
-        channel.send(StateQuery(False))
+        channel.send(Query("state", argument=False))
         await read(channel, received)
         channel.send(Shutdown(0))
 
@@ -138,7 +151,7 @@ def test_error_of_the_start_is_reported():
 def test_unexpected_error_while_a_message_is_handled_ends_the_worker_with_the_reason():
     async def supervise(channel, received):
         await read(channel, received)
-        channel.send(StateQuery(True))
+        channel.send(Query("state", argument=True))
 
     code, received, calls = run(supervise, fails_at="whole")
     assert code == 1
