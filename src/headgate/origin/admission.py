@@ -86,7 +86,8 @@ class Admission(Generic[R]):
     def admit(self, limited: tuple[str, bytes], *, now: float, max_delay: float = math.inf) -> Accounting:
         """Return the verdict on a request that was classified; needs a gatekeeper."""
         assert self.gatekeeper is not None
-        accounting = self.gatekeeper.admit(*limited, now=now, max_delay=max_delay)
+        domain, identifier = limited
+        accounting = self.gatekeeper.admit(domain, identifier, now=now, max_delay=max_delay)
         if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
             self._forget_at = now + FORGET_INTERVAL
             self.gatekeeper.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)

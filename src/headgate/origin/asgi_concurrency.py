@@ -54,7 +54,8 @@ class AsgiConcurrency:
             if permit is None:
                 return
             receive = ahead.receive
-        self._watch.look_if_due(lambda: self.state, now=permit.started)
+        if permit.started >= self._watch.due:
+            self._watch.look(self.state, now=permit.started)
         if self._learns:
             receive, send = partial(_receive, permit, receive), partial(_send, permit, send)
         answered = False

@@ -19,19 +19,15 @@ class ConcurrencyWatch:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
-        self._due = 0.0
+        self.due = 0.0
+        """When the next look is useful."""
         self._rejected = 0
         self._rejected_at = 0.0
         self._rejects = False
 
-    def look_if_due(self, read: Callable[[], ConcurrencyState], *, now: float) -> None:
-        """Look at the state that `read` returns, unless the last look was a moment ago."""
-        if now >= self._due:
-            self._due = now + WATCH_INTERVAL
-            self.look(read(), now=now)
-
     def look(self, state: ConcurrencyState, *, now: float) -> None:
         """Log what has changed."""
+        self.due = now + WATCH_INTERVAL
         rejected = sum(sum(reasons.values()) for reasons in state.rejected.values())
         if rejected != self._rejected:
             self._rejected, self._rejected_at = rejected, now

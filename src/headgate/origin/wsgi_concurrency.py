@@ -91,7 +91,8 @@ class WsgiConcurrency:
             if permit is None:
                 response = self._admission.refusals(request.retry_after, accept=accept_of(environ))
                 return send_response(response, environ, start_response)
-        self._watch.look_if_due(lambda: self.state, now=permit.started)
+        if permit.started >= self._watch.due:
+            self._watch.look(self.state, now=permit.started)
         exchange = _Exchange(permit, self._lock, start_response)
         exchange.measured = environ.get("CONTENT_LENGTH") in (None, "", "0") and "HTTP_TRANSFER_ENCODING" not in environ
         try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from headgate.config.tree import Sidecar
 from headgate.errors import WireError
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
-from headgate.limit.messages import to_milliseconds
+from headgate.limit.messages import STATUSES, to_milliseconds
 from headgate.origin.identify import MAX_IDENTIFIER_SIZE, Header, parse_identify
 from headgate.origin.response import PROBLEM, Rejections
 from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
@@ -34,7 +34,6 @@ _SECONDS_MARK = b"\1"
 """Where the text of a rejection has the seconds to wait."""
 _FORMS = ((b"text", None), (b"problem", PROBLEM))
 """The forms of a rejection by name, with an Accept field that prefers each."""
-_STATUSES: Final = {status.value.lower().encode(): status for status in Status}
 
 
 class _Instance:
@@ -200,7 +199,7 @@ class NginxLua(DataPlane):
 
     def on_record(self, connection: _Connection, record: Record) -> None:
         """Handle a record of a worker; the first is its `hello`. Raises `WireError` for an invalid one."""
-        status = _STATUSES.get(record.kind)
+        status = STATUSES.get(record.kind.upper())
         if not connection.nginx:
             self._greet(connection, record)
         elif status is not None:
