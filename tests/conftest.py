@@ -185,13 +185,6 @@ def nginx(tmp_path: Path) -> Iterator[Callable[..., servers.Server]]:
 
 
 @pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[servers.Server]:
-    """Return a running, empty Redis; mark the test as needing "redis-server"."""
-    with servers.redis(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., servers.Server]]:
     """Return a function that starts any server: `start(command, port)` comes back once it listens."""
 

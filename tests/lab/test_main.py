@@ -1,6 +1,7 @@
 """`python -m lab` on small scenarios: what it prints, its exit codes, and its errors."""
 
 import json
+import os
 
 import pytest
 
@@ -29,8 +30,9 @@ ROWS = '[[cases]]\nname = "first"\n[[cases]]\nname = "second"\npolicies = ["none
 
 
 @pytest.fixture
-def lab(capsys, tmp_path):
-    """Run the program; a scenario of several lines is written to a file first."""
+def lab(capsys, tmp_path, monkeypatch):
+    """Run the program in this process alone; a scenario of several lines is written to a file first."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
 
     def run(*arguments):
         given = list(map(str, arguments))
@@ -45,8 +47,10 @@ def lab(capsys, tmp_path):
     return run
 
 
-def test_json_has_the_mean_of_each_metric_by_law(lab):
-    code, out, err = lab(SCENARIO, "--json")
+def test_json_has_the_mean_of_each_metric_by_law(lab, monkeypatch):
+    with monkeypatch.context() as several_processes:
+        several_processes.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+        code, out, err = lab(SCENARIO, "--json")
     document = json.loads(out)
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert (document["scenario"], document["seeds"], list(document["policies"])) == ("mine", 2, ["none", "fixed"])
