@@ -81,12 +81,7 @@ def cores() -> tuple[set[int], set[int]]:
 def process(command: list[str], on: set[int], **environment: str) -> Iterator["subprocess.Popen[str]"]:
     """Run a process on some cores, and stop it."""
     with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=os.environ | environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        command, cwd=ROOT, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as running:
         os.sched_setaffinity(running.pid, on)
         try:

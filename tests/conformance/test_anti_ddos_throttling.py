@@ -57,10 +57,7 @@ def test_a_large_percentage_is_needed():
     assert saved[20] < 0.3 * saved[200]
 
 
-@quotes(
-    "anti-ddos-throttling 4",
-    'with opt-in via the "DDoS-Bucket-With" header, all are mitigated.',
-)
+@quotes("anti-ddos-throttling 4", 'with opt-in via the "DDoS-Bucket-With" header, all are mitigated.')
 def test_crafted_urls_are_one_target_with_a_bucket():
     throttle = Throttle()
     for number in range(4):

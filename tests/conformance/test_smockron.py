@@ -59,8 +59,7 @@ def test_a_master_applies_logic_and_instructs():
 )
 @pytest.mark.parametrize("algorithm", ["log", "gcra"])
 @pytest.mark.parametrize(
-    ("rules", "expected"),
-    [((), None), (("1/s burst 1",), 101.0), (("1/s burst 1", "1/min burst 1"), 160.0)],
+    ("rules", "expected"), [((), None), (("1/s burst 1",), 101.0), (("1/s burst 1", "1/min burst 1"), 160.0)]
 )
 def test_a_domain_has_zero_or_more_rules(rules, expected, algorithm):
     subject = Master([Domain("api", tuple(map(Rule.parse, rules)), algorithm)])

@@ -28,9 +28,7 @@ async def decide(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
 async def main(port: int, cert: str, key: str) -> None:
     """Listen until the process is killed."""
     server = TunnelServer(
-        decide,
-        lambda reason, _peer: Refusal(reason).refused,
-        timeouts=TunnelTimeouts(head=1.0, linger=1.0),
+        decide, lambda reason, _peer: Refusal(reason).refused, timeouts=TunnelTimeouts(head=1.0, linger=1.0)
     )
     await server.start("127.0.0.1", port, tls=server_context(cert, key))
     await asyncio.Event().wait()

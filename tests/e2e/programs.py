@@ -140,11 +140,7 @@ class Program:
 
 
 @contextmanager
-def headgate(
-    folder: Path,
-    *arguments: object,
-    err: int | None = None,
-) -> Iterator[Program]:
+def headgate(folder: Path, *arguments: object, err: int | None = None) -> Iterator[Program]:
     """Run `headgate` with these arguments in an empty folder; ended, however the test ends.
 
     With `err` its stderr is that descriptor, and `Program` knows nothing of what it says.

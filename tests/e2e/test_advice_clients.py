@@ -132,23 +132,8 @@ def by_requests(courtesy: Courtesy, world: World) -> int:
 
 def by_urllib(courtesy: Courtesy, world: World) -> int:
     jar = CookieJar()
-    options = dict.fromkeys(("port", "expires", "comment", "comment_url"))
     jar.set_cookie(
-        Cookie(
-            0,
-            "session",
-            "secret",
-            domain=HOST,
-            path="/",
-            secure=True,
-            discard=True,
-            domain_specified=False,
-            domain_initial_dot=False,
-            path_specified=True,
-            port_specified=False,
-            rest={},
-            **options,
-        )
+        Cookie(0, "session", "secret", None, False, HOST, True, False, "/", True, True, None, True, None, None, {})
     )
     opener = urllib.request.build_opener(
         Handler(courtesy),

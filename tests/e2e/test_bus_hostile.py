@@ -17,14 +17,7 @@ from headgate.link.batch import batch_topic
 from headgate.link.curve import new_key_pair
 from tests.e2e import programs
 from tests.e2e.bus_setup import running_master
-from tests.e2e.hostile_messages import (
-    GREETING,
-    changed_frames,
-    curve_stream,
-    random_batch,
-    random_frames,
-    zmtp_stream,
-)
+from tests.e2e.hostile_messages import GREETING, changed_frames, curve_stream, random_batch, random_frames, zmtp_stream
 
 MEBIBYTE = 1024 * 1024
 PATIENCE = 15.0
@@ -134,10 +127,7 @@ def test_connections_with_malformed_curve_handshakes_are_survived(tmp_path):
     key.write_bytes(server.secret)
     allowed.write_bytes(client.public)
     words = ("--domain", "api=1/min burst 5", "--curve-key", key, "--curve-allow", allowed, "--json")
-    with (
-        programs.headgate(tmp_path, "master", "--listen", "127.0.0.1:0", *words) as master,
-        zmq.Context() as context,
-    ):
+    with programs.headgate(tmp_path, "master", "--listen", "127.0.0.1:0", *words) as master, zmq.Context() as context:
         port = int(master.ready["address"].rpartition(":")[2])
         for _ in range(300):
             with connected(port) as peer, suppress(OSError):

@@ -103,10 +103,7 @@ FAULTS = {
         PlaneFault("server killed", kill("server"), start("server"), ends_server=True),
         PlaneFault("worker killed", kill_worker, ends_server=True),
         PlaneFault(
-            "server and sidecar killed",
-            kill("server", "sidecar"),
-            start("server", "sidecar"),
-            ends_server=True,
+            "server and sidecar killed", kill("server", "sidecar"), start("server", "sidecar"), ends_server=True
         ),
     )
 }

@@ -66,11 +66,7 @@ def servers_of(page):
 
 def pages_with_commands():
     return [
-        pytest.param(
-            page,
-            id=str(page.relative_to(ROOT)),
-            marks=pytest.mark.needs("curl", *servers_of(page)),
-        )
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=pytest.mark.needs("curl", *servers_of(page)))
         for page in with_commands()
     ]
 

@@ -12,12 +12,7 @@ from tests.e2e.fault_load import LoadPlan
 PLAN = LoadPlan()
 
 
-ALWAYS = {
-    "master killed",
-    "master stopped",
-    "router stopped",
-    "Redis stopped",
-}
+ALWAYS = {"master killed", "master stopped", "router stopped", "Redis stopped"}
 """The faults that every change is tested with; `make test-deep` has all."""
 SILENT = {name for name in FAULTS if "stopped" in name}
 ON_STORE = {name for name in FAULTS if "Redis" in name}

@@ -6,14 +6,7 @@ import h11
 import pytest
 
 from tests import servers
-from tests.e2e.gateway_setup import (
-    Reply,
-    agent_at,
-    gateway_running,
-    origin_running,
-    respond_with,
-    served,
-)
+from tests.e2e.gateway_setup import Reply, agent_at, gateway_running, origin_running, respond_with, served
 
 pytestmark = pytest.mark.usefixtures("run")
 

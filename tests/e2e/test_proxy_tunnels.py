@@ -6,16 +6,7 @@ import os
 
 import pytest
 
-from tests.e2e.tunnels import (
-    LARGE,
-    Encryption,
-    StubDecision,
-    Target,
-    client_at,
-    proxy_running,
-    target_running,
-    until,
-)
+from tests.e2e.tunnels import LARGE, Encryption, StubDecision, Target, client_at, proxy_running, target_running, until
 
 pytestmark = pytest.mark.usefixtures("run")
 

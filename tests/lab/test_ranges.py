@@ -3,18 +3,7 @@ import math
 import pytest
 
 from headgate.errors import ConfigurationError
-from lab.ranges import (
-    Expectation,
-    drift,
-    judge,
-    mean,
-    overshoot,
-    peak,
-    quantile,
-    ripple,
-    settling_time,
-    window,
-)
+from lab.ranges import Expectation, drift, judge, mean, overshoot, peak, quantile, ripple, settling_time, window
 
 NAN, INF = math.nan, math.inf
 
@@ -26,10 +15,7 @@ def test_a_window_has_its_first_instant_and_not_its_last_and_leaves_out_what_was
     assert window(times, values, 0.5, 2.0) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [([1.0, 2.0, 6.0], 3.0), ([4.0], 4.0)],
-)
+@pytest.mark.parametrize(("values", "expected"), [([1.0, 2.0, 6.0], 3.0), ([4.0], 4.0)])
 def test_mean(values, expected):
     assert mean(values) == expected
 
@@ -155,10 +141,7 @@ def test_a_finding_names_signal_statistic_value_and_range():
         ({"signal": "x", "at_least": 2, "at_most": 1}, "at_least 2 is above at_most 1"),
         ({"signal": "x", "at_least": 2, "start": 3, "until": 3}, "from 3 must be before until 3"),
         ({"signal": "x", "at_least": 2, "statistic": "overshoot"}, "the statistic overshoot needs a target"),
-        (
-            {"signal": "x", "at_least": 2, "statistic": "mean", "target": 1},
-            "statistic mean has no use for a target",
-        ),
+        ({"signal": "x", "at_least": 2, "statistic": "mean", "target": 1}, "statistic mean has no use for a target"),
         ({"signal": "x", "at_least": 2, "statistic": "overshoot", "target": 0}, "must be positive, got 0"),
         (
             {"signal": "x", "at_least": 2, "statistic": "settling_time", "target": 1},

@@ -5,14 +5,7 @@ import pytest
 from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
-from headgate.http.url import (
-    has_credentials,
-    has_fragment,
-    normal,
-    parse_url,
-    resolve,
-    without_fragment,
-)
+from headgate.http.url import has_credentials, has_fragment, normal, parse_url, resolve, without_fragment
 
 NORMAL = {
     "scheme": ["http://", "https://"],

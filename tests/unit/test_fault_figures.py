@@ -62,13 +62,7 @@ def outcome(samples, **options):
     return Outcome(Fault("test", nothing, nothing, **options), samples, [], 101.0, 102.0, 102.0, 102.5)
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [
-        Sample(101.5, 0.01, 502, 0, "cold", "a"),
-        Sample(101.5, 0.01, 429, 0, "cold", "a"),
-    ],
-)
+@pytest.mark.parametrize("sample", [Sample(101.5, 0.01, 502, 0, "cold", "a"), Sample(101.5, 0.01, 429, 0, "cold", "a")])
 def test_check_refuses_failed_and_wrongly_rejected_requests(sample):
     with pytest.raises(AssertionError):
         check(outcome([sample]), LoadPlan())

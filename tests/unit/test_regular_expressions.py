@@ -185,14 +185,8 @@ def read_chunks(data: bytes) -> object:
         (lambda text: list(forwarded_hops(text)), lambda n: b'for="' + b"\\" * n),
         (lambda text: list(x_forwarded_for_hops(text)), lambda n: b" ," * n),
         (read_request, lambda n: _REQUEST + b"Te:" + b" " * n + b"\0\r\n\r\n"),
-        (
-            read_request,
-            lambda n: _REQUEST + b"Te: x" + b" " * n + b"x\r\n\r\n",
-        ),
-        (
-            read_request,
-            lambda n: _REQUEST + b"Host: a\r\n" * n + b"\r\n",
-        ),
+        (read_request, lambda n: _REQUEST + b"Te: x" + b" " * n + b"x\r\n\r\n"),
+        (read_request, lambda n: _REQUEST + b"Host: a\r\n" * n + b"\r\n"),
         (read_request, lambda n: b"GET http://" + b"/?" * n + b" HTTP/1.1\r\n\r\n"),
         (
             lambda head: parse_response_head(head),

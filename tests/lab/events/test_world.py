@@ -79,10 +79,7 @@ def test_a_refusal_takes_a_share_of_a_service():
     assert result.metrics["latency_p99"] == pytest.approx(1.25)
 
 
-@pytest.mark.parametrize(
-    ("degradation", "expected"),
-    [(0.0, [1.0, 1.0, 1.5, 2.0]), (1.0, [1.0, 1.0, 2.25, 4.0])],
-)
+@pytest.mark.parametrize(("degradation", "expected"), [(0.0, [1.0, 1.0, 1.5, 2.0]), (1.0, [1.0, 1.0, 2.25, 4.0])])
 def test_beyond_the_knee_the_service_time_rises(degradation, expected):
     """Four requests at one instant: the third finds 3/2 of the knee in flight, and so on."""
     station = {"knee": 2, "service": {"mean": 1.0}, "degradation": degradation}

@@ -66,12 +66,7 @@ def test_without_a_law_the_load_is_the_demand():
 
 @pytest.mark.parametrize(
     ("keys", "load"),
-    [
-        ({"obeys": False}, 10.0),
-        ({"fetches": "never"}, 10.0),
-        ({"lost": 1.0}, 10.0),
-        ({"zipf": 0.5}, 0.97),
-    ],
+    [({"obeys": False}, 10.0), ({"fetches": "never"}, 10.0), ({"lost": 1.0}, 10.0), ({"zipf": 0.5}, 0.97)],
 )
 def test_agents_differ_in_what_they_fetch_and_obey(keys, load):
     result = run(scenario(agents=agents(**keys)), "history", 0, record=True)

@@ -1,14 +1,6 @@
 import pytest
 
-from headgate.advice import (
-    MEDIA_TYPE,
-    AdviceCache,
-    AdviceEntry,
-    AdviceResponse,
-    AgentIdentity,
-    interpret,
-    parse_advice,
-)
+from headgate.advice import MEDIA_TYPE, AdviceCache, AdviceEntry, AdviceResponse, AgentIdentity, interpret, parse_advice
 from headgate.errors import ConfigurationError
 from tests.quotes import quotes
 

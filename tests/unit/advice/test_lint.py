@@ -2,13 +2,7 @@ import json
 
 from headgate.advice import MEDIA_TYPE
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.advice.lint import (
-    MAX_FINDINGS,
-    SEVERITIES,
-    AdviceFinding,
-    lint_document,
-    lint_response,
-)
+from headgate.advice.lint import MAX_FINDINGS, SEVERITIES, AdviceFinding, lint_document, lint_response
 from headgate.advice.parser import AdviceEntry
 
 NOW = 784_111_777.0

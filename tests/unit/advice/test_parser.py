@@ -12,14 +12,7 @@ import pytest
 from headgate.advice import AgentIdentity, parse_advice
 from headgate.advice.fetching import AdviceResponse, interpret
 from headgate.advice.freshness import fresh_for
-from headgate.advice.parser import (
-    MAX_DEPTH,
-    AdviceEntry,
-    decode_utf8,
-    parse_advice_bytes,
-    parse_json,
-    result_to_json,
-)
+from headgate.advice.parser import MAX_DEPTH, AdviceEntry, decode_utf8, parse_advice_bytes, parse_json, result_to_json
 from tests.quotes import quotes
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "advice"

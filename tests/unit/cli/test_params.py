@@ -4,16 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from headgate.cli.params import (
-    ADDRESS,
-    COUNT,
-    RULE,
-    SECONDS,
-    header_option,
-    number,
-    whole_number,
-    whole_number_or,
-)
+from headgate.cli.params import ADDRESS, COUNT, RULE, SECONDS, header_option, number, whole_number, whole_number_or
 from headgate.errors import ConfigurationError
 from headgate.http.fields import join_fields
 

@@ -44,10 +44,7 @@ WRONG_USE = [
     (["serve", "--rule", "10/s", "burst", "20"], "a rule is one argument; quote it"),
     (["serve", "--port", "80"], "headgate serve: no such option --port; see 'headgate serve --help'"),
     (["serve", "--worker", "2"], "no such option --worker; did you mean --workers? See"),
-    (
-        ["serve", "--workers"],
-        "headgate serve: option '--workers' requires an argument; see 'headgate serve --help'",
-    ),
+    (["serve", "--workers"], "headgate serve: option '--workers' requires an argument; see 'headgate serve --help'"),
     (["advice", "fetch", "--identity"], "headgate advice fetch: option '--identity' requires an argument"),
     (["serve", "--workers", "x"], "must be a whole number from 1 to 256, got 'x'"),
     (["serve", "--workers", "257"], "must be a whole number from 1 to 256, got '257'"),

@@ -195,8 +195,7 @@ def test_a_bucket_is_printed_with_a_star():
 
 
 @pytest.mark.parametrize(
-    ("value", "release_ms"),
-    [("9" * 400, None), ("9" * 307, None), (120, 120_000), ("1" + "0" * 12, 10**15)],
+    ("value", "release_ms"), [("9" * 400, None), ("9" * 307, None), (120, 120_000), ("1" + "0" * 12, 10**15)]
 )
 def test_a_release_that_is_too_far_for_a_number_is_null(value, release_ms):
     (line,) = answers({"t": 0, "url": X, "status": 200, "headers": {"Retry-After": value}})

@@ -86,11 +86,7 @@ INVALID = [
     ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"', "advice[1].user_agent", "appears twice"),
     ("[limit.concurrency]\nmax = 1.5", "limit.concurrency.max", "a whole number or 'learned', got a number 1.5"),
     ("[limit.concurrency]\nqueue = 1979-05-27", "limit.concurrency.queue", "expected a whole number, got a date"),
-    (
-        '[limit.concurrency]\nmax = "learned"',
-        "limit.concurrency.healthy_latency",
-        "such as healthy_latency = 0.2",
-    ),
+    ('[limit.concurrency]\nmax = "learned"', "limit.concurrency.healthy_latency", "such as healthy_latency = 0.2"),
     ('[advice]\nmode = "off"', "advice.mode", "expected one of static, monitor, adaptive, got 'off'"),
     ('[advice]\nmode = "adaptive"', "advice", "needs `capacity`"),
     ('[advice]\ncapacity = "5/s burst 3"', "advice.capacity", "invalid capacity '5/s burst 3'; expected a rate"),

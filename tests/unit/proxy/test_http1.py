@@ -6,11 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.http1 import (
-    Http1Connection,
-    Http1State,
-    response_head,
-)
+from headgate.proxy.http1 import Http1Connection, Http1State, response_head
 from headgate.proxy.poller import READ, WRITE
 from tests.unit.proxy.stubs import StubServices, StubSocket
 

@@ -3,12 +3,7 @@
 import asyncio
 
 import pytest
-from hyperframe.frame import (
-    DataFrame,
-    RstStreamFrame,
-    SettingsFrame,
-    WindowUpdateFrame,
-)
+from hyperframe.frame import DataFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
 from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http2_limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW

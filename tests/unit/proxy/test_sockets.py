@@ -83,9 +83,7 @@ def test_other_addresses_are_not_local(address: str) -> None:
     assert not is_local_address(ip_address(address))
 
 
-def test_an_interface_address_is_local(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interface_address_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
     class Routed(socket.socket):
         def connect(self, address: tuple[str, int]) -> None:
             self.asked = address[0]

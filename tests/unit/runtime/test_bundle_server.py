@@ -98,8 +98,7 @@ async def ready(lifecycle):
 
 
 @pytest.mark.parametrize(
-    ("address", "url"),
-    [(("127.0.0.1", 4321), "http://127.0.0.1:4321/"), (("::1", 4321), "http://[::1]:4321/")],
+    ("address", "url"), [(("127.0.0.1", 4321), "http://127.0.0.1:4321/"), (("::1", 4321), "http://[::1]:4321/")]
 )
 def test_ready_line_has_the_url_of_the_bundle(run, capsys, address, url):
     async def steps(lifecycle, gateway, bundle):

@@ -53,10 +53,7 @@ def test_repr_contains_no_secret():
 
 
 # RFC 7515, appendix A.1.
-OCT = {
-    "kty": "oct",
-    "k": "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow",
-}
+OCT = {"kty": "oct", "k": "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"}
 
 FOREIGN_KEYS = [
     OCT,

@@ -6,13 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.errors import ProtocolError
-from headgate.http.h1 import (
-    RequestBuffer,
-    RequestHead,
-    RequestLimits,
-    parse_request_head,
-    parse_usual_request_head,
-)
+from headgate.http.h1 import RequestBuffer, RequestHead, RequestLimits, parse_request_head, parse_usual_request_head
 from headgate.http.h1.request import parse_general_request_head
 from tests.unit.http.h1.hostile import HEADS
 

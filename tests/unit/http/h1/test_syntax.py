@@ -4,12 +4,7 @@ import pytest
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import is_host_and_port
-from headgate.http.h1.syntax import (
-    find_stray_byte,
-    named_lines,
-    parse_connection,
-    split_fields,
-)
+from headgate.http.h1.syntax import find_stray_byte, named_lines, parse_connection, split_fields
 
 
 def test_stray_bytes_are_found() -> None:
@@ -30,11 +25,7 @@ def test_named_lines_match_any_case_underscores_and_a_rest() -> None:
     lines = (
         b"\r\nContent-Length:  5 \r\nX-Content-Length: 6\r\ncontent_LENGTH:7\r\nX_Forwarded-For: a\r\nX-Forward: b\r\n"
     )
-    assert pattern.findall(lines) == [
-        (b"Content-Length", b"5 "),
-        (b"content_LENGTH", b"7"),
-        (b"X_Forwarded-For", b"a"),
-    ]
+    assert pattern.findall(lines) == [(b"Content-Length", b"5 "), (b"content_LENGTH", b"7"), (b"X_Forwarded-For", b"a")]
 
 
 def test_fields_are_split_into_lower_case_names_and_stripped_values() -> None:

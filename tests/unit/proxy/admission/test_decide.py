@@ -49,10 +49,7 @@ class World:
             clients=self.clients,
             slots=self.slots,
             hosts=HostRules(deny=["denied.example"], ports=[self.port]),
-            resolver=Resolver(
-                AddressRules(allowed, is_local_address=lambda address: False),
-                self._lookup,
-            ),
+            resolver=Resolver(AddressRules(allowed, is_local_address=lambda address: False), self._lookup),
             advice=self,
             log=self,
             seconds_left=lambda: 12.0,

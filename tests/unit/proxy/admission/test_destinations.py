@@ -169,9 +169,7 @@ class Lookup:
 
 def resolver(lookup: Lookup, *overrides: str, allowed: Sequence[str] = ()) -> Resolver:
     rules = AddressRules(
-        map(parse_network, allowed),
-        listeners=[(ip_address("127.0.0.1"), PORT)],
-        is_local_address=lambda address: False,
+        map(parse_network, allowed), listeners=[(ip_address("127.0.0.1"), PORT)], is_local_address=lambda address: False
     )
     return Resolver(rules, lookup, overrides=Overrides(overrides))
 

@@ -112,11 +112,7 @@ class TestState:
             (domain,) = state.domains
             assert (domain.name, domain.rules, domain.accepted, domain.identifiers) == ("api", ("1/h burst 1",), 1, 1)
             assert (domain.holds, domain.held) == (0, ())
-            assert (state.identifiers, state.counters["bus_controls"], state.counters["master_unknown"]) == (
-                1,
-                0,
-                0,
-            )
+            assert (state.identifiers, state.counters["bus_controls"], state.counters["master_unknown"]) == (1, 0, 0)
 
         run(reading(text()), steps)
 
