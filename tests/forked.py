@@ -10,6 +10,7 @@ import functools
 import importlib
 import json
 import os
+import resource
 import runpy
 import signal
 import socket
@@ -39,11 +40,15 @@ class Forked:
 
     returncode: int | None = None
 
-    def __init__(self, arguments: Sequence[object], cwd: Path, stdout: int, stderr: int) -> None:
+    def __init__(
+        self, arguments: Sequence[object], cwd: Path, stdout: int, stderr: int, *, files: tuple[int, int] | None = None
+    ) -> None:
+        """`files` replaces this process's limits of open files, soft and hard."""
         with open(os.devnull) as stdin:  # noqa: PTH123
             descriptors = [stdin.fileno(), stdout, stderr]
             self.args = [*PROGRAM, *map(str, arguments)]
-            self.pid = _ask([self.args, str(cwd), dict(os.environ)], descriptors)
+            files = files or resource.getrlimit(resource.RLIMIT_NOFILE)
+            self.pid = _ask([self.args, str(cwd), dict(os.environ), files], descriptors)
 
     def poll(self) -> int | None:
         """Return the exit code, None while it runs."""
@@ -91,7 +96,7 @@ def _ask(request: object, descriptors: Sequence[int] = ()) -> Any:
         return json.loads(_parent().recv(32))
 
 
-def _serve() -> tuple[list[str], str, dict[str, str]] | None:
+def _serve() -> tuple[list[str], str, dict[str, str], tuple[int, int]] | None:
     """Fork whenever it is requested, and tell exit codes; returns in each child what to run, and None at the end."""
     with socket.socket(fileno=0) as requests:
         while True:
@@ -121,7 +126,8 @@ def main() -> None:
         importlib.import_module(name)
     request = _serve()
     if request is not None:
-        command, cwd, environment = request
+        command, cwd, environment, files = request
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(environment)

@@ -140,15 +140,18 @@ class Program:
 
 
 @contextmanager
-def headgate(folder: Path, *arguments: object, err: int | None = None) -> Iterator[Program]:
+def headgate(
+    folder: Path, *arguments: object, err: int | None = None, files: tuple[int, int] | None = None
+) -> Iterator[Program]:
     """Run `headgate` with these arguments in an empty folder; ended, however the test ends.
 
-    With `err` its stderr is that descriptor, and `Program` knows nothing of what it says.
+    With `err` its stderr is that descriptor, and `Program` knows nothing of what it says. `files` are its limits of
+    open files, soft and hard.
     """
     number = len(list(folder.glob("headgate-*.err")))
     log, out = folder / f"headgate-{number}.err", folder / f"headgate-{number}.out"
     with log.open("wb") as written, out.open("wb") as output:
-        process = Forked(arguments, folder, output.fileno(), written.fileno() if err is None else err)
+        process = Forked(arguments, folder, output.fileno(), written.fileno() if err is None else err, files=files)
     try:
         yield Program(process, log, out)
     finally:

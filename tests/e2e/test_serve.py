@@ -283,23 +283,19 @@ def is_running(pid):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_limit_of_open_files_is_raised(tmp_path, origin, workers):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # what is started inherits it
-    try:
-        with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", workers) as gate:
-            for pid in (gate.process.pid, *gate.children()):
-                assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    words = ("serve", "--listen", "127.0.0.1:0", "--origin", origin.url, *RULE, "--workers", workers)
+    with programs.headgate(tmp_path, *words, "--admin", "127.0.0.1:0", files=(256, hard)) as gate:
+        assert gate.ready
+        for pid in (gate.process.pid, *gate.children()):
+            assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_few_descriptors_lower_the_number_of_connections_and_reset_none(tmp_path, origin, loop):
     (tmp_path / "gate.toml").write_text(f'[gate]\norigin = "{origin.url}"\nloop = "{loop}"\n')
-    with programs.headgate(
-        tmp_path, "serve", "--config", "gate.toml", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *RULE
-    ) as gate:
-        resource.prlimit(gate.process.pid, resource.RLIMIT_NOFILE, (80, 80))  # it reads the limit much later
+    words = ("serve", "--config", "gate.toml", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *RULE)
+    with programs.headgate(tmp_path, *words, files=(80, 80)) as gate:
         gate.wait_for("bounds.connections is 8 instead of 10000: the limit of open files is 80")
         clients = []
         for _ in range(100):
