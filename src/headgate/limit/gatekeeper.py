@@ -231,7 +231,8 @@ class Gatekeeper:
         A delayed request takes a slot, and extends the hold by one interval.
         """
         permitted = self._shorten(release, now)
-        self._hold(domain, identifier, permitted)  # also if it follows from `arrivals`
+        if self._arrivals is not None or self._inherited:
+            self._hold(domain, identifier, permitted)  # it may follow from these
         if permitted < release:
             release = permitted
             self._holds[domain].put(identifier, release)

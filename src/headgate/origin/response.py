@@ -152,7 +152,9 @@ class Rejections:
 
         Seconds round up; for a release of `NEVER` the fields that name a time are absent.
         """
-        return self._rendered(accounting.domain, _seconds(accounting, now), prefers_problem(accept))
+        release = accounting.release
+        seconds = None if release == NEVER else max(1, whole_seconds(release - now))
+        return self._rendered(accounting.domain, seconds, prefers_problem(accept))
 
     def _render(self, name: str, seconds: int | None, is_problem: bool) -> Response:  # noqa: FBT001 - a key of the cache
         domain = self._domains.get(name) or Domain(name)
@@ -174,11 +176,6 @@ class Rejections:
 def _checked_status(status: int, of: str) -> int:
     fail_if(status not in _STATUSES, f"{of} status {status} does not ask the client to come back; use 503 or 429")
     return status
-
-
-def _seconds(accounting: Accounting, now: float) -> int | None:
-    """Return the seconds to wait, rounded up; None for a release that is never."""
-    return None if accounting.release == NEVER else max(1, whole_seconds(accounting.release - now))
 
 
 def ratelimit_policy(domain: Domain) -> bytes:

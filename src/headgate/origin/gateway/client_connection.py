@@ -42,7 +42,8 @@ MAX_DISCARDED_BODY = 65536
 LINGER_TIMEOUT = 2.0
 """Seconds a connection is still read after the last response, so that the client can read that (9112 9.6)."""
 
-_ACCEPTED = Status.ACCEPTED  # an attribute of an Enum costs as much as a call
+# An attribute of an Enum costs as much as a call.
+_ACCEPTED, _IDLE, _RESPONDING = Status.ACCEPTED, ClientState.IDLE, ClientState.RESPONDING
 
 _NOT_SERVED = frozenset({b"CONNECT", b"TRACE"})
 """CONNECT would open a tunnel to any host; TRACE would show the client the fields added for the origin."""
@@ -141,7 +142,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read requests; in the usual case `data` is exactly one head of a usual request."""
         state = self.state
-        if state is ClientState.IDLE and self._writable:
+        if state is _IDLE and self._writable:
             request = parse_usual_request_head(data, self._context.limits)
             if request is not None:
                 self._handle(request)
@@ -358,8 +359,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _handle(self, request: RequestHead) -> None:
         """Have a request forwarded or answered, now or later."""
-        self._move(ClientState.RESPONDING)
         context, view = self._context, self._view
+        context.registry.idle.pop(self, None)  # as `_move`, which costs more
+        self.state = _RESPONDING
         if context.policy is not view.policy:
             view = self._view = ClientView.of(context.policy, self._transport)
         record = self.record = RequestRecord(view.info.address, time.time(), context.clock(), request)
@@ -459,11 +461,15 @@ class ClientConnection(asyncio.Protocol):
         record = self.record
         assert record is not None
         request = record.request
-        keep = unread >= 0 and self.keeps
-        minor, is_head = (request.minor, request.method == b"HEAD") if request is not None else (1, False)
+        keep, minor, is_head = False, 1, False
+        if request is not None:
+            minor, is_head = request.minor, request.method == b"HEAD"
+            keep = unread >= 0 and request.keep_alive and not self._context.draining
         record.status = response.status
         record.bytes = 0 if is_head else len(response.body)
-        self.write(serialize(response, keep=keep, minor=minor, without_body=is_head))
+        message = serialize(response, keep=keep, minor=minor, without_body=is_head)
+        if not self._transport.is_closing():
+            self._transport.write(message)
         if response.source is None:
             self._finish(keep=keep, unread=unread)
             return
@@ -480,7 +486,8 @@ class ClientConnection(asyncio.Protocol):
         self.record = None
         self.deadline = context.clock() + context.timeouts.idle
         if keep and not unread:
-            self._move(ClientState.IDLE)
+            context.registry.idle[self] = None  # as `_move`
+            self.state = _IDLE
         elif keep:
             self._move(ClientState.DISCARDING)
             self._unread = unread

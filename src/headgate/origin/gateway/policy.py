@@ -1,6 +1,7 @@
 """The policy of a gateway, and its decision on a request."""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -29,6 +30,7 @@ _EXPLANATIONS = {
         "gate.forwarding_fields only the one that it writes"
     ),
 }
+_ACCEPT = re.compile(rb"\n[Aa](?i:ccept):[\t ]*+([^\r]*+)")
 MAX_NAMED_PEERS = 64
 """Peers whose forwarding fields are reported in the log."""
 
@@ -168,7 +170,7 @@ def _rescue(
 
 
 def _accept(request: RequestHead) -> bytes | None:
-    return b", ".join(request.values(b"accept")) or None
+    return b", ".join(_ACCEPT.findall(request.raw)) or None
 
 
 def _info(request: RequestHead, client: ClientView) -> RequestInfo:
