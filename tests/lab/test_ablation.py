@@ -8,6 +8,7 @@ from bench import concurrency_laws, simulated_gate
 from lab import ablation
 from lab.__main__ import main
 from lab.ablation import MECHANISMS, Setup, run
+from lab.results import Run
 
 
 @pytest.fixture
@@ -28,6 +29,11 @@ def test_disobedience_pays_and_a_capacity_that_is_too_low_is_left_idle(metrics):
     half = metrics("all", obedient=0.5)
     assert half["agents"] < half["others"]
     assert metrics("all", told=0.7)["goodput"] < 0.75
+
+
+def test_the_standard_error_of_a_mean():
+    two = [Run("", seed, {"goodput": goodput}) for seed, goodput in enumerate((0.1, 0.3))]
+    assert (ablation._error("goodput", two), ablation._error("goodput", two[:1])) == (pytest.approx(0.1), 0.0)
 
 
 @pytest.mark.parametrize("name", ["ablation", "sensitivity"])
