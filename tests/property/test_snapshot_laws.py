@@ -42,7 +42,7 @@ def through_a_file(core, copy, now):
     core.clock.read(now)
     with tempfile.TemporaryDirectory() as folder, patch("time.time", lambda: now):
         snapshots = Snapshots(f"{folder}/snapshot", 1.0, lambda _: None)
-        asyncio.run(snapshots._save(Path(folder) / "snapshot", core, is_last=True))
+        asyncio.run(snapshots._save(Path(folder) / "snapshot", core))
         assert asyncio.run(snapshots.restore(lambda: copy)) is copy
         assert snapshots.saved_at
 

@@ -177,6 +177,8 @@ class ControlPublisher:
 
 _MAX_MESSAGES = 256
 """Messages received per turn of the event loop."""
+_LAST_TURNS = 40
+"""Turns at the end: as many messages as a queue of ZeroMQ holds."""
 _FORGET_INTERVAL = 0.1
 _MAX_EXAMINED = 1_000
 """Histories examined per interval."""
@@ -279,6 +281,12 @@ class MasterLink:
         while self._drivers:
             self._drivers.pop().close()
         self._pair.close()
+
+    def receive_rest(self) -> None:
+        """Receive the accounting that waits, so that the last snapshot has it; at most a limited number of messages."""
+        for _ in range(_LAST_TURNS):
+            if not self.turn():
+                return
 
     def turn(self) -> bool:
         """Handle a limited number of messages; return whether more are waiting."""

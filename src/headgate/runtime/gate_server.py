@@ -43,7 +43,7 @@ from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
 from headgate.runtime.lifecycle import Backend, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.log import log, log_counters, write_line
-from headgate.runtime.master.snapshot import Snapshots, receive_rest
+from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
@@ -239,7 +239,7 @@ class GateWorkers(Backend):
             await asyncio.gather(self._advising, return_exceptions=True)
         await self._supervisor.stop(0)
         if self._link is not None:
-            receive_rest(self._link)
+            self._link.receive_rest()
         await self._snapshots.close()
         await self.store.close()
         self._closing.close()

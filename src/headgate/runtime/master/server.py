@@ -22,7 +22,7 @@ from headgate.runtime.lifecycle import Server, run_server
 from headgate.runtime.log import LogCounters, log, write_line
 from headgate.runtime.master.quotas import Quotas
 from headgate.runtime.master.report import report
-from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots, receive_rest
+from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots
 from headgate.runtime.master.state import read_state
 from headgate.runtime.master_store import MasterStore
 
@@ -73,7 +73,7 @@ class MasterServer(Server):
             log=log,
         )
         self.closing.callback(link.close)
-        self.closing.callback(receive_rest, link)
+        self.closing.callback(link.receive_rest)
         self._store.attach(link.master, link.publish)
         self._store.start()
         self.closing.push_async_callback(self._store.close)

@@ -18,7 +18,6 @@ import msgspec
 
 from headgate.errors import ConfigurationError, reason_of
 from headgate.limit import Domain, Master
-from headgate.link import MasterLink
 
 _LINE: Final = b"headgate snapshot 2 " + sys.byteorder.encode() + b"\n"
 """The version, and the byte order of the doubles in histories."""
@@ -26,9 +25,6 @@ _SIZE: Final = 4
 """Bytes of the length before each value."""
 _MAX_VALUE: Final = 64 * 1024 * 1024
 """Maximum bytes of a value; a larger length is an error in the file. A million timestamps take 9 MB."""
-
-_LAST_TURNS: Final = 40
-"""Turns of the link before it is closed: as many messages as a queue of ZeroMQ holds."""
 
 _Key = tuple[bytes, str, tuple[str, ...]]
 """The name, the algorithm and the rules of a domain: what gives its histories a meaning."""
@@ -61,40 +57,37 @@ class Snapshots:
         self._interval = interval
         self._log = log
         self._saving: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
+        self._master: Callable[[], Master]
         self._failure = ""
 
     async def restore(self, make: Callable[[], Master]) -> Master:
         """Return a master that `make` makes, with the histories of the file; without them if the file is invalid."""
-        if self._path is not None:
-            try:
+        try:
+            if self._path is not None and self._path.exists():
                 return await asyncio.to_thread(self._fill, self._path, make(), time.time())
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError, msgspec.DecodeError) as error:
-                self._log(f"warning: snapshot {self._path} ignored: {reason_of(error)}")
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            self._log(f"warning: snapshot {self._path} ignored: {reason_of(error)}")
         return make()
 
     def start(self, master: Callable[[], Master]) -> None:
         """Save the histories of the master that `master` returns, from now on."""
         if self._path is not None:
-            self._saving = asyncio.get_running_loop().create_task(self._run(self._path, master))
+            self._master = master
+            self._saving = asyncio.get_running_loop().create_task(self._run(self._path))
 
     async def close(self) -> None:
-        """Save the histories a last time, if they have been saved so far."""
-        if self._saving is not None:
-            self._stop.set()
-            await self._saving
+        """Save the histories a last time, if they have been saved so far; a snapshot under way is given up."""
+        if self._path is not None and self._saving is not None:
+            self._saving.cancel()
+            await asyncio.gather(self._saving, return_exceptions=True)
+            await self._save(self._path, self._master())
 
-    async def _run(self, path: Path, master: Callable[[], Master]) -> None:
-        while not self._stop.is_set():
-            try:
-                await asyncio.wait_for(self._stop.wait(), self._interval)
-            except TimeoutError:
-                await self._save(path, master(), is_last=False)
-        await self._save(path, master(), is_last=True)
+    async def _run(self, path: Path) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await self._save(path, self._master())
 
-    async def _save(self, path: Path, master: Master, *, is_last: bool) -> None:
+    async def _save(self, path: Path, master: Master) -> None:
         """Save a snapshot. The first of several errors is logged; the previous file stays."""
         new, failure = path.with_name(f".{path.name}.new"), ""
         try:
@@ -102,10 +95,10 @@ class Snapshots:
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if await self._write(file, master, is_last=is_last):
-                    new.replace(path)
-                    self.counters.writes["saved"] += 1
-                    self.saved_at = time.time()
+                await _write(file, master)
+                new.replace(path)
+            self.counters.writes["saved"] += 1
+            self.saved_at = time.time()
         except OSError as error:
             self.counters.writes["failed"] += 1
             failure = reason_of(error)
@@ -116,26 +109,6 @@ class Snapshots:
         if self._failure and not failure:
             self._log(f"snapshot {path}: saved again")
         self._failure = failure
-
-    async def _write(self, file: BinaryIO, master: Master, *, is_last: bool) -> bool:
-        """Write the file; return False if it was given up, because the last one is due or the clock was set back."""
-        clock, checksum = master.clock, 0
-        clock.read(time.time())
-        behind = clock.behind
-        file.truncate(0)
-        file.write(_LINE)
-        for domain in master.domains.values():
-            for histories in master.export(domain.name):
-                content = msgspec.msgpack.encode((_key(domain), histories))
-                checksum = zlib.crc32(content, checksum)
-                await asyncio.to_thread(file.write, len(content).to_bytes(_SIZE) + content)
-                if clock.behind != behind or (self._stop.is_set() and not is_last):
-                    return False
-        content = msgspec.msgpack.encode((time.time(), behind, clock.latest, checksum))
-        file.write(len(content).to_bytes(_SIZE) + content)
-        file.flush()
-        await asyncio.to_thread(os.fsync, file.fileno())
-        return True
 
     def _fill(self, path: Path, master: Master, now: float) -> Master:
         """Restore the histories of the file; raises `OSError`, `ValueError` or `DecodeError` for an invalid one.
@@ -148,10 +121,6 @@ class Snapshots:
         saved, behind, latest, checksum = _end.decode(b"".join(values[-1:]))
         if checksum != zlib.crc32(b"".join(values[:-1])):
             raise ValueError("wrong checksum")
-        age, windows = now - saved, [domain.window for domain in master.domains.values()]
-        if age > max(windows) + master.max_delay:
-            self._log(f"snapshot {path}: saved {age:.0f} s ago; no history has an effect for that long")
-            return master
         master.clock.resume(behind, latest)
         domains, restored = {_key(domain): name for name, domain in master.domains.items()}, 0
         for key, histories in map(_part.decode, values[:-1]):
@@ -160,7 +129,7 @@ class Snapshots:
             elif histories:
                 self._log(f"warning: snapshot {path}: domain {key[0]!r} left out: not configured with these rules")
         self.saved_at = saved
-        self._log(f"snapshot {path}: {restored} histories restored, saved {max(0.0, age):.0f} s ago")
+        self._log(f"snapshot {path}: {restored} histories restored, saved {max(0.0, now - saved):.0f} s ago")
         return master
 
 
@@ -181,11 +150,22 @@ def snapshot_path(text: str, key: str = "master.snapshot") -> Path:
     return path
 
 
-def receive_rest(link: MasterLink) -> None:
-    """Receive the accounting that waits, so that the last snapshot has it; at most a limited number of messages."""
-    for _ in range(_LAST_TURNS):
-        if not link.turn():
-            return
+async def _write(file: BinaryIO, master: Master) -> None:
+    """Write the histories in steps; the last value makes them a snapshot."""
+    checksum = 0
+    file.truncate(0)
+    file.write(_LINE)
+    for domain in master.domains.values():
+        for histories in master.export(domain.name):
+            content = msgspec.msgpack.encode((_key(domain), histories))
+            checksum = zlib.crc32(content, checksum)
+            await asyncio.to_thread(file.write, len(content).to_bytes(_SIZE) + content)
+    now = time.time()
+    master.clock.read(now)
+    content = msgspec.msgpack.encode((now, master.clock.behind, master.clock.latest, checksum))
+    file.write(len(content).to_bytes(_SIZE) + content)
+    file.flush()
+    await asyncio.to_thread(os.fsync, file.fileno())
 
 
 def _key(domain: Domain) -> _Key:
