@@ -5,7 +5,7 @@ copies them from header fields: types generated from the protocol would refuse a
 is not UTF-8. This module opens no socket and knows no rules.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -75,34 +75,18 @@ def decode_usage(data: bytes) -> Usage:
     """Decode the report of one bucket. Raises `WireError` if it is malformed."""
     if len(data) > _MAX_USAGE_SIZE:
         raise WireError(f"the report of a bucket must have at most {_MAX_USAGE_SIZE} bytes, got {len(data)}")
-    bucket_id, elapsed, allowed, denied = b"", 0.0, 0, 0
-    for field, value in _fields(data):
-        if isinstance(value, bytes):
-            if field == 1:
-                bucket_id = value
-            elif field == 2:
-                elapsed = _decode_duration(value)
-        elif field == 3:
-            allowed = value
-        elif field == 4:
-            denied = value
-    return Usage(bucket_id, elapsed, allowed, denied)
+    fields = dict(_fields(data))
+    elapsed = _decode_duration(_bytes_at(fields, 2))
+    return Usage(_bytes_at(fields, 1), elapsed, _integer_at(fields, 3), _integer_at(fields, 4))
 
 
 def decode_bucket(data: bytes) -> Bucket:
     """Decode a message BucketId. Raises `WireError` if it is malformed, or names no bucket."""
     pairs: dict[bytes, bytes] = {}
     for field, entry in _fields(data):
-        if field == 1 and isinstance(entry, bytes):
-            if len(pairs) > _MAX_PAIRS:
-                break
-            key = value = b""
-            for number, part in _fields(entry):
-                if number == 1 and isinstance(part, bytes):
-                    key = part
-                elif number == 2 and isinstance(part, bytes):
-                    value = part
-            pairs[key] = value
+        if field == 1 and isinstance(entry, bytes) and len(pairs) <= _MAX_PAIRS:
+            parts = dict(_fields(entry))
+            pairs[_bytes_at(parts, 1)] = _bytes_at(parts, 2)
     if not 0 < len(pairs) <= _MAX_PAIRS:
         raise WireError(f"a bucket must have 1 to {_MAX_PAIRS} keys, got {len(pairs)}")
     return tuple(sorted(pairs.items()))
@@ -110,15 +94,23 @@ def decode_bucket(data: bytes) -> Bucket:
 
 def _decode_duration(data: bytes) -> float:
     """Decode a Duration into seconds; a negative one is 0.0."""
-    seconds = nanoseconds = 0
-    for field, value in _fields(data):
-        if not isinstance(value, bytes):
-            signed = value - 2**64 if value >= 2**63 else value
-            if field == 1:
-                seconds = signed
-            elif field == 2:
-                nanoseconds = signed
+    fields = dict(_fields(data))
+    seconds, nanoseconds = (
+        value - 2**64 if value >= 2**63 else value for value in (_integer_at(fields, 1), _integer_at(fields, 2))
+    )
     return max(0.0, seconds + nanoseconds / 1e9)
+
+
+def _bytes_at(fields: Mapping[int, int | bytes], number: int) -> bytes:
+    """Return a field that is bytes; empty if it is missing."""
+    value = fields.get(number)
+    return value if isinstance(value, bytes) else b""
+
+
+def _integer_at(fields: Mapping[int, int | bytes], number: int) -> int:
+    """Return a field that is an integer; 0 if it is missing."""
+    value = fields.get(number)
+    return value if isinstance(value, int) else 0
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
