@@ -52,60 +52,40 @@ class Assignment(msgspec.Struct):
     on the bus has admitted one meanwhile."""
 
 
-class Claim:
+class Claim(msgspec.Struct, eq=False):
     """A bucket of one stream: one of those that share the allowance of an identifier."""
 
-    __slots__ = (
-        "admits_since",
-        "assignment",
-        "before",
-        "bucket",
-        "bucket_id",
-        "group",
-        "idle",
-        "is_new",
-        "older",
-        "reported",
-        "size",
-        "stream",
-        "want",
-    )
-
-    def __init__(self, stream: "QuotaStream", group: "Group", bucket: Bucket, size: int, moment: float) -> None:
-        self.stream = stream
-        self.group = group
-        self.bucket = bucket
-        self.size = size
-        """Bytes of the BucketId."""
-        self.bucket_id = b""
-        self.assignment = Assignment()
-        self.want = NEVER
-        self.idle = 0.0
-        self.is_new = True
-        self.before = 0.0
-        """Requests per second of the last report, `NEVER` when a load has been measured."""
-        self.older = 0.0
-        """Seconds for which a hold of a service that has ended was left alone."""
-        self.reported = moment
-        self.admits_since = moment
-        """When the requests of the next report began to be admitted."""
+    stream: "QuotaStream"
+    group: "Group"
+    bucket: Bucket
+    size: int
+    """Bytes of the BucketId."""
+    reported: float
+    admits_since: float
+    """When the requests of the next report began to be admitted."""
+    bucket_id: bytes = b""
+    assignment: Assignment = msgspec.field(default_factory=Assignment)
+    want: float = NEVER
+    idle: float = 0.0
+    is_new: bool = True
+    before: float = 0.0
+    """Requests per second of the last report, `NEVER` when a load has been measured."""
+    older: float = 0.0
+    """Seconds for which a hold of a service that has ended was left alone."""
 
 
-class Group:
+class Group(msgspec.Struct, eq=False):
     """All buckets of one identifier in one domain."""
 
-    __slots__ = ("claims", "counted", "domain", "held_until", "identifier", "is_scheduled", "others")
-
-    def __init__(self, domain: str, identifier: bytes) -> None:
-        self.domain = domain
-        self.identifier = identifier
-        self.claims: dict[Claim, None] = {}
-        self.held_until = -NEVER
-        self.is_scheduled = False
-        """Whether the end of the hold, or an earlier instant, is in the queue of the service."""
-        self.others = 0.0
-        """Requests per second that other gatekeepers admit."""
-        self.counted = -NEVER
+    domain: str
+    identifier: bytes
+    claims: dict[Claim, None] = {}
+    held_until: float = -NEVER
+    is_scheduled: bool = False
+    """Whether the end of the hold, or an earlier instant, is in the queue of the service."""
+    others: float = 0.0
+    """Requests per second that other gatekeepers admit."""
+    counted: float = -NEVER
 
 
 class QuotaStream:
@@ -214,7 +194,7 @@ class ClaimTable:
         group = self.groups.get((domain, identifier))
         if group is None:
             group = self.groups[domain, identifier] = Group(domain, identifier)
-        claim = Claim(stream, group, bucket, size, moment)
+        claim = Claim(stream, group, bucket, size, moment, moment)
         self._size += size
         group.claims[claim] = self._claims[claim] = None
         stream.claims[domain, bucket] = claim
