@@ -27,8 +27,8 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
 )
-_MAX_PAUSE: Final = 5.0
-"""Seconds."""
+_TURN_INTERVAL: Final = 0.05
+"""Seconds; a hold is lifted so much later at most."""
 _FIRST_REPORT: Final = 30.0
 """Seconds within which a stream sends its first report."""
 _NEXT_REPORT: Final = 3_600.0
@@ -63,8 +63,7 @@ class QuotaServer:
         self._first_report = first_report
         self._grpc = _import_grpc()
         self._server: Any = None
-        self._timer: asyncio.Handle | None = None
-        self._turn_at = 0.0
+        self._turning: asyncio.Task[None] | None = None
         self._serving: set[asyncio.Task[Any]] = set()
         self._is_closing = False
 
@@ -89,12 +88,13 @@ class QuotaServer:
             )
         self.address = Address(self.address.host, port)
         await self._server.start()
+        self._turning = asyncio.get_running_loop().create_task(self._turn())
 
     async def close(self) -> None:
         """End all streams."""
         self._is_closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._turning is not None:
+            self._turning.cancel()
         if self._server is not None:
             await self._server.stop(None)
             # It does not wait for its tasks, and writes a traceback if the end of the event loop cancels them.
@@ -104,7 +104,6 @@ class QuotaServer:
     def on_control(self, domain: str, identifier: bytes, release: float) -> None:
         """Pass a control that has been published to Envoys."""
         self._service.on_control(domain, identifier, release, now=self._clock(), moment=time.monotonic())
-        self._schedule()
 
     async def _serve(self, _requests: AsyncIterator[bytes], context: Any) -> None:
         """Serve one stream."""
@@ -151,7 +150,6 @@ class QuotaServer:
             timeout = _NEXT_REPORT
             for _ in self._service.receive(stream, data, now=self._clock(), moment=time.monotonic()):
                 await asyncio.sleep(0)
-            self._schedule()
 
     async def _send(self, stream: QuotaStream, filled: asyncio.Event, context: Any) -> None:
         """Send what waits, as fast as the Envoy reads."""
@@ -161,21 +159,10 @@ class QuotaServer:
             while data := stream.take():
                 await context.write(data)
 
-    def _schedule(self) -> None:
-        """Run a turn when the service has something to do."""
-        moment = time.monotonic()
-        turn_at = min(moment + _MAX_PAUSE, self._service.due())
-        if self._timer is not None:
-            if self._turn_at <= turn_at:
-                return
-            self._timer.cancel()
-        self._turn_at = turn_at
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, turn_at - moment), self._turn)
-
-    def _turn(self) -> None:
-        self._timer = None
-        self._service.turn(now=self._clock(), moment=time.monotonic())
-        self._schedule()
+    async def _turn(self) -> None:
+        while True:
+            await asyncio.sleep(_TURN_INTERVAL)
+            self._service.turn(now=self._clock(), moment=time.monotonic())
 
 
 def _host(peer: str) -> str:

@@ -51,7 +51,7 @@ _MAX_FILL: Final = 2**32 - 1
 _USAGES_PER_STEP: Final = 64
 _LARGE_USAGE: Final = 256
 """Bytes of the report of a bucket that has a step of its own."""
-_LIFTED_PER_TURN: Final = 64
+_LIFTED_PER_TURN: Final = 256
 
 
 class QuotaCounters(msgspec.Struct):
@@ -299,10 +299,7 @@ class QuotaService:
                 claim.assignment.kind = ""  # the next report is answered again
 
     def turn(self, *, now: float, moment: float) -> None:
-        """Lift holds that have ended, and forget buckets without reports; call it when `due` says so.
-
-        It does a limited part of what is due.
-        """
+        """Lift holds that have ended, and forget buckets without reports: a limited part of what is due."""
         for _ in range(_LIFTED_PER_TURN):
             if not self._ends or self._ends[0][0] > moment:
                 break
@@ -327,7 +324,3 @@ class QuotaService:
             claim.admits_since = moment
         if allowed is not None:
             self._share(group, None, allowed, moment)
-
-    def due(self) -> float:
-        """Return the moment at which `turn` has something to do."""
-        return min(self._table.due(), self._ends[0][0] if self._ends else NEVER)

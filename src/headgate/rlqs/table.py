@@ -228,11 +228,6 @@ class ClaimTable:
                 break
             self.remove(claim)
 
-    def due(self) -> float:
-        """Return the moment at which `remove_stale` has something to do."""
-        oldest = next(iter(self._claims), None)
-        return NEVER if oldest is None else oldest.reported + STALE
-
 
 def identifier_of(bucket: Bucket) -> bytes:
     """Return the identifier of a bucket: the value of its key `identifier`, or all of its pairs.

@@ -140,8 +140,7 @@ class World:
 
     def turn(self) -> None:
         """Let the service do what is due."""
-        if self.service.due() <= self.time:
-            self.service.turn(now=self.now, moment=self.time)
+        self.service.turn(now=self.now, moment=self.time)
 
 
 class Envoy:

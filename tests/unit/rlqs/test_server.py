@@ -61,8 +61,6 @@ def test_a_hold_is_lifted_when_it_ends(loop):
         server.on_control("api", b"c", world.now + 1.0)
         kinds = [decode_actions(await call.read())[0][1] for _ in range(2)]
         assert kinds == ["deny", "tokens"]
-        for world.service.due in (lambda: 0.0, lambda: -1.0):  # what is overdue is done at once
-            server._schedule()
 
     served(test, "10/s burst 20", loop=loop)
 
