@@ -1,6 +1,7 @@
 """`headgate serve` as a process in front of a real origin: requests, output, reload and stop."""
 
 import hashlib
+import itertools
 import json
 import os
 import resource
@@ -304,6 +305,22 @@ def test_few_descriptors_lower_the_number_of_connections_and_reset_none(tmp_path
             assert clients[-1].recv(999).startswith((b"HTTP/1.1 200", b"HTTP/1.1 503"))
         for client in clients:
             client.close()
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_want_of_descriptors_is_logged_once(tmp_path, origin, loop):
+    (tmp_path / "gate.toml").write_text(f'[gate]\norigin = "{origin.url}"\nloop = "{loop}"\n')
+    with programs.headgate(tmp_path, "serve", "--config", "gate.toml", "--listen", "127.0.0.1:0", *RULE) as gate:
+        gate.wait_for("^ready ")
+        used = {int(path.name) for path in Path(f"/proc/{gate.process.pid}/fd").iterdir()}
+        free = next(number for number in itertools.count() if number not in used)
+        _, hard = resource.prlimit(gate.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(gate.process.pid, resource.RLIMIT_NOFILE, (free, hard))
+        with socket.create_connection(("127.0.0.1", gate.port)):
+            gate.wait_for(f"no file descriptor is left, of {free}: new connections wait, or are reset")
+            resource.prlimit(gate.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+            assert gate.statuses(1) == [200]
+        assert len(gate.said().partition("\nready ")[2].splitlines()) == 2
 
 
 def test_bus_of_the_workers_is_removed(tmp_path, origin):

@@ -5,8 +5,11 @@
 """
 
 import asyncio
+import errno
 import resource
 import signal
+import socket
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from enum import Enum, auto
@@ -18,6 +21,10 @@ from headgate.runtime.log import log, open_log
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+_REPEAT_INTERVAL: Final = 3_600.0
+"""Seconds between two warnings that no descriptor is left."""
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class LifecyclePhase(Enum):
@@ -299,11 +306,47 @@ def run_event_loop(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop =
     """Run the coroutine that `main` returns; `auto` is uvloop if it is installed, otherwise asyncio.
 
     Before that, the limit of open files is raised for this process and those that it starts. Inside, no line of the log
-    waits for its reader. Raises `MissingExtra` when `loop` is "uvloop" and uvloop is not installed.
+    waits for its reader, and the want of descriptors is logged. Raises `MissingExtra` when `loop` is "uvloop" and
+    uvloop is not installed.
     """
+
+    async def watched() -> int:
+        running_loop = asyncio.get_running_loop()
+        running_loop.set_exception_handler(_on_exception)
+        watch = running_loop.create_task(_watch_descriptors())
+        try:
+            return await main()
+        finally:
+            watch.cancel()
+
     _raise_file_limit()
     with open_log(), asyncio.Runner(loop_factory=event_loop_factory(loop)) as runner:
-        return runner.run(main())
+        return runner.run(watched())
+
+
+async def _watch_descriptors() -> None:
+    """Log once an hour that no descriptor is left: uvloop then resets new connections, and reports nothing."""
+    seconds, due = 0, 0.0
+    while True:
+        await asyncio.sleep(1.0)
+        try:
+            socket.socket(socket.AF_UNIX).close()
+        except OSError:
+            seconds += 1
+            if (moment := time.monotonic()) >= due:
+                due = moment + _REPEAT_INTERVAL
+                soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+                log(
+                    f"warning: no file descriptor is left, of {soft}: new connections wait, or are reset "
+                    f"(for {seconds} s since the start); raise the limit of open files, such as LimitNOFILE= of systemd"
+                )
+
+
+def _on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Leave the want of descriptors to `_watch_descriptors`: asyncio reports it a hundred times a second."""
+    error = context.get("exception")
+    if not (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+        loop.default_exception_handler(context)
 
 
 def _raise_file_limit() -> None:
