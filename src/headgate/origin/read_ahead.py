@@ -24,7 +24,7 @@ class ReadAhead:
         self._receive = receive
         self._early: deque[Message] = deque()
         self._early_bytes = 0
-        self._pending: asyncio.Task[Message] | None = None
+        self._pending: asyncio.Future[Message] | None = None
 
     async def wait(self, end: asyncio.Future[Any]) -> bool:
         """Return True when `end` is done, False as soon as the client has disconnected."""
@@ -33,7 +33,7 @@ class ReadAhead:
                 await asyncio.wait((end,))
                 break
             if self._pending is None:
-                self._pending = asyncio.ensure_future(_message(self._receive))
+                self._pending = asyncio.ensure_future(self._receive())
             await asyncio.wait((self._pending, end), return_when=asyncio.FIRST_COMPLETED)
             if self._pending.done():
                 message, self._pending = self._pending.result(), None
@@ -58,7 +58,3 @@ class ReadAhead:
         """Cancel the read under way: the request is over."""
         if self._pending is not None:
             self._pending.cancel()
-
-
-async def _message(receive: Receive) -> Message:
-    return await receive()

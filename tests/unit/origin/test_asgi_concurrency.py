@@ -124,7 +124,7 @@ async def test_a_read_that_is_under_way_ends_with_its_request():
     await asyncio.gather(*(client.task for client in clients))
     await settle()
     assert sorted(client.status for client in clients) == [200, 200, 503]
-    assert [task for task in asyncio.all_tasks() if "_message" in repr(task)] == []
+    assert [task for task in asyncio.all_tasks() if "Client.receive" in repr(task)] == []
 
 
 async def test_a_waiting_client_that_leaves_gives_up_its_place_in_the_queue():

@@ -9,6 +9,7 @@ foreground (``nginx -p FOLDER -c FILE``), as root and as an ordinary user.
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -69,12 +70,9 @@ def _configuration(site: Site, kind: str, parts: Mapping[str, str]) -> str:
 def is_reachable(path: Path) -> bool:
     """Return whether every user may pass through the folders of a path, as far as they exist."""
     for folder in path.absolute().parents:
-        try:
-            mode = folder.stat().st_mode
-        except OSError:
-            continue
-        if not mode & stat.S_IXOTH:
-            return False
+        with suppress(OSError):
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return False
     return True
 
 

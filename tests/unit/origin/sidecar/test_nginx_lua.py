@@ -53,6 +53,12 @@ class Site:
         self.gatekeeper.obey(control, now=self.now)
         self.plane.hold(control, now=self.now)
 
+    async def hold_many(self):
+        """Hold more identifiers than a worker that reads nothing has room for."""
+        for number in range(5_000):
+            self.hold(b"client %d %s" % (number, b"x" * 100))
+        await asyncio.sleep(0)
+
     async def until(self, condition):
         deadline = time.monotonic() + PATIENCE
         while not condition():
@@ -284,9 +290,7 @@ def test_a_worker_that_reads_nothing_is_closed(run, monkeypatch):
 
     async def test(site):
         async with site.worker() as worker:
-            for number in range(5_000):
-                site.hold(b"client %d %s" % (number, b"x" * 100))
-            await asyncio.sleep(0)
+            await site.hold_many()
             for number in range(4):
                 worker.send(b"status", 1)
                 await site.until(lambda so_far=number: site.totals.dropped == so_far + 1)
@@ -302,9 +306,7 @@ def test_another_worker_receives_the_holds_that_were_to_be_sent_to_a_slow_one(ru
 
     async def test(site):
         async with site.worker() as slow, site.worker() as other:
-            for number in range(5_000):
-                site.hold(b"client %d %s" % (number, b"x" * 100))
-            await asyncio.sleep(0)
+            await site.hold_many()
             site.now -= 3_600
             site.plane.tick()  # now a task waits to send all holds
             await asyncio.sleep(0)
