@@ -208,17 +208,11 @@ class ClientConnection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(data)
 
-    @property
-    def keeps(self) -> bool:
-        """Whether another request may follow the one under way."""
-        request = self.record.request if self.record is not None else None
-        return request is not None and request.keep_alive and not self._context.draining
-
     def complete(self, message: bytes = b"", *, keep: bool = True, unread: bool = False) -> None:
         """Send the end of a response; then read the next request, or close."""
         self.exchange = None
         if self._flow.upstream_slow:
-            self.resume_request()
+            self.set_upstream_slow(slow=False)
         if message:
             self._transport.write(message)
         self._finish(keep=keep and not unread and not self._context.draining, unread=-1 if unread else 0)
@@ -229,7 +223,7 @@ class ClientConnection(asyncio.Protocol):
         """Answer the request under way with an error of the gateway; no byte of a response has been sent."""
         self.exchange = None
         if self._flow.upstream_slow:
-            self.resume_request()
+            self.set_upstream_slow(slow=False)
         if self.record is not None:
             self.record.reason = reason
         response = gateway_problem(error.status, error.reason, allow=self._context.allow)
@@ -248,13 +242,9 @@ class ClientConnection(asyncio.Protocol):
             reset_on_close(self._transport)
         self._transport.abort()
 
-    def pause_request(self) -> None:
-        """Stop reading the request's body: the origin is slow."""
-        self._flow.set_upstream_slow(True)
-
-    def resume_request(self) -> None:
-        """Read the request's body again."""
-        self._flow.set_upstream_slow(False)
+    def set_upstream_slow(self, *, slow: bool) -> None:
+        """Stop reading the request's body, or read it again: the origin is slow, or is not any more."""
+        self._flow.set_upstream_slow(slow)
 
     def become_tunnel(self, origin: asyncio.Transport, greeting: bytes) -> None:
         """Join both connections to a tunnel, and pass on the bytes that both sides have sent already."""

@@ -132,7 +132,7 @@ class ProxiedExchange:
         else:
             self._held += pieces
             if sum(map(len, self._held)) > MAX_HELD_BODY:
-                self.pause_request()
+                self._client.set_upstream_slow(slow=True)
         return body.rest
 
     def abandon(self) -> None:
@@ -157,7 +157,7 @@ class ProxiedExchange:
 
     def drain(self) -> None:
         """Have the connection close after the response."""
-        self.relays_whole = False
+        self._keep = self.relays_whole = False
 
     def time_out(self, *, body_awaited: bool) -> None:
         """End an exchange that is not continued in time: by its client if its body is awaited, or by its origin."""
@@ -207,7 +207,7 @@ class ProxiedExchange:
             self._connecting = None
             held, self._held = self._held, []
             if held:
-                self.resume_request()  # first, because sending may pause the client again
+                self._client.set_upstream_slow(slow=False)  # first, because sending may pause the client again
             self._begin(upstream, self._pool.clock())
             if held:
                 upstream.send(held)
@@ -221,13 +221,9 @@ class ProxiedExchange:
 
     # What the connection to the origin calls.
 
-    def pause_request(self) -> None:
-        """Stop reading the request's body: the origin reads slowly."""
-        self._client.pause_request()
-
-    def resume_request(self) -> None:
-        """Read the request's body again."""
-        self._client.resume_request()
+    def set_upstream_slow(self, *, slow: bool) -> None:
+        """Stop reading the request's body, or read it again: the origin reads slowly, or does not any more."""
+        self._client.set_upstream_slow(slow=slow)
 
     def relay_whole(self, head: ResponseHead, message: bytes) -> None:
         """Pass on a whole response; the connection has been given back to the pool."""
@@ -253,7 +249,7 @@ class ProxiedExchange:
         request = self._request
         body, framing = self._framing(head)
         ends_with_connection = isinstance(body, ChunkedBody | UnboundedBody) and not body.framed
-        self._keep = self._client.keeps and not ends_with_connection
+        self._keep = self._keep and not ends_with_connection
         connection = b"Connection: close\r\n"
         if self._keep:
             connection = b"" if request.minor else b"Connection: keep-alive\r\n"
@@ -499,12 +495,12 @@ class UpstreamConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The origin reads slowly."""
         if self.state is UpstreamState.WAITING or self.state is UpstreamState.RECEIVING:
-            self._exchange.pause_request()
+            self._exchange.set_upstream_slow(slow=True)
 
     def resume_writing(self) -> None:
         """The origin reads again."""
         if self.state is UpstreamState.WAITING or self.state is UpstreamState.RECEIVING:
-            self._exchange.resume_request()
+            self._exchange.set_upstream_slow(slow=False)
 
     def data_received(self, data: bytes) -> None:
         """Parse a response; a usual one that arrives in one piece is passed on unchanged."""

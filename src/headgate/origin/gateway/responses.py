@@ -79,10 +79,6 @@ MAX_PER_TURN = 1 << 20
 class Downstream(Protocol):
     """The client's connection, as an exchange or a file response uses it; the request under way is theirs."""
 
-    @property
-    def keeps(self) -> bool:
-        """Whether another request may follow the one under way."""
-
     def renew_deadline(self) -> None:
         """Set a new deadline, after progress."""
 
@@ -101,11 +97,8 @@ class Downstream(Protocol):
     def abort(self, reason: str, *, reset: bool = False) -> None:
         """Close at once; with a `reset` for a client that would take the close for the end of the body."""
 
-    def pause_request(self) -> None:
-        """Stop reading the request's body: the origin is slow."""
-
-    def resume_request(self) -> None:
-        """Read the request's body again."""
+    def set_upstream_slow(self, *, slow: bool) -> None:
+        """Stop reading the request's body, or read it again: the origin is slow, or is not any more."""
 
     def become_tunnel(self, origin: asyncio.Transport, greeting: bytes) -> None:
         """Join both connections to a tunnel; `greeting` is sent to the client first."""

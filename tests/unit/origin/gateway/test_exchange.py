@@ -26,11 +26,10 @@ def request(line: bytes = b"GET / HTTP/1.1", *fields: bytes) -> RequestHead:
 class Client:
     """Stands for the client's connection, and records the calls of the exchange."""
 
-    def __init__(self, *, keeps: bool) -> None:
+    def __init__(self) -> None:
         self.calls: list[Any] = []
         self.written = b""
         self.renewed = 0
-        self.keeps = keeps
 
     def renew_deadline(self) -> None:
         self.renewed += 1
@@ -47,11 +46,8 @@ class Client:
     def abort(self, reason: str, *, reset: bool = False) -> None:
         self.calls.append(("abort", reason, reset))
 
-    def pause_request(self) -> None:
-        self.calls.append("pause")
-
-    def resume_request(self) -> None:
-        self.calls.append("resume")
+    def set_upstream_slow(self, *, slow: bool) -> None:
+        self.calls.append("pause" if slow else "resume")
 
     def become_tunnel(self, upstream: Any, greeting: bytes) -> None:
         self.calls.append(("tunnel", greeting))
@@ -64,7 +60,7 @@ class Harness:
         self, request: RequestHead, *, pooled: bool = True, reused: bool = True, permit: Permit | None = None
     ) -> None:
         self.context = make_context()
-        self.client = Client(keeps=request.keep_alive)
+        self.client = Client()
         self.record = RequestRecord("192.0.2.1", 0.0, self.context.now, request)
         self.origin = StubTransport()
         self.upstream = UpstreamConnection(self.context.pool)
@@ -342,7 +338,6 @@ def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
     harness = Harness(request())
     harness.exchange.start(HEAD, 1000.0)
     harness.exchange.drain()
-    harness.client.keeps = False
     harness.upstream.data_received(RESPONSE)
     assert b"Connection: close\r\n" in harness.client.written
     assert harness.client.calls == [("complete", False, False)]

@@ -59,11 +59,8 @@ class Handler:
     def switch(self, head: ResponseHead, rest: bytes) -> None:
         raise ProtocolError(502, "not asked for")
 
-    def pause_request(self) -> None:
-        self.events.append("pause")
-
-    def resume_request(self) -> None:
-        self.events.append("resume")
+    def set_upstream_slow(self, *, slow: bool) -> None:
+        self.events.append("pause" if slow else "resume")
 
 
 class Harness:
