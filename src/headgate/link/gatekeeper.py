@@ -21,7 +21,6 @@ import zmq
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
-from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link.batch import (
     BATCH,
     MAX_LOGINFO_SIZE,
@@ -34,7 +33,7 @@ from headgate.link.batch import (
 from headgate.link.connections import Log, log_warning
 from headgate.link.curve import ClientKeys, keys_of_masters
 from headgate.link.loop_driver import LoopDriver
-from headgate.link.master_connection import MasterConnection
+from headgate.link.master_connection import MasterConnection, Owners
 from headgate.link.sockets import endpoints
 from headgate.release import NEVER
 
@@ -121,7 +120,6 @@ class GatekeeperLink:
         self._thread: threading.Thread | None = None
         self._asleep = self._is_closed = False
         self._topics = {name: topic(name) for name in domains}
-        self._owners: dict[str | int, tuple[MasterConnection | None, bool]] = {}
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
         self._masters: dict[str, MasterConnection] = {}
@@ -146,9 +144,9 @@ class GatekeeperLink:
             )
             for prefix in self._topics.values():
                 master.subscribe_domain(prefix)
-        self._sharding = Sharding(self._masters)
+        self._owners = Owners(self._masters)
         for master in self._masters.values():
-            master.announce(self._sharding.digest + (b"i" if self._shards_identifiers else b"d"))
+            master.announce(self._owners.digest + (b"i" if self._shards_identifiers else b"d"))
 
     @property
     def connections(self) -> Iterable[MasterConnection]:
@@ -265,7 +263,7 @@ class GatekeeperLink:
             more |= master.receive_controls(_MAX_MESSAGES, self._obey)
             if master.has_subscription:
                 more |= master.receive_subscriptions(_MAX_MESSAGES)
-                self._owners.clear()
+                self._owners.known.clear()
         return more
 
     # -- accounting ----------------------------------------------------------------------------------------------
@@ -296,18 +294,9 @@ class GatekeeperLink:
 
     def _owner(self, accounting: Accounting, domain_topic: bytes) -> tuple[MasterConnection | None, bool]:
         """Return the master for a verdict, None if none is connected; and whether another one that is not owns it."""
-        key: str | int = accounting.domain
         if self._shards_identifiers:
-            key = crc32(accounting.identifier, crc32(domain_topic)) % _SLOTS
-        try:
-            return self._owners[key]
-        except KeyError:
-            item = sharding_item(key) if isinstance(key, str) else b"%d" % key
-            live = {name for name, master in self._masters.items() if master.is_subscribed}
-            owner = self._sharding.owner(item, live)
-            is_moved = owner not in {None, self._sharding.owner(item, self._masters)}
-            found = self._owners[key] = (self._masters[owner] if owner else None), is_moved
-            return found
+            return self._owners.find(b"%d" % (crc32(accounting.identifier, crc32(domain_topic)) % _SLOTS))
+        return self._owners.find(domain_topic)
 
     def _send(self, master: MasterConnection, frames: list[bytes], records: int) -> bool:
         """Send a message, or count its records as dropped; return whether it was sent."""

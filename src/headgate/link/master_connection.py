@@ -6,10 +6,11 @@ for the master. Gatekeepers and routers have one `MasterConnection` for each of 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import zmq
 
+from headgate.limit.sharding import Sharding
 from headgate.link.batch import BATCH, HOLDS, HOLDS_SIZE, MASTERS
 from headgate.link.connections import Log, OutgoingConnections, OutgoingCounters, log_warning
 from headgate.link.curve import ClientKeys
@@ -26,6 +27,10 @@ _CONTROL = 1
 """The number of the control socket among the two."""
 _CHANGES = {b"\1": 1, b"\0": -1}
 """Subscriptions that a message of the accounting socket adds, by its first byte."""
+
+
+_MAX_OWNED = 1_024
+"""Items whose owners are remembered: peers of a router choose them."""
 
 
 class MasterConnection:
@@ -54,6 +59,8 @@ class MasterConnection:
         """Whether the master is subscribed to accounting."""
         self.reads_batches = False
         """Whether it reads batches; an original master reads the document's frames only."""
+        self.sent = self.dropped = self.controls = 0
+        """What a router counts: records sent to it, records dropped because its queue is full, and its controls."""
         self._subscriptions = self._to_batches = 0
         self._own = HOLDS + os.urandom(HOLDS_SIZE - len(HOLDS))
         self._announced = b""
@@ -163,3 +170,26 @@ class MasterConnection:
         """Close the sockets; call it when no event loop watches them."""
         self.connections.close()
         close_sockets(self.sockets)
+
+
+class Owners:
+    """Which of `masters`, by their names, owns an item: one of those that are subscribed to accounting."""
+
+    def __init__(self, masters: Mapping[str, MasterConnection]) -> None:
+        self._masters = masters
+        self._sharding = Sharding(masters)
+        self.digest = self._sharding.digest
+        """Says which masters these are."""
+        self.known: dict[bytes, tuple[MasterConnection | None, bool]] = {}
+        """What `find` has found; clear it when a subscription has begun or ended."""
+
+    def find(self, item: bytes) -> tuple[MasterConnection | None, bool]:
+        """Return the owner of an item, None without a master; and whether it belongs to another one, which is lost."""
+        if item not in self.known:
+            if len(self.known) >= _MAX_OWNED:
+                self.known.clear()
+            live = {name for name, master in self._masters.items() if master.is_subscribed}
+            owner = self._sharding.owner(item, live)
+            is_moved = owner not in {None, self._sharding.owner(item, self._masters)}
+            self.known[item] = (self._masters[owner] if owner else None), is_moved
+        return self.known[item]

@@ -16,12 +16,11 @@ import zmq
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control, domain_of, topic
-from headgate.limit.sharding import Sharding
 from headgate.link.batch import BATCH, MASTERS, public_topic, record_count
 from headgate.link.connections import BoundPair, Log, log_warning
 from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys, keys_of_masters
 from headgate.link.loop_driver import LoopDriver
-from headgate.link.master_connection import MasterConnection
+from headgate.link.master_connection import MasterConnection, Owners
 from headgate.link.sockets import NOBLOCK, SNDMORE, endpoints, has_message
 from headgate.release import NEVER
 
@@ -32,8 +31,6 @@ _ACCOUNTING_FRAMES: Final = 6
 _CONTROL_FRAMES: Final = 4
 _MAX_MESSAGES: Final = 256
 """Messages received per socket and turn of the event loop."""
-_MAX_DOMAINS: Final = 1_000
-"""Domains whose owners are remembered: peers choose the names."""
 _START_TIMEOUT: Final = 0.5
 """Seconds after the start during which the router waits for all masters, so that no domain moves at once."""
 
@@ -56,16 +53,6 @@ class RouterCounters(msgspec.Struct):
     """Connections refused because the key of the gatekeeper is not allowed."""
     failed_handshakes: int = 0
     """Connections to gatekeepers and masters whose handshake failed for another reason."""
-
-
-class RoutedMaster:
-    """One of the masters of a router."""
-
-    def __init__(self, connection: MasterConnection) -> None:
-        self.connection = connection
-        """Its connection."""
-        self.sent = self.dropped = self.controls = 0
-        """Records sent to it, records dropped because its queue is full, and its controls that were passed on."""
 
 
 class RouterLink:
@@ -92,13 +79,12 @@ class RouterLink:
     ) -> None:
         self.counters = RouterCounters()
         """The counters since the start."""
-        self.masters: dict[str, RoutedMaster] = {}
+        self.masters: dict[str, MasterConnection] = {}
         """The masters by the endpoints of their accounting."""
         self._pair = BoundPair(address, self.counters, keys=keys, insecure=insecure, context=context, log=log)
         self.endpoints = self._pair.endpoints
         """The endpoints of the two sockets that gatekeepers connect to."""
         self._accounting, self._control = self._pair.accounting, self._pair.control
-        self._owners: dict[bytes, tuple[str | None, bool]] = {}
         self._subscribed: set[bytes] = set()
         self._starting_until = time.monotonic() + _START_TIMEOUT
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,7 +99,7 @@ class RouterLink:
     @property
     def is_up(self) -> bool:
         """Whether a master is connected."""
-        return any(master.connection.is_up for master in self.masters.values())
+        return any(master.is_up for master in self.masters.values())
 
     def set_masters(self, addresses: Sequence[str], keys: MasterKeys = None) -> None:
         """Replace the masters; connections to those that stay remain open, with the keys that they have.
@@ -129,21 +115,21 @@ class RouterLink:
             self.masters[name] = self._connect(names[name], own_keys[names[name]])
         self._stop()
         for name in self.masters.keys() - names.keys():
-            self.masters[name].connection.close()
+            self.masters[name].close()
         self.masters = {name: self.masters[name] for name in names}
-        self._sharding = Sharding(self.masters)
+        self._owners = Owners(self.masters)
         for master in self.masters.values():
-            master.connection.announce(self._sharding.digest + b"d")
+            master.announce(self._owners.digest + b"d")
         self._update()
         if self._loop is not None:
             self.start(self._loop)
 
-    def _connect(self, address: str, keys: ClientKeys | None) -> RoutedMaster:
+    def _connect(self, address: str, keys: ClientKeys | None) -> MasterConnection:
         connection = MasterConnection(
             self._pair.context, address, counters=self.counters, keys=keys, log=self._log, changed=self._update
         )
         connection.subscribe(b"")
-        return RoutedMaster(connection)
+        return connection
 
     def set_allowed_keys(self, allowed: Mapping[bytes, AllowedKey]) -> None:
         """Replace the public keys that may connect, as `BoundPair` does. The link must have keys."""
@@ -151,15 +137,15 @@ class RouterLink:
 
     def owners(self) -> Iterator[tuple[str, str]]:
         """Yield the domains of the accounting received, a limited number, and the address of the master of each."""
-        for name, (owner, _) in self._owners.items():
-            yield domain_of(name), "" if owner is None else self.masters[owner].connection.address
+        for name, (owner, _) in self._owners.known.items():
+            yield domain_of(name), "" if owner is None else owner.address
 
     # -- event loop ----------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
         self._loop = loop
-        connections = [master.connection for master in self.masters.values()]
+        connections = list(self.masters.values())
         sockets = [socket for connection in connections for socket in connection.sockets]
         self._drivers.append(LoopDriver(loop, self._pair.connections.turn, self._pair.connections.sockets))
         for one in (connection.connections for connection in connections):
@@ -176,12 +162,12 @@ class RouterLink:
             return
         self._stop()
         for master in self.masters.values():
-            master.connection.close()
+            master.close()
         self._pair.close()
 
     def turn(self) -> bool:
         """Handle a limited number of messages of each socket; return whether more are waiting."""
-        connections = [master.connection for master in self.masters.values()]
+        connections = list(self.masters.values())
         subscribing = [connection for connection in connections if connection.has_subscription]
         for connection in subscribing:
             connection.receive_subscriptions(_MAX_MESSAGES)
@@ -209,8 +195,8 @@ class RouterLink:
         masters: the first one that connects would get every domain. "Master subscribes to "" (all messages)"; the
         second subscription offers batches, which all masters have to read.
         """
-        self._owners.clear()
-        connections = [master.connection for master in self.masters.values()]
+        self._owners.known.clear()
+        connections = list(self.masters.values())
         up = [connection for connection in connections if connection.is_up]
         if len(up) < len(connections) and time.monotonic() < self._starting_until:
             return
@@ -241,41 +227,27 @@ class RouterLink:
         counters, is_batch = self.counters, frames[0].startswith(BATCH)
         try:
             records = record_count(frames)
-            owner, is_moved = self._owner(frames[0].removeprefix(BATCH))
+            name = topic(domain_of(frames[0].removeprefix(BATCH)))  # an original gatekeeper sends it without its NUL
+            if not 1 < len(name) <= MAX_CONTROL_FRAME:
+                raise WireError(f"invalid topic {name[:40]!r}; expected the name of a domain and one NUL")
         except WireError:
             counters.unrouted["malformed"] += 1
             return
+        owner, is_moved = self._owners.find(name)
         counters.accounted += records
         if not is_permitted:
             counters.unrouted["not_permitted"] += records
-        elif owner is None or (is_batch and not owner.connection.reads_batches):
+        elif owner is None or (is_batch and not owner.reads_batches):
             counters.unrouted["no_master"] += records
-        elif owner.connection.send(frames[:_ACCOUNTING_FRAMES]):
+        elif owner.send(frames[:_ACCOUNTING_FRAMES]):
             owner.sent += records
             counters.moved += records * is_moved
         else:
             owner.dropped += records
 
-    def _owner(self, frame: bytes) -> tuple[RoutedMaster | None, bool]:
-        """Return the master for a domain, None if none is connected; and whether another one that is not owns it.
-
-        Raises `WireError` for an invalid domain.
-        """
-        if frame not in self._owners:
-            name = topic(domain_of(frame))  # an original gatekeeper sends the domain without its NUL
-            if not 1 < len(name) <= MAX_CONTROL_FRAME:
-                raise WireError(f"invalid topic {frame[:40]!r}; expected the name of a domain and one NUL")
-            if len(self._owners) >= _MAX_DOMAINS:
-                self._owners.clear()
-            live = {address for address, master in self.masters.items() if master.connection.is_up}
-            owner = self._sharding.owner(name, live)
-            self._owners[frame] = owner, owner not in {None, self._sharding.owner(name, self.masters)}
-        owner, is_moved = self._owners[frame]
-        return (None if owner is None else self.masters[owner]), is_moved
-
     # -- controls ------------------------------------------------------------------------------------------------
 
-    def _receive_controls(self, master: RoutedMaster) -> None:
+    def _receive_controls(self, master: MasterConnection) -> None:
         """Publish the controls of a master to the gatekeepers that have subscribed to them."""
 
         def publish(frames: list[bytes]) -> None:
@@ -284,7 +256,7 @@ class RouterLink:
             else:
                 self.counters.unrouted["malformed"] += 1
 
-        master.connection.receive_controls(_MAX_MESSAGES, publish)
+        master.receive_controls(_MAX_MESSAGES, publish)
 
     def _publish(self, frames: Sequence[bytes]) -> bool:
         """Publish a control; return whether it is valid."""
@@ -317,5 +289,5 @@ class RouterLink:
             pass
         for prefix in [prefix for prefix in topics if not prefix.startswith(MASTERS)]:
             for master in self.masters.values():
-                master.connection.subscribe(prefix)
-                master.connection.unsubscribe(prefix)
+                master.subscribe(prefix)
+                master.unsubscribe(prefix)

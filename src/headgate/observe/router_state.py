@@ -43,7 +43,7 @@ class RouterState(msgspec.Struct, frozen=True):
 
     masters: tuple[RoutedMasterState, ...] = ()
     domains: tuple[RoutedDomain, ...] = ()
-    """The domains whose accounting was received, at most 1000."""
+    """The domains whose accounting was received, at most 1024."""
     started: float = 0.0
     """Time of the start, seconds since 1970."""
     counters: Counters = {}

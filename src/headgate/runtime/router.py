@@ -71,7 +71,7 @@ class RouterServer(Server):
         self.backend = _RouterBackend(link)
         await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
         link.start(asyncio.get_running_loop())
-        reports = MasterReports(lambda: [master.connection for master in link.masters.values()], log)
+        reports = MasterReports(lambda: list(link.masters.values()), log)
         self.start_task(reports.run())
 
     def announce(self) -> None:
@@ -100,9 +100,7 @@ class RouterServer(Server):
         """Return the state of the router and its masters."""
         return RouterState(
             masters=tuple(
-                RoutedMasterState(
-                    master.connection.address, master.connection.is_up, master.sent, master.dropped, master.controls
-                )
+                RoutedMasterState(master.address, master.is_up, master.sent, master.dropped, master.controls)
                 for master in self._link.masters.values()
             ),
             domains=tuple(

@@ -54,7 +54,7 @@ class Setup:
                     await asyncio.sleep(0.001)
             await self.store.close()
 
-        asyncio.run(main())
+        asyncio.run(asyncio.wait_for(main(), 20))
         return self.store.counters
 
 
