@@ -22,7 +22,7 @@ from typing import Any
 import httpx2
 
 from bench.measure import Absent, Row, verify
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, RetryLater
 from headgate.agent.httpx import Transport
 from headgate.throttle import Policy, Throttle
 
@@ -159,7 +159,7 @@ def refusal(rounds: int) -> Row:
         nonlocal refused
         try:
             transport.handle_request(request)
-        except NoContact:
+        except RetryLater:
             refused += 1
 
     with sockets_counted() as opened, Transport(courtesy, httpx2.HTTPTransport()) as transport:

@@ -13,7 +13,7 @@ from headgate.throttle import Policy, Throttle
 from lab.chance import Chance, Draw, Purpose
 from lab.results import Metrics, Run, mean_metrics
 
-POLICIES: Final[Mapping[str, Policy | None]] = {"none": None, "draft": Policy(), "chromium": Policy.chromium()}
+POLICIES: Final[Mapping[str, Policy | None]] = {"none": None, "draft": Policy.draft(), "chromium": Policy.chromium()}
 """Whether agents have a throttle, and with which numbers: the document's, or those that Chromium shipped."""
 
 IGNORED: Final = "ignored"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headgate.bundle import BundleWriter as BundleWriter
     from headgate.bundle import open_bundle as open_bundle
     from headgate.errors import HeadgateError as HeadgateError
-    from headgate.errors import NoContact as NoContact
+    from headgate.errors import RetryLater as RetryLater
     from headgate.limit import ConcurrencyLimit as ConcurrencyLimit
     from headgate.limit import ConcurrencySettings as ConcurrencySettings
     from headgate.limit import Domain as Domain
@@ -34,7 +34,7 @@ _HOMES = {
     "Gatekeeper": "headgate.limit",
     "GatekeeperMiddleware": "headgate.origin.asgi",
     "HeadgateError": "headgate.errors",
-    "NoContact": "headgate.errors",
+    "RetryLater": "headgate.errors",
     "Rule": "headgate.limit",
     "SharedThrottle": "headgate.agent",
     "open_bundle": "headgate.bundle",

@@ -14,7 +14,7 @@
     │   │   └── ResponseError    one response does; the others remain valid
     │   └── VersionError         a bundle of an unknown version
     ├── FetchError               an HTTP response is missing, or not acceptable
-    ├── NoContact                a request was held and not sent (in a client, also an error of that library)
+    ├── RetryLater                a request was held and not sent (in a client, also an error of that library)
     └── NotInBundle              the bundle has no response for a URL (also a KeyError)
 
 Every error that is shown to a user is one of these, and its text is complete.
@@ -33,7 +33,7 @@ __all__ = [
     "HeadgateError",
     "LinkError",
     "MissingExtra",
-    "NoContact",
+    "RetryLater",
     "NotInBundle",
     "ProtocolError",
     "ResponseError",
@@ -152,7 +152,7 @@ class NotInBundle(HeadgateError, KeyError):
     __str__ = Exception.__str__  # that of KeyError puts the text in quotes
 
 
-class NoContact(HeadgateError):
+class RetryLater(HeadgateError):
     """A request was held and not sent: the target is in a no-contact period (anti-ddos-throttling.txt, section 4)."""
 
     def __init__(self, release_time: float, reason: str, target: str, now: float) -> None:

@@ -2,7 +2,7 @@
 
 import random
 
-from headgate.throttle import Throttle
+from headgate.throttle import Policy, Throttle
 from tests.quotes import quotes
 
 NOW = 1_763_683_200.0
@@ -13,7 +13,7 @@ AGENTS = 200
 def overload(*, capacity: int, polite: int = AGENTS, seconds: int = 180) -> list[int]:
     """Return the requests in each second of agents that want one a second; the first `polite` obey a throttle."""
     chance, history = random.Random(1), []
-    throttles = [Throttle(draw=random.Random(number).random) for number in range(AGENTS)]
+    throttles = [Throttle(Policy.draft(), draw=random.Random(number).random) for number in range(AGENTS)]
     for second in range(seconds):
         now = NOW + second
         senders = [
@@ -59,7 +59,7 @@ def test_a_large_percentage_is_needed():
 
 @quotes("anti-ddos-throttling 4", 'with opt-in via the "DDoS-Bucket-With" header, all are mitigated.')
 def test_crafted_urls_are_one_target_with_a_bucket():
-    throttle = Throttle()
+    throttle = Throttle(Policy.draft())
     for number in range(4):
         throttle.response_received(f"{HOST}/{number}", 503, {}, now=NOW)
         throttle.response_received(f"http://b.example/{number}", 503, {"DDoS-Bucket-With": "/"}, now=NOW)
@@ -73,7 +73,7 @@ def test_crafted_urls_are_one_target_with_a_bucket():
     " server.",
 )
 def test_only_responses_of_the_server_hold_it():
-    throttle, chance = Throttle(), random.Random(7)
+    throttle, chance = Throttle(Policy.draft()), random.Random(7)
     origins = ["http://attacker.example", "https://www.example.com", f"{HOST}:81", "http://example.com"]
     values = [HOST, f"{HOST}/x", "/", "/x", "//www.example.com/x", "www.example.com"]
     for _ in range(3_000):

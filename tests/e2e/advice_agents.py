@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, RetryLater
 from headgate.agent.httpx import AsyncTransport
 from headgate.throttle import Policy, Throttle
 from tests.e2e.programs import PATIENCE, Program
@@ -67,7 +67,7 @@ async def agents(port: int, load: Load, *, count: int, rate: float) -> AsyncIter
             due = time.monotonic()
             for request in itertools.count():
                 load.attempt()
-                with suppress(NoContact):
+                with suppress(RetryLater):
                     await client.get(f"http://127.0.0.1:{port}/{number}/{request}")
                     load.send()
                 # Requests that are late are made up for, so that the demand stays the same on a busy machine.

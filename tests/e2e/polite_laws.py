@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pytest
 import trustme
 
-from headgate.agent import Courtesy, NoContact, attempt
+from headgate.agent import Courtesy, RetryLater, attempt
 from headgate.throttle import Policy, Throttle
 from tests.e2e.polite_origin import ADVICE, Answer, Origin, running
 
@@ -68,17 +68,17 @@ class Laws:
     """To be derived from; `error` and `held` are the library's own error, and the one that is raised of it."""
 
     error: type[Exception]
-    held: type[NoContact]
+    held: type[RetryLater]
     reuses_connections = True
 
     def client(self, courtesy: Courtesy) -> AbstractContextManager[Client]:
         """Make a client."""
         raise NotImplementedError
 
-    def refused(self, client: Client, origin: Origin, url: str, **options: Any) -> NoContact:
+    def refused(self, client: Client, origin: Origin, url: str, **options: Any) -> RetryLater:
         """Ask for what is held, and see that nothing of it reaches the origin."""
         before = origin.connections, len(origin.asked)
-        with pytest.raises(NoContact) as caught:
+        with pytest.raises(RetryLater) as caught:
             client.ask(url, **options)
         assert (origin.connections, len(origin.asked)) == before
         assert type(caught.value) is self.held
@@ -192,7 +192,7 @@ class Laws:
             origin.advise('[{"user_agent":"*","disallow":true}]')
             with self.client(Courtesy("ExampleBot")) as client, pytest.raises(self.error) as caught:
                 client.ask(f"{origin.url}/")
-            assert not isinstance(caught.value, NoContact)
+            assert not isinstance(caught.value, RetryLater)
             assert origin.asked == []
 
 

@@ -21,7 +21,7 @@ import requests
 import trustme
 import yarl
 
-from headgate.agent import Courtesy, NoContact, advice_client, httpx_library, transport
+from headgate.agent import Courtesy, RetryLater, advice_client, httpx_library, transport
 from headgate.agent import aiohttp as client_aiohttp
 from headgate.agent import requests as client_requests
 from headgate.agent import urllib as client_urllib
@@ -171,7 +171,7 @@ def send(request, monkeypatch, tmp_path):
 
 def test_advice_comes_through_the_client_s_proxy_and_tls(world, send):
     world.origin.advise(DISALLOWED)
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         send(Courtesy("ExampleBot"), world)
     assert (caught.value.reason, caught.value.target) == ("advice_disallowed", f"https://{HOST}")
     (asked,) = world.origin.asked
@@ -182,7 +182,7 @@ def test_advice_comes_through_the_client_s_proxy_and_tls(world, send):
 
 def test_a_request_for_advice_has_no_data_of_the_user(world, send):
     world.origin.advise(DISALLOWED)
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         send(Courtesy("ExampleBot"), world)
     ((method, _, fields, body, *_),) = world.origin.asked
     names = {name.lower(): value for name, value in fields.items()}
@@ -202,7 +202,7 @@ def test_a_refusal_by_the_client_s_proxy_is_a_local_failure(world, send, status)
     """The fetch is made again, and what the origin disallows is not sent."""
     world.proxy.statuses = [status]
     world.origin.advise(DISALLOWED)
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         send(Courtesy("ExampleBot", max_delay=30), world)
     assert caught.value.reason == "advice_disallowed"
     assert [asked.path for asked in world.origin.asked] == [ADVICE]
@@ -298,7 +298,7 @@ def test_a_full_connection_pool_does_not_make_the_origin_unreachable(ask, monkey
     with running() as origin:
         origin.advise(DISALLOWED)
         origin.say("/kept", Answer(200, {}, iter([bytes(1 << 20)] * 64)))
-        with pytest.raises(NoContact) as caught:
+        with pytest.raises(RetryLater) as caught:
             ask(origin, Courtesy("ExampleBot", max_delay=0.5))
         assert caught.value.reason == "advice_pending"
         assert [asked.path for asked in origin.asked] == ["/kept"]

@@ -7,7 +7,7 @@ import httpx
 import httpx2
 import pytest
 
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, RetryLater
 from headgate.agent.httpx import Transport
 from headgate.throttle import Policy, Throttle
 from tests.e2e import programs
@@ -58,7 +58,7 @@ def test_an_agent_obeys_the_responses_of_a_gate(gate, origin, library):
         before = gate.totals(), len(origin.asked)
         with pytest.raises(library.TransportError) as caught:
             client.get(path)
-        assert isinstance(caught.value, NoContact)
+        assert isinstance(caught.value, RetryLater)
         assert (gate.totals(), len(origin.asked)) == before
         return caught.value
 
@@ -96,7 +96,7 @@ def test_an_agent_obeys_the_responses_of_a_gate(gate, origin, library):
 
     # The gate's advice applies to the agents that it names only; the limit is independent of it.
     with agent("advised", identity=["ExampleBot", "*"]) as client:
-        with pytest.raises(NoContact) as caught:
+        with pytest.raises(RetryLater) as caught:
             client.get("/advised")
         assert (caught.value.reason, caught.value.target) == ("advice_disallowed", base)
         assert 600 <= caught.value.release_time - time.time() < math.inf

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import trustme
 
-from headgate.agent import NoContact
+from headgate.agent import RetryLater
 from headgate.agent.httpx import AsyncTransport, Transport, _held_in
 from tests import servers
 from tests.e2e import polite_laws
@@ -230,7 +230,7 @@ def test_requests_through_a_proxy_behave_alike(tmp_path, library, tls):
             with pytest.raises(library.TransportError, match=f"{origin.url}/ is held by the backoff"):
                 client.get(f"{origin.url}/")
         assert len(origin.asked) == 3
-        with library.Client(transport=Transport(polite)) as client, pytest.raises(NoContact):
+        with library.Client(transport=Transport(polite)) as client, pytest.raises(RetryLater):
             client.get(f"{origin.url}/")
 
 

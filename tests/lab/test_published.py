@@ -68,7 +68,7 @@ def test_agents_have_the_real_throttle_with_the_numbers_of_the_document_or_of_ch
     }
     assert agents["none"].throttle is None
     assert isinstance(agents["draft"].throttle, Throttle)
-    assert (agents["draft"].throttle.policy, agents["chromium"].throttle.policy) == (Policy(), Policy.chromium())
+    assert (agents["draft"].throttle.policy, agents["chromium"].throttle.policy) == (Policy.draft(), Policy.chromium())
 
 
 def test_a_server_serves_its_capacity_and_after_an_overload_nothing_for_five_ticks():

@@ -1,5 +1,7 @@
 """The throttle equals a slow model of the document, and obeys laws for all sequences of responses."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,11 @@ PATHS = ["/", "/m", "/m/", "/m/a", "/m/a/b", "/m/ab", "/n"]
 URLS = [host + path for host in HOSTS for path in PATHS]
 STATUSES = st.sampled_from([503, 503, 503, 500, 509, 200, 200, 404, 429, 502, 504])
 POLICIES = st.sampled_from(
-    [Policy(), Policy.chromium(), Policy(num_errors_to_ignore=0, maximum_backoff=5, entry_lifetime=7)]
+    [
+        Policy.draft(),
+        Policy.chromium(),
+        replace(Policy.draft(), num_errors_to_ignore=0, maximum_backoff=5, entry_lifetime=7),
+    ]
 )
 SECONDS = st.sampled_from([0.0, 0.0, 0.0, 0.3, 1.0, 2.5, 7.0, 119.5, 900.0]) | st.floats(0, 2_000)
 RETRY_AFTER = st.sampled_from([None, None, None, "0", "5", "120", "1000", "-5", "5.5", "soon"])
@@ -121,7 +127,7 @@ def test_response_never_shortens_a_hold(policy, steps, data):
 
 @given(steps=STEPS, forgetting=st.sets(st.integers(0, 39)))
 def test_release_time_and_forget_change_no_result(steps, forgetting):
-    asked, silent, now = Throttle(draw=lambda: 0.5), Throttle(draw=lambda: 0.5), 1_000.0
+    asked, silent, now = Throttle(Policy.draft(), draw=lambda: 0.5), Throttle(Policy.draft(), draw=lambda: 0.5), 1_000.0
     for number, (wait, url, status, retry_after, bucket) in enumerate(steps):
         now += wait
         for throttle in (asked, silent):
@@ -137,7 +143,7 @@ def test_release_time_and_forget_change_no_result(steps, forgetting):
 @given(values=st.lists(st.tuples(st.sampled_from(URLS), st.integers(0, 10**9)), max_size=9), data=st.data())
 def test_lost_repeated_or_reordered_retry_afters_never_shorten_a_hold(values, data):
     def holds(said):
-        throttle = Throttle()
+        throttle = Throttle(Policy.draft())
         for url, seconds in said:
             throttle.response_received(url, 200, {"Retry-After": str(seconds)}, now=5.0)
         return [throttle.release_time(url, now=5.0) for url in URLS]
@@ -175,7 +181,11 @@ def test_delay_grows_with_the_failures_within_the_jitter(policy, effective, draw
     steps=st.lists(st.tuples(SECONDS, st.integers(0, 60), STATUSES, st.booleans()), max_size=120),
 )
 def test_entries_are_bounded_and_dropped_holds_counted(most, steps):
-    throttle, now, expected = Throttle(Policy(num_errors_to_ignore=0), draw=lambda: 0.0, max_targets=most), 0.0, 0
+    throttle, now, expected = (
+        Throttle(replace(Policy.draft(), num_errors_to_ignore=0), draw=lambda: 0.0, max_targets=most),
+        0.0,
+        0,
+    )
     urls = [f"http://h{number % 7}.example/d{number}/x" for number in range(61)]
     for wait, number, status, declares in steps:
         now += wait

@@ -1,7 +1,7 @@
 """The agent's side: what a program that sends requests puts between itself and the network.
 
 `Courtesy` is the one object to make; the modules named after HTTP libraries put it into their clients: `httpx` (for
-httpx2 as well), `aiohttp`, `requests` and `urllib`. `NoContact` is raised for a request that is held. `SharedThrottle`
+httpx2 as well), `aiohttp`, `requests` and `urllib`. `RetryLater` is raised for a request that is held. `SharedThrottle`
 is a throttle that several processes have in common. `bundle` answers requests out of bundles.
 
 Inside: `courtesy` is the facade; `attempt` is one request, and `state` what requests share; `transport` is what the
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.state import Event
-from headgate.errors import NoContact
+from headgate.errors import RetryLater
 
 if TYPE_CHECKING:
     from headgate.agent.shared_throttle import SharedThrottle
 
-__all__ = ["Courtesy", "Event", "NoContact", "SharedThrottle"]
+__all__ = ["Courtesy", "Event", "RetryLater", "SharedThrottle"]
 
 
 def __getattr__(name: str) -> object:

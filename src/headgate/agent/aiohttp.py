@@ -11,7 +11,7 @@ from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceRespon
 from headgate.agent.advice_client import in_task
 from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception
-from headgate.errors import MissingExtra, NoContact
+from headgate.errors import MissingExtra, RetryLater
 
 try:
     import aiohttp
@@ -26,14 +26,14 @@ _OF_CONNECTION = ("proxy", "proxy_auth", "proxy_headers", "server_hostname", "ss
 """The settings of a request that are about the connection it goes over."""
 
 
-class Held(NoContact, aiohttp.ClientError):
+class Held(RetryLater, aiohttp.ClientError):
     """A request was held, and not sent."""
 
 
 class Middleware:
     """For `ClientSession(middlewares=[Middleware(courtesy)])`, last among others, so that it sees what they send.
 
-    A held request raises `Held`, which is both `NoContact` and `aiohttp.ClientError`, and is not sent. The time that it
+    A held request raises `Held`, which is both `RetryLater` and `aiohttp.ClientError`, and is not sent. The time it
     waits counts for its total timeout, and for no other.
 
     For a request that a user waits for, pass an `interactive` middleware: `session.get(url, middlewares=[...])`. Only

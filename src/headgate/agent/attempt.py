@@ -4,7 +4,7 @@ Nothing in here sleeps, locks for long or opens a socket. The transports of all 
 
     attempt = courtesy.attempt(method, url)
     while True:
-        while (wait := attempt.wait()) is not None:      # raises NoContact
+        while (wait := attempt.wait()) is not None:      # raises RetryLater
             wait.block()                                 # or: await wait.settle()
         try:
             response = ...
@@ -26,7 +26,7 @@ from headgate.advice.decision import Advice, derived_draw
 from headgate.agent.advice_client import PendingAdvice, StartFetch
 from headgate.agent.state import CourtesyState, EventKind, Holder
 from headgate.agent.wait import TOO_MANY_REQUESTS, FetchWait, Pause, Wait, retry_pause
-from headgate.errors import NoContact
+from headgate.errors import RetryLater
 from headgate.http.date import retry_after
 from headgate.http.fields import lines_of
 from headgate.http.url import parse_url, resolve, serialised_origin, without_fragment
@@ -66,7 +66,7 @@ class Attempt:
         target: Target | str,
         interactive: bool,
         repeatable: bool,
-        refusal: type[NoContact],
+        refusal: type[RetryLater],
         start_fetch: StartFetch | None,
     ) -> None:
         self.phase: AttemptPhase = "WAITING"
@@ -94,7 +94,7 @@ class Attempt:
     def wait(self) -> Wait | None:
         """Return what to wait for before asking this again; None when the request is to be sent now.
 
-        Raises `NoContact`, or the `refusal` in its place, when its release is later than it may wait for, and
+        Raises `RetryLater`, or the `refusal` in its place, when its release is later than it may wait for, and
         `RuntimeError` when the courtesy is closed.
         """
         self._check_phase("WAITING")
@@ -232,7 +232,7 @@ class Attempt:
         # The sum is for a clock that is set back while a request waits.
         return judge(release, now=since, max_delay=longest) is Status.REJECTED or self._waited > 2 * longest
 
-    def _refuse(self, holder: Holder, now: float) -> NoContact:
+    def _refuse(self, holder: Holder, now: float) -> RetryLater:
         """Return what is raised for a request that is not sent."""
         self.phase = "FINISHED"
         self._report_hold("held", holder, now, 0.0)

@@ -20,7 +20,7 @@ from headgate.agent.advice_client import StartFetch, in_thread
 from headgate.agent.attempt import Attempt, advice_holder
 from headgate.agent.state import CourtesyState, Event
 from headgate.agent.wait import FetchWait
-from headgate.errors import ConfigurationError, NoContact
+from headgate.errors import ConfigurationError, RetryLater
 from headgate.http.url import serialised_origin
 from headgate.throttle import Explanation, Policy, Throttle
 
@@ -37,7 +37,7 @@ _LEAST_DRAW: Final = 2.0**-53
 class Courtesy:
     """Holds an agent's requests back for as long as their targets and origins ask; any number of clients share one.
 
-    A held request waits if its release is at most `max_delay` seconds away. Otherwise it raises `NoContact`, and
+    A held request waits if its release is at most `max_delay` seconds away. Otherwise it raises `RetryLater`, and
     nothing is sent.
 
     * `identity`: the agent's brand name, such as `"ExampleBot"`, or a list of names; `["ExampleBot", "*"]` means the
@@ -45,7 +45,7 @@ class Courtesy:
       fetched.
     * `policy`: how long an agent backs off after failures.
     * `max_delay`: maximum seconds that a held request waits; default 0, or 5 with `retry`. It also limits the wait for
-      traffic advice. If it is not given, a request waits up to six seconds for advice, and then raises `NoContact`.
+      traffic advice. If it is not given, a request waits up to six seconds for advice, and then raises `RetryLater`.
     * `retry`: how often a request is sent again after 429 or a failure status, if its method may be repeated. A retry
       waits for the release time, and at least for a pause: 0.5 to 1 s (1 to 2 s after 429), doubled for each further
       retry. If that is more than `max_delay` seconds away, the response is returned instead.
@@ -138,7 +138,7 @@ class Courtesy:
         *,
         interactive: bool = False,
         repeatable: bool = True,
-        refusal: type[NoContact] = NoContact,
+        refusal: type[RetryLater] = RetryLater,
         start_fetch: StartFetch | None = None,
     ) -> Attempt:
         """Begin a request for an absolute URL; for transports, which `attempt.py` shows how to write.

@@ -19,7 +19,7 @@ from headgate.agent.attempt import Attempt
 from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.httpx_library import ADVICE_EXTENSION, fetch_through, fetch_through_async, library_of
 from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, is_interactive
-from headgate.errors import NoContact
+from headgate.errors import RetryLater
 
 __all__ = ["AsyncClient", "AsyncTransport", "Client", "Transport"]
 
@@ -82,7 +82,7 @@ class Transport(_Polite, BaseTransport):
     given transport does not use the proxies of the environment; `headgate.agent.httpx.Client` does. Put bundles and
     caches such as hishel's in front of this; responses that a cache behind it had stored are not counted.
 
-    A held request raises an error that is both `NoContact` and the library's `TransportError`, and is not sent. Its
+    A held request raises an error that is both `RetryLater` and the library's `TransportError`, and is not sent. Its
     timeouts do not include the time that it waits. Use `extensions={"headgate": {"interactive": True}}` for a request
     that a user waits for. Only requests whose body is bytes, text, a form or JSON are sent again.
     """
@@ -106,7 +106,7 @@ class Transport(_Polite, BaseTransport):
             self._inner.close()
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request when it may be sent; raises `NoContact` if that is too late."""
+        """Send a request when it may be sent; raises `RetryLater` if that is too late."""
         inner = self._inner or self._sender(request)
         if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
             return inner.handle_request(request)
@@ -115,7 +115,7 @@ class Transport(_Polite, BaseTransport):
             try:
                 while (wait := attempt.wait()) is not None:
                     wait.block()
-            except NoContact as held:
+            except RetryLater as held:
                 raise _held(held, request) from None
             try:
                 response = inner.handle_request(request)
@@ -156,7 +156,7 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
             await self._inner.aclose()
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request when it may be sent; raises `NoContact` if that is too late."""
+        """Send a request when it may be sent; raises `RetryLater` if that is too late."""
         inner = self._inner or self._sender(request)
         if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
             return await inner.handle_async_request(request)
@@ -165,7 +165,7 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
             try:
                 while (wait := attempt.wait()) is not None:
                     await wait.settle()
-            except NoContact as held:
+            except RetryLater as held:
                 raise _held(held, request) from None
             try:
                 response = await inner.handle_async_request(request)
@@ -220,7 +220,7 @@ async def _drain_async(response: Any) -> None:
                         pass
 
 
-class _Held(NoContact):
+class _Held(RetryLater):
     """The error without its second base class, the error of the request's library."""
 
     request: Any = None
@@ -229,8 +229,8 @@ class _Held(NoContact):
         return _restore, (library_of(self).__name__, *self.args), self.__dict__
 
 
-def _held(held: NoContact, request: Any) -> Any:
-    """Return the library's error for a request, in place of a plain `NoContact`."""
+def _held(held: RetryLater, request: Any) -> Any:
+    """Return the library's error for a request, in place of a plain `RetryLater`."""
     error = _held_in(library_of(request))(*held.args)
     error.request = request
     return error
@@ -241,7 +241,7 @@ def _held_in(library: ModuleType) -> type[_Held]:
     return type("Held", (_Held, library.TransportError), {"__module__": __name__})
 
 
-def _restore(name: str, *args: Any) -> NoContact:
+def _restore(name: str, *args: Any) -> RetryLater:
     return _held_in(import_module(name))(*args)
 
 

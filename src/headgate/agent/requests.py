@@ -14,7 +14,7 @@ from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceRespon
 from headgate.agent.advice_client import in_thread
 from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception, chunks_of, is_interactive
-from headgate.errors import ConfigurationError, MissingExtra, NoContact
+from headgate.errors import ConfigurationError, MissingExtra, RetryLater
 from headgate.fetch.local_errors import is_refused_by_proxy
 
 try:
@@ -30,7 +30,7 @@ _OPTIONS: Final = ("stream", "timeout", "verify", "cert", "proxies")
 """The other arguments of an adapter's `send`, in order; they are also passed by name."""
 
 
-class Held(NoContact, requests.ConnectionError):
+class Held(RetryLater, requests.ConnectionError):
     """A request was held, and not sent; `request` is that request."""
 
     request: requests.PreparedRequest | None = None
@@ -42,8 +42,8 @@ class Adapter(HTTPAdapter):
 
     `inner` is the adapter that sends. Without it, this adapter sends, and takes the options of an `HTTPAdapter`; its
     `max_retries` do not apply to statuses, and a `status_forcelist` raises `ConfigurationError`; use
-    `Courtesy(retry=3)` instead. A held request raises `Held`, which is both `NoContact` and `requests.ConnectionError`,
-    and is not sent. Its timeouts do not include the time that it waits.
+    `Courtesy(retry=3)` instead. A held request raises `Held`, both a `RetryLater` and a `requests.ConnectionError`, and
+    is not sent. Its timeouts do not include the time that it waits.
 
     For a request that a user waits for, set the attribute `headgate` of the result of `session.prepare_request` to
     `{"interactive": True}`. Only requests whose body is bytes or text are sent again. Put a cache in front of this, as

@@ -21,7 +21,7 @@ from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP
 from headgate.throttle import Explanation, Policy, Throttle
-from headgate.throttle.fields import Headers
+from headgate.throttle.fields import Headers, ThrottleFields
 from headgate.throttle.target import Target, path_matches
 
 _APPLICATION_ID: Final = 0x48677468
@@ -58,6 +58,7 @@ _WRITE: Final = """
     ON CONFLICT DO UPDATE SET release = max(release, excluded.release)
 """
 _READ: Final = "SELECT path, release FROM holds WHERE origin = ? AND (path < '/' OR path = ?) AND release > ?"
+_CLEAR: Final = "DELETE FROM holds WHERE origin = ?"
 _TRIM: Final = """
     DELETE FROM holds WHERE (origin, path) IN (
         SELECT origin, path FROM holds ORDER BY release LIMIT max(0, (SELECT count(*) FROM holds) - ?)
@@ -170,12 +171,35 @@ class SharedThrottle(Throttle):
         return msgspec.structs.replace(explanation, retry_after=release, held=True, reason="shared")
 
     def response_received(
-        self, url: str | Target, status: int, headers: Headers, *, now: float, sent: float | None = None
-    ) -> None:
-        """Count the response, and share the hold that it causes."""
+        self,
+        url: str | Target,
+        status: int,
+        headers: Headers,
+        *,
+        now: float,
+        sent: float | None = None,
+        method: str = "GET",
+    ) -> ThrottleFields | None:
+        """Count the response, and share the holds that it causes."""
         with self._lock:
-            super().response_received(url, status, headers, now=now, sent=sent)
+            fields = super().response_received(url, status, headers, now=now, sent=sent, method=method)
             self._share(url, now)
+            return fields
+
+    def request_lost(self, url: str | Target, *, now: float, sent: float | None = None) -> None:
+        """Count the failure, and share the hold that it causes."""
+        with self._lock:
+            super().request_lost(url, now=now, sent=sent)
+            self._share(url, now)
+
+    def clear(self, url: str) -> None:
+        """Drop all that is known of an origin, also in the file."""
+        with self._lock:
+            super().clear(url)
+            target = self.target(url)
+            if target is not None:
+                self._unwritten = {key: end for key, end in self._unwritten.items() if key[0] != target.origin}
+                self._run(lambda connection: connection.execute(_CLEAR, (target.origin,)).fetchall())
 
     def malformed_body(self, url: str, status: int, *, now: float) -> None:
         """Count the failure, and share the hold that it causes."""
@@ -193,10 +217,10 @@ class SharedThrottle(Throttle):
     def _share(self, url: str | Target, now: float) -> None:
         """Write the hold of a target, if there is one, and what could not be written before."""
         target = self._target(url)
-        entry = None if target is None else self._store.find(target, now=now)
-        if entry is not None and entry.release > now and len(self._unwritten) < self._max_rows:
-            key = entry.origin, (_BUCKET + entry.path if entry.is_bucket else entry.path)
-            self._unwritten[key] = max(entry.release, self._unwritten.get(key, ASAP))
+        for entry in () if target is None else self._store.holding(target, now=now):
+            if entry.release > now and len(self._unwritten) < self._max_rows:
+                key = entry.origin, (_BUCKET + entry.path if entry.is_bucket else entry.path)
+                self._unwritten[key] = max(entry.release, self._unwritten.get(key, ASAP))
         if self._unwritten:
             self._run(self._write)
 

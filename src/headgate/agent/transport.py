@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceResponse, ResponseCollector, too_late
-from headgate.errors import ConfigurationError, NoContact
+from headgate.errors import ConfigurationError, RetryLater
 from headgate.fetch.local_errors import is_local
 from headgate.http.fields import Pairs
 
@@ -77,7 +77,7 @@ class AdviceReception:
 
     def failed(self, error: Exception, *, is_ours: bool) -> AdviceResponse:
         """Return what was received before the origin failed; raise the error again where `is_ours` or a local one."""
-        if is_ours or isinstance(error, NoContact) or is_local(error):
+        if is_ours or isinstance(error, RetryLater) or is_local(error):
             raise error
         reason = getattr(error, "reason", error)  # of an URLError, whose own text says nothing more
         if isinstance(reason, TimeoutError):

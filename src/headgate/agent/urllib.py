@@ -17,7 +17,7 @@ from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceRespon
 from headgate.agent.advice_client import in_thread
 from headgate.agent.courtesy import Courtesy, check_courtesy
 from headgate.agent.transport import AdviceReception, chunks_of, is_interactive
-from headgate.errors import NoContact
+from headgate.errors import RetryLater
 from headgate.fetch.local_errors import is_refused_by_proxy
 
 __all__ = ["Handler", "Held"]
@@ -27,7 +27,7 @@ class AdviceMessage(Request):  # noqa: S310 - its URLs are http or https, by the
     """The request for advice: a type of its own, so that a handler of ours lets it through."""
 
 
-class Held(NoContact, URLError):  # type: ignore[misc]  # an URLError's reason may be an exception; ours is always a text
+class Held(RetryLater, URLError):  # type: ignore[misc]  # an URLError's reason may be an exception; ours is always a text
     """A request was held, and not sent."""
 
 
@@ -36,7 +36,7 @@ class Handler(BaseHandler):
 
     Handlers that send, such as an `HTTPSHandler` with your own TLS context, come after this one if their
     `handler_order` is greater, which is the default. Give a handler that answers requests itself, such as a cache, a
-    smaller one; its responses are not counted. A held request raises `Held`, which is both `NoContact` and `URLError`,
+    smaller one; its responses are not counted. A held request raises `Held`, which is both `RetryLater` and `URLError`,
     and is not sent. Its timeout does not include the time that it waits.
 
     For a request that a user waits for, set the attribute `headgate` of the `Request` to `{"interactive": True}`. Only

@@ -15,7 +15,7 @@ from headgate.advice.parser import result_to_json
 from headgate.cli.bundle.output import output_target
 from headgate.cli.output import exit_with_failure, print_json, printable
 from headgate.cli.params import CA, COUNT, SECONDS, header_option, identity_option, tls_context
-from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoContact
+from headgate.errors import ConfigurationError, FetchError, HeadgateError, RetryLater
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
@@ -61,7 +61,7 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **options: Any) -> 
     journal = _Journal(explain=explain)
     try:
         _fetch(_web_url(url), out, journal, is_json=is_json, **options)
-    except (NoContact, FetchError) as error:
+    except (RetryLater, FetchError) as error:
         if not is_json:
             raise
         journal.failed(error)
@@ -186,7 +186,7 @@ class _Journal:
     def failed(self, error: HeadgateError) -> None:
         """Record why the response is missing or incomplete."""
         self.record["error"] = str(error)
-        if isinstance(error, NoContact):
+        if isinstance(error, RetryLater):
             release = error.release_time if math.isfinite(error.release_time) else None
             self.record["held"] = {"release_time": release, "reason": error.reason, "target": error.target}
 

@@ -18,7 +18,7 @@ from urllib.request import (
 from headgate.agent import Courtesy
 from headgate.agent.attempt import REDIRECTS
 from headgate.agent.urllib import Handler
-from headgate.errors import FetchError, NoContact, reason_of
+from headgate.errors import FetchError, RetryLater, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT
 from headgate.http.url import serialised_origin
 
@@ -55,7 +55,7 @@ def open_politely(
             response = error
         with closing(response):
             yield response
-    except NoContact:
+    except RetryLater:
         raise
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) else error

@@ -42,7 +42,7 @@ _DIGITS = 3
 """Significant decimal digits of a unit: a float represents the microseconds of any date."""
 _TOP = 10
 _STEP = 65_536
-_POLICIES: Final = {"draft": Policy, "chromium": Policy.chromium}
+_POLICIES: Final = {"draft": Policy.draft, "chromium": Policy.chromium}
 _OF_RULES: Final = frozenset({"rules", "algorithm", "max_delay", "form", "field"})
 _OF_THROTTLE: Final = frozenset({"policy", "jitter", "draw"})
 _JITTER: Final = Parsed("number", number("a number", 0, 1))

@@ -18,7 +18,7 @@ import msgspec
 
 from headgate.advice import PATH, AdviceRequest, AdviceResponse
 from headgate.advice.fetching import NETWORK_ERROR
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, RetryLater
 from headgate.agent.advice_client import in_task
 from headgate.config import Address, Configuration, DomainSection, Gate
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
@@ -297,7 +297,7 @@ class Site:
 
     async def _visit(self, client: Client, tally: Tally) -> None:
         began, served = time.monotonic(), False
-        with suppress(NoContact, FetchError, OSError):  # of which TimeoutError is one
+        with suppress(RetryLater, FetchError, OSError):  # of which TimeoutError is one
             async with asyncio.timeout(DEADLINE):
                 served = await client.visit(tally)
         tally.ended(time.monotonic() - began, served=served)

@@ -28,6 +28,8 @@ class ThrottleEntry(msgspec.Struct, eq=False, gc=False):
     """
     retry_after: float = ASAP
     """The instant at which a `Retry-After` ends; separate, since an opt-out does not void it."""
+    cause: str = "retry-after"
+    """What `retry_after` is from: "retry-after" or "rate-limit"."""
     failed: float = ASAP
     """When the last failure was counted."""
 
@@ -66,12 +68,12 @@ class ThrottleEntry(msgspec.Struct, eq=False, gc=False):
         """Take back the success that was just counted."""
         self.count += 1
 
-    def hold_until(self, backoff: float, retry_after: float, now: float) -> None:
+    def hold_until(self, backoff: float, retry_after: float, now: float, cause: str = "retry-after") -> None:
         """Move the ends of the backoff and of the `Retry-After` to later instants; never to earlier ones."""
         if backoff > self.backoff:
             self.backoff, self.noted = backoff, now
         if retry_after > self.retry_after:
-            self.retry_after, self.noted = retry_after, now
+            self.retry_after, self.noted, self.cause = retry_after, now, cause
 
     def follow_clock(self, now: float) -> None:
         """Move every instant back with the clock, which was set back to `now`.

@@ -5,7 +5,8 @@ This file knows neither targets, responses nor clocks. Durations are seconds.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
 
@@ -14,7 +15,9 @@ _DURATIONS = ("initial_backoff", "maximum_backoff", "entry_lifetime")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which statuses are failures, and how long a target is held after them; the defaults are the document's.
+    """Which statuses are failures, what they hold, and for how long.
+
+    The defaults are for programs, and have the document's five numbers. `Policy.draft()` is the document, literally.
 
     Raises `ConfigurationError`, which names the field, for an invalid number.
     """
@@ -31,8 +34,15 @@ class Policy:
     """Seconds: the maximum length of the backoff period."""
     entry_lifetime: float = 120.0
     """Seconds that a target without failures is remembered after its release."""
-    failure_statuses: frozenset[int] = frozenset({500, 503, 509})
+    failure_statuses: frozenset[int] = frozenset({429, 500, 502, 503, 504, 509})
     """The status codes that count as failures."""
+    scope: Literal["origin", "path"] = "origin"
+    """What is held. "path": always the throttling target, and requests without a response count for nothing. "origin":
+    failures hold the origin, also failures to connect, except for 500 and 509, which hold the target; a `Retry-After`
+    holds the origin, except with a redirect and with 202 to a POST (RFC 9110, section 10.2.3), and RateLimit fields are
+    obeyed. A bucket is held in place of what it contains."""
+    max_retry_after: float = 86_400.0
+    """Seconds for which a `Retry-After`, or a RateLimit field, holds at most."""
     first_delay_is_initial: bool = False
     """Whether the first backoff is `initial_backoff`; by the document's formula it is already multiplied once."""
     lower_case_path: bool = False
@@ -52,6 +62,9 @@ class Policy:
             raise ConfigurationError(f"failure_statuses must be a set such as {{500, 503}}, got {given!r:.80}")
         object.__setattr__(self, "failure_statuses", statuses)
         check_count("num_errors_to_ignore", self.num_errors_to_ignore)
+        check_seconds("max_retry_after", self.max_retry_after)
+        if self.scope not in {"origin", "path"}:
+            raise ConfigurationError(f"scope must be 'origin' or 'path', got {self.scope!r:.80}")
         for name in ("multiply_factor", "jitter_factor"):
             if not isinstance(getattr(self, name), (int, float)):
                 raise ConfigurationError(f"{name} must be a number, got {getattr(self, name)!r:.80}")
@@ -65,9 +78,14 @@ class Policy:
             raise ConfigurationError(f"jitter_factor must be from 0 to 1, got {self.jitter_factor!r}")
 
     @classmethod
+    def draft(cls) -> "Policy":
+        """Return the document, literally: 500, 503 and 509 are failures, which hold their target."""
+        return cls(failure_statuses=frozenset({500, 503, 509}), scope="path", max_retry_after=math.inf)
+
+    @classmethod
     def chromium(cls) -> "Policy":
         """Return the policy that Chromium shipped: the first backoff is 0.7 s, jitter 0.4, and paths in lower case."""
-        return cls(jitter_factor=0.4, first_delay_is_initial=True, lower_case_path=True)
+        return replace(cls.draft(), jitter_factor=0.4, first_delay_is_initial=True, lower_case_path=True)
 
     @property
     def failing_lifetime(self) -> float:

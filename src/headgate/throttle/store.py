@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 from headgate.errors import check_count
 from headgate.throttle.entry import ThrottleEntry
 from headgate.throttle.policy import Policy
-from headgate.throttle.target import Target, path_matches
+from headgate.throttle.target import WHOLE_ORIGIN, Target, path_matches
 
 MAX_BUCKETS: Final = 64
 """Maximum buckets of one origin."""
@@ -45,19 +45,25 @@ class ThrottleStore:
         self._queue: deque[ThrottleEntry] = deque()
         """The entries in the order in which they are examined. Dropped ones stay, and count, until then."""
 
-    def find(self, target: Target, *, now: float) -> ThrottleEntry | None:
-        """Return the entry that holds a target, of its longest bucket or else its own; None without one."""
+    def find(self, target: Target, *, now: float, wide: bool = False) -> ThrottleEntry | None:
+        """Return the entry of a target's longest bucket, else its own, or its origin's if `wide`; None without it."""
         entry = self._bucket_of(target, now) if self._buckets else None
-        if entry is None:
-            entries = self._targets.get(target.origin)
-            entry = None if entries is None else entries.get(target.path)
-        return None if entry is None or self._is_expired(entry, now) else entry
+        if entry is not None:
+            return entry
+        return self._live(target.origin, WHOLE_ORIGIN if wide else target.path, now)
 
-    def found_or_new(self, target: Target, *, now: float) -> ThrottleEntry:
-        """Return the entry that holds a target; a new one if there is none."""
-        entry = self.find(target, now=now)
+    def holding(self, target: Target, *, now: float) -> list[ThrottleEntry]:
+        """Return all entries that hold a target: its longest bucket or else its own, and its origin's."""
+        if not self.size:
+            return []
+        found = self.find(target, now=now), self._live(target.origin, WHOLE_ORIGIN, now)
+        return [entry for entry in found if entry is not None]
+
+    def found_or_new(self, target: Target, *, now: float, wide: bool = False) -> ThrottleEntry:
+        """Return the entry that `find` returns; a new one if there is none."""
+        entry = self.find(target, now=now, wide=wide)
         if entry is None:
-            entry = ThrottleEntry(target.origin, target.path, backoff=now, noted=now)
+            entry = ThrottleEntry(target.origin, WHOLE_ORIGIN if wide else target.path, backoff=now, noted=now)
             self._insert(entry)
         return entry
 
@@ -95,6 +101,11 @@ class ThrottleStore:
             del kind[entry.origin]
         self.size -= 1
 
+    def drop_origin(self, origin: str) -> None:
+        """Drop all entries of an origin."""
+        for kind in (self._targets, self._buckets):
+            self.size -= len(kind.pop(origin, ()))
+
     def reset(self) -> None:
         """Drop everything."""
         self._targets.clear()
@@ -118,6 +129,11 @@ class ThrottleStore:
                 self._queue.append(entry)
             elif self._is_stored(entry):
                 self.drop(entry)
+
+    def _live(self, origin: str, path: str, now: float) -> ThrottleEntry | None:
+        entries = self._targets.get(origin)
+        entry = None if entries is None else entries.get(path)
+        return None if entry is None or self._is_expired(entry, now) else entry
 
     def _bucket_of(self, target: Target, now: float) -> ThrottleEntry | None:
         """Return the bucket with the longest path that holds a target."""

@@ -19,6 +19,9 @@ MAX_PATH: Final = 1024
 MAX_BUCKET_PATH: Final = 900
 """Maximum characters of a bucket's path; less than the beginning of a long path, so that a bucket still matches it."""
 
+WHOLE_ORIGIN: Final = ""
+"""The path of the entry of a whole origin; it matches every path, and no target has it."""
+
 _HASH: Final = 1 + 64
 """Characters of "#" and a SHA-256 in hexadecimal."""
 
@@ -65,7 +68,9 @@ def parse_target(url: str, *, lower_case_path: bool = False) -> Target | None:
 
 def path_matches(prefix: str, path: str) -> bool:
     """Return whether `path` is `prefix` or below it, by the rule for the path of a cookie (RFC 6265, section 5.1.4)."""
-    return path.startswith(prefix) and (len(path) == len(prefix) or prefix[-1] == "/" or path[len(prefix)] == "/")
+    if not path.startswith(prefix):
+        return False
+    return len(path) == len(prefix) or prefix[-1:] in {"", "/"} or path[len(prefix)] == "/"
 
 
 def _shortened(path: str) -> str:

@@ -7,19 +7,18 @@ each. It knows neither HTTP libraries, sockets nor clocks, and never waits or lo
 import math
 import random  # noqa: TID251 - only passed on, as the default of `draw`
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
 from headgate.errors import ConfigurationError, check_count
 from headgate.http.date import retry_after
-from headgate.http.url import host_of, is_localhost
+from headgate.http.url import host_of, is_localhost, resolve
 from headgate.release import ASAP, NEVER
-from headgate.throttle.entry import ThrottleEntry
 from headgate.throttle.fields import Headers, ThrottleFields, parse_fields
 from headgate.throttle.policy import Policy
 from headgate.throttle.store import ThrottleStore
-from headgate.throttle.target import MAX_BUCKET_PATH, Target, parse_target, path_matches
+from headgate.throttle.target import MAX_BUCKET_PATH, WHOLE_ORIGIN, Target, parse_target, path_matches
 
 GESTURE: Final = 3.5
 """Seconds after a user gesture in which nothing is held (section 4).
@@ -28,7 +27,12 @@ The same number applies before it: if the clock is set back, a gesture in the fu
 """
 
 UNCOUNTED: Final = frozenset({502, 504})
-"""A gateway could not reach the server: neither a failure of the server nor a success."""
+"""A gateway could not reach the server: not a success, even if the policy does not count it as a failure."""
+
+PATH_FAILURES: Final = frozenset({500, 509})
+"""Failures that hold their target, and not the whole origin."""
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 _MAX_DECLARED: Final = 4
 """Maximum buckets that one response may declare: each visits all targets of its origin."""
@@ -40,9 +44,13 @@ _SHARES: Final = 10
 """Shares per token of a retry budget; a success earns one. Integers, because ten times 0.1 is not 1.0."""
 
 ThrottleReason: TypeAlias = Literal[
-    "free", "backoff", "retry-after", "shared", "opted out", "localhost", "user gesture", "no target"
+    "free", "backoff", "retry-after", "rate-limit", "shared", "opted out", "localhost", "user gesture", "no target"
 ]
-"""Why a URL is held ("backoff", "retry-after", "shared") or free."""
+"""Why a URL is held ("backoff", "retry-after", "rate-limit", "shared") or free."""
+
+
+HELD: Final = frozenset({"backoff", "retry-after", "rate-limit", "shared"})
+"""The reasons for which a URL is held."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +59,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     now: float
     target: str | None = None
-    """The throttling target, or its bucket, with `*` after the path; None for a URL that is not http or https."""
+    """The throttling target, or its bucket or origin with `*` at the end; None for a URL that is not http or https."""
     bucket: str | None = None
     """The path of the bucket; None without one."""
     failures: int = 0
@@ -84,6 +92,7 @@ _REASON_TEXTS: dict[ThrottleReason, str] = {
     "free": "not held, after {1}",
     "backoff": "{0}: the backoff after {1}",
     "retry-after": "{0}: its Retry-After",
+    "rate-limit": "{0}: nothing remains of its rate limit",
     "shared": "{0}: a hold that another process shares",
     "opted out": "its host opted out of throttling",
     "localhost": "this machine is never held",
@@ -93,8 +102,8 @@ _REASON_TEXTS: dict[ThrottleReason, str] = {
 
 
 class Throttle:
-    """Backs off from throttling targets that fail, and obeys `Retry-After`, `Exponential-Throttling` and
-    `DDoS-Bucket-With`.
+    """Backs off from origins and targets that fail, as its policy says, and obeys `Retry-After`, RateLimit fields,
+    `Exponential-Throttling` and `DDoS-Bucket-With`.
 
     `draw` returns numbers from [0, 1) for the jitter. Only buckets and targets that failed or are held are stored, at
     most `max_targets`, and at most `max_opt_outs` hosts that opted out; `evicted` and `opt_outs_evicted` count what was
@@ -160,48 +169,64 @@ class Throttle:
         if interactive or self._is_after_gesture(now):
             return ASAP
         target = self._target(url)
-        entry = None if target is None else self._store.find(target, now=now)
-        if target is None or entry is None or entry.release <= now:
+        entries = () if target is None else self._store.holding(target, now=now)
+        if target is None or not entries:
             return ASAP
-        release = entry.retry_after if self._has_opted_out(target) else entry.release
+        opted_out = self._has_opted_out(target)
+        release = max(entry.retry_after if opted_out else entry.release for entry in entries)
         return release if release > now else ASAP
 
     def response_received(
-        self, url: str | Target, status: int, headers: Headers, *, now: float, sent: float | None = None
-    ) -> None:
+        self,
+        url: str | Target,
+        status: int,
+        headers: Headers,
+        *,
+        now: float,
+        sent: float | None = None,
+        method: str = "GET",
+    ) -> ThrottleFields | None:
         """Count the response to a request for `url`, which was sent at `sent` and received at `now`.
 
-        `headers` is a mapping or pairs of text or bytes, names in any case. A request without a response is not
-        reported.
+        `headers` is a mapping or pairs of text or bytes, names in any case. Returns the fields that matter.
         """
+        fields = parse_fields(headers, now=now)
         target = self._target(url)
         if target is None:
-            return
+            return fields
         is_failure = status in self.policy.failure_statuses
         if not is_failure and status not in _UNEARNED:
             self._earn_retry(target)
         self._store.examine_next(now)
-        release, fields = ASAP, parse_fields(headers)
         if (is_failure or fields is not None) and self._is_exempt(target):
-            return
+            return fields
         if fields is not None:
             self._obey(target, fields, now)
-            release = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP)
-        counts = is_failure and not self._has_opted_out(target)
-        if counts or release > now:
-            entry: ThrottleEntry | None = self._store.found_or_new(target, now=now)
-        else:
-            entry = self._store.find(target, now=now)
-        if entry is None:  # as for nearly all responses
-            return
-        entry.hold_until(ASAP, release, now)
-        if counts and (sent is None or sent >= entry.failed):
-            entry.failed = now
-            entry.fail(now, self.policy, self.draw())
-        elif not is_failure and status not in UNCOUNTED:
-            entry.succeed(now)
-            if entry.count < 0 and not entry.is_bucket and entry.release <= now:
-                self._store.drop(entry)  # a target that is healthy and not held
+            self._delay(target, self._delayed(target, status, method, fields), fields, now)
+        if is_failure:
+            self._fail(target, now, sent, wide=self._holds_origin and status not in PATH_FAILURES)
+        elif status not in UNCOUNTED:
+            for entry in self._store.holding(target, now=now):
+                entry.succeed(now)
+                if entry.count < 0 and not entry.is_bucket and entry.release <= now:
+                    self._store.drop(entry)  # a target that is healthy and not held
+        return fields
+
+    def request_lost(self, url: str | Target, *, now: float, sent: float | None = None) -> None:
+        """Count a request for `url`, sent at `sent`, that failed at `now` without a response.
+
+        No connection was made, or it broke. Failures of this machine are not reported.
+        """
+        target = self._target(url)
+        if target is not None and self._holds_origin and not self._is_exempt(target):
+            self._fail(target, now, sent, wide=True)
+
+    def clear(self, url: str) -> None:
+        """Drop all that is known of the origin of `url`: failures, holds, buckets and used retry budget."""
+        target = self.target(url)
+        if target is not None:
+            self._store.drop_origin(target.origin)
+            self._budgets.pop(target.origin, None)
 
     def malformed_body(self, url: str, status: int, *, now: float) -> None:
         """Record that the body of a counted response proved malformed.
@@ -254,29 +279,67 @@ class Throttle:
         target = self.target(url)
         if target is None:
             return Explanation(url=url, now=now, reason="no target")
-        entry = self._store.find(target, now=now) or ThrottleEntry(target.origin, target.path, backoff=ASAP, noted=ASAP)
-        path = entry.path if entry.is_bucket else None
-        name = target.name if path is None else f"{target.origin}{path}*"
+        name = target.name
         if self._is_exempt(target):
-            return Explanation(url=url, now=now, target=name, bucket=path, reason="localhost")
+            return Explanation(url=url, now=now, target=name, reason="localhost")
         opted_out = self._has_opted_out(target)
+        entries = self._store.holding(target, now=now)
+        entry = max(entries, key=lambda each: each.retry_after if opted_out else each.release, default=None)
+        if entry is None:
+            return Explanation(url=url, now=now, target=name, reason="opted out" if opted_out else "free")
+        bucket = entry.path if entry.is_bucket else None
         backoff = ASAP if opted_out else entry.backoff
         reason: ThrottleReason = "opted out" if opted_out else "free"
         if max(backoff, entry.retry_after) > now:
-            reason = "retry-after" if entry.retry_after >= backoff else "backoff"
+            reason = cast("ThrottleReason", entry.cause) if entry.retry_after >= backoff else "backoff"
             if self._is_after_gesture(now):
                 reason = "user gesture"
         return Explanation(
             url=url,
             now=now,
-            target=name,
-            bucket=path,
+            target=f"{entry.origin}{entry.path}*" if entry.is_bucket or entry.path == WHOLE_ORIGIN else name,
+            bucket=bucket,
             failures=0 if opted_out else entry.failures,
             backoff=backoff,
             retry_after=entry.retry_after,
-            held=reason in {"retry-after", "backoff"},
+            held=reason in HELD,
             reason=reason,
         )
+
+    @property
+    def _holds_origin(self) -> bool:
+        return self.policy.scope == "origin"
+
+    def _fail(self, target: Target, now: float, sent: float | None, *, wide: bool) -> None:
+        """Count a failure, unless its request was sent before the last one was counted."""
+        if self._has_opted_out(target):
+            return
+        entry = self._store.found_or_new(target, now=now, wide=wide)
+        if sent is None or sent >= entry.failed:
+            entry.failed = now
+            entry.fail(now, self.policy, self.draw())
+
+    def _delayed(self, target: Target, status: int, method: str, fields: ThrottleFields) -> Target | None:
+        """Return the target that a Retry-After is for; None for the whole origin (RFC 9110, section 10.2.3)."""
+        if not self._holds_origin:
+            return target
+        if status not in REDIRECTS and (status, method) != (202, "POST"):
+            return None
+        location = self.target(resolve(fields.location, target.name) or "") if fields.location else None
+        # No server may hold URLs of another.
+        return location if location is not None and location.origin == target.origin else target
+
+    def _delay(self, target: Target, delayed: Target | None, fields: ThrottleFields, now: float) -> None:
+        """Hold for a Retry-After, and until the reset of a limit of which nothing remains."""
+        latest = now + self.policy.max_retry_after
+        asked = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP)
+        resets = [now + seconds for remaining, seconds in fields.rate_limits if not remaining]
+        if asked > now:
+            entry = self._store.found_or_new(delayed or target, now=now, wide=delayed is None)
+            entry.hold_until(ASAP, min(asked, latest), now)
+        if self._holds_origin and resets and max(resets) > now:
+            entry = self._store.found_or_new(target, now=now, wide=True)
+            entry.hold_until(ASAP, min(max(resets), latest), now, "rate-limit")
 
     def _target(self, url: str | Target) -> Target | None:
         return url if isinstance(url, Target) else self.target(url)

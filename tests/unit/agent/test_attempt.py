@@ -4,11 +4,12 @@ import contextvars
 import itertools
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, RetryLater
 from headgate.agent.wait import FetchWait, Pause
 from headgate.throttle import Policy, Throttle
 from tests.quotes import quotes
@@ -54,7 +55,7 @@ class World:
 
     def throttle(self, **policy) -> Throttle:
         """Make one with the jitter of this world, which shortens no backoff."""
-        return Throttle(Policy(jitter_factor=0, **policy), draw=lambda: self.jitter)
+        return Throttle(replace(Policy.draft(), jitter_factor=0, **policy), draw=lambda: self.jitter)
 
     def pass_through(self, attempt, answers) -> tuple[int, object]:
         """Send as often as the attempt says, and give the last response."""
@@ -79,9 +80,9 @@ def world():
     return World()
 
 
-def held(world, courtesy, url=URL, **options) -> NoContact:
+def held(world, courtesy, url=URL, **options) -> RetryLater:
     sent, slept = world.sent, len(world.slept)
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         world.go(courtesy, GOOD, url=url, **options)
     assert (world.sent, len(world.slept)) == (sent, slept)
     return caught.value
@@ -118,7 +119,7 @@ def test_retry_after_is_obeyed_on_any_status(world):
     )
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.release_time, again.reason, again.target) == (
-        NoContact, error.release_time, error.reason, error.target,
+        RetryLater, error.release_time, error.reason, error.target,
     )  # fmt: skip
 
 
@@ -157,7 +158,7 @@ def test_a_hold_that_grows_during_a_wait_is_limited_by_max_delay(world):
     world.now += 5.0
     world.go(courtesy, (200, {"Retry-After": "6"}), interactive=True)
     world.now += 1.0
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         attempt.wait()
     assert caught.value.release_time == world.now + 5.0
 
@@ -174,7 +175,7 @@ def test_a_clock_that_is_set_back_does_not_extend_a_wait_for_ever(world):
             slept += attempt.wait().seconds
             world.now -= 1000.0
 
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         keep_waiting()
     assert slept <= 6.0
 
@@ -302,7 +303,7 @@ def test_a_retry_to_localhost_waits_for_its_retry_after(world):
 
 
 def test_a_retry_is_charged_to_the_budget_when_it_is_sent(world):
-    throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=2)
+    throttle = Throttle(replace(Policy.draft(), num_errors_to_ignore=100), retry_budget=2)
     courtesy = world.courtesy(retry=5, throttle=throttle)
     assert world.go(courtesy, BAD, BAD, BAD, GOOD) == BAD
     assert throttle.retries_left(URL) == 0
@@ -310,13 +311,13 @@ def test_a_retry_is_charged_to_the_budget_when_it_is_sent(world):
 
 
 def test_a_retry_is_not_sent_if_the_budget_was_spent_meanwhile_and_the_refusal_shows_no_credentials(world):
-    throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=1)
+    throttle = Throttle(replace(Policy.draft(), num_errors_to_ignore=100), retry_budget=1)
     attempt = world.courtesy(retry=1, throttle=throttle).attempt("GET", "https://name:word@example.com/path?query")
     attempt.wait()
     assert not attempt.received(503, {})
     assert throttle.spend_retry(URL)
     world.now += attempt.wait().seconds
-    with pytest.raises(NoContact, match="its exhausted retry budget") as caught:
+    with pytest.raises(RetryLater, match="its exhausted retry budget") as caught:
         attempt.wait()
     assert caught.value.target == TARGET
 
@@ -330,7 +331,7 @@ def test_an_interactive_request_passes_but_later_ones_are_held(world):
 
 
 def test_the_refusal_is_of_the_transport_s_class(world):
-    class Refused(NoContact, OSError):
+    class Refused(RetryLater, OSError):
         pass
 
     courtesy = world.courtesy()
@@ -411,7 +412,7 @@ def test_a_fraction_of_requests_is_sent(world):
 def is_sent(courtesy, number, world, method="GET") -> bool:
     try:
         world.go(courtesy, GOOD, url=f"https://example.com/{number}", method=method)
-    except NoContact as held:
+    except RetryLater as held:
         return (held.reason, held.release_time) != ("advice_fraction", world.now + 1800)
     return True
 
@@ -561,7 +562,7 @@ class Slow:
         self.reports.append(report)
 
     def waits(self, attempt, *, seconds=math.inf):
-        """Wait so long at most, and give what was waited in all; raises `NoContact`."""
+        """Wait so long at most, and give what was waited in all; raises `RetryLater`."""
         waited = 0.0
         for _ in range(100):
             if waited >= seconds or (wait := attempt.wait()) is None:
@@ -585,7 +586,7 @@ def test_a_request_waits_six_seconds_for_advice_by_default(world):
 def test_max_delay_limits_the_wait_for_advice(world, max_delay):
     slow = Slow(world, max_delay=max_delay)
     start = world.now
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         slow.waits(slow.courtesy.attempt("GET", URL))
     assert world.now - start == pytest.approx(max_delay)
     held = caught.value
@@ -608,7 +609,7 @@ def test_max_delay_limits_the_waits_for_advice_and_a_hold_together(world):
     assert slow.waits(other, seconds=5) == 5
     world.now -= 2
     slow.reports[1](AdviceResponse(503, [("Retry-After", "3")], None))
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         other.wait()
     assert caught.value.reason == "advice_unreachable"
 
@@ -624,7 +625,7 @@ def test_after_a_local_failure_a_request_waits_or_fails(world):
     assert type(attempt.wait()) is FetchWait
     world.now += 0.5
     slow.reports[1](OSError(24, "Too many open files"))
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         attempt.wait()
     # It never went as if there were no advice; and what cannot be fetched again in time is not waited for.
     assert (caught.value.reason, caught.value.release_time) == ("advice_pending", world.now + 1)
@@ -642,7 +643,7 @@ def test_a_clock_that_is_set_back_does_not_extend_the_wait_for_advice_for_ever(w
             waited += attempt.wait().seconds
             world.now -= 1000
 
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         keep_waiting()
     assert waited == 9
 
@@ -657,7 +658,7 @@ def test_a_retry_may_wait_for_advice_as_long_as_the_first_attempt(world):
     assert attempt.wait().seconds == 0.5
     world.now += 200_000  # so long that nothing is known of the advice any more
     waited = 0.0
-    with pytest.raises(NoContact):  # noqa: PT012 - which of them raises is what is tested
+    with pytest.raises(RetryLater):  # noqa: PT012 - which of them raises is what is tested
         for _ in range(100):
             waited += attempt.wait().seconds
             world.now -= 1
@@ -668,7 +669,7 @@ def test_a_request_that_the_throttle_refuses_does_not_wait_for_advice(world):
     slow = Slow(world)
     for _ in range(4):
         slow.courtesy.throttle.response_received(URL, 503, {}, now=world.now)
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         slow.courtesy.attempt("GET", URL).wait()
     assert caught.value.reason == "backoff"
     assert slow.reports == []
@@ -723,7 +724,7 @@ def test_calls_in_another_order_are_an_error(world):
     lost.lost()
     refused = courtesy.attempt("GET", URL)
     world.go(courtesy, (200, {"Retry-After": "60"}))
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         refused.wait()
     for attempt in (lost, refused):
         with pytest.raises(RuntimeError, match="is FINISHED"):

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import trio
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, RetryLater
 from headgate.agent.aiohttp import Middleware
 from headgate.agent.httpx import AsyncTransport, Transport
 from headgate.agent.requests import Adapter
@@ -90,7 +91,7 @@ def test_interactive_applies_to_requests_of_this_thread_inside_the_block():
     def elsewhere() -> None:
         try:
             courtesy.attempt("GET", URL).wait()
-        except NoContact:
+        except RetryLater:
             held.append(True)
 
     with courtesy.interactive():
@@ -99,7 +100,7 @@ def test_interactive_applies_to_requests_of_this_thread_inside_the_block():
         other.start()
         other.join(10)
     assert held == [True]
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         courtesy.attempt("GET", URL).wait()
 
 
@@ -112,7 +113,7 @@ def test_user_gestures_and_a_reset_of_the_throttle_end_holds():
     courtesy.user_gesture()
     assert courtesy.attempt("GET", URL).wait() is None
     now[0] = 1003.5
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         courtesy.attempt("GET", URL).wait()
     courtesy.throttle.reset()
     assert courtesy.attempt("GET", URL).wait() is None
@@ -125,14 +126,16 @@ def test_a_malformed_body_counts_as_a_failure():
         attempt.wait()
         attempt.received(200, {})
         courtesy.malformed_body(URL, 200)
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         courtesy.attempt("GET", URL).wait()
 
 
 def test_threads_share_a_courtesy():
     # The clock moves on with each reading, so that no failure is parallel to the one before it.
     instants = itertools.count(1000.0, 1e-6)
-    courtesy = Courtesy(clock=lambda: next(instants), throttle=Throttle(Policy(num_errors_to_ignore=1000)))
+    courtesy = Courtesy(
+        clock=lambda: next(instants), throttle=Throttle(replace(Policy.draft(), num_errors_to_ignore=1000))
+    )
     threads = [threading.Thread(target=failing, args=(courtesy, 50)) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -203,7 +206,7 @@ def never_ends(request, report) -> None:
 
 def make(outcome=None, **options) -> Courtesy:
     """Make a courtesy whose advice fetches result in `outcome`, or do not end without one."""
-    options = {"throttle": Throttle(Policy(jitter_factor=0)), "clock": lambda: NOW, **options}
+    options = {"throttle": Throttle(replace(Policy.draft(), jitter_factor=0)), "clock": lambda: NOW, **options}
     courtesy = Courtesy("ExampleBot" if outcome is not None or options.pop("asks", False) else None, **options)
     if courtesy.fetches_advice:
         fetch = never_ends if outcome is None else lambda _, report: report(outcome)
@@ -321,7 +324,7 @@ def test_release_waits_for_a_fetch_that_is_under_way():
 def test_events_are_counted_logged_and_told(caplog):
     caplog.set_level(logging.DEBUG, "headgate.agent")
     events = []
-    throttle = Throttle(Policy(jitter_factor=0), draw=lambda: 0.0)
+    throttle = Throttle(replace(Policy.draft(), jitter_factor=0), draw=lambda: 0.0)
     courtesy = make(advises(""), retry=1, max_delay=1.5, throttle=throttle, on_event=events.append)
     attempt = courtesy.attempt("GET", QUERY_URL)
     attempt.wait().block()
@@ -333,7 +336,7 @@ def test_events_are_counted_logged_and_told(caplog):
     fail(courtesy, 2)
     courtesy.attempt("GET", QUERY_URL).wait()
     courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "60"}, now=NOW)
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         courtesy.attempt("GET", QUERY_URL).wait()
     lost = courtesy.attempt("GET", ORIGIN)
     assert lost.wait() is None
@@ -367,7 +370,7 @@ def test_events_are_counted_logged_and_told(caplog):
 def test_request_refused_for_want_of_advice_is_held():
     events = []
     courtesy = make(asks=True, max_delay=0, on_event=events.append)
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         courtesy.attempt("GET", QUERY_URL).wait()
     (event,) = events
     assert (event.kind, event.reason, event.target, event.release_time) == ("held", "advice_pending", ORIGIN, NOW + 6)
@@ -410,7 +413,7 @@ def test_the_throttle_has_the_budget_and_counts_parallel_failures_once():
 
 def test_each_response_drops_an_expired_entry():
     now = [NOW]
-    courtesy = Courtesy(clock=lambda: now[0])
+    courtesy = Courtesy(clock=lambda: now[0], policy=Policy.draft())
     for number in range(50):
         courtesy.throttle.response_received(f"https://example.com/{number}", 503, {}, now=NOW)
     now[0] += 10_000

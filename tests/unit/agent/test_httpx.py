@@ -12,7 +12,7 @@ import httpx
 import httpx2
 import pytest
 
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, RetryLater
 from headgate.agent.httpx import AsyncClient, AsyncTransport, Client, Transport
 from tests.unit.agent.transport_laws import URL, TransportLaws, frozen
 
@@ -140,7 +140,7 @@ def test_each_library_has_an_error_of_its_own():
 def test_the_error_can_be_copied_with_its_request(library):
     polite = frozen()
     Transport(polite, Wire(rest(library))).handle_request(library.Request("GET", URL))
-    with pytest.raises(NoContact) as caught:
+    with pytest.raises(RetryLater) as caught:
         Transport(polite).handle_request(library.Request("GET", URL))
     held = caught.value
     held.add_note("seen")
@@ -255,7 +255,7 @@ def test_each_step_of_an_authentication_is_a_separate_request(library):
         library.Response(200),
     )
     with library.Client(transport=Transport(polite, wire), auth=library.DigestAuth("a", "b")) as client:
-        with pytest.raises(NoContact):
+        with pytest.raises(RetryLater):
             client.get(URL)
         assert len(wire.sent) == 1
 
@@ -362,7 +362,7 @@ def test_client_is_the_library_s_and_sends_no_held_request():
     with Client(held(), headers={"X-One": "1"}, timeout=3) as client:
         assert isinstance(client, httpx2.Client)
         assert (client.headers["X-One"], client.timeout.read) == ("1", 3)
-        with pytest.raises(NoContact):
+        with pytest.raises(RetryLater):
             client.get(HELD_URL)
 
 
@@ -372,7 +372,7 @@ def test_asynchronous_client_sends_no_held_request():
             assert isinstance(client, httpx2.AsyncClient)
             await client.get(HELD_URL)
 
-    with pytest.raises(NoContact):
+    with pytest.raises(RetryLater):
         asyncio.run(ask())
 
 

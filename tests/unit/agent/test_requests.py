@@ -12,7 +12,7 @@ from requests.adapters import BaseAdapter
 from urllib3._collections import HTTPHeaderDict
 from urllib3.util import Retry
 
-from headgate.agent import NoContact
+from headgate.agent import RetryLater
 from headgate.agent.requests import Adapter, Held
 from headgate.errors import ConfigurationError, MissingExtra
 from tests.unit.agent.transport_laws import URL, TransportLaws, frozen, outcome
@@ -75,7 +75,7 @@ def test_the_error_contains_the_request():
     with pytest.raises(requests.ConnectionError) as caught:
         adapter.send(request := prepared("POST", data="body"))
     held = caught.value
-    assert isinstance(held, NoContact)
+    assert isinstance(held, RetryLater)
     assert (held.request, held.response, held.errno, held.filename) == (request, None, None, None)
     again = pickle.loads(pickle.dumps(held))
     assert (str(again), again.args, again.request.body) == (str(held), held.args, "body")

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from headgate import agent
-from headgate.agent import Courtesy, NoContact, SharedThrottle, shared_throttle
+from headgate.agent import Courtesy, RetryLater, SharedThrottle, shared_throttle
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
@@ -18,7 +19,7 @@ from headgate.throttle import Policy, Throttle
 NOW = 1_763_683_200.0
 X = "http://www.example.com/x"
 Y = "http://www.example.com/y"
-PLAIN = Policy(jitter_factor=0)
+PLAIN = replace(Policy.draft(), jitter_factor=0)
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ class TestSharing:
         one, other = (Courtesy(throttle=make(), clock=lambda: NOW) for _ in range(2))
         fail(one.throttle)
         assert other.explain(X).held
-        with pytest.raises(NoContact, match="/x is held by a server's answer to another process; retry at") as caught:
+        with pytest.raises(RetryLater, match="/x is held by a server's answer to another process; retry at") as caught:
             other.attempt("GET", X).wait()
         assert caught.value.reason == "shared"
         one.throttle.reset()

@@ -3,11 +3,12 @@
 import contextvars
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, RetryLater
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
 
@@ -34,7 +35,7 @@ TARGETS = {
 
 def frozen(**options: Any) -> Courtesy:
     """Make a courtesy for which no time passes."""
-    options = {"throttle": Throttle(Policy(jitter_factor=0), hold_localhost=True), **options}
+    options = {"throttle": Throttle(replace(Policy.draft(), jitter_factor=0), hold_localhost=True), **options}
     return Courtesy(clock=lambda: NOW, **options)
 
 
@@ -90,7 +91,7 @@ class TransportLaws:
         answer = self.response(200, ("Retry-After", "60"))
         received, held = self.sent(frozen(), [self.request(), self.request()], [answer])
         assert received == 200
-        assert isinstance(held, NoContact)
+        assert isinstance(held, RetryLater)
         assert isinstance(held, self.error)
         assert (held.release_time, held.reason, held.target) == (NOW + 60, "retry-after", URL)
         assert str(held) == f"{URL} is held by its Retry-After; retry at 1970-01-01T00:17:40Z, in 60.0 s"
@@ -135,7 +136,7 @@ class TransportLaws:
         answers = [self.response(200, ("Retry-After", "60")), self.response(204)]
         outcomes = self.sent(frozen(), requests, answers)
         assert outcomes[:2] == [200, 204]
-        assert all(isinstance(outcome, NoContact) for outcome in outcomes[2:])
+        assert all(isinstance(outcome, RetryLater) for outcome in outcomes[2:])
 
     def test_a_request_with_invalid_options_is_not_sent(self) -> None:
         for options in ("interactive", {"interactive": "yes"}, {"interactve": True}, ["interactive"], 1):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headgate.agent import NoContact
+from headgate.agent import RetryLater
 from headgate.config import Address, check
 from headgate.errors import FetchError
 from headgate.runtime.demo import PHASES, Agent, Client, Tally, counts, frame, gate_configuration, phase_result
@@ -152,7 +152,7 @@ def test_an_agent_fetches_advice_before_its_first_request_and_obeys_retry_after(
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             agent = Agent("agents", 0, Address(*server.sockets[0].getsockname()), min_freshness=1.0)
             assert not await agent.visit(count)
-            with pytest.raises(NoContact):
+            with pytest.raises(RetryLater):
                 await agent.visit(count)
             agent.close()
             for writer in writers:

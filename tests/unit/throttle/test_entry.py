@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from headgate.release import ASAP, NEVER
@@ -5,7 +7,7 @@ from headgate.throttle import Policy
 from headgate.throttle.entry import ThrottleEntry
 from tests.quotes import quotes
 
-POLICY = Policy(jitter_factor=0.5)
+POLICY = replace(Policy.draft(), jitter_factor=0.5)
 
 
 def entry(backoff=0.0, **values):

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -25,18 +26,26 @@ from tests.quotes import quotes
     "503 is explicitly documented as a temporary state where the server is either overloaded or down for maintenance.",
     "509 is the (non-standard) Bandwidth Limit Exceeded status code, which might indicate DDoS.",
 )
-def test_defaults_are_those_of_the_document():
-    policy = Policy()
+def test_the_draft_is_the_document():
+    policy = Policy.draft()
     assert (policy.num_errors_to_ignore, policy.initial_backoff, policy.multiply_factor) == (2, 0.7, 1.4)
     assert (policy.jitter_factor, policy.maximum_backoff, policy.entry_lifetime) == (0.1, 900.0, 120.0)
     assert policy.failure_statuses == {500, 503, 509}
     assert (policy.first_delay_is_initial, policy.lower_case_path) == (False, False)
+    assert (policy.scope, policy.max_retry_after) == ("path", math.inf)
 
 
 def test_chromium_differs_in_three_things():
     policy = Policy.chromium()
     assert (policy.first_delay_is_initial, policy.lower_case_path, policy.jitter_factor) == (True, True, 0.4)
-    assert policy == Policy(first_delay_is_initial=True, lower_case_path=True, jitter_factor=0.4)
+    same = replace(policy, first_delay_is_initial=False, lower_case_path=False, jitter_factor=0.1)
+    assert same == Policy.draft()
+
+
+def test_programs_have_the_document_s_numbers_and_more_failures():
+    failures = frozenset({429, 500, 502, 503, 504, 509})
+    draft = Policy.draft()
+    assert Policy() == replace(draft, scope="origin", max_retry_after=86_400, failure_statuses=failures)
 
 
 DELAYS = [

@@ -16,7 +16,7 @@ def target(path, origin=ORIGIN) -> Target:
 
 
 def make(most=1_000):
-    return ThrottleStore(Policy(), max_targets=most)
+    return ThrottleStore(Policy.draft(), max_targets=most)
 
 
 def put(store, path, origin=ORIGIN, *, now=0.0, **state) -> ThrottleEntry:

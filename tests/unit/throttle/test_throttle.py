@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.quotes import quotes
 
 NOW = 1_763_683_200.0
 X = "http://www.example.com/x"
-PLAIN = Policy(jitter_factor=0)
+PLAIN = replace(Policy.draft(), jitter_factor=0)
 
 DRAFT = [
     0, 0, 980, 1372, 1921, 2689, 3765, 5271, 7379, 10331, 14463, 20248, 28347, 39686, 55560, 77784, 108898, 152457,
@@ -59,7 +60,10 @@ class TestBackoff:
     )
     @pytest.mark.parametrize(
         ("policy", "releases"),
-        [(PLAIN, DRAFT), (Policy(jitter_factor=0, first_delay_is_initial=True, lower_case_path=True), CHROMIUM)],
+        [
+            (PLAIN, DRAFT),
+            (replace(Policy.draft(), jitter_factor=0, first_delay_is_initial=True, lower_case_path=True), CHROMIUM),
+        ],
     )
     def test_releases_after_25_failures_at_one_instant(self, policy, releases):
         throttle = throttled(policy)
@@ -76,7 +80,7 @@ class TestBackoff:
     )
     def test_each_failure_uses_one_draw(self):
         draws = iter([0.9, 0.9, 0.5, 0.0])
-        throttle = Throttle(draw=lambda: next(draws))
+        throttle = Throttle(Policy.draft(), draw=lambda: next(draws))
         fail(throttle, times=3, now=0.0)
         assert waits(throttle, now=0.0) == pytest.approx(0.98 * 0.95)
         fail(throttle, now=0.0)
@@ -103,7 +107,9 @@ class TestBackoff:
         assert throttle.release_time(X, now=release) == ASAP
 
     def test_release_time_is_rounded_down(self):
-        throttle = throttled(Policy(num_errors_to_ignore=0, jitter_factor=0, initial_backoff=0.1, multiply_factor=1))
+        throttle = throttled(
+            replace(Policy.draft(), num_errors_to_ignore=0, jitter_factor=0, initial_backoff=0.1, multiply_factor=1)
+        )
         for now in (NOW + step / 7 for step in range(100)):
             throttle.reset()
             fail(throttle, now=now)
@@ -124,7 +130,7 @@ class TestBackoff:
     )
     def test_later_failure_never_shortens_the_hold(self):
         draws = iter([0.0, 0.0, 0.0, 0.999])
-        throttle = Throttle(Policy(jitter_factor=1), draw=lambda: next(draws))
+        throttle = Throttle(replace(Policy.draft(), jitter_factor=1), draw=lambda: next(draws))
         fail(throttle, times=3)
         release = throttle.release_time(X, now=NOW)
         fail(throttle)
@@ -148,7 +154,7 @@ class TestBackoff:
             assert failures(throttle) == (status in {500, 503, 509})
 
     def test_policy_determines_which_statuses_are_failures(self):
-        throttle = throttled(Policy(failure_statuses=frozenset({502}), num_errors_to_ignore=0))
+        throttle = throttled(replace(Policy.draft(), failure_statuses=frozenset({502}), num_errors_to_ignore=0))
         fail(throttle, times=3, status=502)
         assert failures(throttle) == 3
         fail(throttle, times=2, status=503)
@@ -550,7 +556,7 @@ class TestExplain:
         assert found.release == found.backoff == throttle.release_time(X, now=NOW)
 
     def test_retry_after_is_named_if_both_horizons_are_equal(self):
-        throttle = throttled(Policy(num_errors_to_ignore=0, initial_backoff=5, multiply_factor=1))
+        throttle = throttled(replace(Policy.draft(), num_errors_to_ignore=0, initial_backoff=5, multiply_factor=1))
         fail(throttle, headers={"Retry-After": "5"})
         found = throttle.explain(X, now=NOW)
         assert found.backoff == found.retry_after == NOW + 5

@@ -30,7 +30,7 @@ from headgate.bundle.sources.selection import (
     with_content_type,
     without_content_encoding,
 )
-from headgate.errors import ConfigurationError, FetchError, MissingExtra, NoContact, reason_of
+from headgate.errors import ConfigurationError, FetchError, MissingExtra, RetryLater, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
 from headgate.http.date import retry_after
 from headgate.http.url import resolve
@@ -179,7 +179,7 @@ class Collection:
                     yield from self._visit(address)
                 except TooMuch:
                     raise
-                except (SkipExchange, FetchError, NoContact, MissingExtra) as error:
+                except (SkipExchange, FetchError, RetryLater, MissingExtra) as error:
                     sentence = str(error) if str(error).startswith(url) else f"{url[:_MAX_SHOWN]}: {error}"
                     self.failed += 1
                     first = first or sentence

@@ -10,7 +10,7 @@ from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.bundle.download import MAX_BYTES, UNCODED, Download, Fields
 from headgate.agent.httpx_library import Client, Response, default_library, fetch_through, library_of
 from headgate.bundle.files.open_file import OpenFile
-from headgate.errors import FetchError, NoContact, reason_of
+from headgate.errors import FetchError, RetryLater, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, Pace, call_in_thread
 
 _PURPOSE = "fetching over HTTP"
@@ -112,10 +112,10 @@ class _AdviceTransport:
 
 @contextmanager
 def as_fetch_error(url: str, library: ModuleType) -> Iterator[None]:
-    """Raise errors of a library as a `FetchError` that names the URL; `NoContact` is raised as it is."""
+    """Raise errors of a library as a `FetchError` that names the URL; `RetryLater` is raised as it is."""
     try:
         yield
-    except NoContact:
+    except RetryLater:
         raise
     except (library.RequestError, library.InvalidURL, library.StreamError, TimeoutError) as error:
         raise FetchError(f"{url}: {_reason(error, library)}") from error

@@ -26,7 +26,7 @@ from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION
 from headgate.bundle.model import Profile, served_headers, unservable
 from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
-from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError, reason_of
+from headgate.errors import ConfigurationError, FetchError, NotInBundle, ResponseError, RetryLater, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, call_in_thread
 from headgate.http.conditional import ConditionalResponse, Validators, apply_preconditions
 from headgate.http.date import parse_http_date
@@ -221,7 +221,7 @@ class TransportCore:
         """Catch the failure of a fetch: say why, and hold the next one back."""
         try:
             yield
-        except NoContact:
+        except RetryLater:
             return  # an inner transport has held the request back, and will say so of the next one too
         except Exception as error:
             self._failures += 1

@@ -12,7 +12,7 @@ from headgate.agent.bundle import AsyncBundleTransport, BundleTransport, transpo
 from headgate.agent.bundle.transport import make_response, parse_request
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
-from headgate.errors import ConfigurationError, FormatError, NoContact
+from headgate.errors import ConfigurationError, FormatError, RetryLater
 from tests import signers
 from tests.bundle_site import LARGE, PAGE, SERVED, SITE
 
@@ -356,7 +356,7 @@ class TestFetching:
         def polite(request):
             if str(request.url) == CDN and held:
                 held.clear()
-                raise NoContact(NOW, "backoff", CDN, NOW)
+                raise RetryLater(NOW, "backoff", CDN, NOW)
             return network(request)
 
         results = ask_twice(agent, polite, tell=messages.append)
