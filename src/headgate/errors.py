@@ -155,18 +155,20 @@ class NotInBundle(HeadgateError, KeyError):
 class RetryLater(HeadgateError):
     """A request was held and not sent: the target is in a no-contact period (anti-ddos-throttling.txt, section 4)."""
 
-    def __init__(self, release_time: float, reason: str, target: str, now: float) -> None:
+    def __init__(self, release_time: float, reason: str, target: str, now: float, url: str = "") -> None:
         # Not passed to the `__init__` of a library's class: each has other parameters.
-        self.args = release_time, reason, target, now  # OSError does not set them
+        self.args = release_time, reason, target, now, url  # OSError does not set them
         self.release_time = release_time
         """The instant before which the request must not be sent: seconds since 1970, infinity for never."""
         self.reason = reason
-        """Why it is held: "backoff", "retry-after", "shared", "retry_budget", "advice_disallowed", "advice_fraction",
+        """Why it is held: "backoff", "retry-after", "rate-limit", "shared", "advice_disallowed", "advice_fraction",
         "advice_unreachable" or "advice_pending"."""
         self.target = target
         """What is held: a throttling target, a bucket (its path with `*` appended), or an origin."""
         self.now = now
         """The time of the decision: seconds since 1970."""
+        self.url = url
+        """The URL of the request."""
 
     def __str__(self) -> str:
         # Formatted on demand: most of these errors are caught and never shown.
@@ -185,7 +187,7 @@ _REASONS = {
     "backoff": "the backoff after its failures",
     "retry-after": "its Retry-After",
     "shared": "a server's answer to another process",
-    "retry_budget": "its exhausted retry budget",
+    "rate-limit": "its rate limit, of which nothing remains",
     "advice_disallowed": "its traffic advice, which disallows all traffic",
     "advice_fraction": "its traffic advice, which admits only a fraction of requests; this one was not selected",
     "advice_unreachable": "the Retry-After of its traffic advice response",

@@ -203,7 +203,7 @@ def test_a_refusal_by_the_client_s_proxy_is_a_local_failure(world, send, status)
     world.proxy.statuses = [status]
     world.origin.advise(DISALLOWED)
     with pytest.raises(RetryLater) as caught:
-        send(Courtesy("ExampleBot", max_delay=30), world)
+        send(Courtesy("ExampleBot", wait=30), world)
     assert caught.value.reason == "advice_disallowed"
     assert [asked.path for asked in world.origin.asked] == [ADVICE]
 
@@ -299,6 +299,6 @@ def test_a_full_connection_pool_does_not_make_the_origin_unreachable(ask, monkey
         origin.advise(DISALLOWED)
         origin.say("/kept", Answer(200, {}, iter([bytes(1 << 20)] * 64)))
         with pytest.raises(RetryLater) as caught:
-            ask(origin, Courtesy("ExampleBot", max_delay=0.5))
+            ask(origin, Courtesy("ExampleBot", wait=0.5))
         assert caught.value.reason == "advice_pending"
         assert [asked.path for asked in origin.asked] == ["/kept"]

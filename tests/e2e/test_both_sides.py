@@ -74,7 +74,7 @@ def test_an_agent_obeys_the_responses_of_a_gate(gate, origin, library):
         assert gate.totals() == (3, 0, 1)
 
     # One that may wait is turned away once, sends that again when it may, and is never early again.
-    with agent("patient", max_delay=5, retry=1) as client:
+    with agent("patient", wait=5, retry=1) as client:
         start = time.time()
         assert [client.get("/").status_code for _ in range(4)] == [200] * 4
         assert time.time() - start >= seconds

@@ -92,7 +92,7 @@ def test_expect_100_continue_is_sent_once(origin, run):
 
     async def asking():
         async with (
-            session_with(courtesy(SOON, max_delay=60, retry=1)) as session,
+            session_with(courtesy(SOON, wait=60, retry=1)) as session,
             session.put(f"{origin.url}/", data=b"body", expect100=True) as response,
         ):
             assert response.status == 503
@@ -105,7 +105,7 @@ def test_the_total_timeout_includes_the_wait(origin, run):
     origin.say("/", Answer(200, {"Retry-After": "3000"}))
 
     async def asking():
-        async with session_with(courtesy(max_delay=3600)) as session:
+        async with session_with(courtesy(wait=3600)) as session:
             assert await fetched(session, f"{origin.url}/") == 200
             with pytest.raises(TimeoutError):
                 await session.get(f"{origin.url}/", timeout=aiohttp.ClientTimeout(total=0.05))
@@ -148,7 +148,7 @@ def test_requests_through_a_proxy_behave_alike(tmp_path, run, tls):
         async with session_with(frozen()) as session:
             for _ in range(3):
                 assert await fetched(session, f"{origin.url}/", **options) == 503
-            with pytest.raises(Held, match=f"{origin.url}/ is held by the backoff"):
+            with pytest.raises(Held, match=f"{origin.url} is held by the backoff"):
                 await fetched(session, f"{origin.url}/", **options)
 
     with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:

@@ -17,6 +17,7 @@ import trustme
 
 from headgate.agent import RetryLater
 from headgate.agent.httpx import AsyncTransport, Transport, _held_in
+from headgate.throttle import Policy
 from tests import servers
 from tests.e2e import polite_laws
 from tests.e2e.polite_laws import SOON, courtesy, frozen, in_threads, tls_origin
@@ -158,7 +159,7 @@ def test_a_wait_counts_for_no_timeout_and_uses_no_connection(origin, library, ru
         inner = library.AsyncHTTPTransport(limits=one)
         timeout = library.Timeout(5, connect=0.5, pool=0.5)
         async with (
-            library.AsyncClient(transport=AsyncTransport(courtesy(max_delay=60), inner), timeout=timeout) as client,
+            library.AsyncClient(transport=AsyncTransport(courtesy(wait=60), inner), timeout=timeout) as client,
             anyio.create_task_group() as tasks,
         ):
             assert (await client.get(f"{origin.url}/held")).status_code == 503
@@ -183,7 +184,7 @@ def test_a_cancelled_request_affects_neither_others_nor_connections(origin, libr
 
     origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, slowly()))
     origin.say("/held", Answer(200, {"Retry-After": "3000"}))
-    polite = courtesy(max_delay=3600, identity=["ExampleBot", "*"])
+    polite = courtesy(Policy.draft(), wait=3600, identity=["ExampleBot", "*"])
 
     async def asking():
         async with library.AsyncClient(transport=AsyncTransport(polite)) as client:
@@ -227,7 +228,7 @@ def test_requests_through_a_proxy_behave_alike(tmp_path, library, tls):
         with library.Client(mounts={"all://127.0.0.1": proxied}, transport=Transport(polite)) as client:
             for _ in range(3):
                 assert client.get(f"{origin.url}/").status_code == 503
-            with pytest.raises(library.TransportError, match=f"{origin.url}/ is held by the backoff"):
+            with pytest.raises(library.TransportError, match=f"{origin.url} is held by the backoff"):
                 client.get(f"{origin.url}/")
         assert len(origin.asked) == 3
         with library.Client(transport=Transport(polite)) as client, pytest.raises(RetryLater):
@@ -251,13 +252,13 @@ def test_retries_over_http_2_use_one_connection(nginx, free_port, library, run):
         assert (statuses, protocols, len(connections)) == ([503] * 3, {"HTTP/2"}, 1)
 
     inner = library.HTTPTransport(http1=False, http2=True)
-    with library.Client(transport=Transport(courtesy(SOON, max_delay=60, retry=2), inner)) as client:
+    with library.Client(transport=Transport(courtesy(SOON, wait=60, retry=2), inner)) as client:
         got = [client.get(f"{url}/failing") for _ in range(3)]
         check([each.status_code for each in got], {each.http_version for each in got}, {each.text for each in got})
 
     async def asking():
         inner = library.AsyncHTTPTransport(http1=False, http2=True)
-        polite = AsyncTransport(courtesy(SOON, max_delay=60, retry=2), inner)
+        polite = AsyncTransport(courtesy(SOON, wait=60, retry=2), inner)
         async with library.AsyncClient(transport=polite) as client:
             got = [await client.get(f"{url}/failing") for _ in range(3)]
         check([each.status_code for each in got], {each.http_version for each in got}, {each.text for each in got})

@@ -135,6 +135,6 @@ def test_requests_through_a_proxy_behave_alike(tmp_path, tls):
 
         for _ in range(3):
             assert get().status_code == 503
-        with pytest.raises(Held, match=f"{origin.url}/ is held by the backoff"):
+        with pytest.raises(Held, match=f"{origin.url} is held by the backoff"):
             get()
         assert len(origin.asked) == 3

@@ -83,7 +83,7 @@ def test_the_handler_works_in_any_order_of_handlers(origin):
     handlers = [urllib.request.HTTPHandler(), urllib.request.HTTPCookieProcessor(CookieJar())]
     for place in range(3):
         among = handlers.copy()
-        among.insert(place, Handler(courtesy(SOON, max_delay=60, retry=1)))
+        among.insert(place, Handler(courtesy(SOON, wait=60, retry=1)))
         with opener_with(*among).open(f"{origin.url}/") as response:
             assert response.status == 200
         origin.say("/", 503, 200)
@@ -123,6 +123,6 @@ def test_requests_through_a_proxy_behave_alike(tmp_path, tls):
             with pytest.raises(urllib.error.HTTPError) as caught:
                 opener.open(f"{origin.url}/")
             caught.value.close()
-        with pytest.raises(Held, match=f"{origin.url}/ is held by the backoff"):
+        with pytest.raises(Held, match=f"{origin.url} is held by the backoff"):
             opener.open(f"{origin.url}/")
         assert len(origin.asked) == 3

@@ -41,7 +41,7 @@ import os, sys
 from headgate.agent import SharedThrottle
 throttle = SharedThrottle(sys.argv[1])
 for number in range(100_000):
-    throttle.response_received(f"http://{{sys.argv[2]}}.example/{{number}}", 503, {{"Retry-After": "9"}}, now={NOW})
+    throttle.response_received(f"http://{{number}}.{{sys.argv[2]}}.example/", 503, {{"Retry-After": "9"}}, now={NOW})
     os.write(1, b"." if not throttle.trouble else b"?")
 """
 
@@ -89,7 +89,9 @@ def test_killed_processes_lose_no_hold_that_they_have_written(tmp_path):
             process.kill()
             process.communicate(timeout=PATIENCE)
             assert set(written) == set(b".")
-            held = [survivor.release_time(f"http://{name}.example/{number}", now=NOW) for number in range(len(written))]
+            held = [
+                survivor.release_time(f"http://{number}.{name}.example/", now=NOW) for number in range(len(written))
+            ]
             assert held == [NOW + 9] * len(written)
             assert survivor.trouble == ""
     with closing(sqlite3.connect(path)) as connection:

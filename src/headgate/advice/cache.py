@@ -198,6 +198,7 @@ class AdviceCache:
         most_origins: int = MAX_ORIGINS,
         unreachable_for: float = UNREACHABLE_FOR,
         min_freshness: float = MIN_FRESHNESS,
+        user_agent: str = "",
     ) -> None:
         if most_origins < 1:
             raise ConfigurationError(f"most_origins must be at least 1, got {most_origins}")
@@ -207,6 +208,7 @@ class AdviceCache:
                 f"min_freshness must be above 0 and at most {MAX_FRESHNESS:g} seconds, got {min_freshness!r}"
             )
         self.identity = AgentIdentity(identity)
+        self._user_agent = user_agent
         self.evicted = 0
         """The number of origins dropped to make room."""
         self._most_origins = most_origins
@@ -269,7 +271,7 @@ class AdviceCache:
         """Return the record of a serialised origin, a new one if necessary; None if it must not be asked."""
         record = self._records.get(origin)
         if record is None:
-            request = advice_request(origin, self.identity)
+            request = advice_request(origin, self.identity, self._user_agent)
             if request is None or len(origin) > _MAX_ORIGIN_SIZE:
                 return None
             record = OriginRecord(

@@ -65,8 +65,8 @@ def _check_name(name: object, identity: tuple[object, ...]) -> None:
         raise ConfigurationError(f"the agent identity {shown} contains an empty name")
     if any(character < " " or character == "\x7f" for character in name):
         raise ConfigurationError(f"the agent identity {shown} contains a control character")
-    if "://" in name or ("/" in name and " " in name):
+    if "/" in name:
         raise ConfigurationError(
-            f"the agent identity {shown} contains a URL or a User-Agent field; expected a brand name"
+            f"the agent identity {shown} contains a version, a URL or a User-Agent field; expected a brand name"
             " alone, such as 'ExampleBot'"
         )

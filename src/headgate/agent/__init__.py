@@ -12,13 +12,14 @@ transports share. `advice_client` decides which origin is asked for advice when.
 from typing import TYPE_CHECKING
 
 from headgate.agent.courtesy import Courtesy
+from headgate.agent.retry import Retry
 from headgate.agent.state import Event
 from headgate.errors import RetryLater
 
 if TYPE_CHECKING:
     from headgate.agent.shared_throttle import SharedThrottle
 
-__all__ = ["Courtesy", "Event", "RetryLater", "SharedThrottle"]
+__all__ = ["Courtesy", "Event", "Retry", "RetryLater", "SharedThrottle"]
 
 
 def __getattr__(name: str) -> object:

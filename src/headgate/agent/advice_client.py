@@ -161,8 +161,9 @@ class AdviceClient:
         on_advice: Callable[[Advice], None],
         default: StartFetch,
         min_freshness: float = MIN_FRESHNESS,
+        user_agent: str = "",
     ) -> None:
-        self._cache = AdviceCache(identity, min_freshness=min_freshness)
+        self._cache = AdviceCache(identity, min_freshness=min_freshness, user_agent=user_agent)
         self._clock = clock
         self._on_advice = on_advice
         self._default = default

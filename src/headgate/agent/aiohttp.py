@@ -9,9 +9,12 @@ from functools import partial
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_task
+from headgate.agent.attempt import Failure
 from headgate.agent.courtesy import Courtesy, check_courtesy
-from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception
+from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception, agent_fields, send_politely_async
 from headgate.errors import MissingExtra, RetryLater
+from headgate.fetch.local_errors import concerns_origin
+from headgate.throttle.fields import Headers
 
 try:
     import aiohttp
@@ -55,24 +58,25 @@ class Middleware:
             interactive=self._interactive,
             # The client waits for "100 Continue" once, and would not notice a second one.
             repeatable=isinstance(request.body, bytes | aiohttp.BytesPayload) and "Expect" not in request.headers,
+            idempotent="Idempotency-Key" in request.headers,
             refusal=Held,
             start_fetch=None if not self._courtesy.fetches_advice else in_task(partial(fetch_beside, request)),
         )
-        while True:
-            while (wait := attempt.wait()) is not None:
-                await wait.settle()
-            try:
-                response = await handler(request)
-            except BaseException:
-                attempt.lost()
-                raise
-            try:
-                if getattr(response, "from_cache", False) or attempt.received(response.status, response.headers):
-                    return response
-            except BaseException:
-                response.close()
-                raise
-            await _let_go(response)
+        request.headers.update(agent_fields(self._courtesy, request.headers.get("User-Agent")))
+        return await send_politely_async(
+            attempt, partial(handler, request), head=_head, drain=_let_go, failure=_failure_of
+        )
+
+
+def _head(response: aiohttp.ClientResponse) -> tuple[int, Headers] | None:
+    return None if getattr(response, "from_cache", False) else (response.status, response.headers)
+
+
+def _failure_of(error: Exception) -> Failure:
+    broken = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError, aiohttp.SocketTimeoutError)
+    if not isinstance(error, broken) or not concerns_origin(error) or _is_of_proxy(error):
+        return "ours"
+    return "unsent" if isinstance(error, aiohttp.ClientConnectorError) else "broken"
 
 
 async def _let_go(response: aiohttp.ClientResponse) -> None:

@@ -8,12 +8,15 @@ Nothing in here sleeps, locks for long or opens a socket. The transports of all 
             wait.block()                                 # or: await wait.settle()
         try:
             response = ...
-        except BaseException:
-            attempt.lost()                               # no response came
-            raise
-        if attempt.received(response.status, response.headers):
-            return response
-        ...                                              # close the response: the request is sent again
+        except BaseException as error:
+            if attempt.lost(error, "broken"):            # True: it is not sent again
+                raise
+        else:
+            if attempt.received(response.status, response.headers):
+                return response
+
+A retry is decided when a response is received. If its hold grows until it may be sent, `wait` raises `RetryLater`, and
+the response before, which is kept open until then, is the result: `transport.send_politely` does all this.
 """
 
 import logging
@@ -24,8 +27,9 @@ from urllib.parse import unquote
 
 from headgate.advice.decision import Advice, derived_draw
 from headgate.agent.advice_client import PendingAdvice, StartFetch
+from headgate.agent.retry import retry_pause
 from headgate.agent.state import CourtesyState, EventKind, Holder
-from headgate.agent.wait import TOO_MANY_REQUESTS, FetchWait, Pause, Wait, retry_pause
+from headgate.agent.wait import FetchWait, Pause, Wait
 from headgate.errors import RetryLater
 from headgate.http.date import retry_after
 from headgate.http.fields import lines_of
@@ -33,11 +37,9 @@ from headgate.http.url import parse_url, resolve, serialised_origin, without_fra
 from headgate.release import ASAP, Status, judge
 from headgate.throttle.fields import Headers, text_pairs
 from headgate.throttle.target import Target
+from headgate.throttle.throttle import REDIRECTS
 
 _logger = logging.getLogger("headgate.agent")
-
-_REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 interactive_redirect: Final[ContextVar[list[str] | None]] = ContextVar("headgate_interactive_redirect", default=None)
 """Where a redirect of the last request of this thread or task leads, if a user waits for it.
@@ -45,6 +47,9 @@ interactive_redirect: Final[ContextVar[list[str] | None]] = ContextVar("headgate
 In a list, since tasks copy the context: the request that takes it empties the list for all tasks.
 """
 
+
+Failure: TypeAlias = Literal["ours", "unsent", "broken"]
+"""Why no response came: this machine failed or gave up; no connection was made, so nothing was sent; or it broke."""
 
 AttemptPhase: TypeAlias = Literal["WAITING", "SENDING", "FINISHED"]
 """What an attempt does now.
@@ -66,6 +71,7 @@ class Attempt:
         target: Target | str,
         interactive: bool,
         repeatable: bool,
+        idempotent: bool,
         refusal: type[RetryLater],
         start_fetch: StartFetch | None,
     ) -> None:
@@ -78,11 +84,12 @@ class Attempt:
         self._target = target
         """The target of the throttle, or the URL where it has none."""
         self._method = method.upper()
-        self._repeatable = repeatable and self._method in _REPEATABLE
+        self._repeatable = repeatable
+        self._idempotent = idempotent or self._method in state.retry.methods
         self._refusal = refusal
         self._start_fetch = start_fetch
         self._origin: str | None = None
-        self._sent = ASAP
+        self._sent = self._began = ASAP
         self._tries = 0
         self._retry_in = 0.0
         """Seconds of the pause before a retry that are left: an instant would change with a clock that is set."""
@@ -112,42 +119,69 @@ class Attempt:
             wait = self._hold(release, now)
             if wait is not None:
                 return wait
-        if self._tries and not state.spend_retry(self._url):
-            target = state.explain(self._url, now=now).target or self._url
-            raise self._refuse(Holder(now, "retry_budget", target), now)
         self.phase = "SENDING"
         self._tries += 1
         self._sent = now
+        if self._tries == 1:
+            self._began = now
         self._report("sent", now=now, number=self._tries - 1)
         return None
 
     def received(self, status: int, headers: Headers) -> bool:
         """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
         self._check_phase("SENDING")
+        self.phase = "FINISHED"
         state = self._state
         with state.lock:
             now = state.clock()
-            state.throttle.response_received(self._target, status, headers, now=now, sent=self._sent)
+            fields = state.throttle.response_received(
+                self._target, status, headers, now=now, sent=self._sent, method=self._method
+            )
         self._report("answered", now=now, status=status, headers=headers)
         if self.interactive and status in REDIRECTS:
             target = redirect_target(self._url, headers)
             interactive_redirect.set(None if target is None else [_plain(target)])
-        asks_for_retry = status == TOO_MANY_REQUESTS or status in state.throttle.policy.failure_statuses
-        if asks_for_retry and self._repeatable and self._tries <= state.retry:
-            self._retry_in = self._pause_before_retry(status, headers, now)
-            if self._retry_in <= state.max_delay:
-                self.phase = "WAITING"
-                self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0
-                self._report("retried", status=status, number=self._tries, delay=self._retry_in)
-                return False
-        self.phase = "FINISHED"
-        return True
+        asked = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP) if fields else ASAP
+        return not (status in state.retry.statuses and self._idempotent and self._repeats(status, asked, now))
 
-    def lost(self) -> None:
-        """End without a response."""
-        self._check_phase("SENDING")
+    def lost(self, error: BaseException | None = None, failure: Failure = "ours") -> bool:
+        """End without a response; return True where `error` is the caller's, False where it is to be sent again.
+
+        It may also be called while the request waits, for one that is cancelled.
+        """
+        if self.phase != "SENDING":
+            self.phase = "FINISHED"
+            return True
         self.phase = "FINISHED"
-        self._report("lost")
+        state = self._state
+        with state.lock:
+            now = state.clock()
+            if failure == "unsent":  # a connection that breaks may have been idle for too long
+                state.throttle.request_lost(self._target, now=now, sent=self._sent)
+        self._report("lost", now=now)
+        may_repeat = failure != "ours" or isinstance(error, state.retry.exceptions)
+        return not (may_repeat and (self._idempotent or failure == "unsent") and self._repeats(0, ASAP, now))
+
+    def _repeats(self, status: int, asked: float, now: float) -> bool:
+        """Decide whether the request is sent again, and charge it to the retry budget.
+
+        It waits for the longest of its pause, its Retry-After and the throttle's hold. The first two count even if the
+        throttle allows the retry earlier.
+        """
+        state = self._state
+        if not self._repeatable or self._tries > state.retry.attempts:
+            return False
+        with state.lock:
+            release = state.throttle.release_time(self._target, now=now, interactive=self.interactive)
+            pause = retry_pause(status, retries=self._tries - 1, draw=state.throttle.draw())
+            self._retry_in = max(pause, release - now, asked - now)
+            is_late = now + self._retry_in > self._began + state.retry.total_time
+            if is_late or self._retry_in > state.max_delay or not state.throttle.spend_retry(self._url):
+                return False
+        self.phase = "WAITING"
+        self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0
+        self._report("retried", status=status, number=self._tries, delay=self._retry_in)
+        return True
 
     def _check_phase(self, expected: AttemptPhase) -> None:
         if self.phase != expected:
@@ -163,16 +197,6 @@ class Attempt:
         with suppress(IndexError):  # another thread with the same list has taken it
             return left.pop() == _plain(parse_url(url))
         return False
-
-    def _pause_before_retry(self, status: int, headers: Headers, now: float) -> float:
-        """Return the seconds that a retry waits: the longest of its pause, its Retry-After and the throttle's hold.
-
-        The first two count even if the throttle allows the retry earlier.
-        """
-        release = self._state.retry_release_time(self._url, now=now, interactive=self.interactive)
-        pause = retry_pause(status, retries=self._tries - 1, draw=self._state.throttle.draw())
-        asked = (retry_after(value, now=now) for value in lines_of(text_pairs(headers), "retry-after"))
-        return max([pause, release - now, *(instant - now for instant in asked)])
 
     def _hold(self, release: float, now: float) -> Wait | None:
         """Return what the throttle and the advice make the request wait for; raise the refusal if that is too long."""
@@ -236,7 +260,7 @@ class Attempt:
         """Return what is raised for a request that is not sent."""
         self.phase = "FINISHED"
         self._report_hold("held", holder, now, 0.0)
-        return self._refusal(*holder, now)
+        return self._refusal(*holder, now, self._url)
 
     def _report_hold(self, kind: EventKind, holder: Holder, now: float, delay: float) -> None:
         release, reason, target = holder

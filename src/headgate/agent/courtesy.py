@@ -18,11 +18,14 @@ from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import StartFetch, in_thread
 from headgate.agent.attempt import Attempt, advice_holder
+from headgate.agent.retry import Retry
 from headgate.agent.state import CourtesyState, Event
 from headgate.agent.wait import FetchWait
 from headgate.errors import ConfigurationError, RetryLater
-from headgate.http.url import serialised_origin
+from headgate.http.fields import is_token
+from headgate.http.url import parse_url, serialised_origin
 from headgate.throttle import Explanation, Policy, Throttle
+from headgate.throttle.throttle import RETRY_BUDGET
 
 if TYPE_CHECKING:
     from ssl import SSLContext  # which takes longer to import than all of this
@@ -37,19 +40,21 @@ _LEAST_DRAW: Final = 2.0**-53
 class Courtesy:
     """Holds an agent's requests back for as long as their targets and origins ask; any number of clients share one.
 
-    A held request waits if its release is at most `max_delay` seconds away. Otherwise it raises `RetryLater`, and
-    nothing is sent.
+    A held request waits if its release is at most `wait` seconds away. Otherwise it raises `RetryLater`, and nothing
+    is sent.
 
-    * `identity`: the agent's brand name, such as `"ExampleBot"`, or a list of names; `["ExampleBot", "*"]` means the
-      same. With it, each origin is asked for its traffic advice, and the advice is obeyed. Without it, no advice is
-      fetched.
+    * `identity`: the agent's name, such as `"ExampleBot"` or `"ExampleBot/1.0"`, or a list of names; `["ExampleBot",
+      "*"]` means the same. Each request has it as its User-Agent, unless the program sets one, with the URL
+      `info` of a page about it. Each origin is asked for its traffic advice, and the advice for the name without its
+      version is obeyed. Without a name, no advice is fetched.
     * `policy`: how long an agent backs off after failures.
-    * `max_delay`: maximum seconds that a held request waits; default 0, or 5 with `retry`. It also limits the wait for
-      traffic advice. If it is not given, a request waits up to six seconds for advice, and then raises `RetryLater`.
-    * `retry`: how often a request is sent again after 429 or a failure status, if its method may be repeated. A retry
-      waits for the release time, and at least for a pause: 0.5 to 1 s (1 to 2 s after 429), doubled for each further
-      retry. If that is more than `max_delay` seconds away, the response is returned instead.
-    * `retry_budget`: retries available for each origin; ten successes add one.
+    * `wait`: maximum seconds that a held request waits, True for as long as it takes; default 0, or 5 with `retry`. It
+      also limits the wait for traffic advice. If it is not given, a request waits up to six seconds for advice.
+    * `retry`: how often a request is sent again after 408, 425, 429, 500, 502, 503, 504 or a refused or broken
+      connection, if it is idempotent; or a `Retry` with other limits. Default 0, or 3 with `wait=True`. A retry waits
+      for the release time, and at least for a pause: 0.5 to 1 s (1 to 2 s after 429), doubled for each further one. If
+      that is longer than `wait`, the response is returned instead.
+    * `retry_budget`: retries available for each origin, None for any number; ten successes add one.
     * `min_freshness`: minimum seconds that fetched advice stays fresh, whatever its response says; default 600, as the
       document suggests. Lower it in tests only: origins are asked more often.
     * `on_event`: called with an `Event` when a request is held, sent, answered or retried and when advice was fetched;
@@ -71,11 +76,12 @@ class Courtesy:
         self,
         identity: Iterable[str] | None = None,
         *,
+        info: str | None = None,
         policy: Policy | None = None,
         throttle: Throttle | None = None,
-        max_delay: float | None = None,
-        retry: int = 0,
-        retry_budget: int | None = None,
+        wait: bool | float | None = None,
+        retry: int | Retry | None = None,
+        retry_budget: int | None = RETRY_BUDGET,
         min_freshness: float = MIN_FRESHNESS,
         on_event: Callable[[Event], object] | None = None,
         tls: "SSLContext | None" = None,
@@ -87,11 +93,13 @@ class Courtesy:
             throttle = Throttle(Policy() if policy is None else policy, draw=draw, retry_budget=retry_budget)
         else:
             _check_throttle(throttle, policy, retry_budget)
-        self._identity = None if identity is None else AgentIdentity(identity)
+        self._identity, self.user_agent = _named(identity, info)
+        """The User-Agent of all requests whose program sets none; empty without an identity."""
         self._state = state = CourtesyState(
             throttle,
             self._identity,
-            max_delay=max_delay,
+            user_agent=self.user_agent,
+            wait=wait,
             retry=retry,
             min_freshness=min_freshness,
             on_event=on_event,
@@ -103,10 +111,8 @@ class Courtesy:
         """The throttle; do not call it from one thread while requests are on their way in another."""
         self.fetches_advice = identity is not None
         """Whether origins are asked for their traffic advice."""
-        self.max_delay = state.max_delay
-        """Seconds that a held request may wait at most."""
-        self.retry = retry
-        """How often a request may be sent again at most."""
+        self.retry = state.retry
+        """Which requests are sent again."""
         self.clock = clock
         """Seconds since 1970."""
 
@@ -124,7 +130,7 @@ class Courtesy:
 
     def __repr__(self) -> str:
         identity = None if self._identity is None else list(self._identity)
-        return f"<Courtesy identity={identity!r} max_delay={self.max_delay:g} retry={self.retry}>"
+        return f"<Courtesy identity={identity!r} wait={self._state.max_delay:g} retry={self.retry.attempts}>"
 
     @property
     def counters(self) -> dict[str, int]:
@@ -138,14 +144,16 @@ class Courtesy:
         *,
         interactive: bool = False,
         repeatable: bool = True,
+        idempotent: bool = False,
         refusal: type[RetryLater] = RetryLater,
         start_fetch: StartFetch | None = None,
     ) -> Attempt:
         """Begin a request for an absolute URL; for transports, which `attempt.py` shows how to write.
 
         The throttle does not hold `interactive` requests, which a user waits for. A request is not `repeatable` if its
-        body can be sent only once. `refusal` is raised if the request is held. `start_fetch` fetches the origin's
-        advice with the client that sends the request, instead of headgate's own client.
+        body can be sent only once, and is `idempotent` with an Idempotency-Key. `refusal` is raised if the request is
+        held. `start_fetch` fetches the origin's advice with the client that sends the request, instead of headgate's
+        own client.
         """
         return Attempt(
             self._state,
@@ -154,6 +162,7 @@ class Courtesy:
             target=self.throttle.target(url) or url,
             interactive=interactive or _INTERACTIVE.get(),
             repeatable=repeatable,
+            idempotent=idempotent,
             refusal=refusal,
             start_fetch=start_fetch,
         )
@@ -230,6 +239,22 @@ class Courtesy:
                 yield wait
 
 
+def _named(identity: Iterable[str] | None, info: str | None) -> tuple[AgentIdentity | None, str]:
+    """Return the names to match advice with, and the User-Agent."""
+    version = ""
+    if isinstance(identity, str):
+        identity, slash, version = identity.partition("/")
+        if slash and not is_token(version):
+            raise ConfigurationError(f"the version of {identity!r} must be a token such as '1.0', got {version!r:.80}")
+    if info is not None and (identity is None or parse_url(info) is None or not info.isprintable() or " " in info):
+        raise ConfigurationError(f"info must be the URL of a page about the agent, beside its name; got {info!r:.80}")
+    if identity is None:
+        return None, ""
+    names = AgentIdentity(identity)
+    product = f"{names.brand}/{version}" if version else names.brand
+    return names, f"{product} (+{info})" if info else product
+
+
 def _http_origin(url: str) -> str:
     _check_text(url)
     origin = serialised_origin(url)
@@ -259,7 +284,7 @@ def _check_throttle(throttle: object, policy: Policy | None, retry_budget: int |
     """Raise `ConfigurationError` unless this is a throttle, and given without options of its own."""
     if not isinstance(throttle, Throttle):
         raise ConfigurationError(f"throttle must be a Throttle or a SharedThrottle, got {throttle!r:.80}")
-    if policy not in (None, throttle.policy) or retry_budget is not None:
+    if policy not in (None, throttle.policy) or retry_budget != RETRY_BUDGET:
         raise ConfigurationError("policy and retry_budget belong to the throttle; pass them to that")
 
 

@@ -17,8 +17,15 @@ from headgate.agent import httpx_library
 from headgate.agent.advice_client import StartFetch, in_task, in_thread
 from headgate.agent.attempt import Attempt
 from headgate.agent.courtesy import Courtesy, check_courtesy
-from headgate.agent.httpx_library import ADVICE_EXTENSION, fetch_through, fetch_through_async, library_of
-from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, is_interactive
+from headgate.agent.httpx_library import ADVICE_EXTENSION, failure_of, fetch_through, fetch_through_async, library_of
+from headgate.agent.transport import (
+    MAX_READ_SIZE,
+    READ_TIMEOUT,
+    agent_fields,
+    is_interactive,
+    send_politely,
+    send_politely_async,
+)
 from headgate.errors import RetryLater
 
 __all__ = ["AsyncClient", "AsyncTransport", "Client", "Transport"]
@@ -52,12 +59,14 @@ class _Polite:
 
     def _attempt(self, request: Any) -> Attempt:
         options = request.extensions.get("headgate")
+        request.headers.update(agent_fields(self._courtesy, request.headers.get("user-agent")))
         return self._courtesy.attempt(
             request.method,
             str(request.url),
             interactive=options is not None and is_interactive(options),
             # An iterator or a file may be consumed, and other kinds of bodies are unknown.
-            repeatable=self._courtesy.retry > 0 and isinstance(request.stream, library_of(request).ByteStream),
+            repeatable=isinstance(request.stream, library_of(request).ByteStream),
+            idempotent="idempotency-key" in request.headers,
             start_fetch=self._advice_fetch(request) if self._courtesy.fetches_advice else None,
         )
 
@@ -110,25 +119,16 @@ class Transport(_Polite, BaseTransport):
         inner = self._inner or self._sender(request)
         if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
             return inner.handle_request(request)
-        attempt = self._attempt(request)
-        while True:
-            try:
-                while (wait := attempt.wait()) is not None:
-                    wait.block()
-            except RetryLater as held:
-                raise _held(held, request) from None
-            try:
-                response = inner.handle_request(request)
-            except BaseException:
-                attempt.lost()
-                raise
-            try:
-                if _is_stored(response.extensions) or attempt.received(response.status_code, response.headers.raw):
-                    return response
-            except BaseException:
-                response.close()
-                raise
-            _drain(response)
+        try:
+            return send_politely(
+                self._attempt(request),
+                partial(inner.handle_request, request),
+                head=_head,
+                drain=partial(_drain, request),
+                failure=partial(failure_of, library_of(request)),
+            )
+        except RetryLater as held:
+            raise _held(held, request) from None
 
     def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
         return in_thread(partial(fetch_through, inner, **options))
@@ -160,25 +160,16 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
         inner = self._inner or self._sender(request)
         if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
             return await inner.handle_async_request(request)
-        attempt = self._attempt(request)
-        while True:
-            try:
-                while (wait := attempt.wait()) is not None:
-                    await wait.settle()
-            except RetryLater as held:
-                raise _held(held, request) from None
-            try:
-                response = await inner.handle_async_request(request)
-            except BaseException:
-                attempt.lost()
-                raise
-            try:
-                if _is_stored(response.extensions) or attempt.received(response.status_code, response.headers.raw):
-                    return response
-            except BaseException:
-                await response.aclose()
-                raise
-            await _drain_async(response)
+        try:
+            return await send_politely_async(
+                self._attempt(request),
+                partial(inner.handle_async_request, request),
+                head=_head,
+                drain=_drain_async,
+                failure=partial(failure_of, library_of(request)),
+            )
+        except RetryLater as held:
+            raise _held(held, request) from None
 
     def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
         return in_task(partial(fetch_through_async, inner, **options))
@@ -199,14 +190,21 @@ def _is_short(response: Any) -> bool:
     return length.isdecimal() and int(length) <= MAX_READ_SIZE
 
 
-def _drain(response: Any) -> None:
+def _head(response: Any) -> tuple[int, Any] | None:
+    return None if _is_stored(response.extensions) else (response.status_code, response.headers.raw)
+
+
+def _drain(request: Any, response: Any) -> None:
     """Read a short body to its end, if that comes soon, and close the response."""
+    limits = request.extensions.get("timeout", {})
+    read, limits["read"] = limits.get("read"), READ_TIMEOUT  # what limits each read of the response
     with suppress(Exception), closing(response):  # an error in it is not the next response's
         if _is_short(response):
             deadline = time.monotonic() + READ_TIMEOUT
             for _ in response.stream:
                 if time.monotonic() > deadline:
                     break
+    limits["read"] = read
 
 
 async def _drain_async(response: Any) -> None:

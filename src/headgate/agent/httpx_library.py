@@ -12,9 +12,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.agent.attempt import Failure
 from headgate.agent.transport import AdviceReception
 from headgate.errors import ConfigurationError, MissingExtra
-from headgate.fetch.local_errors import is_refused_by_proxy
+from headgate.fetch.local_errors import concerns_origin, is_refused_by_proxy
 
 if TYPE_CHECKING:
     import httpx
@@ -84,6 +85,13 @@ async def fetch_through_async(
                 return await reception.receive_async(response.status_code, _fields(response), response.stream)
     except (library.TransportError, TimeoutError) as error:
         return reception.failed(error, is_ours=is_closed() or _is_ours(error, library))
+
+
+def failure_of(library: ModuleType, error: Exception) -> Failure:
+    """Return what kind of failure an exception is that a transport has raised for a request."""
+    if not isinstance(error, library.TransportError) or _is_ours(error, library) or not concerns_origin(error):
+        return "ours"
+    return "unsent" if isinstance(error, (library.ConnectError, library.ConnectTimeout)) else "broken"
 
 
 def _is_ours(error: Exception, library: ModuleType) -> bool:

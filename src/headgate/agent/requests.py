@@ -12,10 +12,20 @@ from typing import Any, Final
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_thread
+from headgate.agent.attempt import Failure
 from headgate.agent.courtesy import Courtesy, check_courtesy
-from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception, chunks_of, is_interactive
+from headgate.agent.transport import (
+    MAX_READ_SIZE,
+    READ_TIMEOUT,
+    AdviceReception,
+    agent_fields,
+    chunks_of,
+    is_interactive,
+    send_politely,
+)
 from headgate.errors import ConfigurationError, MissingExtra, RetryLater
-from headgate.fetch.local_errors import is_refused_by_proxy
+from headgate.fetch.local_errors import concerns_origin, is_refused_by_proxy
+from headgate.throttle.fields import Headers
 
 try:
     import requests
@@ -76,29 +86,18 @@ class Adapter(HTTPAdapter):
             request.url or "",
             interactive=is_interactive(getattr(request, "headgate", None)),
             repeatable=request.body is None or isinstance(request.body, bytes | str),
+            idempotent="Idempotency-Key" in request.headers,
             refusal=Held,
             start_fetch=start_fetch,
         )
-        while True:
-            try:
-                while (wait := attempt.wait()) is not None:
-                    wait.block()
-            except Held as held:
-                held.request = request
-                raise
-            try:
-                response = forward(request, *args, **options)
-            except BaseException:
-                attempt.lost()
-                raise
-            try:
-                if getattr(response, "from_cache", False) or attempt.received(response.status_code, _fields(response)):
-                    return response
-            except BaseException:
-                response.close()
-                raise
-            with closing(response), suppress(Exception):  # an error in it is not the next response's
-                _read(response.raw)
+        request.headers.update(agent_fields(self._courtesy, str(request.headers.get("User-Agent", ""))))
+        try:
+            return send_politely(
+                attempt, partial(forward, request, *args, **options), head=_head, drain=_drain, failure=_failure_of
+            )
+        except Held as held:
+            held.request = request
+            raise
 
     def close(self) -> None:
         """Close the connections, and the adapter that sends."""
@@ -107,12 +106,32 @@ class Adapter(HTTPAdapter):
             self._inner.close()
 
 
-def _read(raw: Any) -> None:
-    """Read a body to its end, if it is short and arrives soon."""
-    read = getattr(raw, "read1", raw.read)  # which waits for no more than there is
-    left, deadline = MAX_READ_SIZE, time.monotonic() + READ_TIMEOUT
-    while left > 0 and time.monotonic() <= deadline and (chunk := read(left, decode_content=False)):
-        left -= len(chunk)
+def _head(response: requests.Response) -> tuple[int, Headers] | None:
+    return None if getattr(response, "from_cache", False) else (response.status_code, _fields(response))
+
+
+def _drain(response: requests.Response) -> None:
+    """Read a body to its end, if it is short and arrives soon, and close the response."""
+    raw: Any = response.raw
+    with closing(response), suppress(Exception):  # an error in it is not the next response's
+        raw.connection.sock.settimeout(READ_TIMEOUT)  # urllib3 sets another one for the next response
+        read = getattr(raw, "read1", raw.read)  # which waits for no more than there is
+        left, deadline = MAX_READ_SIZE, time.monotonic() + READ_TIMEOUT
+        while left > 0 and time.monotonic() <= deadline and (chunk := read(left, decode_content=False)):
+            left -= len(chunk)
+
+
+def _failure_of(error: Exception) -> Failure:
+    broken = isinstance(error, requests.ConnectionError | requests.Timeout)
+    if not broken or not concerns_origin(error) or _is_of_proxy(error):
+        return "ours"
+    cause = getattr(error.args[0] if error.args else None, "reason", None)  # of urllib3's MaxRetryError
+    unsent = urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError
+    return "unsent" if isinstance(cause, unsent) else "broken"
+
+
+def _is_of_proxy(error: Exception) -> bool:
+    return isinstance(error, requests.exceptions.ProxyError) and is_refused_by_proxy(error)
 
 
 def _fields(response: requests.Response) -> list[tuple[str, str]]:
@@ -134,5 +153,4 @@ def fetch_with(
         with closing(send(message, **{**options, "stream": True, "timeout": ADVICE_TIMEOUT})) as response:
             return reception.receive(response.status_code, _fields(response), chunks_of(response.raw))
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        of_proxy = isinstance(error, requests.exceptions.ProxyError) and is_refused_by_proxy(error)
-        return reception.failed(error, is_ours=of_proxy)
+        return reception.failed(error, is_ours=_is_of_proxy(error))

@@ -23,6 +23,7 @@ from headgate.release import ASAP
 from headgate.throttle import Explanation, Policy, Throttle
 from headgate.throttle.fields import Headers, ThrottleFields
 from headgate.throttle.target import Target, path_matches
+from headgate.throttle.throttle import RETRY_BUDGET
 
 _APPLICATION_ID: Final = 0x48677468
 """Distinguishes the file from other SQLite databases."""
@@ -105,7 +106,7 @@ class SharedThrottle(Throttle):
         max_targets: int = 100_000,
         max_opt_outs: int = 10_000,
         hold_localhost: bool = False,
-        retry_budget: int | None = None,
+        retry_budget: int | None = RETRY_BUDGET,
     ) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise ConfigurationError(f"path must be the path of a file that the processes share, got {path!r:.80}")

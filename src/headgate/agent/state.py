@@ -17,8 +17,9 @@ from headgate.advice.decision import Advice
 from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
+from headgate.agent.retry import Retry
 from headgate.errors import ConfigurationError, check_count, check_seconds
-from headgate.release import ASAP, NEVER
+from headgate.release import ASAP
 from headgate.throttle import Explanation, Throttle
 from headgate.throttle.fields import Headers
 
@@ -29,9 +30,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to a request, as plain data; fields that do not belong to its kind have their defaults.
 
     * "sent", "answered", "lost": a request is sent, its response's head has come, or none came.
-    * "waits": it is held, and waits `delay` seconds. "held": it is held and not sent, and `RetryLater` is raised. A
-      request that waits while its traffic advice is fetched is not held; it is if the fetch takes too long.
-    * "retried": after an answer with `status`, it is sent again in `delay` seconds, as retry `number`.
+    * "waits": it is held, and waits `delay` seconds. "held": it is held and not sent, and `RetryLater` is raised; a
+      retry results in the response before it. A request that waits while its traffic advice is fetched is not held; it
+      is if the fetch takes too long.
+    * "retried": after an answer with `status`, or 0 for none, it is sent again in `delay` seconds, as retry `number`.
     * "advice": the traffic advice of the origin `url` was fetched; `reason` describes the result.
     """
 
@@ -73,8 +75,12 @@ _TEXTS: Final[dict[EventKind, str]] = {
 _NOTABLE: Final = frozenset({"waits", "held", "retried"})
 """Logged at INFO; others at DEBUG."""
 
-_MAX_DELAY_OF_RETRIES: Final = 5.0
-"""Seconds: the default of `max_delay` with `retry`. A retry always waits, so with 0 there would be none."""
+_WAIT_OF_RETRIES: Final = 5.0
+"""Seconds: the default of `wait` with `retry`. A retry always waits, so with 0 there would be none."""
+_UNLIMITED: Final = 1e9
+"""Seconds that a request waits with `wait=True`: finite, so that it does not wait for `NEVER`."""
+_RETRIES_OF_WAIT: Final = 3
+"""The default of `retry` with `wait=True`: what a server rejects is not lost."""
 
 _logger = logging.getLogger("headgate.agent")
 
@@ -99,17 +105,20 @@ class CourtesyState:
         throttle: Throttle,
         identity: AgentIdentity | None,
         *,
-        max_delay: float | None = None,
-        retry: int = 0,
+        user_agent: str = "",
+        wait: bool | float | None = None,
+        retry: int | Retry | None = None,
         min_freshness: float = MIN_FRESHNESS,
         on_event: Callable[[Event], object] | None = None,
         start_fetch: StartFetch,
         clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        check_count("retry", retry)
-        if max_delay is not None:
-            check_seconds("max_delay", max_delay)
+        if not isinstance(retry, Retry):
+            check_count("retry", retry or 0)
+            retry = Retry((_RETRIES_OF_WAIT if wait is True else 0) if retry is None else retry)
+        if wait is not True and wait is not False and wait is not None:
+            check_seconds("wait", wait)
         if on_event is not None and not callable(on_event):
             raise ConfigurationError(f"on_event must be a function of one argument, got {on_event!r:.80}")
         self.throttle = throttle
@@ -119,17 +128,22 @@ class CourtesyState:
         self.secret = repr(draw()).encode()
         """What the draws of requests are derived from."""
         self.retry = retry
-        """How often a request may be sent again at most."""
-        default = _MAX_DELAY_OF_RETRIES if retry else 0.0
-        self.max_delay = default if max_delay is None else max_delay
+        """Which requests are sent again."""
+        default = _WAIT_OF_RETRIES if retry.attempts else 0.0
+        self.max_delay = default if wait is None else _UNLIMITED if wait is True else float(wait)
         """Seconds that a held request may wait at most."""
-        self.max_advice_delay = REPORT_TIMEOUT if max_delay is None else max_delay
+        self.max_advice_delay = REPORT_TIMEOUT if wait is None or wait is True else float(wait)
         """Seconds that a request may wait at most until its origin's advice is known."""
         self.advice: AdviceClient | None = None
         """What fetches traffic advice; None where none is asked for."""
         if identity is not None:
             self.advice = AdviceClient(
-                identity, clock=clock, on_advice=self._on_advice, default=start_fetch, min_freshness=min_freshness
+                identity,
+                clock=clock,
+                on_advice=self._on_advice,
+                default=start_fetch,
+                min_freshness=min_freshness,
+                user_agent=user_agent,
             )
         self.is_closed = False
         self.counters: Counter[str] = Counter()
@@ -141,18 +155,6 @@ class CourtesyState:
         """Return what the throttle knows of a URL."""
         with self.lock:
             return self.throttle.explain(url, now=self.clock() if now is None else now)
-
-    def retry_release_time(self, url: str, *, now: float, interactive: bool) -> float:
-        """Return when a retry may be sent by the throttle: `NEVER` where the retry budget is spent."""
-        with self.lock:
-            if self.throttle.retries_left(url) < 1:
-                return NEVER
-            return self.throttle.release_time(url, now=now, interactive=interactive)
-
-    def spend_retry(self, url: str) -> bool:
-        """Charge the retry budget for a retry; False where it is spent."""
-        with self.lock:
-            return self.throttle.spend_retry(url)
 
     def ask_advice(
         self, origin: str, *, is_held: bool, now: float, start: StartFetch | None = None

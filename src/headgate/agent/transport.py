@@ -6,13 +6,16 @@ redirect is followed.
 """
 
 import time
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceResponse, ResponseCollector, too_late
+from headgate.agent.attempt import Attempt, Failure
+from headgate.agent.courtesy import Courtesy
 from headgate.errors import ConfigurationError, RetryLater
 from headgate.fetch.local_errors import is_local
 from headgate.http.fields import Pairs
+from headgate.throttle.fields import Headers
 
 # A body that was read to its end leaves a connection that can serve again. For one that is longer than this, or takes
 # longer, the connection is closed: a server that sends a byte now and then would delay the retry for hours.
@@ -37,6 +40,92 @@ def is_interactive(options: object) -> bool:
     raise ConfigurationError(
         f"invalid headgate options of a request {options!r}; expected {{'interactive': True}} or False"
     )
+
+
+_DEFAULT_AGENTS: Final = ("python-httpx", "python-requests/", "niquests/", "Python-urllib/", "Python/")
+"""What libraries send as their User-Agent unless the program sets one."""
+
+
+def agent_fields(courtesy: Courtesy, given: str | None) -> dict[str, str]:
+    """Return the User-Agent of a request whose program has not set one; `given` is what the library has."""
+    if not courtesy.user_agent or (given and not given.startswith(_DEFAULT_AGENTS)):
+        return {}
+    return {"User-Agent": courtesy.user_agent.encode("utf-8", "replace").decode("latin-1")}
+
+
+_Response = TypeVar("_Response")
+Head: TypeAlias = Callable[[_Response], tuple[int, Headers] | None]
+"""Returns status and fields of a response; None if it comes from a cache and does not count."""
+
+
+def send_politely(
+    attempt: Attempt,
+    send: Callable[[], _Response],
+    *,
+    head: Head[_Response],
+    drain: Callable[[_Response], None],
+    failure: Callable[[Exception], Failure],
+) -> _Response:
+    """Send a request when `attempt` permits it, and again when it says so; return the response that is the caller's.
+
+    The response before a retry is drained when the retry is sent, so that it is the result if that is held too long.
+    """
+    refused: list[_Response] = []
+    while True:
+        try:
+            while (wait := attempt.wait()) is not None:
+                wait.block()
+            while refused:
+                drain(refused.pop())
+            refused.append(send())
+            if _is_final(attempt, head(refused[0])):
+                return refused[0]
+        except BaseException as error:
+            if _repeats(attempt, error, failure):
+                continue
+            if refused and isinstance(error, RetryLater):
+                return refused[0]
+            for response in refused:
+                drain(response)
+            raise
+
+
+async def send_politely_async(
+    attempt: Attempt,
+    send: Callable[[], Awaitable[_Response]],
+    *,
+    head: Head[_Response],
+    drain: Callable[[_Response], Awaitable[None]],
+    failure: Callable[[Exception], Failure],
+) -> _Response:
+    """Do the same in an event loop."""
+    refused: list[_Response] = []
+    while True:
+        try:
+            while (wait := attempt.wait()) is not None:
+                await wait.settle()
+            while refused:
+                await drain(refused.pop())
+            refused.append(await send())
+            if _is_final(attempt, head(refused[0])):
+                return refused[0]
+        except BaseException as error:
+            if _repeats(attempt, error, failure):
+                continue
+            if refused and isinstance(error, RetryLater):
+                return refused[0]
+            for response in refused:
+                await drain(response)
+            raise
+
+
+def _repeats(attempt: Attempt, error: BaseException, failure: Callable[[Exception], Failure]) -> bool:
+    kind = failure(error) if isinstance(error, Exception) and not isinstance(error, RetryLater) else "ours"
+    return not attempt.lost(error, kind)
+
+
+def _is_final(attempt: Attempt, head: tuple[int, Headers] | None) -> bool:
+    return attempt.lost() if head is None else attempt.received(*head)
 
 
 def chunks_of(body: Any) -> Iterator[bytes]:

@@ -9,16 +9,20 @@ import http.client
 import socket
 from collections.abc import Iterable
 from contextlib import closing
+from functools import partial
 from typing import Any
 from urllib.error import URLError
+from urllib.parse import urlsplit
 from urllib.request import BaseHandler, Request
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_thread
+from headgate.agent.attempt import Failure
 from headgate.agent.courtesy import Courtesy, check_courtesy
-from headgate.agent.transport import AdviceReception, chunks_of, is_interactive
+from headgate.agent.transport import AdviceReception, agent_fields, chunks_of, is_interactive, send_politely
 from headgate.errors import RetryLater
-from headgate.fetch.local_errors import is_refused_by_proxy
+from headgate.fetch.local_errors import concerns_origin, is_refused_by_proxy
+from headgate.throttle.fields import Headers
 
 __all__ = ["Handler", "Held"]
 
@@ -59,26 +63,16 @@ class Handler(BaseHandler):
             request.full_url,  # also that of a request which a proxy is sent
             interactive=is_interactive(getattr(request, "headgate", None)),
             repeatable=request.data is None or isinstance(request.data, bytes),
+            idempotent=request.has_header("Idempotency-key"),
             refusal=Held,
             start_fetch=None if not self._courtesy.fetches_advice else self._start_fetch,
         )
-        while True:
-            while (wait := attempt.wait()) is not None:
-                wait.block()
-            try:
-                response = _first_response(self._openers_behind(request), request)
-            except BaseException:
-                attempt.lost()
-                raise
-            if response is None or getattr(response, "from_cache", False):
-                return response
-            try:
-                if attempt.received(response.status, response.headers.items()):
-                    return response
-            except BaseException:
-                response.close()
-                raise
-            response.close()
+        agent = agent_fields(self._courtesy, request.get_header("User-agent"))
+        request.unredirected_hdrs.update({name.capitalize(): value for name, value in agent.items()})
+        send = partial(_first_response, self._openers_behind(request), request)
+        return send_politely(
+            attempt, send, head=_head, drain=lambda response: response.close(), failure=partial(_failure_of, request)
+        )
 
     https_open = http_open
 
@@ -116,6 +110,22 @@ def _first_response(handlers: Iterable[Any], request: Request) -> Any:
         if response is not None:
             return response
     return None
+
+
+def _head(response: Any) -> tuple[int, Headers] | None:
+    if response is None or getattr(response, "from_cache", False):
+        return None
+    return response.status, response.headers.items()
+
+
+def _failure_of(request: Request, error: Exception) -> Failure:
+    is_proxied = request.host != urlsplit(request.full_url).netloc.rpartition("@")[2]
+    of_network = isinstance(error, OSError | http.client.HTTPException)
+    if not of_network or not concerns_origin(error) or (is_proxied and _is_of_proxy(error)):
+        return "ours"
+    return (
+        "unsent" if isinstance(getattr(error, "reason", error), ConnectionRefusedError | socket.gaierror) else "broken"
+    )
 
 
 def _is_of_proxy(error: Exception) -> bool:

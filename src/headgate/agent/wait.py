@@ -1,7 +1,6 @@
 """What a held request waits for, and both ways to wait for it: in a thread, and in an event loop.
 
-An attempt decides what to wait for, and a transport how. `retry_pause` is the length of the pause before an automatic
-retry.
+An attempt decides what to wait for, and a transport how.
 """
 
 import time
@@ -11,16 +10,6 @@ from typing import Final, TypeAlias
 
 _LONGEST: Final = 3600.0
 """Seconds of one wait at most; after each one, the request asks again whether it is held."""
-
-
-TOO_MANY_REQUESTS: Final = 429
-
-_FIRST: Final = 0.5
-"""Seconds: the shortest pause before the first retry; the longest is twice that."""
-_FIRST_AFTER_429: Final = 1.0
-"""The same after 429."""
-_MAX_DOUBLINGS: Final = 10
-"""Number of retries after which pauses stop growing, at 8 to 17 minutes, or twice that after 429."""
 
 
 class Pause:
@@ -100,14 +89,3 @@ def in_asyncio() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def retry_pause(status: int, *, retries: int, draw: float) -> float:
-    """Return the seconds between a response with this status and the next retry, after so many `retries` before.
-
-    0.5 to 1 for the first retry, 1 to 2 after 429, and twice as long for each further one. `draw` is from [0, 1), so
-    that clients which failed together do not come back together. The throttle's own holds are for new requests: a
-    request that is repeated at once multiplies the load of a server that has just said that it has too much.
-    """
-    first = _FIRST_AFTER_429 if status == TOO_MANY_REQUESTS else _FIRST
-    return first * (1.0 + draw) * 2.0 ** min(retries, _MAX_DOUBLINGS)

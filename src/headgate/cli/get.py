@@ -107,7 +107,7 @@ def _fetch(
     tls = tls_context(ca)
     agent = USER_AGENT if identity is None else f"{identity.brand} {USER_AGENT}"
     with (
-        Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls, on_event=journal.record_event) as courtesy,
+        Courtesy(identity, wait=max_delay, retry=retry, tls=tls, on_event=journal.record_event) as courtesy,
         open_politely(courtesy, url, _request_fields(agent, fields), tls=tls) as response,
     ):
         journal.record |= {"url": response.url, "status": response.status, "headers": response.headers.items()}

@@ -16,11 +16,11 @@ from urllib.request import (
 )
 
 from headgate.agent import Courtesy
-from headgate.agent.attempt import REDIRECTS
 from headgate.agent.urllib import Handler
 from headgate.errors import FetchError, RetryLater, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT
 from headgate.http.url import serialised_origin
+from headgate.throttle.throttle import REDIRECTS
 
 if TYPE_CHECKING:
     from ssl import SSLContext

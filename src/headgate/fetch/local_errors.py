@@ -27,6 +27,13 @@ def is_local(error: BaseException) -> bool:
     return bool(found) and all(found)
 
 
+def concerns_origin(error: BaseException) -> bool:
+    """Return whether a connection's error may be the origin's: neither local nor a certificate that is not trusted."""
+    import ssl
+
+    return not is_local(error) and not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+
+
 def is_refused_by_proxy(error: BaseException) -> bool:
     """Return whether the client's proxy caused an error; False for 5xx, with which it reports an unreachable origin.
 
@@ -40,18 +47,24 @@ def _system_errors(error: BaseException) -> Iterator[tuple[int, frozenset[int]]]
     """Yield the number of each system error behind an exception, with the numbers of its kind that are local."""
     import ssl  # here, because its import is slow and rarely needed
 
-    pending: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while pending:
-        current = pending.pop()
-        if current is None or id(current) in seen:
-            continue
-        seen.add(id(current))
+    for current in _causes(error):
         if isinstance(current, socket.gaierror):
             yield current.errno or 0, _LOOKUP_ERRNOS
         # TLS errors have OpenSSL's numbers, some of which are also numbers of system errors.
         elif isinstance(current, OSError) and current.errno and not isinstance(current, ssl.SSLError):
             yield current.errno, _ERRNOS
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and all that are behind it."""
+    pending: list[object] = [error]
+    seen: set[int] = set()
+    while pending:
+        current = pending.pop()
+        if not isinstance(current, BaseException) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
         if isinstance(current, BaseExceptionGroup):
             pending += current.exceptions
-        pending += [current.__cause__, current.__context__]
+        pending += [current.__cause__, current.__context__, getattr(current, "reason", None)]

@@ -18,7 +18,7 @@ from headgate.release import ASAP, NEVER
 from headgate.throttle.fields import Headers, ThrottleFields, parse_fields
 from headgate.throttle.policy import Policy
 from headgate.throttle.store import ThrottleStore
-from headgate.throttle.target import MAX_BUCKET_PATH, WHOLE_ORIGIN, Target, parse_target, path_matches
+from headgate.throttle.target import MAX_BUCKET_PATH, Target, parse_target, path_matches
 
 GESTURE: Final = 3.5
 """Seconds after a user gesture in which nothing is held (section 4).
@@ -40,6 +40,9 @@ _MAX_DECLARED: Final = 4
 _UNEARNED: Final = UNCOUNTED | {429}
 """Statuses that are not failures, and do not earn a retry."""
 
+RETRY_BUDGET: Final = 10
+"""The default number of retries of an origin that has not succeeded yet."""
+
 _SHARES: Final = 10
 """Shares per token of a retry budget; a success earns one. Integers, because ten times 0.1 is not 1.0."""
 
@@ -59,7 +62,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     now: float
     target: str | None = None
-    """The throttling target, or its bucket or origin with `*` at the end; None for a URL that is not http or https."""
+    """The throttling target, its bucket with `*` at the end, or its origin; None if `url` is not http or https."""
     bucket: str | None = None
     """The path of the bucket; None without one."""
     failures: int = 0
@@ -109,7 +112,7 @@ class Throttle:
     most `max_targets`, and at most `max_opt_outs` hosts that opted out; `evicted` and `opt_outs_evicted` count what was
     dropped to make room. Requests to this machine are never held unless `hold_localhost`.
 
-    With `retry_budget`, an origin gets that many retries, and a tenth of one for each success: see `spend_retry`.
+    An origin gets `retry_budget` retries, None for any number, and a tenth of one for each success: see `spend_retry`.
     Parallel requests that fail together count once: a failure whose request was `sent` before the last failure was
     counted does not count again. A throttle is not thread-safe: threads that share one have to lock it.
     """
@@ -122,7 +125,7 @@ class Throttle:
         max_targets: int = 100_000,
         max_opt_outs: int = 10_000,
         hold_localhost: bool = False,
-        retry_budget: int | None = None,
+        retry_budget: int | None = RETRY_BUDGET,
     ) -> None:
         Policy.check(policy)
         check_count("max_opt_outs", max_opt_outs, 1)
@@ -297,7 +300,7 @@ class Throttle:
         return Explanation(
             url=url,
             now=now,
-            target=f"{entry.origin}{entry.path}*" if entry.is_bucket or entry.path == WHOLE_ORIGIN else name,
+            target=f"{entry.origin}{entry.path}*" if entry.is_bucket else entry.origin + entry.path,
             bucket=bucket,
             failures=0 if opted_out else entry.failures,
             backoff=backoff,

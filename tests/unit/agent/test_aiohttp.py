@@ -1,6 +1,7 @@
 """The middleware for aiohttp, before a handler that sends nothing."""
 
 import asyncio
+import errno
 import importlib
 import sys
 from types import SimpleNamespace
@@ -103,10 +104,17 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
 
 class TestMiddleware(TransportLaws):
     error = aiohttp.ClientError
+    default_user_agent = "Python/3.11 aiohttp/3.0"
     errors = (
-        aiohttp.ClientError(), aiohttp.ServerDisconnectedError(), aiohttp.ClientOSError(), TimeoutError(),
-        asyncio.CancelledError(),
-    )  # fmt: skip
+        (aiohttp.ServerDisconnectedError(), "broken"),
+        (aiohttp.ClientOSError(), "broken"),
+        (aiohttp.SocketTimeoutError(), "broken"),
+        (aiohttp.ClientConnectorError(None, ConnectionRefusedError(errno.ECONNREFUSED, "refused")), "unsent"),
+        (aiohttp.ClientConnectorError(None, OSError(errno.EMFILE, "too many")), "ours"),
+        (aiohttp.ClientError(), "ours"),
+        (TimeoutError(), "ours"),  # which may be that of its connection pool
+        (asyncio.CancelledError(), "ours"),
+    )
     cannot_be_counted = RuntimeError
 
     def request(self, url=URL, method="GET", *, body=b"", options=None):
@@ -128,7 +136,7 @@ class TestMiddleware(TransportLaws):
         return asyncio.run(send_all())
 
     def is_closed(self, response):
-        return response.closed
+        return response.released
 
     def repeatable_bodies(self):
         return [

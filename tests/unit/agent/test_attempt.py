@@ -4,13 +4,15 @@ import contextvars
 import itertools
 import math
 import pickle
+import re
 from dataclasses import replace
 
 import pytest
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.agent import Courtesy, RetryLater
+from headgate.agent import Courtesy, Retry, RetryLater
 from headgate.agent.wait import FetchWait, Pause
+from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
 from tests.quotes import quotes
 
@@ -124,15 +126,15 @@ def test_retry_after_is_obeyed_on_any_status(world):
 
 
 def test_a_request_that_may_never_be_sent_is_refused_with_that_text(world):
-    courtesy = world.courtesy(max_delay=1e9)
+    courtesy = world.courtesy(wait=1e9)
     world.go(courtesy, (200, {"Retry-After": "9" * 400}))
     error = held(world, courtesy)
     assert error.release_time == math.inf
     assert str(error) == "https://example.com/path is held by its Retry-After; do not retry"
 
 
-def test_a_held_request_waits_within_max_delay(world):
-    courtesy = world.courtesy(max_delay=1.0)
+def test_a_held_request_waits_within_wait(world):
+    courtesy = world.courtesy(wait=1.0)
     for _ in range(3):
         world.go(courtesy, BAD)
     start = world.now
@@ -142,15 +144,15 @@ def test_a_held_request_waits_within_max_delay(world):
     held(world, courtesy)  # 1.372 s
 
 
-def test_a_hold_of_exactly_max_delay_is_waited_for(world):
-    courtesy = world.courtesy(max_delay=60.0)
+def test_a_hold_of_exactly_wait_is_waited_for(world):
+    courtesy = world.courtesy(wait=60.0)
     world.go(courtesy, (200, {"Retry-After": "60"}))
     world.go(courtesy, GOOD)
     assert world.slept == [60.0]
 
 
-def test_a_hold_that_grows_during_a_wait_is_limited_by_max_delay(world):
-    courtesy = world.courtesy(max_delay=10.0)
+def test_a_hold_that_grows_during_a_wait_is_limited_by_wait(world):
+    courtesy = world.courtesy(wait=10.0)
     world.go(courtesy, (200, {"Retry-After": "6"}))
     attempt = courtesy.attempt("GET", URL)
     wait = attempt.wait()
@@ -164,7 +166,7 @@ def test_a_hold_that_grows_during_a_wait_is_limited_by_max_delay(world):
 
 
 def test_a_clock_that_is_set_back_does_not_extend_a_wait_for_ever(world):
-    courtesy = world.courtesy(max_delay=2.0)
+    courtesy = world.courtesy(wait=2.0)
     world.go(courtesy, (200, {"Retry-After": "2"}))
     attempt = courtesy.attempt("GET", URL)
     slept = 0.0
@@ -181,11 +183,11 @@ def test_a_clock_that_is_set_back_does_not_extend_a_wait_for_ever(world):
 
 
 def test_there_are_no_retries_by_default(world):
-    assert world.go(world.courtesy(max_delay=100), BAD) == BAD
+    assert world.go(world.courtesy(wait=100), BAD) == BAD
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "get"])
-@pytest.mark.parametrize("status", [500, 503, 509, 429])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_a_repeatable_request_is_retried_after_a_failure_or_429(world, method, status):
     assert world.go(world.courtesy(retry=2), (status, {}), (status, {}), GOOD, method=method) == GOOD
     assert world.sent == 3
@@ -202,7 +204,7 @@ def test_each_retry_waits_a_jittered_pause_twice_as_long_as_the_last(
     world, url, interactive, status, fields, draw, pauses
 ):
     world.jitter = draw
-    courtesy = world.courtesy(retry=3, max_delay=60, throttle=world.throttle(num_errors_to_ignore=100))
+    courtesy = world.courtesy(retry=3, wait=60, throttle=world.throttle(num_errors_to_ignore=100))
     answer = status, fields
     assert world.go(courtesy, answer, answer, answer, GOOD, url=url, interactive=interactive) == GOOD
     assert world.slept == [pytest.approx(pause) for pause in pauses]
@@ -226,18 +228,18 @@ def test_a_retry_waits_for_the_latest_of_its_pause_its_retry_after_and_the_throt
     assert world.slept[1:] == [pytest.approx(1.9208)]
 
 
-@pytest.mark.parametrize(("max_delay", "sent"), [(0.7, 1), (0.75, 2)])
-def test_a_retry_with_a_pause_above_max_delay_is_not_made(world, max_delay, sent):
+@pytest.mark.parametrize(("wait", "sent"), [(0.7, 1), (0.75, 2)])
+def test_a_retry_with_a_pause_above_wait_is_not_made(world, wait, sent):
     world.jitter = 0.5
-    world.go(world.courtesy(retry=1, max_delay=max_delay), BAD, BAD)
+    world.go(world.courtesy(retry=1, wait=wait), BAD, BAD)
     assert world.sent == sent
 
 
-def test_max_delay_is_five_seconds_by_default_with_retries(world):
-    assert world.courtesy().max_delay == 0.0
-    assert world.courtesy(retry=1).max_delay == 5.0
-    assert world.courtesy(retry=1, max_delay=0.0).max_delay == 0.0
-    assert world.go(world.courtesy(retry=1, max_delay=0.0), BAD, GOOD) == BAD
+def test_wait_is_five_seconds_by_default_with_retries(world):
+    assert world.courtesy()._state.max_delay == 0.0
+    assert world.courtesy(retry=1)._state.max_delay == 5.0
+    assert world.courtesy(retry=1, wait=0.0)._state.max_delay == 0.0
+    assert world.go(world.courtesy(retry=1, wait=0.0), BAD, GOOD) == BAD
 
 
 @pytest.mark.parametrize("retry_after", [{}, {"Retry-After": "4"}])
@@ -251,7 +253,7 @@ def test_a_clock_that_is_set_back_does_not_extend_a_pause(world, retry_after):
 
 
 def test_a_long_pause_is_split_into_waits_of_an_hour(world):
-    attempt = world.courtesy(retry=1, max_delay=1e9).attempt("GET", "http://127.0.0.1/")
+    attempt = world.courtesy(retry=1, wait=1e9).attempt("GET", "http://127.0.0.1/")
     attempt.wait()
     assert not attempt.received(503, {"Retry-After": "7201"})
     assert [attempt.wait().seconds for _ in range(3)] == [3600.0, 3600.0, 1.0]
@@ -263,7 +265,7 @@ def test_other_methods_are_not_retried(world, method):
     assert world.go(world.courtesy(retry=2), BAD, GOOD, method=method) == BAD
 
 
-@pytest.mark.parametrize("status", [200, 301, 400, 404, 408, 502, 504])
+@pytest.mark.parametrize("status", [200, 301, 400, 404, 501, 505, 509])
 def test_other_statuses_are_not_retried(world, status):
     assert world.go(world.courtesy(retry=2), (status, {}), GOOD) == (status, {})
 
@@ -274,13 +276,13 @@ def test_a_consumed_body_is_not_sent_again(world):
 
 def test_a_retry_is_sent_at_the_release_time(world):
     # Each wait counts for itself: two of them are longer than one may be.
-    courtesy = world.courtesy(retry=5, max_delay=3, throttle=world.throttle(num_errors_to_ignore=0))
+    courtesy = world.courtesy(retry=5, wait=3, throttle=world.throttle(num_errors_to_ignore=0))
     world.go(courtesy, BAD, BAD, (503, {"Retry-After": "3"}), GOOD)
     assert world.slept == [pytest.approx(0.98), pytest.approx(1.372), 3.0]
 
 
 def test_a_retry_may_wait_as_long_as_the_first_attempt(world):
-    courtesy = world.courtesy(max_delay=5, retry=1)
+    courtesy = world.courtesy(wait=5, retry=1)
     world.go(courtesy, (200, {"Retry-After": "4"}))
     attempt = courtesy.attempt("GET", URL)
     assert attempt.wait().seconds == 4
@@ -293,7 +295,7 @@ def test_a_retry_may_wait_as_long_as_the_first_attempt(world):
 
 
 def test_a_retry_to_localhost_waits_for_its_retry_after(world):
-    courtesy = world.courtesy(retry=1, max_delay=5)
+    courtesy = world.courtesy(retry=1, wait=5)
     url = "http://127.0.0.1:8080/"
     world.go(courtesy, (503, {"Retry-After": "2"}), GOOD, url=url)
     assert world.slept == [2.0]
@@ -302,24 +304,101 @@ def test_a_retry_to_localhost_waits_for_its_retry_after(world):
     assert world.go(courtesy, GOOD, url=url) == GOOD
 
 
-def test_a_retry_is_charged_to_the_budget_when_it_is_sent(world):
+def test_a_retry_is_charged_to_the_budget_when_it_is_decided(world):
     throttle = Throttle(replace(Policy.draft(), num_errors_to_ignore=100), retry_budget=2)
     courtesy = world.courtesy(retry=5, throttle=throttle)
-    assert world.go(courtesy, BAD, BAD, BAD, GOOD) == BAD
+    attempts = [courtesy.attempt("GET", URL) for _ in range(3)]
+    for attempt in attempts:
+        assert attempt.wait() is None
+    assert [attempt.received(503, {}) for attempt in attempts] == [False, False, True]
     assert throttle.retries_left(URL) == 0
-    assert world.go(courtesy, BAD, GOOD) == BAD
+    for attempt in attempts[:2]:  # what is decided is sent, whatever others do
+        world.now += attempt.wait().seconds
+        assert attempt.wait() is None
 
 
-def test_a_retry_is_not_sent_if_the_budget_was_spent_meanwhile_and_the_refusal_shows_no_credentials(world):
-    throttle = Throttle(replace(Policy.draft(), num_errors_to_ignore=100), retry_budget=1)
-    attempt = world.courtesy(retry=1, throttle=throttle).attempt("GET", "https://name:word@example.com/path?query")
-    attempt.wait()
-    assert not attempt.received(503, {})
-    assert throttle.spend_retry(URL)
-    world.now += attempt.wait().seconds
-    with pytest.raises(RetryLater, match="its exhausted retry budget") as caught:
+def test_the_budget_is_ten_by_default_and_a_tenth_of_the_successes(world):
+    courtesy = Courtesy(clock=lambda: world.now, retry=1)
+    retried = 0
+    for number in range(40):
+        attempt = courtesy.attempt("GET", f"http://localhost/{number}")
+        assert attempt.wait() is None
+        retried += not attempt.received(503, {})
+    assert retried == 10
+    for _ in range(20):
+        world.go(courtesy, GOOD, url="http://localhost/")
+    assert courtesy.throttle.retries_left("http://localhost/") == 2
+
+
+LOST = [
+    ("GET", {}, "broken", False),
+    ("GET", {}, "unsent", False),
+    ("GET", {}, "ours", True),
+    ("POST", {}, "broken", True),
+    ("POST", {}, "unsent", False),
+    ("POST", {"idempotent": True}, "broken", False),
+    ("POST", {"idempotent": True, "repeatable": False}, "unsent", True),
+]
+
+
+@pytest.mark.parametrize(("method", "options", "failure", "is_raised"), LOST)
+def test_requests_without_a_response_are_retried(world, method, options, failure, is_raised):
+    attempt = world.courtesy(retry=1).attempt(method, URL, **options)
+    assert attempt.wait() is None
+    assert attempt.lost(OSError(), failure) is is_raised
+    if not is_raised:
+        assert attempt.wait().seconds == 0.5
+        assert attempt.wait() is None
+        assert attempt.lost(OSError(), failure)
+
+
+def test_the_limits_of_retries_can_be_chosen(world):
+    retry = Retry(3, statuses={418}, methods={"POST"}, exceptions=(KeyError,), total_time=1.6)
+    courtesy = world.courtesy(retry=retry, wait=100)
+    assert world.go(courtesy, (503, {}), method="POST") == (503, {})
+    assert world.go(courtesy, (418, {})) == (418, {})
+    answers = [(418, {})] * 3
+    assert world.go(courtesy, *answers, method="POST") == (418, {})
+    assert world.slept == [0.5, 1.0]  # a third pause would end later than 1.6 s after the first request
+    for error, is_raised in ((KeyError(), False), (ValueError(), True)):
+        attempt = courtesy.attempt("POST", URL)
         attempt.wait()
-    assert caught.value.target == TARGET
+        assert attempt.lost(error) is is_raised
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"attempts": -1}, "attempts must be an integer of at least 0, got -1"),
+        ({"total_time": -1}, "total_time must be a non-negative number of seconds, got -1"),
+        ({"statuses": "503"}, "statuses must be a set such as {429, 503}, got '503'"),
+        ({"methods": "POST"}, "methods must be a set such as {'GET', 'POST'}, got 'POST'"),
+        ({"exceptions": (OSError, "x")}, "exceptions must be a tuple of classes, got"),
+    ],
+)
+def test_invalid_limits_of_retries_are_refused(options, said):
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        Retry(**{"attempts": 1, **options})
+
+
+def test_a_request_that_is_cancelled_while_it_waits_is_finished(world):
+    courtesy = world.courtesy(wait=60)
+    world.go(courtesy, (200, {"Retry-After": "60"}))
+    attempt = courtesy.attempt("GET", URL)
+    attempt.wait()
+    assert attempt.lost()
+    with pytest.raises(RuntimeError, match="is FINISHED"):
+        attempt.wait()
+    assert courtesy.counters.get("lost") is None
+
+
+def test_wait_true_waits_as_long_as_it_takes_and_retries(world):
+    courtesy = world.courtesy(wait=True)
+    assert world.go(courtesy, (503, {"Retry-After": "7000"}), GOOD) == GOOD
+    assert sum(world.slept) == 7000
+    world.go(courtesy, (200, {"Retry-After": "9" * 400}))
+    with pytest.raises(RetryLater):
+        world.go(courtesy, GOOD)
 
 
 def test_an_interactive_request_passes_but_later_ones_are_held(world):
@@ -432,7 +511,7 @@ def test_a_fraction_of_zero_refuses_every_request(world):
 def test_a_retry_keeps_its_draw(world):
     # 7: "This process should not be repeated as part of automatic retry logic"
     world.advice = HALF
-    courtesy = polite(world, retry=2)
+    courtesy = polite(world, retry=2, throttle=Throttle(Policy.draft(), draw=lambda: 0.0, retry_budget=None))
     urls = [number for number in range(50) if is_sent(courtesy, number, world)]
     for number in urls:
         assert world.go(courtesy, BAD, BAD, GOOD, url=f"https://example.com/{number}") == GOOD
@@ -536,7 +615,7 @@ def test_unreachable_advice_holds_only_until_its_retry_after(world):
 
 
 def test_a_request_that_waits_for_fresh_advice_asks_again(world):
-    courtesy = polite(world, max_delay=10_000, retry=1)
+    courtesy = polite(world, wait=10_000, retry=1)
     world.advice = advises('[{"user_agent":"*","fraction":0.000001}]')
     attempt = courtesy.attempt("GET", URL)
     assert isinstance(attempt.wait(), FetchWait)
@@ -582,13 +661,13 @@ def test_a_request_waits_six_seconds_for_advice_by_default(world):
     assert attempt.wait() is None
 
 
-@pytest.mark.parametrize("max_delay", [0.0, 0.5, 3.0, 20.0])
-def test_max_delay_limits_the_wait_for_advice(world, max_delay):
-    slow = Slow(world, max_delay=max_delay)
+@pytest.mark.parametrize("wait", [0.0, 0.5, 3.0, 20.0])
+def test_wait_limits_the_wait_for_advice(world, wait):
+    slow = Slow(world, wait=wait)
     start = world.now
     with pytest.raises(RetryLater) as caught:
         slow.waits(slow.courtesy.attempt("GET", URL))
-    assert world.now - start == pytest.approx(max_delay)
+    assert world.now - start == pytest.approx(wait)
     held = caught.value
     assert (held.reason, held.target) == ("advice_pending", "https://example.com")
     assert world.now <= held.release_time <= world.now + 6
@@ -598,8 +677,8 @@ def test_max_delay_limits_the_wait_for_advice(world, max_delay):
     assert slow.courtesy.attempt("GET", URL).wait() is None
 
 
-def test_max_delay_limits_the_waits_for_advice_and_a_hold_together(world):
-    slow = Slow(world, max_delay=5)
+def test_wait_limits_the_waits_for_advice_and_a_hold_together(world):
+    slow = Slow(world, wait=5)
     attempt = slow.courtesy.attempt("GET", URL)
     assert slow.waits(attempt, seconds=5) == 5
     world.now -= 2  # after three seconds the advice is known
@@ -615,7 +694,7 @@ def test_max_delay_limits_the_waits_for_advice_and_a_hold_together(world):
 
 
 def test_after_a_local_failure_a_request_waits_or_fails(world):
-    slow = Slow(world, max_delay=2)
+    slow = Slow(world, wait=2)
     attempt = slow.courtesy.attempt("GET", URL)
     assert type(attempt.wait()) is FetchWait
     slow.reports[0](OSError(24, "Too many open files"))
@@ -633,7 +712,7 @@ def test_after_a_local_failure_a_request_waits_or_fails(world):
 
 
 def test_a_clock_that_is_set_back_does_not_extend_the_wait_for_advice_for_ever(world):
-    slow = Slow(world, max_delay=3)
+    slow = Slow(world, wait=3)
     attempt = slow.courtesy.attempt("GET", URL)
     waited = 0.0
 
@@ -649,7 +728,7 @@ def test_a_clock_that_is_set_back_does_not_extend_the_wait_for_advice_for_ever(w
 
 
 def test_a_retry_may_wait_for_advice_as_long_as_the_first_attempt(world):
-    slow = Slow(world, max_delay=3, retry=1)
+    slow = Slow(world, wait=3, retry=1)
     attempt = slow.courtesy.attempt("GET", URL)
     assert slow.waits(attempt, seconds=3) == 3
     slow.reports[0](ALL)
@@ -709,14 +788,13 @@ def test_a_refusal_names_the_later_of_two_holds(world):
 def test_calls_in_another_order_are_an_error(world):
     courtesy = world.courtesy(retry=1)
     attempt = courtesy.attempt("GET", URL)
-    for call in (attempt.lost, lambda: attempt.received(200, {})):
-        with pytest.raises(RuntimeError, match="is WAITING; call wait, send, then received or lost"):
-            call()
+    with pytest.raises(RuntimeError, match="is WAITING; call wait, send, then received or lost"):
+        attempt.received(200, {})
     assert attempt.wait() is None
     with pytest.raises(RuntimeError, match="is SENDING"):
         attempt.wait()
     assert attempt.received(200, {})
-    for call in (attempt.lost, attempt.wait, lambda: attempt.received(200, {})):
+    for call in (attempt.wait, lambda: attempt.received(200, {})):
         with pytest.raises(RuntimeError, match="is FINISHED"):
             call()
     lost = courtesy.attempt("GET", URL)

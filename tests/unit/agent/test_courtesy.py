@@ -30,10 +30,13 @@ URL = "https://example.com/path"
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_delay": -1}, "max_delay must be a non-negative number of seconds, got -1"),
-        ({"max_delay": float("nan")}, "max_delay must be a non-negative number of seconds, got nan"),
-        ({"max_delay": "5"}, "max_delay must be a non-negative number of seconds, got '5'"),
-        ({"max_delay": True}, "max_delay must be a non-negative number of seconds, got True"),
+        ({"wait": -1}, "wait must be a non-negative number of seconds, got -1"),
+        ({"wait": float("nan")}, "wait must be a non-negative number of seconds, got nan"),
+        ({"wait": "5"}, "wait must be a non-negative number of seconds, got '5'"),
+        ({"info": "https://example.com/"}, "info must be the URL of a page about the agent, beside its name"),
+        ({"identity": "ABot", "info": "a page"}, "info must be the URL of a page about the agent, beside its name"),
+        ({"identity": "ABot/1 2"}, "the version of 'ABot' must be a token such as '1.0', got '1 2'"),
+        ({"identity": ["ABot/1", "*"]}, "contains a version, a URL or a User-Agent field; expected a brand name"),
         ({"retry_budget": "5"}, "retry_budget must be a non-negative number of retries, got '5'"),
         ({"policy": "chromium"}, "policy must be a Policy, such as Policy.chromium(), got 'chromium'"),
         ({"throttle": Policy()}, "throttle must be a Throttle or a SharedThrottle, got Policy("),
@@ -285,8 +288,8 @@ def test_courtesy_is_an_asynchronous_context_manager():
 
 
 def test_repr_shows_identity_and_limits():
-    assert repr(Courtesy()) == "<Courtesy identity=None max_delay=0 retry=0>"
-    shown = "<Courtesy identity=['ExampleBot', '*'] max_delay=5 retry=2>"
+    assert repr(Courtesy()) == "<Courtesy identity=None wait=0 retry=0>"
+    shown = "<Courtesy identity=['ExampleBot', '*'] wait=5 retry=2>"
     assert repr(Courtesy("ExampleBot", retry=2)) == shown
 
 
@@ -299,7 +302,7 @@ def test_release_fetches_no_advice_during_a_hold():
 
 @pytest.mark.parametrize("release", [Courtesy.release, release_async])
 def test_release_without_advice_in_time_returns_when_to_ask_again(release):
-    assert release(make(asks=True, max_delay=0), QUERY_URL) == NOW + 6
+    assert release(make(asks=True, wait=0), QUERY_URL) == NOW + 6
     full = make(asks=True)
     full._state.advice.close()
     assert release(full, QUERY_URL) == NOW + 1
@@ -325,7 +328,7 @@ def test_events_are_counted_logged_and_told(caplog):
     caplog.set_level(logging.DEBUG, "headgate.agent")
     events = []
     throttle = Throttle(replace(Policy.draft(), jitter_factor=0), draw=lambda: 0.0)
-    courtesy = make(advises(""), retry=1, max_delay=1.5, throttle=throttle, on_event=events.append)
+    courtesy = make(advises(""), retry=1, wait=1.5, throttle=throttle, on_event=events.append)
     attempt = courtesy.attempt("GET", QUERY_URL)
     attempt.wait().block()
     assert attempt.wait() is None
@@ -369,7 +372,7 @@ def test_events_are_counted_logged_and_told(caplog):
 
 def test_request_refused_for_want_of_advice_is_held():
     events = []
-    courtesy = make(asks=True, max_delay=0, on_event=events.append)
+    courtesy = make(asks=True, wait=0, on_event=events.append)
     with pytest.raises(RetryLater):
         courtesy.attempt("GET", QUERY_URL).wait()
     (event,) = events
@@ -377,7 +380,7 @@ def test_request_refused_for_want_of_advice_is_held():
 
 
 def test_hook_that_raises_is_logged_and_the_request_goes_on(caplog):
-    courtesy = make(advises(""), max_delay=2, on_event=lambda _: 1 / 0)
+    courtesy = make(advises(""), wait=2, on_event=lambda _: 1 / 0)
     attempt = courtesy.attempt("GET", QUERY_URL)
     attempt.wait().block()
     assert attempt.wait() is None

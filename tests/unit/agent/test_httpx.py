@@ -2,8 +2,10 @@
 
 import asyncio
 import copy
+import errno
 import io
 import pickle
+import ssl
 import threading
 import time
 from functools import partial
@@ -14,7 +16,7 @@ import pytest
 
 from headgate.agent import Courtesy, RetryLater
 from headgate.agent.httpx import AsyncClient, AsyncTransport, Client, Transport
-from tests.unit.agent.transport_laws import URL, TransportLaws, frozen
+from tests.unit.agent.transport_laws import URL, TransportLaws, caused, frozen
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -423,7 +425,20 @@ class TestTransports(TransportLaws):
     def variant(self, request):
         self.library, self.is_async = request.param
         self.error = self.library.TransportError
-        self.errors = (self.library.ReadError("lost"), self.library.ConnectError("refused"), asyncio.CancelledError())
+        library = self.library
+        self.default_user_agent = f"python-{library.__name__}/1"
+        self.errors = (
+            (library.ReadError("lost"), "broken"),
+            (library.ReadTimeout("late"), "broken"),
+            (library.RemoteProtocolError("closed"), "broken"),
+            (library.ConnectError("refused"), "unsent"),
+            (library.ConnectTimeout("late"), "unsent"),
+            (library.PoolTimeout("full"), "ours"),
+            (library.UnsupportedProtocol("ftp"), "ours"),
+            (caused(library.ConnectError("files"), OSError(errno.EMFILE, "too many")), "ours"),
+            (caused(library.ConnectError("tls"), ssl.SSLCertVerificationError()), "ours"),
+            (asyncio.CancelledError(), "ours"),
+        )
         self.cannot_be_counted = (StopIteration, RuntimeError)
 
     def request(self, url=URL, method="GET", *, body=None, options=None):

@@ -10,6 +10,7 @@ import pytest
 import requests
 from requests.adapters import BaseAdapter
 from urllib3._collections import HTTPHeaderDict
+from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 from urllib3.util import Retry
 
 from headgate.agent import RetryLater
@@ -122,7 +123,16 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
 
 class TestAdapter(TransportLaws):
     error = requests.ConnectionError
-    errors = (requests.ConnectionError(), requests.Timeout(), KeyboardInterrupt())
+    default_user_agent = "python-requests/2"
+    errors = (
+        (requests.ConnectionError(), "broken"),
+        (requests.Timeout(), "broken"),
+        (requests.ConnectionError(MaxRetryError(None, URL, NewConnectionError(None, "refused"))), "unsent"),
+        (requests.ConnectTimeout(MaxRetryError(None, URL, ConnectTimeoutError())), "unsent"),
+        (requests.exceptions.ProxyError("Tunnel connection failed: 403 Forbidden"), "ours"),
+        (requests.exceptions.InvalidURL(), "ours"),
+        (KeyboardInterrupt(), "ours"),
+    )
 
     def request(self, url=URL, method="GET", *, body=None, options=None):
         made = prepared(method, url, data=body)

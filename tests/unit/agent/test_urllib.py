@@ -1,6 +1,9 @@
 """The handler for openers, before a handler that sends nothing."""
 
+import errno
+import http.client
 import io
+import socket
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -99,7 +102,19 @@ def test_advice_that_a_proxy_handler_opens_again_is_fetched_once():
 
 class TestHandler(TransportLaws):
     error = urllib.error.URLError
-    errors = (urllib.error.URLError("lost"), TimeoutError(), KeyboardInterrupt())
+    default_user_agent = "Python-urllib/3.11"
+    errors = (
+        (urllib.error.URLError(ConnectionResetError(errno.ECONNRESET, "reset")), "broken"),
+        (http.client.RemoteDisconnected(), "broken"),
+        (TimeoutError(), "broken"),
+        (urllib.error.URLError(ConnectionRefusedError(errno.ECONNREFUSED, "refused")), "unsent"),
+        (urllib.error.URLError(socket.gaierror(socket.EAI_NONAME, "unknown")), "unsent"),
+        (urllib.error.URLError(OSError(errno.EMFILE, "too many")), "ours"),
+        (KeyboardInterrupt(), "ours"),
+    )
+
+    def headers(self, request):
+        return request.unredirected_hdrs
 
     def request(self, url="https://example.com/path", method="GET", *, body=None, options=None):
         made = urllib.request.Request(url, data=body, method=method)

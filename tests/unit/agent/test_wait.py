@@ -9,7 +9,8 @@ import anyio
 import pytest
 import trio
 
-from headgate.agent.wait import FetchWait, Pause, retry_pause
+from headgate.agent.retry import retry_pause
+from headgate.agent.wait import FetchWait, Pause
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from headgate.throttle import Policy, Throttle
 NOW = 1000.0
 URL = "https://example.com/path"
 
+OURS = "ExampleBot/1.0 (+https://example.com/bot)"
+
 TARGETS = {
     "http://example.com": "http://example.com/",
     "http://name:word@EXAMPLE.com:80/Path?query#there": "http://example.com/Path",
@@ -35,8 +37,15 @@ TARGETS = {
 
 def frozen(**options: Any) -> Courtesy:
     """Make a courtesy for which no time passes."""
-    options = {"throttle": Throttle(replace(Policy.draft(), jitter_factor=0), hold_localhost=True), **options}
+    policy = options.pop("policy", replace(Policy.draft(), jitter_factor=0))
+    options = {"throttle": Throttle(policy, hold_localhost=True), **options}
     return Courtesy(clock=lambda: NOW, **options)
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    """Return `error` with a cause."""
+    error.__cause__ = cause
+    return error
 
 
 def outcome(send: Callable[[Any], Any], request: Any) -> Any:
@@ -52,8 +61,10 @@ class TransportLaws:
 
     error: type[Exception]
     """The library's own error, which a held request raises too."""
-    errors: Sequence[BaseException]
-    """What the library raises for a request without a response."""
+    errors: Sequence[tuple[BaseException, str]]
+    """What the library raises for a request without a response, and which kind of failure it is."""
+    default_user_agent: str
+    """What the library sends as its User-Agent, or a beginning of it."""
     cannot_be_counted: type[Exception] = StopIteration
     """What the fixture `broken` raises while a response is counted."""
 
@@ -72,6 +83,10 @@ class TransportLaws:
     def is_closed(self, response: Any) -> bool:
         """Return whether a response was closed."""
         raise NotImplementedError
+
+    def headers(self, request: Any) -> Any:
+        """Return the fields of a request that can be changed."""
+        return request.headers
 
     def status(self, response: Any) -> int:
         """Return the status of a response."""
@@ -109,11 +124,31 @@ class TransportLaws:
         assert self.sent(courtesy, [self.request()], [answer]) == [503]
         assert (courtesy.explain(URL).failures, courtesy.explain(URL).held) == (0, False)
 
-    def test_a_request_without_a_response_is_not_counted(self) -> None:
-        courtesy = frozen(retry=5)
-        for error in self.errors:
+    def test_a_request_for_which_no_connection_is_made_counts(self) -> None:
+        for error, failure in self.errors:
+            courtesy = frozen(policy=Policy())
             assert self.sent(courtesy, [self.request()], [error]) == [error]
-        assert courtesy.explain(URL).failures == 0
+            assert (error, courtesy.explain(URL).failures) == (error, int(failure == "unsent"))
+
+    @pytest.mark.usefixtures("short_pauses")
+    def test_it_is_sent_again_if_that_is_safe(self) -> None:
+        for error, failure in self.errors:
+            for method, is_safe in (("GET", failure != "ours"), ("POST", failure == "unsent")):
+                answers = [error, self.response(204)]
+                (outcome,) = self.sent(frozen(retry=1), [self.request(method=method)], answers)
+                assert (error, method, outcome) == (error, method, 204 if is_safe else error)
+
+    def test_the_user_agent_is_the_agent_s_unless_the_program_sets_one(self) -> None:
+        for given, sent in ((self.default_user_agent, OURS), ("Mine/2", "Mine/2")):
+            request = self.request()
+            self.headers(request)["User-agent"] = given
+            self.sent(frozen(), [request], [self.response()])
+            assert self.headers(request)["User-agent"] == given
+            courtesy = frozen(identity="ExampleBot/1.0", info="https://example.com/bot")
+            courtesy._state.advice = None  # which would be fetched
+            courtesy.fetches_advice = False
+            self.sent(courtesy, [request], [self.response()])
+            assert self.headers(request)["User-agent"] == sent
 
     def test_a_response_that_cannot_be_counted_is_closed(self, broken: Courtesy) -> None:
         answer = self.response()
@@ -128,7 +163,7 @@ class TransportLaws:
         for request, repeatable in bodies:
             refused = self.response(503)
             expected = 200 if repeatable else 503
-            assert self.sent(frozen(retry=1, max_delay=5), [request], [refused, self.response()]) == [expected]
+            assert self.sent(frozen(retry=1, wait=5), [request], [refused, self.response()]) == [expected]
 
     def test_an_interactive_request_is_not_held(self) -> None:
         all_options: list[Any] = [None, {"interactive": True}, {}, {"interactive": False}]

@@ -506,8 +506,9 @@ class TestParallelFailures:
 
 
 class TestRetryBudget:
-    def test_retries_are_unlimited_by_default(self):
-        throttle = throttled()
+    def test_retries_are_unlimited_without_a_budget(self):
+        assert throttled().retries_left(X) == 10
+        throttle = throttled(retry_budget=None)
         assert all(throttle.spend_retry(X) for _ in range(1_000))
         assert throttle.retries_left(X) == math.inf
 

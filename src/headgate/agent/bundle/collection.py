@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from headgate.advice import AgentIdentity
 from headgate.agent.advice_client import in_thread
-from headgate.agent.attempt import REDIRECTS
 from headgate.agent.bundle.fetcher import Fetcher, Reply
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.httpx_library import Client
@@ -34,6 +33,7 @@ from headgate.errors import ConfigurationError, FetchError, MissingExtra, RetryL
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
 from headgate.http.date import retry_after
 from headgate.http.url import resolve
+from headgate.throttle.throttle import REDIRECTS
 
 _IN_MEMORY: Final = 1 << 20
 """Bytes of a body above which it is kept on disk."""
@@ -131,7 +131,7 @@ def collect(
         raise ConfigurationError(f"collect needs a list of URLs, got {urls!r:.200}")
     names = AgentIdentity(_BRAND if identity is None else identity)
     if courtesy is None:
-        courtesy = Courtesy(names, max_delay=_MAX_DELAY, retry=_RETRIES)
+        courtesy = Courtesy(names, wait=_MAX_DELAY, retry=_RETRIES)
     user_agent = USER_AGENT if names.brand == _BRAND else f"{names.brand} {USER_AGENT}"
     fetcher = Fetcher(client, timeout=timeout, user_agent=user_agent)
     return Collection(urls, fetcher, ExchangeBuilder(limits), courtesy, tell=tell)

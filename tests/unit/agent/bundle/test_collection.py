@@ -43,9 +43,9 @@ class Web:
         self.slept.append(seconds)
         self.now += seconds
 
-    def collect(self, *urls, max_delay=60.0, **options):
+    def collect(self, *urls, wait=60.0, **options):
         client = self.library.Client(transport=self.library.MockTransport(self.answer))
-        courtesy = Courtesy(max_delay=max_delay, retry=2, clock=lambda: self.now, draw=lambda: 0.0)
+        courtesy = Courtesy(wait=wait, retry=2, clock=lambda: self.now, draw=lambda: 0.0)
         return collect(urls, client=client, courtesy=courtesy, tell=self.messages.append, **options)
 
 
@@ -164,7 +164,7 @@ def test_other_urls_of_a_busy_origin_are_not_requested(web):
         "https://a.example/2": (200, HTML, b"never asked"),
         "https://b.example/": (200, HTML, b"b"),
     })  # fmt: skip
-    collected = pages.collect("https://a.example/1", "https://a.example/2", "https://b.example/", max_delay=60.0)
+    collected = pages.collect("https://a.example/1", "https://a.example/2", "https://b.example/", wait=60.0)
     assert [exchange.url for exchange in collected] == ["https://b.example/"]
     assert collected.failed == 2
     assert pages.requests == ["https://a.example/1", "https://b.example/"]
@@ -198,7 +198,7 @@ def test_default_courtesy_uses_headgates_name(monkeypatch):
     monkeypatch.setattr(import_module("headgate.agent.bundle.collection"), "Courtesy", Recorded)
     assert list(collect([])) == []
     (courtesy,) = made
-    assert (courtesy.max_delay, courtesy.retry) == (60.0, 2)
+    assert (courtesy._state.max_delay, courtesy.retry.attempts) == (60.0, 2)
     assert courtesy._state.advice is not None
 
 
