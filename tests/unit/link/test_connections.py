@@ -16,7 +16,7 @@ from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.link.sockets import bind_pair, connect_pair, open_socket
 from headgate.release import NEVER
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 SERVER, ALLOWED, OTHER = new_key_pair(), new_key_pair(), new_key_pair()
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 
