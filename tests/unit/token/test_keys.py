@@ -12,7 +12,7 @@ SECRET = bytes(range(32))
 
 
 def test_base64url_round_trip():
-    for content in (b"", b"a", b"ab", b"abc", b"\xfb\xff"):
+    for content in (*(b"abcdefghi"[:size] for size in range(10)), b"\xfb\xff"):
         text = encode_base64url(content)
         assert "=" not in text
         assert decode_base64url(text) == content
