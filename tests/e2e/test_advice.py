@@ -57,13 +57,6 @@ def test_there_is_no_finding_about_the_advice_of_the_gate(gate):
         assert (code, report) == (0, {"conforming": {"disallowed": False, "fraction": 0.25}, "findings": []})
 
 
-def test_a_stopped_gate_is_unreachable(gate):
-    address = gate.ready["address"]
-    gate.end()
-    code, told = said("fetch", address, "--identity", "ExampleBot,*", "--json")
-    assert (code, told["result"], told["fresh_for"]) == (1, "unreachable", 60)
-
-
 HUNG = """
 import socket, sys, threading
 

@@ -6,13 +6,11 @@ from contextlib import asynccontextmanager, contextmanager
 
 import aiohttp
 import pytest
-import trustme
 
 from headgate.agent import Courtesy
 from headgate.agent.aiohttp import Held, Middleware
-from tests import servers
 from tests.e2e import polite_laws
-from tests.e2e.polite_laws import SOON, courtesy, frozen, tls_origin
+from tests.e2e.polite_laws import SOON, courtesy, frozen
 from tests.e2e.polite_origin import Answer
 
 origin = polite_laws.origin
@@ -136,22 +134,3 @@ async def fetched(session: aiohttp.ClientSession, url: str, **options) -> int:
     async with session.get(url, **options) as response:
         await response.read()
         return response.status
-
-
-@pytest.mark.needs("tinyproxy")
-@pytest.mark.parametrize("tls", [False, True])
-def test_requests_through_a_proxy_behave_alike(tmp_path, run, tls):
-    authority = trustme.CA()
-
-    async def asking(origin, proxy):
-        options = {"proxy": proxy.url, "ssl": polite_laws.trusting(authority)}
-        async with session_with(frozen()) as session:
-            for _ in range(3):
-                assert await fetched(session, f"{origin.url}/", **options) == 503
-            with pytest.raises(Held, match=f"{origin.url} is held by the backoff"):
-                await fetched(session, f"{origin.url}/", **options)
-
-    with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
-        origin.say("/", 503)
-        run(asking(origin, proxy))
-        assert len(origin.asked) == 3

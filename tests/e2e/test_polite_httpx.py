@@ -13,14 +13,11 @@ import anyio.to_thread
 import httpx
 import httpx2
 import pytest
-import trustme
 
-from headgate.agent import RetryLater
 from headgate.agent.httpx import AsyncTransport, Transport, _held_in
 from headgate.throttle import Policy
-from tests import servers
 from tests.e2e import polite_laws
-from tests.e2e.polite_laws import SOON, courtesy, frozen, in_threads, tls_origin
+from tests.e2e.polite_laws import SOON, courtesy, in_threads
 from tests.e2e.polite_origin import ADVICE, Answer
 
 LIBRARIES = [httpx2, httpx]
@@ -212,27 +209,6 @@ def test_a_cancelled_request_affects_neither_others_nor_connections(origin, libr
         may_answer.set()
     assert len(origin.got(ADVICE)) == 1
     assert [asked.path for asked in origin.got()] == ["/held", "/free"]
-
-
-@pytest.mark.needs("tinyproxy")
-@pytest.mark.parametrize("tls", [False, True])
-def test_requests_through_a_proxy_behave_alike(tmp_path, library, tls):
-    authority = trustme.CA()
-    trust = polite_laws.trusting(authority)
-    with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
-        origin.say("/", 503)
-        polite = frozen()
-        # tinyproxy closes each connection, and does not say so before: none is used again.
-        limits = library.Limits(max_keepalive_connections=0)
-        proxied = Transport(polite, library.HTTPTransport(proxy=proxy.url, verify=trust, limits=limits))
-        with library.Client(mounts={"all://127.0.0.1": proxied}, transport=Transport(polite)) as client:
-            for _ in range(3):
-                assert client.get(f"{origin.url}/").status_code == 503
-            with pytest.raises(library.TransportError, match=f"{origin.url} is held by the backoff"):
-                client.get(f"{origin.url}/")
-        assert len(origin.asked) == 3
-        with library.Client(transport=Transport(polite)) as client, pytest.raises(RetryLater):
-            client.get(f"{origin.url}/")
 
 
 @pytest.mark.needs("nginx")

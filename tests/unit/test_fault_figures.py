@@ -30,31 +30,18 @@ def test_admission_counts_the_largest_excess_and_deficit(statuses, over, under):
     assert (found.over, found.under) == (over, under)
 
 
-def test_failed_and_wrongly_rejected_requests():
+def test_failed_wrongly_rejected_and_unlimited_requests():
+    sent = [(502, "cold"), (0, "hot"), (429, "hot"), (429, "cold"), (429, "echo")]
+    samples = [Sample(float(when), 0.0, status, 0, kind, "a") for when, (status, kind) in enumerate(sent)]
+    assert [sample.sent for sample in failed(samples)] == [0.0, 1.0]
+    assert [sample.sent for sample in wrongly_rejected(samples)] == [3.0]
+    probes = [(200, 429), (200, 200), (0, 200)]  # an identifier's first request, and its second
     samples = [
-        Sample(1.0, 0.0, 502, 0, "cold", "a"),
-        Sample(2.0, 0.0, 0, 0, "hot", "hot"),
-        Sample(3.0, 0.0, 429, 0, "hot", "hot"),
-        Sample(4.0, 0.0, 429, 0, "cold", "a"),
-        Sample(5.0, 0.0, 429, 0, "echo", "b"),
+        Sample(when + late / 4, 0.0, status, late, "echo" if late else "probe", str(when))
+        for when, statuses in enumerate(probes)
+        for late, status in enumerate(statuses)
     ]
-    assert [sample.sent for sample in failed(samples)] == [1.0, 2.0]
-    assert [sample.sent for sample in wrongly_rejected(samples)] == [4.0]
-
-
-def test_unlimited_probes_are_those_admitted_twice():
-    samples = [
-        Sample(1.0, 0.0, 200, 0, "probe", "a"),
-        Sample(1.25, 0.0, 429, 1, "echo", "a"),
-        Sample(2.0, 0.0, 200, 0, "probe", "b"),
-        Sample(2.25, 0.0, 200, 1, "echo", "b"),
-        Sample(3.0, 0.0, 0, 0, "probe", "c"),
-        Sample(3.25, 0.0, 200, 1, "echo", "c"),
-    ]
-    assert unlimited(samples) == [2.0]
-
-
-def test_p99_is_a_latency_that_occurred():
+    assert unlimited(samples) == [1.0]
     assert p99([Sample(0.0, number / 100, 200, 0, "cold", "a") for number in range(1, 101)]) == 0.99
 
 
@@ -62,10 +49,10 @@ def outcome(samples, **options):
     return Outcome(Fault("test", nothing, nothing, **options), samples, [], 101.0, 102.0, 102.0, 102.5)
 
 
-@pytest.mark.parametrize("sample", [Sample(101.5, 0.01, 502, 0, "cold", "a"), Sample(101.5, 0.01, 429, 0, "cold", "a")])
-def test_check_refuses_failed_and_wrongly_rejected_requests(sample):
+@pytest.mark.parametrize("status", [502, 429])
+def test_check_refuses_failed_and_wrongly_rejected_requests(status):
     with pytest.raises(AssertionError):
-        check(outcome([sample]), LoadPlan())
+        check(outcome([Sample(101.5, 0.01, status, 0, "cold", "a")]), LoadPlan())
 
 
 def test_check_refuses_an_excess_that_the_fault_does_not_explain():
