@@ -46,4 +46,4 @@ async def test_a_truncated_response_is_never_completed(name: str) -> None:
             await agent.send(GET)
             with pytest.raises((h11.RemoteProtocolError, ConnectionError)):
                 await agent.response()
-        assert gateway.counters.failed["truncated"] == 1
+        assert gateway.pool.failures["truncated"] == 1

@@ -3,8 +3,9 @@
 A counter is declared once, as a field of a `msgspec.Struct` that begins at 0, with its description as the docstring
 under it. A field that is a dictionary counts by the value of a label, `reason` unless an `Annotated` type names
 another; with several names, such as `Annotated[dict[str, dict[str, int]], "domain", "status"]`, by the values of each.
+The last name "le" makes it a histogram: counts by upper bound, each with those below, and the sum as "sum".
 It begins with every value at 0 that is known at the start. A group is such a struct with the first word of its metrics:
-`("link", GatekeeperCounters)` declares `headgate_link_sent_total` and so on.
+`("link", GatekeeperCounters)` declares `headgate_link_sent_total` and so on; an empty word adds nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict, fields, replace
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from headgate.config.file import field_docs
 
@@ -28,10 +29,14 @@ CounterGroups: TypeAlias = Iterable[tuple[str, type[Struct]]]
 def read_counters(*groups: tuple[str, Struct]) -> Counters:
     """Return what is counted in structs, each with the first word of its metrics."""
     return {
-        f"{group}_{name}": _total([value])  # a copy
+        _name(group, name): _total([value])  # a copy
         for group, counters in groups
         for name, value in asdict(counters).items()
     }
+
+
+def _name(group: str, name: str) -> str:
+    return f"{group}_{name}" if group else name
 
 
 def sum_states(states: Sequence[_State], **others: Any) -> _State:
@@ -63,7 +68,7 @@ def counter_metrics(counters: Counters, groups: CounterGroups) -> Iterator[Metri
     """
     groups = list(groups)
     counters = read_counters(*((group, kind()) for group, kind in groups)) | counters
-    declared = {f"{group}_{field.name}": (kind, field) for group, kind in groups for field in fields(kind)}
+    declared = {_name(group, field.name): (kind, field) for group, kind in groups for field in fields(kind)}
     for name, value in sorted(counters.items()):
         kind, field = declared[name]
         labels = getattr(field.type, "__metadata__", ("reason",)) if isinstance(value, dict) else ()
@@ -90,17 +95,24 @@ def gauges(state: Struct, names: Mapping[str, str]) -> Iterator[Metric]:
 def _metric(
     kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, values: Any, labels: tuple[str, ...]
 ) -> Metric:
-    family = kind(name, " ".join(text.split()), labels=labels)
-    for texts, value in _samples(values):
+    text = " ".join(text.split())
+    if labels[-1:] == ("le",):
+        histogram = HistogramMetricFamily(name, text, labels=labels[:-1])
+        for texts, buckets in _samples(values, len(labels) - 1):
+            histogram.add_metric(texts, [one for one in buckets.items() if one[0] != "sum"], buckets["sum"])
+        return histogram
+    family = kind(name, text, labels=labels)
+    for texts, value in _samples(values, len(labels)):
         family.add_metric(texts, value)
     return family
 
 
-def _samples(values: Any) -> Iterator[tuple[list[str], float]]:
-    """Yield each number with the values of its labels; bytes of a name from the bus that are not UTF-8 are replaced."""
-    if not isinstance(values, Mapping):
+def _samples(values: Any, depth: int) -> Iterator[tuple[list[str], Any]]:
+    """Yield each value below `depth` labels, with theirs; bytes of a name from the bus that are not UTF-8 are
+    replaced."""
+    if not depth:
         yield [], values
         return
     for name, inner in values.items():
-        for texts, value in _samples(inner):
+        for texts, value in _samples(inner, depth - 1):
             yield [name.encode("utf-8", "replace").decode(), *texts], value

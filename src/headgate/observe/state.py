@@ -24,7 +24,6 @@ _DIGITS = 16
 _OUTCOMES = ("accepted", "delayed", "rejected")
 _GAUGES = {
     "delayed_now": "headgate_delayed_requests",
-    "connections": "headgate_connections",
     "workers": "headgate_workers",
 }
 _LIMIT_GAUGES = {
@@ -69,8 +68,10 @@ class GateState(msgspec.Struct, frozen=True):
     domains: tuple[DomainState, ...] = ()
     delayed_now: int = 0
     """Requests that are delayed now."""
-    connections: int = 0
-    """Open connections of clients."""
+    connections: dict[str, int] = {}
+    """Open connections of clients by state; see `headgate.origin.gateway.states`."""
+    upstream_connections: dict[str, dict[str, int]] = {}
+    """Connections to each origin: active, with a request, and idle."""
     workers: int = 1
     """Processes that accept connections."""
     master: str = "embedded"
@@ -182,6 +183,9 @@ def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
     """Make the metrics of a gate with these groups of counters."""
     yield domain_totals("headgate_requests", "Requests by domain and outcome.", state.domains)
     yield from gauges(state, _GAUGES)
+    yield gauge("headgate_connections", "Open connections of clients, by state.", state.connections, "state")
+    text = "Connections to an origin: active, with a request, and idle."
+    yield gauge("headgate_upstream_connections", text, state.upstream_connections, "origin", "state")
     if state.concurrency is not None:
         yield from _limit_metrics(state.concurrency)
     yield from advice_metrics(state.advice)

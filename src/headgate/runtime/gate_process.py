@@ -21,6 +21,7 @@ from headgate.observe import Counters, GateState, HeldIdentifier, MasterTotals, 
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
+from headgate.origin.gateway.meter import RequestMeter
 from headgate.runtime.gate_advice import (
     AdvicePublication,
     AdviceReport,
@@ -108,6 +109,8 @@ class GateProcess(Backend):
         self._link = self._new_link(tree, self._composed)
         self._memory = None if self._link is None else open_memory(configuration.memory)
         self.store = MasterStore(tree.master.store if self._link is None else "memory", log)
+        self._meter = RequestMeter()
+        self._meter.prepare(domain.name for domain in self._composed.domains)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
@@ -119,6 +122,7 @@ class GateProcess(Backend):
                 timeouts=tree.gate.timeouts,
                 bounds=fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None),
                 concurrency=concurrency_settings(tree, self._number),
+                observe=self._meter.count,
             )
             self._watch = ConcurrencyWatch(log)
         except BaseException:
@@ -205,6 +209,7 @@ class GateProcess(Backend):
             self._link.set_domains(names)
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
+        self._meter.prepare(domain.name for domain in composed.domains)
         self._report_arrivals()  # the new counts begin at 0
         if configuration.advice is None:
             self._advice_loop = make_loop(tree, self._advice_loop, workers=1, log=log)
@@ -220,12 +225,14 @@ class GateProcess(Backend):
             shown = identifier_digest if self.tree.gate.identify.startswith("header:") else identifier_text
             for domain in self._composed.domains:
                 held[domain.name] = await longest_holds(self.gatekeeper, domain.name, shown)
+        pool = self._gateway.pool
         return GateState(
             domains=tuple(
                 domain_state(self.gatekeeper, domain, held.get(domain.name, ())) for domain in self._composed.domains
             ),
             delayed_now=self.gatekeeper.delayed,
-            connections=len(self._gateway.connections),
+            connections=self._gateway.connection_states,
+            upstream_connections={pool.name: pool.connection_states},
             master=self.tree.gate.master_text,
             concurrency=self._concurrency(),
             counters=self._counters(),
@@ -245,7 +252,7 @@ class GateProcess(Backend):
                 self._watch.look(state, now=time.monotonic())
 
     def _counters(self) -> Counters:
-        counters = read_counters(("gateway", self._gateway.counters))
+        counters = read_counters(("gateway", self._gateway.counters), ("", self._meter.read([self._gateway.pool])))
         if self.gatekeeper.master is not None:
             totals = MasterTotals.of(self.gatekeeper.master)
             counters |= read_counters(("master", totals)) | self.store.counters()
@@ -274,7 +281,7 @@ class GateProcess(Backend):
             return
         rejected, failed = self._reported
         now_rejected = sum(totals.rejected for totals in self.gatekeeper.totals.values())
-        self._reported = now_rejected, self._gateway.counters.failed["unreachable"]
+        self._reported = now_rejected, self._gateway.pool.failures["unreachable"]
         concurrency = self._concurrency()
         capacity = concurrency.capacity if concurrency is not None else 0.0
         report = AdviceReport(

@@ -23,6 +23,7 @@ from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
 from headgate.observe.state import ended_state
+from headgate.origin.gateway.meter import RequestCounters
 from headgate.origin.gateway.record import GatewayCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
@@ -47,7 +48,7 @@ from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
-GATE_GROUPS: Final = (*GATEKEEPER_GROUPS, ("gateway", GatewayCounters), ("master", MasterTotals))
+GATE_GROUPS: Final = (*GATEKEEPER_GROUPS, ("", RequestCounters), ("gateway", GatewayCounters), ("master", MasterTotals))
 """The groups of counters of a gate without a store."""
 
 

@@ -181,7 +181,7 @@ GATE_STATE = GateState(
         DomainState('odd "name"\n\\', accepted=9),
     ),
     delayed_now=2,
-    connections=5,
+    connections={"idle": 4, "tunnel": 1},
     workers=2,
 )
 
@@ -201,6 +201,7 @@ def test_openmetrics_is_the_default(accept):
     assert found["headgate_requests_total", *labels] == 2
     assert found["headgate_requests_total", ("domain", 'odd "name"\n\\'), ("outcome", "accepted")] == 9
     assert found["headgate_delayed_requests",] == 2
+    assert found["headgate_connections", ("state", "idle")] == 4
     assert found["headgate_workers",] == 2
     assert any(name[0] == "process_resident_memory_bytes" for name in found)
 

@@ -37,9 +37,9 @@ def test_without_a_limit_there_is_no_sum(states: list[None]) -> None:
 
 def test_a_worker_that_has_ended_leaves_its_totals() -> None:
     domain = DomainState("a", accepted=5, held=(HeldIdentifier("x", 2.0, 1.0),))
-    ended = ended_state(GateState((domain,), connections=4, concurrency=ONE, counters={"gateway_retried": 3}))
-    both = merge_states([ended, GateState(connections=2, concurrency=OTHER)])
-    assert (both.workers, both.connections, both.counters) == (1, 2, {"gateway_retried": 3})
+    ended = ended_state(GateState((domain,), connections={"idle": 4}, concurrency=ONE, counters={"gateway_retried": 3}))
+    both = merge_states([ended, GateState(connections={"idle": 2}, concurrency=OTHER)])
+    assert (both.workers, both.connections, both.counters) == (1, {"idle": 2}, {"gateway_retried": 3})
     assert both.domains == (DomainState("a", accepted=5),)
     total = both.concurrency
     assert total is not None

@@ -19,13 +19,13 @@ def test_totals_add_up_and_the_longest_hold_counts():
     one = GateState(
         (domain("a", HeldIdentifier("x", 10.0, 1.0), HeldIdentifier("y", 12.0, 3.0), accepted=1, rejected=2),),
         delayed_now=1,
-        connections=3,
+        connections={"idle": 3},
         counters={"link_sent": 4},
     )
     other = GateState(
         (domain("a", HeldIdentifier("x", 11.0, 2.0), accepted=10, delayed=5), domain("b", accepted=7)),
         delayed_now=2,
-        connections=4,
+        connections={"idle": 3, "queued": 1},
         counters={"link_sent": 1, "gateway_slow": 1},
     )
     both = merge_states([one, other])
@@ -33,7 +33,7 @@ def test_totals_add_up_and_the_longest_hold_counts():
     assert (first.accepted, first.delayed, first.rejected) == (11, 5, 2)
     assert first.held == (HeldIdentifier("y", 12.0, 3.0), HeldIdentifier("x", 11.0, 2.0))
     assert second.accepted == 7
-    assert (both.delayed_now, both.connections, both.workers) == (3, 7, 2)
+    assert (both.delayed_now, both.connections, both.workers) == (3, {"idle": 6, "queued": 1}, 2)
     assert both.counters == {"link_sent": 5, "gateway_slow": 1}
 
 

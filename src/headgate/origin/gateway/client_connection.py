@@ -470,11 +470,13 @@ class ClientConnection(asyncio.Protocol):
 
     def _finish(self, *, keep: bool, unread: int) -> None:
         """End the request under way, whose whole response was sent; every response leaves here."""
-        context = self._context
-        if context.observe is not None:
-            self._report()
+        context, record = self._context, self.record
         self.record = None
-        self.deadline = context.clock() + context.timeouts.idle
+        now = context.clock()
+        if context.observe is not None and record is not None:
+            record.end = now
+            context.observe(record)
+        self.deadline = now + context.timeouts.idle
         if keep and not unread:
             context.registry.idle[self] = None  # as `_move`
             self.state = _IDLE

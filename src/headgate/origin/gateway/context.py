@@ -12,6 +12,7 @@ from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import ALLOW
+from headgate.origin.gateway.states import ClientState
 from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.identify import client_address
 from headgate.origin.permits import Permits
@@ -25,6 +26,8 @@ class RegisteredConnection(Protocol):
 
     client: bytes
     """The client that it is counted for; empty when it is not counted."""
+    state: ClientState
+    """Its state."""
     deadline: float
     """The time of the gateway's clock at which `expire` is due."""
 

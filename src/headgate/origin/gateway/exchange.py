@@ -28,7 +28,7 @@ from headgate.http.h1 import (
 )
 from headgate.origin.gateway.addresses import OriginAddresses
 from headgate.origin.gateway.forwarding import forwarded_response_lines, forwarded_trailers
-from headgate.origin.gateway.record import GatewayCounters, RequestRecord
+from headgate.origin.gateway.record import FAILURES, GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import Downstream, date_line
 from headgate.origin.permits import Permit
 
@@ -312,14 +312,14 @@ class ProxiedExchange:
     def fail(self, kind: str, explanation: str) -> None:
         """Answer for an origin that fails; `kind` is one of `FAILURES`."""
         self._drop(timed_out=kind == "timeout")
-        self._pool.counters.failed[kind] += 1
+        self._pool.failures[kind] += 1
         error = ProtocolError(504 if kind == "timeout" else 502, explanation)
         self._client.fail(error, kind, unread=self.takes_body)
 
     def truncated(self) -> None:
         """Close the client's connection so that the client notices the truncated response."""
         self._drop()
-        self._pool.counters.failed["truncated"] += 1
+        self._pool.failures["truncated"] += 1
         self._client.abort("truncated", reset=not self._request.minor)
 
     def switch(self, head: ResponseHead, rest: bytes) -> None:
@@ -391,6 +391,8 @@ class UpstreamPool:
         """Bytes of a chunked request body; 0 for no limit."""
         self.counters = counters
         """The counters of the gateway."""
+        self.failures = dict.fromkeys(FAILURES, 0)
+        """Requests that failed at this origin, by reason."""
         self.clock = clock
         """The clock of the gateway."""
         self._addresses = OriginAddresses(host)
@@ -399,6 +401,11 @@ class UpstreamPool:
         """The time of the gateway's last tick."""
         self.idle: list[UpstreamConnection] = []
         self.open: set[UpstreamConnection] = set()
+
+    @property
+    def connection_states(self) -> dict[str, int]:
+        """The number of its connections that have a request, active, and of those that are idle."""
+        return {"active": len(self.open) - len(self.idle), "idle": len(self.idle)}
 
     def take(self, *, repeatable: bool) -> "UpstreamConnection | None":
         """Take an idle connection out of the pool; None if there is none that fits."""

@@ -50,6 +50,7 @@ class RequestRecord(msgspec.Struct, gc=False):
 
 
 FAILURES: Final = ("unreachable", "malformed", "descriptors", "timeout", "truncated")
+"""Why a request failed at the origin; see `RequestCounters.upstream_failures`."""
 
 
 class GatewayCounters(msgspec.Struct):
@@ -64,10 +65,6 @@ class GatewayCounters(msgspec.Struct):
     """Idle connections closed at the limit of all connections, for a new one."""
     handshakes_failed: int = 0
     """TLS handshakes that failed or were not complete in time."""
-    failed: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
-    """Requests that failed at the origin. Answered 502: unreachable, it accepted no connection or closed it without an
-    answer; malformed, its answer is not valid HTTP; descriptors, this process has none left for a connection. 504:
-    timeout. Truncated responses are cut off."""
     forwarding_unused: dict[str, int] = msgspec.field(default_factory=lambda: {"untrusted": 0, "disagree": 0})
     """Requests whose forwarding fields are not used: their peer is not a trusted proxy, or two fields disagree."""
     retried: int = 0

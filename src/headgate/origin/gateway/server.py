@@ -7,6 +7,7 @@ import random
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import ALLOW
+from headgate.origin.gateway.states import ClientState
 from headgate.origin.permits import Permits
 
 MAX_TICK = 0.25
@@ -84,6 +86,13 @@ class Gateway:
     def addresses(self) -> list[tuple[str, int]]:
         """Host and port of every listening socket."""
         return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
+
+    @property
+    def connection_states(self) -> dict[str, int]:
+        """The number of connections by state, and of tunnels."""
+        counts = Counter(connection.state for connection in self.connections)
+        states = {state.name.lower(): counts[state] for state in ClientState if state is not ClientState.CLOSED}
+        return states | {"closing": counts[ClientState.CLOSED], "tunnel": len(self.tunnels)}
 
     @property
     def policy(self) -> GatewayPolicy:

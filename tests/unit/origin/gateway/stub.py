@@ -153,7 +153,7 @@ def make_context(
 def counted(context: GatewayContext) -> dict[str, int]:
     """Return what the context of a gateway has counted: the counters that are not 0, by name or reason."""
     found: dict[str, int] = {}
-    for name, value in asdict(context.counters).items():
+    for name, value in [*asdict(context.counters).items(), ("failures", context.pool.failures)]:
         counts = value if isinstance(value, dict) else {name: value}
         found |= {reason: count for reason, count in counts.items() if count}
     return found

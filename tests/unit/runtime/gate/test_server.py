@@ -101,13 +101,13 @@ def test_reload_checks_bundles_in_a_thread(monkeypatch):
 
 def test_totals_of_a_worker_that_has_ended_are_kept():
     class Ended:
-        last_state = GateState((DomainState("a", accepted=2),), delayed_now=1, connections=3)
+        last_state = GateState((DomainState("a", accepted=2),), delayed_now=1, connections={"idle": 3})
 
     workers = GateWorkers(configuration(tree()))
     workers.on_worker_exit(Ended)
     workers.on_worker_exit(Ended)
     state = asyncio.run(workers.state(whole=False))
-    assert (state.domains[0].accepted, state.delayed_now, state.connections, state.workers) == (4, 0, 0, 0)
+    assert (state.domains[0].accepted, state.delayed_now, state.connections, state.workers) == (4, 0, {}, 0)
 
 
 def test_one_worker_reports_about_masters_elsewhere():

@@ -1,0 +1,137 @@
+"""What a gate counts of completed requests: responses, bytes, and histograms of their durations.
+
+Every request passes through `RequestMeter.count`, so it only increments preallocated numbers. The dictionaries that
+become metrics are made when the state is read.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from headgate.origin.gateway.exchange import UpstreamPool
+from headgate.origin.gateway.record import RequestRecord
+
+SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""The upper bounds of all histograms of seconds."""
+CLASSES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+"""The classes of status codes; "none" for a request whose client was sent no response."""
+NO_DOMAIN: Final = "none"
+"""The label of requests that no rule applies to."""
+
+_WIDTH: Final = len(SECONDS) + 1
+_ROWS: Final = 10
+"""Hundreds of a status of three digits; an unknown class counts as 5xx (9110 15)."""
+_WITHOUT_RULES: Final = frozenset({"advice", "local", "deny"})
+"""Reasons of responses of the gate that need no domain."""
+
+Histogram: TypeAlias = dict[str, float]
+"""Counts by their upper bounds, each with those below, and the sum of what was observed as `sum`."""
+
+
+class RequestCounters(msgspec.Struct):
+    """What a gate counts of completed requests."""
+
+    responses: Annotated[dict[str, dict[str, int]], "domain", "class"] = {}
+    """Responses by the class of their status; none: the connection ended without one. The domain none stands for
+    requests that no rule applies to."""
+    response_bytes: Annotated[dict[str, int], "domain"] = {}
+    """Bytes of content sent to clients."""
+    response_seconds: Annotated[dict[str, Histogram], "domain", "le"] = {}
+    """Seconds from the head of a request to the end of its response."""
+    wait_seconds: Annotated[dict[str, Histogram], "domain", "le"] = {}
+    """Seconds for which rules or the concurrency limit delayed a request; 0 for a request that was not delayed."""
+    upstream_responses: Annotated[dict[str, dict[str, int]], "origin", "class"] = {}
+    """Responses of an origin by the class of their status."""
+    upstream_seconds: Annotated[dict[str, Histogram], "origin", "le"] = {}
+    """Seconds from the head of a request sent to an origin to the head of its response."""
+    upstream_failures: Annotated[dict[str, dict[str, int]], "origin", "reason"] = {}
+    """Requests that failed at an origin. Answered 502: unreachable, it accepted no connection or closed it without an
+    answer; malformed, its answer is not valid HTTP; descriptors, this process has none left for a connection. 504:
+    timeout. Truncated responses are cut off."""
+    unmatched_requests: int = 0
+    """Requests that match no domain: no rule applies to them."""
+
+
+class _Series:
+    """The counts of one domain or one origin: by class of status and duration, and the waits."""
+
+    __slots__ = ("bytes", "counts", "seconds", "wait_counts", "waits")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (_ROWS * _WIDTH)
+        self.seconds = 0.0
+        self.bytes = 0
+        self.wait_counts = [0] * _WIDTH
+        self.waits = 0.0
+
+    def classes(self) -> dict[str, int]:
+        """Return the counts by class of status."""
+        rows = [sum(self.counts[start : start + _WIDTH]) for start in range(0, _ROWS * _WIDTH, _WIDTH)]
+        return dict(zip(CLASSES, [*rows[:5], sum(rows[5:])], strict=True))
+
+    def durations(self) -> Histogram:
+        """Return the histogram of the durations."""
+        return _histogram([sum(self.counts[bucket::_WIDTH]) for bucket in range(_WIDTH)], self.seconds)
+
+    def wait_durations(self) -> Histogram:
+        """Return the histogram of the waits; requests that did not wait are in the first bucket."""
+        waited = sum(self.wait_counts)
+        return _histogram([sum(self.counts) - waited + self.wait_counts[0], *self.wait_counts[1:]], self.waits)
+
+
+def _histogram(counts: list[int], total: float) -> Histogram:
+    return {**dict(zip([*map(str, SECONDS), "+Inf"], accumulate(counts), strict=True)), "sum": total}
+
+
+class RequestMeter:
+    """Counts completed requests."""
+
+    def __init__(self) -> None:
+        self._domains = {"": _Series()}
+        self._origins: dict[str, _Series] = {}
+        self._unmatched = 0
+
+    def prepare(self, domains: Iterable[str]) -> None:
+        """Begin the counts of domains at 0, so that their first requests are seen as an increase."""
+        for name in domains:
+            self._domains.setdefault(name, _Series())
+
+    def count(self, record: RequestRecord) -> None:
+        """Count a completed request."""
+        accounting = record.accounting
+        if accounting is not None:
+            series = self._domains.get(accounting.domain) or self._domains.setdefault(accounting.domain, _Series())
+        else:
+            series = self._domains[""]
+            self._unmatched += record.request is not None and record.reason not in _WITHOUT_RULES
+        seconds = record.end - record.start
+        series.seconds += seconds
+        series.bytes += record.bytes
+        series.counts[record.status // 100 * _WIDTH + bisect_left(SECONDS, seconds)] += 1
+        if record.wait:
+            series.waits += record.wait
+            series.wait_counts[bisect_left(SECONDS, record.wait)] += 1
+        if record.upstream_first_byte:
+            origin = self._origins.get(record.upstream) or self._origins.setdefault(record.upstream, _Series())
+            seconds = record.upstream_first_byte - record.upstream_start
+            origin.seconds += seconds
+            origin.counts[record.upstream_status // 100 * _WIDTH + bisect_left(SECONDS, seconds)] += 1
+
+    def read(self, pools: Iterable[UpstreamPool]) -> RequestCounters:
+        """Return what was counted, and the failures of these origins."""
+        domains = {name or NO_DOMAIN: series for name, series in self._domains.items()}
+        failures = {pool.name: pool.failures for pool in pools}
+        origins = {name: self._origins.setdefault(name, _Series()) for name in failures}
+        return RequestCounters(
+            responses={name: series.classes() for name, series in domains.items()},
+            response_bytes={name: series.bytes for name, series in domains.items()},
+            response_seconds={name: series.durations() for name, series in domains.items()},
+            wait_seconds={name: series.wait_durations() for name, series in domains.items()},
+            upstream_responses={name: series.classes() for name, series in origins.items()},
+            upstream_seconds={name: series.durations() for name, series in origins.items()},
+            upstream_failures=failures,
+            unmatched_requests=self._unmatched,
+        )
