@@ -16,17 +16,10 @@ import msgspec
 from headgate.errors import fail_if
 from headgate.http.date import whole_seconds
 from headgate.http.fields import parameter, sf_string
-from headgate.http.media_type import negotiate, quality
 from headgate.limit import Accounting, Domain, Gatekeeper
 from headgate.origin.file_slice import BodySource
+from headgate.origin.pages import PROBLEM, REQUEST_ID, Form, fill_template, preferred_form
 from headgate.release import NEVER
-
-PROBLEM = b"application/problem+json"
-_TEXT = b"text/plain"
-_JSON = b"application/json"
-
-_MAX_REMEMBERED = 256
-"""Bytes of the longest Accept whose verdict is cached, and the number of verdicts cached."""
 
 
 class Response(msgspec.Struct):
@@ -44,49 +37,55 @@ class Response(msgspec.Struct):
     source: BodySource | None = None
     """Where the content is read from when it is sent; then `body` is empty."""
 
-    rendered: tuple[tuple[int, bool, int, bool], bytes] | None = None
-    """The bytes that the gateway sent last, and the second and the kind of client that they are for."""
+    names_request: bool = False
+    """Whether `REQUEST_ID` in the body is replaced by the id of the request when it is sent."""
+
+    rendered: tuple[tuple[int, bool, int, bool, int], list[bytes], int] | None = None
+    """What the gateway sent last: the second and the kind of request that it is for, the bytes before, between and
+    after the ids of the request, and the size of the content."""
 
 
-def problem(status: int, title: str, detail: str, accept: bytes | None = None) -> Response:
-    """Make a response of the gate: a line of text, or a problem document if `accept` prefers one."""
-    return document(status, (title, detail), {"type": "about:blank"}, is_problem=prefers_problem(accept))
+def problem(
+    status: int, title: str, detail: str, accept: bytes | None = None, *, default: Form = "text", page: str = ""
+) -> Response:
+    """Make a response of the gate in the form that `accept` prefers, by default a line of text; see `document`."""
+    form = preferred_form(accept, default, has_page=bool(page))
+    return document(status, (title, detail), {"type": "about:blank"}, form=form, page=page)
 
 
 def document(
-    status: int, title_and_detail: tuple[str, str], members: Mapping[str, Any], *, is_problem: bool
+    status: int,
+    title_and_detail: tuple[str, str],
+    members: Mapping[str, Any],
+    *,
+    form: Form,
+    page: str = "",
+    seconds: int | None = None,
 ) -> Response:
-    """Write title and detail as a line of text, or with more `members` as a problem document."""
+    """Write title and detail as a line of text, with more `members` as a problem document, or into a page.
+
+    `page` is the template of a page; with one, every form names the request. `seconds` is the value of Retry-After.
+    """
     title, detail = title_and_detail
-    if is_problem:
+    if form == "problem":
         content = {**members, "title": title, "status": status, "detail": to_text(detail)}
+        if page:
+            content["instance"] = REQUEST_ID.decode()
         media_type, body = PROBLEM, msgspec.json.encode(content)
+    elif form == "html":
+        after = "" if seconds is None else str(seconds)
+        text = fill_template(page, status=str(status), title=title, reason=detail, retry_after=after)
+        media_type, body = b"text/html; charset=utf-8", text.encode("utf-8", "replace")
     else:
-        media_type, body = b"text/plain; charset=utf-8", f"{title}. {detail}\n".encode("utf-8", "replace")
+        text = f"{title}. {detail}\n" + (f"Request ID: {REQUEST_ID.decode()}\n" if page else "")
+        media_type, body = b"text/plain; charset=utf-8", text.encode("utf-8", "replace")
     fields = [
         (b"content-type", media_type),
         (b"content-length", b"%d" % len(body)),
         # A cache must not give a rejection to clients that are not rejected.
         (b"cache-control", b"no-store"),
     ]
-    return Response(status, fields, body)
-
-
-def prefers_problem(accept: bytes | None) -> bool:
-    """Return whether a problem document suits better than text.
-
-    A client that prefers `application/json` to text gets a problem document, unless it names problem documents itself.
-    """
-    if accept is None or b"application/" not in accept.lower():
-        return False
-    return _prefers_problem(accept) if len(accept) <= _MAX_REMEMBERED else _prefers_problem.__wrapped__(accept)
-
-
-@lru_cache(_MAX_REMEMBERED)
-def _prefers_problem(accept: bytes) -> bool:
-    if PROBLEM in accept.lower():
-        return negotiate(accept, (_TEXT, PROBLEM)) == PROBLEM
-    return quality(accept, _JSON) > quality(accept, _TEXT)
+    return Response(status, fields, body, names_request=bool(page))
 
 
 def to_text(text: str) -> str:
@@ -111,8 +110,9 @@ class Rejections:
     problem document.
     `domains` gives the policies to name; a domain that is not among them is named without its policies. `status` is
     503 or 429. `path_prefixes` gives the path below which all resources of a domain are, by its name; it is sent as
-    `DDoS-Bucket-With`, so that agents throttle these resources together. Without one, that is `/`. Responses are
-    cached: they must not be changed. Raises `ConfigurationError` for another status, or a prefix that is not a path.
+    `DDoS-Bucket-With`, so that agents throttle these resources together. Without one, that is `/`. `page` is that of
+    `document`. Responses are cached: they must not be changed. Raises `ConfigurationError` for another status, or a
+    prefix that is not a path.
     """
 
     def __init__(
@@ -121,8 +121,10 @@ class Rejections:
         *,
         status: int = 503,
         path_prefixes: Mapping[str, str] | None = None,
+        page: str = "",
     ) -> None:
         self._domains = {domain.name: domain for domain in domains}
+        self._page = page
         self.status = _checked_status(status, "rejection")
         """The status code of the responses."""
         self._buckets = {name: quote(prefix, safe=_PATH) for name, prefix in (path_prefixes or {}).items()}
@@ -154,16 +156,17 @@ class Rejections:
         """
         release = accounting.release
         seconds = None if release == NEVER else max(1, whole_seconds(release - now))
-        return self._rendered(accounting.domain, seconds, prefers_problem(accept))
+        return self._rendered(accounting.domain, seconds, preferred_form(accept, has_page=bool(self._page)))
 
-    def _render(self, name: str, seconds: int | None, is_problem: bool) -> Response:  # noqa: FBT001 - a key of the cache
+    def _render(self, name: str, seconds: int | None, form: Form) -> Response:
         domain = self._domains.get(name) or Domain(name)
         when = "not at any time now known" if seconds is None else f"in {seconds} s"
         detail = f"Requests for {name!r} come faster than its rule allows; this one would be accepted {when}."
         members: dict[str, Any] = {"type": QUOTA_EXCEEDED if domain.rules else "about:blank"}
         if domain.rules:
             members["violated-policies"] = [to_text(name)]
-        response = document(self.status, ("Too many requests", detail), members, is_problem=is_problem)
+        title = "Too many requests"
+        response = document(self.status, (title, detail), members, form=form, page=self._page, seconds=seconds)
         if seconds is not None:
             response.fields.append((b"retry-after", b"%d" % seconds))
         if domain.rules:
@@ -212,11 +215,12 @@ _MAX_SECONDS = 86_400
 class Refusals:
     """Writes the responses to refused requests: called with the seconds that a client is asked to wait.
 
-    `status` is 503 or 429, as that of rejections. Responses are cached: they must not be changed. Raises
-    `ConfigurationError` for another status.
+    `status` is 503 or 429, as that of rejections; `page` is the template of `document`. Responses are cached: they must
+    not be changed. Raises `ConfigurationError` for another status.
     """
 
-    def __init__(self, *, status: int = 503) -> None:
+    def __init__(self, *, status: int = 503, page: str = "") -> None:
+        self._page = page
         self._status = _checked_status(status, "refusal")
         self._rendered = lru_cache(_MAX_RENDERED)(self._render)
 
@@ -225,12 +229,14 @@ class Refusals:
 
         Seconds round up to whole ones, from a second to a day.
         """
-        return self._rendered(_limited_seconds(retry_after), prefers_problem(accept), link)
+        form = preferred_form(accept, has_page=bool(self._page))
+        return self._rendered(_limited_seconds(retry_after), form, link)
 
-    def _render(self, seconds: int, is_problem: bool, link: bytes) -> Response:  # noqa: FBT001 - a key of the cache
+    def _render(self, seconds: int, form: Form, link: bytes) -> Response:
         detail = f"The server is handling as many requests as it can; try again in {seconds} s."
         members = {"type": REDUCED_CAPACITY}
-        response = document(self._status, ("Server is busy", detail), members, is_problem=is_problem)
+        title = "Server is busy"
+        response = document(self._status, (title, detail), members, form=form, page=self._page, seconds=seconds)
         response.fields.append((b"retry-after", b"%d" % seconds))
         response.fields.append((b"ratelimit", ratelimit(_LIMIT, seconds)))
         if link:

@@ -24,6 +24,7 @@ from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import GatewayPolicy, TlsKeys
 from headgate.origin.identify import client_address
+from headgate.origin.pages import Pages
 from headgate.origin.response import Refusals
 from headgate.origin.routes import plain_path
 from headgate.runtime.gate_advice import GateAdvice
@@ -79,7 +80,7 @@ def compose(tree: Configuration) -> Composition:
         Route(section.name, **{name: getattr(section, name) for name in Route.__struct_fields__[1:]})
         for section in sections
     )
-    reject = new_rejections(sections, domains, status=gate.rejection_status)
+    reject = new_rejections(sections, domains, status=gate.rejection_status, page=Pages().rejected)
     identify = parse_identify(
         gate.identify, gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix, fields=gate.forwarding_fields
     )
@@ -148,7 +149,7 @@ def build_policy(
         log=log,
         priorities={section.name: section.priority for section in tree.domain},
         uncounted=frozenset(section.name for section in tree.domain if section.streams == "uncounted"),
-        refuse=Refusals(status=tree.gate.rejection_status),
+        refuse=Refusals(status=tree.gate.rejection_status, page=Pages().rejected),
     )
 
 

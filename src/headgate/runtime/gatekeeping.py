@@ -25,12 +25,15 @@ _SUBSCRIBE_TIMEOUT: Final = 0.25
 _SUBSCRIBE_CHECKS: Final = 50
 
 
-def new_rejections(sections: Sequence[DomainSection], domains: Iterable[Domain], *, status: int) -> Rejections:
+def new_rejections(
+    sections: Sequence[DomainSection], domains: Iterable[Domain], *, status: int, page: str = ""
+) -> Rejections:
     """Return what writes rejections in `domains`, as the sections of the file say. Raises `ConfigurationError`."""
     return Rejections(
         domains,
         status=status,
         path_prefixes={section.name: section.path_prefix for section in sections if section.path_prefix},
+        page=page,
     )
 
 

@@ -5,8 +5,7 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Response
-from headgate.origin import response as response_module
-from headgate.origin.response import Refusals, prefers_problem, problem, ratelimit, ratelimit_policy
+from headgate.origin.response import Refusals, problem, ratelimit, ratelimit_policy
 from headgate.release import NEVER, Status
 
 
@@ -23,15 +22,6 @@ def test_a_problem_is_a_line_of_text_or_a_document():
     for one in (response, text):
         assert dict(one.fields)[b"content-length"] == b"%d" % len(one.body)
         assert dict(one.fields)[b"cache-control"] == b"no-store"
-
-
-def test_only_short_values_of_accept_are_remembered(monkeypatch):
-    asked = []
-    monkeypatch.setattr(response_module, "quality", lambda accept, media_type: asked.append(len(accept)) or 1.0)
-    for accept in (None, b"application/json;q=0.77", b"application/json" + b" " * 300):
-        assert not prefers_problem(accept)
-        assert not prefers_problem(accept)
-    assert asked == [23] * 2 + [316] * 4
 
 
 NOW = 1_700_000_000.25

@@ -28,7 +28,7 @@ from headgate.http.h1.syntax import (
 NOTEWORTHY_FIELDS = (
     "host", "content-length", "transfer-encoding",  # framing and routing
     "connection", "expect", "keep-alive", "proxy-connection", "te", "trailer", "upgrade",  # hop by hop
-    "forwarded", "via", "x-forwarded-*", "x-real-ip",  # about earlier hops
+    "forwarded", "via", "x-forwarded-*", "x-real-ip", "x-request-id",  # about earlier hops
     "proxy",  # "httpoxy": CGI makes it the variable HTTP_PROXY
 )  # fmt: skip
 """The fields that a recipient, or a proxy that forwards the request, must not treat as opaque.

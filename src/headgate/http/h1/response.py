@@ -23,6 +23,7 @@ from headgate.http.h1.syntax import (
 
 NOTEWORTHY_FIELDS = (
     "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "upgrade",
+    "x-request-id",  # written anew
 )  # fmt: skip
 """The fields about framing and about this hop, which a recipient must not treat as opaque."""
 

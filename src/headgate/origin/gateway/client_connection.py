@@ -9,6 +9,8 @@ import math
 import socket
 import ssl
 import time
+from binascii import hexlify
+from random import getrandbits
 from typing import cast
 
 from headgate.errors import ProtocolError
@@ -19,7 +21,7 @@ from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.flow_control import FlowControl, send_progress
 from headgate.origin.gateway.forwarding import forwarded_request_head
-from headgate.origin.gateway.policy import ClientView, decide, flow_of, refusal
+from headgate.origin.gateway.policy import ClientView, accept_of, decide, flow_of, passed_request_id, refusal
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import (
     FileResponse,
@@ -224,9 +226,12 @@ class ClientConnection(asyncio.Protocol):
         self.exchange = None
         if self._flow.upstream_slow:
             self.set_upstream_slow(slow=False)
-        if self.record is not None:
-            self.record.reason = reason
-        response = gateway_problem(error.status, error.reason, allow=self._context.allow)
+        record = self.record
+        assert record is not None
+        record.reason = reason
+        accept = accept_of(record.request) if record.request is not None else None
+        page = self._view.policy.error_page
+        response = gateway_problem(error.status, error.reason, accept, page=page, allow=self._context.allow)
         self._answer(response, unread=-1 if unread else 0)
         if self.state is not ClientState.LINGERING:
             self._continue()
@@ -354,7 +359,9 @@ class ClientConnection(asyncio.Protocol):
         self.state = _RESPONDING
         if context.policy is not view.policy:
             view = self._view = ClientView.of(context.policy, self._transport)
-        record = self.record = RequestRecord(view.info.address, time.time(), context.clock(), request)
+        request_id = b"" if request.forwardable else passed_request_id(request, view)
+        request_id = request_id or hexlify(getrandbits(64).to_bytes(8))
+        record = self.record = RequestRecord(view.info.address, time.time(), context.clock(), request, request_id)
         response = decide(record, request, view, context.counters)
         if response is not None:
             self._answer_new(response, request)
@@ -423,9 +430,11 @@ class ClientConnection(asyncio.Protocol):
         if context.draining:
             exchange.drain()
         if request.forwardable and request.host == info.end_host:  # the usual case
-            exchange.start(request.forwardable + info.end, now)
+            # Not `request_id_line`: a call costs more than the line.
+            parts = request.forwardable, b"X-Request-Id: ", record.request_id, b"\r\n", info.end
+            exchange.start(b"".join(parts), now)
             return
-        exchange.start(forwarded_request_head(request, info, context.pool.authority), now)
+        exchange.start(forwarded_request_head(request, info, context.pool.authority, record.request_id), now)
         if len(self._buffer) and exchange.takes_body:
             self._buffer.append(exchange.feed(self._buffer.take()))
             self._limit_buffer()
@@ -456,8 +465,7 @@ class ClientConnection(asyncio.Protocol):
             minor, is_head = request.minor, request.method == b"HEAD"
             keep = unread >= 0 and request.keep_alive and not self._context.draining
         record.status = response.status
-        record.bytes = 0 if is_head else len(response.body)
-        message = serialize(response, keep=keep, minor=minor, without_body=is_head)
+        message, record.bytes = serialize(response, record.request_id, keep=keep, minor=minor, without_body=is_head)
         if not self._transport.is_closing():
             self._transport.write(message)
         if response.source is None:
@@ -511,8 +519,14 @@ class ClientConnection(asyncio.Protocol):
     def _refuse(self, error: ProtocolError) -> None:
         """Answer a malformed request and close: where the next one begins is unknown."""
         self._context.counters.malformed += 1
-        self.record = RequestRecord(self._view.info.address, time.time(), self._context.clock(), None)
+        self.record = self._new_record()
         self.fail(error, "malformed", unread=True)
+
+    def _new_record(self) -> RequestRecord:
+        """Return the record of a request whose head is unknown."""
+        return RequestRecord(
+            self._view.info.address, time.time(), self._context.clock(), None, hexlify(getrandbits(64).to_bytes(8))
+        )
 
     def _linger(self) -> None:
         """Close, but read on for a while: with unread bytes the system would reset the connection (9112 9.6)."""
@@ -534,9 +548,14 @@ class ClientConnection(asyncio.Protocol):
         self._move(ClientState.CLOSED)
         if self._tls is not None:
             self._transport.abort()
-        else:
-            self.write(serialize(connection_limit_response(reason), keep=False))
-            self._transport.close()
+            return
+        record = self.record = self._new_record()
+        response = connection_limit_response(reason)
+        message, record.bytes = serialize(response, record.request_id, keep=False)
+        record.status = response.status
+        self.write(message)
+        self._transport.close()
+        self._report(reason)
 
     def _close(self) -> None:
         self._move(ClientState.CLOSED)

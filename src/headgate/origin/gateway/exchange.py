@@ -27,7 +27,7 @@ from headgate.http.h1 import (
     parse_usual_response_head,
 )
 from headgate.origin.gateway.addresses import OriginAddresses
-from headgate.origin.gateway.forwarding import forwarded_response_lines, forwarded_trailers
+from headgate.origin.gateway.forwarding import forwarded_response_lines, forwarded_trailers, request_id_line
 from headgate.origin.gateway.record import FAILURES, GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import Downstream, date_line
 from headgate.origin.permits import Permit
@@ -225,14 +225,16 @@ class ProxiedExchange:
         """Stop reading the request's body, or read it again: the origin reads slowly, or does not any more."""
         self._client.set_upstream_slow(slow=slow)
 
-    def relay_whole(self, head: ResponseHead, message: bytes) -> None:
-        """Pass on a whole response; the connection has been given back to the pool."""
+    def relay_whole(self, head: ResponseHead, body: bytes) -> None:
+        """Pass on a whole usual response; the connection has been given back to the pool."""
         self._upstream = None
         self._note(head.status)
-        self.record.bytes = head.length
+        record = self.record
+        record.bytes = head.length
         if self._permit is not None:
             self._permit.release()
-        self._client.complete(message)
+        # Not `request_id_line`: a call costs more than the line.
+        self._client.complete(b"".join((head.forwardable, b"X-Request-Id: ", record.request_id, b"\r\n\r\n", body)))
 
     def _note(self, status: int) -> None:
         record = self.record
@@ -258,7 +260,8 @@ class ProxiedExchange:
         if self._permit is not None:
             self._permit.responded()
         date = b"" if head.has_date else date_line()  # 9110 6.6.1
-        return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
+        lines = forwarded_response_lines(head) + request_id_line(self.record.request_id)
+        return b"%b%b%b%b\r\n" % (lines, date, framing, connection), body
 
     def _framing(self, head: ResponseHead) -> tuple[BodyReader, bytes]:
         """Return the reader of the body, and the framing field for the client (9112 6.3)."""
@@ -330,7 +333,7 @@ class ProxiedExchange:
         self._upstream = None
         self._note(head.status)
         self._release_permit(measured=False)
-        lines = forwarded_response_lines(head)
+        lines = forwarded_response_lines(head) + request_id_line(self.record.request_id)
         origin = upstream.release_transport()
         self._client.become_tunnel(origin, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
 
@@ -510,7 +513,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._exchange.set_upstream_slow(slow=False)
 
     def data_received(self, data: bytes) -> None:
-        """Parse a response; a usual one that arrives in one piece is passed on unchanged."""
+        """Parse a response; a usual one that arrives in one piece is passed on with the id of its request."""
         state, exchange = self.state, self._exchange
         if state is UpstreamState.WAITING:
             if exchange.relays_whole and not self._pending:
@@ -518,8 +521,7 @@ class UpstreamConnection(asyncio.Protocol):
                 if head is not None and len(data) - head.size == head.length and head.status not in _BODILESS:
                     self._end_response()
                     self._pool.give_back(self)
-                    whole = b"%b\r\n%b" % (head.forwardable, data[head.size :]) if head.connection else data
-                    exchange.relay_whole(head, whole)
+                    exchange.relay_whole(head, data[head.size :])
                     return
             self._read(data)
         elif state is UpstreamState.RECEIVING:

@@ -26,8 +26,9 @@ _DROPPED_FROM_REQUESTS = HOP_BY_HOP | {
     b"expect",  # written anew, where a body follows
     b"trailer",  # trailers of requests are dropped
     b"proxy",  # "httpoxy": CGI makes it the variable HTTP_PROXY
+    b"x-request-id",  # written anew
 }
-_DROPPED_FROM_RESPONSES = HOP_BY_HOP | {b"content-length"}
+_DROPPED_FROM_RESPONSES = HOP_BY_HOP | {b"content-length", b"x-request-id"}
 _KEPT_IN_RESPONSES = frozenset({b"content-length", b"transfer-encoding", b"host", b"date"})
 """Fields that are kept even if Connection names them."""
 _DROPPED_FROM_TRAILERS = HOP_BY_HOP | {
@@ -97,12 +98,17 @@ def _last_member(earlier: Mapping[bytes, list[bytes]], name: bytes) -> bytes:
     return earlier.get(name, [b""])[-1].rpartition(b",")[2].strip(b"\t ")
 
 
-def forwarded_request_head(request: RequestHead, client: ClientInfo, authority: bytes) -> bytes:
+def request_id_line(request_id: bytes) -> bytes:
+    """Return the field line `X-Request-Id`, which requests and responses have."""
+    return b"X-Request-Id: %b\r\n" % request_id
+
+
+def forwarded_request_head(request: RequestHead, client: ClientInfo, authority: bytes, request_id: bytes) -> bytes:
     """Return the head that the origin is sent; `authority` takes the place of a missing Host."""
     if request.forwardable:
         if request.host != client.end_host:
             client.end_host, client.end = request.host, client.forwarding_lines(request.host, 1, {}, []) + b"\r\n"
-        return request.forwardable + client.end
+        return request.forwardable + request_id_line(request_id) + client.end
     lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (request.method, request.target, request.host or authority)]
     dropped = _DROPPED_FROM_REQUESTS
     if request.connection:
@@ -118,7 +124,7 @@ def forwarded_request_head(request: RequestHead, client: ClientInfo, authority: 
                 earlier.setdefault(name, []).append(value)
         elif client.trusted or not (alias.startswith(b"x-forwarded-") or alias == b"x-real-ip"):
             lines += (line, b"\r\n")
-    lines += _framing(request)
+    lines += (*_framing(request), request_id_line(request_id))
     chain = client.proxies.chain(request.fields) if client.trusted else None
     lines += (client.forwarding_lines(request.host, request.minor, earlier, chain or []), b"\r\n")
     return b"".join(lines)

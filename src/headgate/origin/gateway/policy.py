@@ -15,6 +15,7 @@ from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import Respond
 from headgate.origin.identify import ClientAddress, Identify, client_address
+from headgate.origin.pages import Pages
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Refusals, Rejections, Response
 from headgate.origin.routes import Routes
@@ -31,6 +32,8 @@ _EXPLANATIONS = {
     ),
 }
 _ACCEPT = re.compile(rb"\n[Aa](?i:ccept):[\t ]*+([^\r]*+)")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._~=+/@-]{1,128}")
+"""An id that can stand in a log, in HTML, and as a reference in a problem document without being escaped."""
 MAX_NAMED_PEERS = 64
 """Peers whose forwarding fields are reported in the log."""
 
@@ -60,6 +63,8 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Counts the requests that are decided on, by class of agents."""
     local: Respond | None = None
     """Answers other requests that need no decision, such as for bundles."""
+    error_page: str = Pages().error
+    """The template of the HTML pages of errors."""
     lifeboat: Respond | None = None
     """Answers a rejected or refused request, if it has an answer."""
     trusted: ClientAddress = msgspec.field(default_factory=client_address)
@@ -122,7 +127,7 @@ def decide(
         return None
     record.reason = "rule"
     return _rescue(record, request, policy, counters) or policy.reject(
-        accounting, now=record.received, accept=_accept(request)
+        accounting, now=record.received, accept=accept_of(request)
     )
 
 
@@ -149,7 +154,15 @@ def refusal(
     policy = client.policy
     record.reason = "concurrency"
     link = policy.link(request) if policy.link is not None else b""
-    return _rescue(record, request, policy, counters) or policy.refuse(retry_after, accept=_accept(request), link=link)
+    return _rescue(record, request, policy, counters) or policy.refuse(
+        retry_after, accept=accept_of(request), link=link
+    )
+
+
+def passed_request_id(request: RequestHead, client: ClientView) -> bytes:
+    """Return the X-Request-Id that a trusted proxy gave a request; empty if there is none that can be passed on."""
+    values = request.values(b"x-request-id") if client.info.trusted else []
+    return values[0] if len(values) == 1 and _REQUEST_ID.fullmatch(values[0]) else b""
 
 
 def flow_of(request: RequestHead, client: ClientView) -> bytes:
@@ -169,7 +182,8 @@ def _rescue(
     return response
 
 
-def _accept(request: RequestHead) -> bytes | None:
+def accept_of(request: RequestHead) -> bytes | None:
+    """Return the value of Accept, None without one."""
     return b", ".join(_ACCEPT.findall(request.raw)) or None
 
 

@@ -22,6 +22,8 @@ class RequestRecord(msgspec.Struct, gc=False):
     """The same instant on the gateway's clock."""
     request: RequestHead | None
     """Method, target, host and fields; None for a request that is malformed."""
+    request_id: bytes = b""
+    """The value of X-Request-Id: that of a trusted proxy, or a new one."""
     accounting: Accounting | None = None
     """Domain, identifier, verdict and release; None for a request that no rule applies to."""
     wait: float = 0.0

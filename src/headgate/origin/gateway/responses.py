@@ -12,8 +12,10 @@ from typing import Protocol
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead
 from headgate.origin.file_slice import BodySource, FileSlice
+from headgate.origin.gateway.forwarding import request_id_line
 from headgate.origin.gateway.record import RequestRecord
-from headgate.origin.response import PROBLEM, Response, problem
+from headgate.origin.pages import REQUEST_ID, Pages
+from headgate.origin.response import Response, problem
 
 Respond = Callable[[RequestHead], Response | None]
 """Answers a request without the origin; returns None for one that it does not answer."""
@@ -22,9 +24,12 @@ ALLOW = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that are forwarded; an origin may accept any of them."""
 
 
-def gateway_problem(status: int, reason: str, *, allow: bytes = ALLOW) -> Response:
-    """Make a problem document of the gateway's own; `reason` is a clause (RFC 9457)."""
-    response = problem(status, HTTPStatus(status).phrase, f"{reason[:1].upper()}{reason[1:]}.", PROBLEM)
+def gateway_problem(
+    status: int, reason: str, accept: bytes | None = None, *, page: str = Pages().error, allow: bytes = ALLOW
+) -> Response:
+    """Make an error of the gateway's own, by default a problem document (RFC 9457); `reason` is a clause."""
+    detail = f"{reason[:1].upper()}{reason[1:]}."
+    response = problem(status, HTTPStatus(status).phrase, detail, accept, default="problem", page=page)
     if status == 405:
         response.fields.append((b"allow", allow))  # 9110 15.5.6
     return response
@@ -36,19 +41,37 @@ def connection_limit_response(reason: str) -> Response:
     return gateway_problem(503, f"{which} reached")
 
 
-def serialize(response: Response, *, keep: bool, minor: int = 1, without_body: bool = False) -> bytes:
-    """Write a response as the bytes of an HTTP/1.1 message, for a client of HTTP/1.`minor`."""
-    # Most clients of one second get the same bytes.
-    key = int(time.time()), keep, minor, without_body
-    if response.rendered is None or response.rendered[0] != key:
-        connection = b"Connection: close\r\n"
-        if keep:
-            connection = b"" if minor else b"Connection: keep-alive\r\n"
-        lines = b"".join([b"%b: %b\r\n" % field for field in response.fields])
-        body = b"" if without_body else response.body
-        head = _status_line(response.status) + _date_line(key[0]) + connection + lines
-        response.rendered = key, b"%b\r\n%b" % (head, body)
-    return response.rendered[1]
+def serialize(
+    response: Response, request_id: bytes, *, keep: bool, minor: int = 1, without_body: bool = False
+) -> tuple[bytes, int]:
+    """Write a response as the bytes of an HTTP/1.1 message, for a client of HTTP/1.`minor`.
+
+    Returns the message, and how many bytes of it are content.
+    """
+    # Most clients of one second get the same bytes, but for the id.
+    key = int(time.time()), keep, minor, without_body, len(request_id)
+    rendered = response.rendered
+    if rendered is None or rendered[0] != key:
+        rendered = response.rendered = (key, *_render(response, key))
+    return request_id.join(rendered[1]), rendered[2]
+
+
+def _render(response: Response, key: tuple[int, bool, int, bool, int]) -> tuple[list[bytes], int]:
+    """Return the bytes before, between and after the ids of the request, and the size of the content that is sent."""
+    second, keep, minor, without_body, id_size = key
+    content = response.body.split(REQUEST_ID) if response.names_request else [response.body]
+    size = sum(map(len, content)) + (len(content) - 1) * id_size
+    connection = b"Connection: close\r\n"
+    if keep:
+        connection = b"" if minor else b"Connection: keep-alive\r\n"
+    head = [_status_line(response.status), _date_line(second), connection]
+    for name, value in response.fields:
+        is_size = response.names_request and name == b"content-length"
+        head.append(b"%b: %b\r\n" % (name, b"%d" % size if is_size else value))
+    before, after = request_id_line(REQUEST_ID).split(REQUEST_ID)
+    if without_body:
+        return [b"".join(head) + before, after + b"\r\n"], 0
+    return [b"".join(head) + before, b"%b\r\n%b" % (after, content[0]), *content[1:]], size
 
 
 def date_line() -> bytes:

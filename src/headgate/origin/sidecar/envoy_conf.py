@@ -84,7 +84,7 @@ def _problem(site: Site) -> str:
     """Write the problem document of a rejection, on one line."""
     detail = f"Requests for {site.domain!r} come faster than its rule allows."
     members = {"type": QUOTA_EXCEEDED, "violated-policies": [site.domain]}
-    return document(site.rejection_status, ("Too many requests", detail), members, is_problem=True).body.decode()
+    return document(site.rejection_status, ("Too many requests", detail), members, form="problem").body.decode()
 
 
 def _is_ip_address(host: str) -> bool:

@@ -14,7 +14,8 @@ from headgate.config.section import check_socket_path
 from headgate.errors import fail_if
 from headgate.origin.checks import naming
 from headgate.origin.identify import MAX_IDENTIFIER_SIZE
-from headgate.origin.response import PROBLEM, Rejections
+from headgate.origin.pages import PROBLEM
+from headgate.origin.response import Rejections
 from headgate.origin.sidecar.haproxy_table import ACCOUNTING_SUFFIX, check_table_name
 from headgate.origin.sidecar.site import Site, rejection_template
 

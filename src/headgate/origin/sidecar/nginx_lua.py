@@ -15,7 +15,8 @@ from headgate.errors import WireError
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
 from headgate.limit.messages import STATUSES, to_milliseconds
 from headgate.origin.identify import MAX_IDENTIFIER_SIZE, Header, parse_identify
-from headgate.origin.response import PROBLEM, Rejections
+from headgate.origin.pages import PROBLEM
+from headgate.origin.response import Rejections
 from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
 from headgate.origin.sidecar.nginx_lua_wire import VERSION, Record, RecordReader, encode_record
 from headgate.origin.sidecar.site import rejection_template

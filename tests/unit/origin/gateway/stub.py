@@ -1,6 +1,7 @@
 """A transport without a socket, and the context of a gateway, for connections that are driven by hand."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -18,8 +19,13 @@ from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.permits import Permits
 
 
+def without_id(data: bytes) -> bytes:
+    """Remove the line X-Request-Id, which differs each time."""
+    return re.sub(rb"X-Request-Id: [^\r]*\r\n", b"", data)
+
+
 class StubTransport(asyncio.Transport):
-    """Keeps what is written and remembers how it was closed; nothing happens by itself."""
+    """Keeps what is written, without the ids of requests, and how it was closed; nothing happens by itself."""
 
     def __init__(self, *, address: str = "192.0.2.1", half_open: bool = True) -> None:
         super().__init__({"peername": (address, 50_000)})
@@ -31,7 +37,7 @@ class StubTransport(asyncio.Transport):
         self.protocol: asyncio.BaseProtocol | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += bytes(data)
+        self.written += without_id(bytes(data))
 
     def take(self) -> bytes:
         """Return what was written since the last call."""

@@ -12,7 +12,7 @@ from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange, UpstreamConnection
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.permits import Permit
-from tests.unit.origin.gateway.stub import StubTransport, counted, make_context
+from tests.unit.origin.gateway.stub import StubTransport, counted, make_context, without_id
 
 HEAD = b"forwarded head\r\n\r\n"
 RESPONSE = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi"
@@ -35,10 +35,10 @@ class Client:
         self.renewed += 1
 
     def write(self, data: bytes) -> None:
-        self.written += data
+        self.written += without_id(data)
 
     def complete(self, message: bytes = b"", *, keep: bool = True, unread: bool = False) -> None:
-        self.calls.append(("whole", message) if message else ("complete", keep, unread))
+        self.calls.append(("whole", without_id(message)) if message else ("complete", keep, unread))
 
     def fail(self, error: ProtocolError, reason: str, *, unread: bool) -> None:
         self.calls.append(("fail", error.status, unread, reason))
@@ -50,7 +50,7 @@ class Client:
         self.calls.append("pause" if slow else "resume")
 
     def become_tunnel(self, upstream: Any, greeting: bytes) -> None:
-        self.calls.append(("tunnel", greeting))
+        self.calls.append(("tunnel", without_id(greeting)))
 
 
 class Harness:

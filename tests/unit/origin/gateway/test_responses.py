@@ -42,17 +42,28 @@ def request(target: bytes, method: bytes = b"GET") -> RequestHead:
 )
 def test_a_response_is_written_for_its_connection(keep: bool, minor: int, connection: bytes) -> None:
     response = Response(200, [(b"x", b"y"), (b"content-length", b"2")], b"hi")
-    head = b"HTTP/1.1 200 OK\r\n" + DATE + connection + b"x: y\r\ncontent-length: 2\r\n\r\n"
-    for _ in range(2):
-        assert serialize(response, keep=keep, minor=minor) == head + b"hi"
-        assert serialize(response, keep=keep, minor=minor, without_body=True) == head
+    head = b"HTTP/1.1 200 OK\r\n" + DATE + connection + b"x: y\r\ncontent-length: 2\r\nX-Request-Id: %b\r\n\r\n"
+    for name in (b"1", b"2", b"longer"):
+        assert serialize(response, name, keep=keep, minor=minor) == (head % name + b"hi", 2)
+        assert serialize(response, name, keep=keep, minor=minor, without_body=True) == (head % name, 0)
 
 
 def test_a_response_without_a_body_is_written_whole_to_head_too() -> None:
     response = Response(599, [(b"content-length", b"0")], b"")
     for without_body in (False, True):
-        written = serialize(response, keep=True, without_body=without_body)
-        assert written == b"HTTP/1.1 599 \r\n" + DATE + b"content-length: 0\r\n\r\n"
+        written = serialize(response, b"1", keep=True, without_body=without_body)
+        assert written == (b"HTTP/1.1 599 \r\n" + DATE + b"content-length: 0\r\nX-Request-Id: 1\r\n\r\n", 0)
+
+
+def test_a_body_names_its_request_and_content_from_elsewhere_does_not() -> None:
+    body = b"<{request_id}> <{request_id}>"
+    response = Response(503, [(b"content-length", b"99")], body, names_request=True)
+    for name in (b"0123", b"4567", b"0123456789abcdef" * 8, b"0123"):
+        head, _, content = serialize(response, name, keep=True)[0].partition(b"\r\n\r\n")
+        assert content == b"<%b> <%b>" % (name, name)
+        assert b"content-length: %d\r\n" % len(content) in head
+        assert head.endswith(b"X-Request-Id: " + name)
+    assert serialize(Response(200, [], body), b"0123", keep=True)[0].endswith(body)
 
 
 def test_the_date_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +79,7 @@ def test_errors_are_problem_documents() -> None:
         "title": "Bad Gateway",
         "status": 502,
         "detail": "The origin closed the connection.",
+        "instance": "{request_id}",
     }
     assert b"allow" not in dict(response.fields)
     assert dict(gateway_problem(405, "x").fields)[b"allow"] == responses.ALLOW

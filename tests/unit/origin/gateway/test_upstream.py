@@ -27,8 +27,8 @@ class Handler:
         self.relays_whole = relays_whole
         self.events: list[Any] = []
 
-    def relay_whole(self, _head: ResponseHead, message: bytes) -> None:
-        self.events.append(("whole", message))
+    def relay_whole(self, _head: ResponseHead, body: bytes) -> None:
+        self.events.append(("whole", body))
 
     def interim_head(self, head: ResponseHead) -> list[bytes]:
         self.events.append(("interim", head.status))
@@ -103,7 +103,7 @@ def test_a_connection_can_be_left_in_every_state_and_reports_nothing(state: Upst
 
 def test_a_usual_response_in_one_piece_is_relayed_whole() -> None:
     harness = Harness(UpstreamState.WAITING)
-    assert harness.receive(HEAD + b"hello") == [("whole", HEAD + b"hello")]
+    assert harness.receive(HEAD + b"hello") == [("whole", b"hello")]
     assert harness.pool.idle == [harness.connection]
     assert harness.connection.reused
 
