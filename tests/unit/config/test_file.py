@@ -83,6 +83,25 @@ def test_an_unknown_key_is_an_error_with_the_nearest_key(text, path, hint):
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "least", "default", "most"),
+    [
+        ("target_bytes", 64, 8_192, 1 << 20),
+        ("head_bytes", 1_024, 32_768, 1 << 24),
+        ("head_fields", 8, 128, 100_000),
+        ("connections", 1, 10_000, 1_000_000),
+        ("client_connections", 0, 1_024, None),
+    ],
+)
+def test_bounds_have_safe_defaults_and_a_range(key, least, default, most):
+    assert getattr(Configuration().gate.bounds, key) == default
+    for value in (least, default, most or least):
+        assert getattr(parse(f"[gate.bounds]\n{key} = {value}").gate.bounds, key) == value
+    for value in (least - 1, *([most + 1] if most else [])):
+        with pytest.raises(ConfigurationError, match=rf"gate.bounds.{key}: "):
+            parse(f"[gate.bounds]\n{key} = {value}")
+
+
 def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match=r"none\.toml: No such file"):
         read(tmp_path / "none.toml")
