@@ -10,7 +10,7 @@ import random
 import signal
 import socket
 import struct
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -195,38 +195,46 @@ async def settled(gate: Program, expected: tuple[int, int]) -> None:
 
 def test_uncounted_streams_and_held_permits_are_in_the_state(tmp_path: Path) -> None:
     """The limit is 1: a stream beside it, and the permit of a client that left until the origin answers, or in time."""
-    answer = asyncio.Event()
+    answer, arrived = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         if b"/slow" in head:
             await answer.wait()
-        if b"/never" not in head:
+        if b"/never" in head:
+            arrived.set()
+        else:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
         await reader.read()
 
+    def gate(port: int, timeout: float) -> AbstractContextManager[Program]:
+        (tmp_path / "limit.toml").write_text(
+            f'[gate]\norigin = "http://127.0.0.1:{port}"\ntimeouts.response = {timeout}\n'
+            '[limit.concurrency]\nmax = 1\nqueue = 0\nabandoned = "hold"\n'
+            '[[domain]]\nname = "events"\npath_prefix = "/events"\nstreams = "uncounted"\n'
+        )
+        return programs.gate(tmp_path, "--config", tmp_path / "limit.toml")
+
     async def check() -> None:
         async with origin_running(serve) as origin:
-            (tmp_path / "limit.toml").write_text(
-                f'[gate]\norigin = "http://127.0.0.1:{origin.port}"\ntimeouts.response = 5\n'
-                '[limit.concurrency]\nmax = 1\nqueue = 0\nabandoned = "hold"\n'
-                '[[domain]]\nname = "events"\npath_prefix = "/events"\nstreams = "uncounted"\n'
-            )
-            with programs.gate(tmp_path, "--config", tmp_path / "limit.toml") as gate:
-                streams = [await ask(gate, b"/events") for _ in range(3)]
-                await settled(gate, (0, 3))
+            with gate(origin.port, 60) as patient:
+                streams = [await ask(patient, b"/events") for _ in range(3)]
+                await settled(patient, (0, 3))
                 for stream in streams:
                     stream.close()
-                await settled(gate, (0, 0))
-                for path in (b"/slow", b"/never"):
-                    client = await ask(gate, path)
-                    await settled(gate, (1, 0))
-                    client.close()
-                    await asyncio.sleep(0.3)
-                    assert at_origin(gate) == (1, 0)
-                    assert (await asyncio.to_thread(gate.get)).status == 503
-                    if path == b"/slow":
-                        answer.set()
-                    await settled(gate, (0, 0))
+                await settled(patient, (0, 0))
+                client = await ask(patient, b"/slow")
+                await settled(patient, (1, 0))
+                client.close()
+                await asyncio.sleep(0.3)
+                assert at_origin(patient) == (1, 0)
+                assert (await asyncio.to_thread(patient.get)).status == 503
+                answer.set()
+                await settled(patient, (0, 0))
+            with gate(origin.port, 1) as impatient:  # what is held until its timeout may end before it is seen
+                client = await ask(impatient, b"/never")
+                await arrived.wait()
+                client.close()
+                await settled(impatient, (0, 0))
 
     asyncio.run(check())
