@@ -117,6 +117,6 @@ def test_an_agent_with_two_addresses_obeys_what_a_gate_says_to_one(tmp_path, ori
             # The gate limits each address by itself,
             assert [client.get(url).status_code for client in (one, other, one)] == [200, 200, 503]
             # and the agent all of its addresses: it cannot know that the hold is for one of them.
-            with pytest.raises(NoContact, match="held by its Retry-After"):
+            with pytest.raises(RetryLater, match="held by its Retry-After"):
                 other.get(url)
         assert gate.totals() == (2, 0, 1)

@@ -1,4 +1,5 @@
 import re
+from operator import attrgetter
 
 import msgspec
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from headgate.config import Configuration, parse, read, schema, show
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.config.proxy_section import Proxy
-from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts
+from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts, domain_changes
 from headgate.errors import ConfigurationError
 
 FULL = """
@@ -86,20 +87,32 @@ def test_an_unknown_key_is_an_error_with_the_nearest_key(text, path, hint):
 @pytest.mark.parametrize(
     ("key", "least", "default", "most"),
     [
-        ("target_bytes", 64, 8_192, 1 << 20),
-        ("head_bytes", 1_024, 32_768, 1 << 24),
-        ("head_fields", 8, 128, 100_000),
-        ("connections", 1, 10_000, 1_000_000),
-        ("client_connections", 0, 1_024, None),
+        ("bounds.target_bytes", 64, 8_192, 1 << 20),
+        ("bounds.head_bytes", 1_024, 32_768, 1 << 24),
+        ("bounds.head_fields", 8, 128, 100_000),
+        ("bounds.connections", 1, 10_000, 1_000_000),
+        ("bounds.client_connections", 0, 1_024, None),
+        ("ipv6_prefix", 1, 64, 128),
     ],
 )
 def test_bounds_have_safe_defaults_and_a_range(key, least, default, most):
-    assert getattr(Configuration().gate.bounds, key) == default
+    assert attrgetter(key)(Configuration().gate) == default
     for value in (least, default, most or least):
-        assert getattr(parse(f"[gate.bounds]\n{key} = {value}").gate.bounds, key) == value
+        assert attrgetter(key)(parse(f"[gate]\n{key} = {value}").gate) == value
     for value in (least - 1, *([most + 1] if most else [])):
-        with pytest.raises(ConfigurationError, match=rf"gate.bounds.{key}: "):
-            parse(f"[gate.bounds]\n{key} = {value}")
+        with pytest.raises(ConfigurationError, match=rf"gate.{key}: "):
+            parse(f"[gate]\n{key} = {value}")
+
+
+def test_changes_of_domains_name_what_is_forgotten():
+    a, b = (DomainSection(name=name, rules=("1/s",)) for name in "ab")
+    off = DomainSection(name="a", rules=("1/s",), mode="off")
+    assert domain_changes([a, b], [a, b]) == ""
+    assert domain_changes([a], [a, b]) == "; domains changed: b (added); nothing was forgotten"
+    assert domain_changes([a, b], [off]) == (
+        "; domains changed: a (mode), b (removed); forgotten: what was counted in a, b"
+    )
+    assert domain_changes([off], [a]) == "; domains changed: a (mode); nothing was forgotten"
 
 
 def test_an_unreadable_file_is_named(tmp_path):
