@@ -12,7 +12,7 @@ compile() {
         --no-emit-index-url --no-annotate --no-header --output-file "$@"
 }
 compile requirements/dev.txt pyproject.toml \
-    --extra aiohttp --extra envoy --extra httpx2 --extra redis --extra requests \
+    --extra aiohttp --extra envoy --extra httpx2 --extra re2 --extra redis --extra requests \
     --extra sign --extra uvloop --group dev
 echo uv | compile requirements/uv.txt -
 

@@ -108,7 +108,7 @@ def _check_bus(tree: Configuration) -> None:
 def show_file(named: str | None, file: str | None) -> None:
     """Print the effective configuration: the keys of FILE and the defaults of all others, with their documentation.
 
-    The password in the URL of a Redis server is printed as ***.
+    The password in the URL of a Redis server, and the value of a header that may be a credential, are printed as ***.
 
     A table that FILE lacks and that can be repeated, such as [[domain]], is commented out.
     """

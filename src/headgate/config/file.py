@@ -11,17 +11,22 @@ import re
 import textwrap
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from headgate.config.toml_reader import convert_document, nearest_key, parse_toml, read_text, unknown_keys
 from headgate.config.tree import Configuration
 from headgate.config.validation import check
 from headgate.errors import ConfigurationError
+from headgate.http.conditions import Conditions
 
 _CREDENTIALS = re.compile(r"((?:rediss?(?:\+cluster)?|unix)://[^:@]*:).*@", re.IGNORECASE)
+_CREDENTIAL_FIELDS = re.compile(r"auth|cookie|key|secret|token", re.IGNORECASE)
 _PASSWORD_OPTION = re.compile(r"([?&]password=)[^&]*")
+
+C = TypeVar("C", bound=Conditions)
 
 
 def read(path: str | Path) -> Configuration:
@@ -66,7 +71,7 @@ def _headings(key: str) -> list[str]:
 
 
 def show(tree: Configuration) -> str:
-    """Write `tree` as a whole file: every key with its value, below its documentation; passwords in URLs as ***.
+    """Write `tree` as a whole file: every key with its value, below its documentation; credentials as ***.
 
     Of a list of tables that is empty, one table is written with its defaults, commented out with `#` and no space.
     """
@@ -78,12 +83,13 @@ def show(tree: Configuration) -> str:
 def _table(path: str, table: msgspec.Struct) -> list[str]:
     """Write a table: its plain keys first, then the tables inside it, as TOML requires."""
     docs = field_docs(type(table))
+    table = _hide_credential(table) if isinstance(table, Conditions) else table
     plain: list[str] = []
     inner: list[str] = []
     for field in msgspec.structs.fields(table):
-        name, value = field.name, getattr(table, field.name)
+        name, value = field.encode_name, getattr(table, field.name)
         where = f"{path}.{name}" if path else name
-        if isinstance(value, msgspec.Struct):
+        if isinstance(value, msgspec.Struct) and not isinstance(value, Conditions):
             inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value)]
         elif _is_list_of_tables(field.type):
             inner += ["", *_comment(docs[name])]
@@ -102,7 +108,7 @@ def _defaults(kind: type[msgspec.Struct]) -> list[str]:
     lines: list[str] = []
     for field in msgspec.structs.fields(kind):
         default = "…" if field.default is msgspec.NODEFAULT else field.default
-        lines += [*_comment(docs[field.name]), f"#{field.name} = {_literal(default)}"]
+        lines += [*_comment(docs[field.encode_name]), f"#{field.encode_name} = {_literal(default)}"]
     return lines
 
 
@@ -122,6 +128,14 @@ def _hide_password(value: Any) -> Any:
     return _PASSWORD_OPTION.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", value))
 
 
+def _hide_credential(conditions: C) -> C:
+    """Return conditions with *** in place of the value of a header that may be a credential."""
+    if not _CREDENTIAL_FIELDS.search(conditions.header):
+        return conditions
+    hidden = {name: "***" for name in ("value", "prefix", "regex") if getattr(conditions, name)}
+    return replace(conditions, **hidden)
+
+
 def _literal(value: Any) -> str:
     if isinstance(value, str):
         # TOML has JSON's escapes; it requires one more character to be escaped, DEL.
@@ -130,6 +144,9 @@ def _literal(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, Conditions):
+        given = [f"{name} = {_literal(item)}" for name, item in asdict(_hide_credential(value)).items() if item]
+        return f"{{ {', '.join(given)} }}"
     return repr(value)
 
 
@@ -149,13 +166,16 @@ def schema() -> dict[str, Any]:
 @cache
 def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Return the docstring of each field of `kind`, in order. They are read from the source: Python drops them."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(tree, ast.ClassDef)
     docs = {}
-    for field, after in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
-            docs[field.target.id] = inspect.cleandoc(str(ast.literal_eval(after.value)))
-    return docs
+    for base in reversed(
+        [one for one in kind.__mro__ if one is not msgspec.Struct and issubclass(one, msgspec.Struct)]
+    ):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, after in zip(tree.body, tree.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+                docs[field.target.id] = inspect.cleandoc(str(ast.literal_eval(after.value)))
+    return {field.encode_name: docs[field.name] for field in msgspec.structs.fields(kind) if field.name in docs}
 
 
 def _structs(kind: Any) -> list[type[msgspec.Struct]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from headgate.config.advice_section import AdviceSection
 from headgate.config.limit_section import Limit
@@ -33,6 +33,7 @@ from headgate.config.section import (
     with_value,
 )
 from headgate.config.store_url import check_store
+from headgate.http.conditions import Conditions
 from headgate.limit import Domain, Rule
 from headgate.limit.concurrency import Priority
 from headgate.limit.history import AlgorithmName
@@ -154,7 +155,7 @@ class Gate(ConfigSection, frozen=True):
         return ",".join(as_tuple(self.master))
 
 
-class DomainSection(ConfigSection, frozen=True):
+class DomainSection(Conditions, ConfigSection, frozen=True):
     """A group of resources that are limited together: its rules, and the requests that belong to it.
 
     Domains are tried in the order of the file; a request belongs to the first that matches. Requests that match none
@@ -177,25 +178,13 @@ class DomainSection(ConfigSection, frozen=True):
     response begins, so the origin may have more than `max` requests."""
     exempt: tuple[str, ...] = ()
     """Identifiers that are not limited: addresses, CIDRs, or values of the header that identifies."""
-    path_prefix: str = ""
-    """Matches requests whose path begins with this; empty matches all."""
-    host: str = ""
-    """Matches requests for this host; empty matches all."""
-    method: str = ""
-    """Matches requests with this method, GET also HEAD; empty matches all."""
-    header: str = ""
-    """Matches requests that have this header field; empty matches all."""
-    value: str = ""
-    """Value of the whole field, with or without its parameters; compared exactly, except for the scheme of
-    Authorization. A field with several lines has no value, so end the list with a domain without conditions."""
-    user_agent: str = ""
-    """Matches requests whose User-Agent has this product, such as ExampleBot, in any case and version; empty matches
-    all."""
+    unless: Conditions = field(default=Conditions(), name="not")
+    """Matches requests that lack one of these conditions, such as { path_prefix = "/static/" }; empty matches all."""
 
     @property
     def takes_all(self) -> bool:
         """Whether every request matches that reaches this domain."""
-        return not (self.path_prefix or self.host or self.method or self.header or self.user_agent)
+        return self.is_empty and self.unless.is_empty
 
     def domain(self) -> Domain:
         """Return the domain of the limit core. Raises `ConfigurationError` for an invalid rule, name or CIDR."""
@@ -217,7 +206,8 @@ def domain_changes(old: Sequence[DomainSection], new: Sequence[DomainSection]) -
         if was is None or now is None:
             changed.append(f"{name} ({'added' if was is None else 'removed'})")
         elif was != now:
-            fields = [key for key in now.__struct_fields__ if getattr(was, key) != getattr(now, key)]
+            names = zip(now.__struct_fields__, now.__struct_encode_fields__, strict=True)
+            fields = [key for name, key in names if getattr(was, name) != getattr(now, name)]
             changed.append(f"{name} ({', '.join(fields)})")
     lost = [name for name, was in before.items() if was.limits and not (name in after and after[name].limits)]
     if not changed:

@@ -4,12 +4,14 @@ Import the middleware from its own module, `headgate.origin.asgi` or `headgate.o
 only the one it uses.
 """
 
+from headgate.http.conditions import Conditions
 from headgate.origin.identify import Identify, client_address, header, parse_identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Rejections, Response
 from headgate.origin.routes import Route, Routes
 
 __all__ = [
+    "Conditions",
     "Identify",
     "Rejections",
     "RequestInfo",

@@ -128,7 +128,7 @@ class ClientAddress:
         """Reads each field that is accepted, by its name in lower case."""
         self._ipv6_prefix = ipv6_prefix
         self._trusts_unix = "unix" in trusted
-        self._networks = tuple(_network(text) for text in trusted if text != "unix")
+        self._proxies = AddressSet((text for text in trusted if text != "unix"), "trusted proxy", "or 'unix'")
         # Parsing an address takes microseconds, and few addresses send most requests. One bounded cache per object.
         self._known = lru_cache(MAX_CACHED_ADDRESSES)(self._look_up)
         self.per_connection = lru_cache(MAX_CACHED_ADDRESSES)(self._without_fields)
@@ -138,6 +138,11 @@ class ClientAddress:
         identifier, trusted = self._of_peer(info.peer)
         hops = self.chain(info.fields) if trusted else None
         return self._of_peer(hops[0])[0] if hops else identifier
+
+    def address(self, info: RequestInfo) -> str:
+        """Return the address of the client of a request; that of the peer if its fields are not accepted."""
+        hops = self.chain(info.fields) if self.trusts(info.peer) else None
+        return hops[0] if hops else info.peer
 
     def trusts(self, peer: str) -> bool:
         """Return whether the fields of a peer are accepted."""
@@ -162,7 +167,7 @@ class ClientAddress:
         address = _address(text)
         if address is None:
             return None
-        return _identifier(address, self._ipv6_prefix), any(address in network for network in self._networks)
+        return _identifier(address, self._ipv6_prefix), self._proxies.has(text)
 
     def _without_fields(self, peer: str, /) -> bytes | None:
         identifier, trusted = self._of_peer(peer)
@@ -186,14 +191,36 @@ class ClientAddress:
         return walked[::-1]
 
 
-def _network(text: str) -> _Network:
-    """Read a CIDR, or an address alone; an IPv4-mapped IPv6 network is the IPv4 network inside."""
+class AddressSet:
+    """Addresses and networks, written as CIDRs; a lookup takes the same time for any number of them.
+
+    An IPv4-mapped IPv6 address or network is the IPv4 one inside. Raises `ConfigurationError` for another text, which
+    it calls a `what`.
+    """
+
+    def __init__(self, texts: Iterable[str], what: str, alternatives: str = "") -> None:
+        self._prefixes: dict[tuple[int, int], set[int]] = {}
+        for text in texts:
+            network = _network(text, what, alternatives)
+            shift = network.max_prefixlen - network.prefixlen
+            self._prefixes.setdefault((network.version, shift), set()).add(int(network.network_address) >> shift)
+        self.has = lru_cache(MAX_CACHED_ADDRESSES)(self._look_up)
+        """Returns whether the address in a text is among them."""
+
+    def _look_up(self, text: str) -> bool:
+        address = _address(text)
+        if address is None:
+            return False
+        number, version = int(address), address.version
+        return any(family == version and number >> shift in of for (family, shift), of in self._prefixes.items())
+
+
+def _network(text: str, what: str, alternatives: str) -> _Network:
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise ConfigurationError(
-            f"invalid trusted proxy {text!r}; expected an address or a CIDR such as '127.0.0.0/8' or '::1', or 'unix'"
-        ) from None
+        expected = f"an address or a CIDR such as '127.0.0.0/8' or '::1'{alternatives and ', ' + alternatives}"
+        raise ConfigurationError(f"invalid {what} {text!r}; expected {expected}") from None
     mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
     if mapped is not None and network.prefixlen >= 96:
         return ipaddress.IPv4Network((mapped, network.prefixlen - 96))

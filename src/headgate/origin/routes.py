@@ -10,16 +10,17 @@ from functools import cached_property
 from typing import Final, cast
 from urllib.parse import unquote_to_bytes
 
-import msgspec
-
-from headgate.errors import fail_if
+from headgate.errors import ConfigurationError, fail_if
+from headgate.http.conditions import Conditions, Texts
 from headgate.http.fields import TOKEN, is_token
 from headgate.limit.messages import credential
 from headgate.origin.checks import naming
+from headgate.origin.identify import AddressSet, ClientAddress, client_address
 from headgate.origin.request_info import MAX_VALUE_SIZE, RequestInfo
 
 _HOST = re.compile(r"[^\s/?#@\\,]+")
 _LOWERED = frozenset({"get", "head", "post", "put", "delete", "connect", "options", "trace", "patch"})
+_PARAMETERS = re.compile(rb";[^/]*+")
 # RFC 9110, section 10.1.5: products and comments, here of two levels. WSGI servers join the lines of a repeated field
 # with a comma, so none may stand between them. Every repetition is possessive: matching takes linear time.
 _USER_AGENT = re.compile(rb"(?:[^,()]++|\((?:[^()]++|\([^()]*+\))*+\))*+")
@@ -27,49 +28,48 @@ _USER_AGENT = re.compile(rb"(?:[^,()]++|\((?:[^()]++|\([^()]*+\))*+\))*+")
 _PRODUCT = re.compile(rb"(?<![^\t (;,])" + TOKEN.encode() + rb"(?![^\t /);,])")
 
 
-class Route(msgspec.Struct, frozen=True):
-    """What a request must have to belong to `domain`; an empty string sets no condition."""
+class Route(Conditions, frozen=True):
+    """What a request must have to belong to `domain`, and how it counts."""
 
     domain: str
     """The domain's name."""
 
-    path_prefix: str = ""
-    """The path, percent-decoded and without dot segments, starts with this. `/api/` matches whole segments."""
-
-    host: str = ""
-    """The requested host: any case; any port unless this names one."""
-
-    method: str = ""
-    """The method, exactly: methods are case-sensitive. GET includes HEAD, which costs the application as much."""
-
-    header: str = ""
-    """A field that must be present, in any case."""
-
-    value: str = ""
-    """The value of `header`: compared exactly, with or without its parameters; the scheme of Authorization in any
-    case. A field of several lines has no value."""
-
-    user_agent: str = ""
-    """A product of User-Agent, in any case: `ExampleBot` is in `ExampleBot/1.0 (+https://example.org/)` and in
-    `Mozilla/5.0 (compatible; ExampleBot/1.0)`. A field that is malformed, repeated or longer than 8 KiB has none."""
+    unless: Conditions = Conditions()
+    """Matches requests that lack one of these conditions; empty matches all."""
 
     @property
     def matches_all(self) -> bool:
         """Whether it is without conditions."""
-        return not any(getattr(self, name) for name in _CONDITIONS)
+        return self.is_empty and self.unless.is_empty
+
+
+_LISTS = ("path_prefix", "host", "methods", "clients")
+_VALUES = ("value", "prefix", "regex")
+"""The conditions that may be lists of texts, and those on the value of `header`."""
 
 
 class _Seen:
     """What the conditions of routes read of a request, each part once."""
 
-    def __init__(self, info: RequestInfo) -> None:
+    def __init__(self, info: RequestInfo, address: ClientAddress) -> None:
         self.info = info
+        self._address = address
         self._values: dict[bytes, tuple[bytes, bytes]] = {}
+
+    @cached_property
+    def client(self) -> str:
+        """The address of the client; empty if it has none."""
+        return self._address.address(self.info)
 
     @cached_property
     def path(self) -> bytes:
         """The plain path."""
         return plain_path(self.info.path)
+
+    @cached_property
+    def host(self) -> bytes:
+        """The requested host, in lower case."""
+        return self.info.host.lower()
 
     @cached_property
     def products(self) -> frozenset[bytes]:
@@ -82,7 +82,8 @@ class _Seen:
         """Return the value of a field, and that without its parameters."""
         if name not in self._values:
             # A repeated field has no value: which of its lines the application reads is unknown, and WSGI joins them.
-            value = credential(name, (self.info.single_field(name) or b"").strip())
+            value = credential(name, (self.info.single_field(name) or b"")[: MAX_VALUE_SIZE + 1].strip())
+            value = value if len(value) <= MAX_VALUE_SIZE else b""
             self._values[name] = value, value.partition(b";")[0].rstrip()
         return self._values[name]
 
@@ -91,10 +92,14 @@ _Test = Callable[[_Seen], bool]
 
 
 class Routes:
-    """Routes in order, compiled once; raises `ConfigurationError` for one that cannot match any request."""
+    """Routes in order, compiled once; raises `ConfigurationError` for one that cannot match any request.
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    `address` finds the client's address for the condition `clients`: by default it is that of the connection.
+    """
+
+    def __init__(self, routes: Iterable[Route], address: ClientAddress | None = None) -> None:
         listed = tuple(_checked(routes))
+        self._address = address or client_address()
         self._compiled: list[tuple[str, tuple[_Test, ...]]] = [(route.domain, _tests(route)) for route in listed]
         self.domains = tuple(dict.fromkeys(route.domain for route in listed))
         """The domains of the routes, each once."""
@@ -105,7 +110,7 @@ class Routes:
         """Return the domain of the first route that matches, or None: no domain, not limited."""
         if self.only is not None:
             return self.only
-        seen = _Seen(info)
+        seen = _Seen(info, self._address)
         for domain, tests in self._compiled:
             if all(test(seen) for test in tests):
                 return domain
@@ -123,10 +128,13 @@ def _checked(routes: Iterable[object]) -> Iterator[Route]:
 
 
 def plain_path(path: bytes) -> bytes:
-    """Return `path` as origins understand it: percent-decoded, without dot segments or doubled slashes.
+    """Return `path` as origins understand it: percent-decoded, without parameters, dot segments or doubled slashes.
 
-    `/%61pi`, `//api` and `/x/../api` reach the resource that `/api` reaches, so they must meet the same rule.
+    `/%61pi`, `//api` and `/x/../api` reach the resource that `/api` reaches, so they must meet the same rule. Servlet
+    containers remove the parameters of a segment first: there, `/x/..;/api` does, too.
     """
+    if b";" in path:
+        path = _PARAMETERS.sub(b"", path)
     if b"%" in path:
         path = unquote_to_bytes(path)
     if b"//" not in path and b"/." not in path:
@@ -144,35 +152,48 @@ def plain_path(path: bytes) -> bytes:
 
 def _tests(route: Route) -> tuple[_Test, ...]:
     """Return what a request must pass. Raises `ConfigurationError` for a route that no request can match."""
-    for name in Route.__struct_fields__:
-        value = getattr(route, name)
-        fail_if(not isinstance(value, str), f"the {name} of a route must be text, got {value!r:.80}")
+    fail_if(not isinstance(route.domain, str), f"the domain of a route must be text, got {route.domain!r:.80}")
     with naming(f"domain {route.domain!r}"):
+        unless = _made(route.unless)
+        return (*_made(route), *((lambda seen: not all(test(seen) for test in unless),) if unless else ()))
+
+
+def _made(conditions: Conditions) -> tuple[_Test, ...]:
+    fail_if(not isinstance(conditions, Conditions), f"unless must be Conditions, got {conditions!r:.80}")
+    for name in Conditions.__struct_fields__:
+        value = getattr(conditions, name)
+        are_texts = name in _LISTS and all(isinstance(text, str) for text in _texts(value))
+        fail_if(not isinstance(value, str) and not are_texts, f"the {name} of a route must be text, got {value!r:.80}")
+    values = [f"{name} {getattr(conditions, name)!r}" for name in _VALUES if getattr(conditions, name)]
+    fail_if(len(values) > 1, f"{' and '.join(values)} exclude each other; set only one of them")
+    fail_if(values and not conditions.header, f"{''.join(values)} without a header; add header = 'NAME' beside it")
+    return tuple(make(conditions) for name, make in _CONDITIONS.items() if getattr(conditions, name))
+
+
+def _texts(value: Texts) -> tuple[str, ...]:
+    """Return the values of a condition that is a text or a list of texts."""
+    return (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+
+
+def _path_starts(route: Conditions) -> _Test:
+    for text in _texts(route.path_prefix):
+        plain = plain_path(text.encode("utf-8", "replace")).decode("utf-8", "replace")
         fail_if(
-            not route.header and route.value, f"value {route.value!r} without a header; add header = 'NAME' beside it"
+            text != plain or not plain.startswith("/"),
+            f"invalid path_prefix {text!r}; expected it normalized: {'/' + plain.lstrip('/')!r}",
         )
-        return tuple(make(route) for name, make in _CONDITIONS.items() if getattr(route, name))
+    prefixes = tuple(text.encode("utf-8", "replace") for text in _texts(route.path_prefix))
+    return lambda seen: seen.path.startswith(prefixes)
 
 
-def _path_starts(route: Route) -> _Test:
-    prefix = route.path_prefix.encode("utf-8", "replace")
-    plain = plain_path(prefix).decode("utf-8", "replace")
-    fail_if(
-        route.path_prefix != plain or not plain.startswith("/"),
-        f"invalid path_prefix {route.path_prefix!r}; expected it normalized: {'/' + plain.lstrip('/')!r}",
-    )
-    return lambda seen: seen.path.startswith(prefix)
-
-
-def _host_is(route: Route) -> _Test:
-    fail_if(
-        not _HOST.fullmatch(route.host),
-        f"invalid host {route.host!r}; expected a form such as 'example.org', without scheme and path",
-    )
-    host = route.host.lower().rstrip(".").encode()
-    if _without_port(host) != host:
-        return lambda seen: seen.info.host.lower() == host
-    return lambda seen: _without_port(seen.info.host.lower()).rstrip(b".") == host
+def _host_is(route: Conditions) -> _Test:
+    for text in _texts(route.host):
+        fail_if(
+            not _HOST.fullmatch(text),
+            f"invalid host {text!r}; expected a form such as 'example.org', without scheme and path",
+        )
+    hosts = frozenset(text.lower().rstrip(".").encode() for text in _texts(route.host))
+    return lambda seen: not hosts.isdisjoint((seen.host, _without_port(seen.host).rstrip(b".")))
 
 
 def _without_port(host: bytes) -> bytes:
@@ -181,17 +202,18 @@ def _without_port(host: bytes) -> bytes:
     return name if colon and (port.isdigit() or not port) else host
 
 
-def _method_is(route: Route) -> _Test:
-    method = route.method
-    fail_if(
-        not is_token(method) or method in _LOWERED,
-        f"unknown method {method!r}; methods are case-sensitive, try {method.upper().strip()!r}",
-    )
-    methods = (b"GET", b"HEAD") if method == "GET" else (method.encode(),)
+def _method_is(route: Conditions) -> _Test:
+    wanted = _texts(route.methods)
+    for method in wanted:
+        fail_if(
+            not is_token(method) or method in _LOWERED,
+            f"unknown method {method!r}; methods are case-sensitive, try {method.upper().strip()!r}",
+        )
+    methods = frozenset(name.encode() for name in ("HEAD" if "GET" in wanted else wanted[0], *wanted))
     return lambda seen: seen.info.method in methods
 
 
-def _user_agent_has(route: Route) -> _Test:
+def _user_agent_has(route: Conditions) -> _Test:
     fail_if(
         not is_token(route.user_agent) or route.user_agent == "*",
         f"invalid user_agent {route.user_agent!r}; expected one product without its version, such as 'ExampleBot'",
@@ -200,20 +222,50 @@ def _user_agent_has(route: Route) -> _Test:
     return lambda seen: name in seen.products
 
 
-def _field_has(route: Route) -> _Test:
+def _client_is(route: Conditions) -> _Test:
+    clients = AddressSet(_texts(route.clients), "client")
+    return lambda seen: clients.has(seen.client)
+
+
+def _value_is(route: Conditions) -> _Test:
     fail_if(not is_token(route.header), f"invalid header name {route.header!r}; expected one such as 'Sec-Purpose'")
     name, value = route.header.lower().encode(), route.value.strip()
+    if route.prefix:
+        # The scheme of a credential is in lower case, also where it is not whole.
+        prefix = credential(name, route.prefix.encode() + b" ")[:-1]
+        return lambda seen: seen.values(name)[0].startswith(prefix)
+    if route.regex:
+        found = _search(route.regex)
+        return lambda seen: bool(value := seen.values(name)[0]) and found(value) is not None
     if not value:
         return lambda seen: seen.info.field(name) is not None
     wanted = credential(name, value.encode())
     return lambda seen: wanted in seen.values(name)
 
 
-_CONDITIONS: Final[dict[str, Callable[[Route], _Test]]] = {
+def _search(pattern: str) -> Callable[[bytes], object]:
+    """Return the function that looks for `pattern` in linear time; raises `ConfigurationError`."""
+    try:
+        import re2
+    except ImportError:
+        raise ConfigurationError(
+            f"regex {pattern!r} needs the package google-re2; install headgate[re2], or use prefix or value"
+        ) from None
+    options = re2.Options()
+    options.encoding, options.log_errors = re2.Options.Encoding.LATIN1, False
+    try:
+        return cast("Callable[[bytes], object]", re2.compile(pattern.encode(), options).search)
+    except re2.error as error:
+        why = error.args[0].decode("utf-8", "replace")
+        raise ConfigurationError(f"invalid regex {pattern!r}: {why}; expected the syntax of RE2") from None
+
+
+_CONDITIONS: Final[dict[str, Callable[[Conditions], _Test]]] = {
     "path_prefix": _path_starts,
     "host": _host_is,
-    "method": _method_is,
+    "methods": _method_is,
+    "clients": _client_is,
     "user_agent": _user_agent_has,
-    "header": _field_has,
+    "header": _value_is,
 }
-"""The conditions by their field of `Route`, cheap ones first: each checks the field and returns its test."""
+"""The conditions by their field, cheap ones first: each checks the field and returns its test."""

@@ -76,9 +76,13 @@ def compose(tree: Configuration) -> Composition:
     gate = tree.gate
     sections = tree.domain or (DomainSection(name=CATCH_ALL),)
     domains = tuple(section.domain() for section in sections)
+    address = client_address(gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix, fields=gate.forwarding_fields)
     routes = Routes(
-        Route(section.name, **{name: getattr(section, name) for name in Route.__struct_fields__[1:]})
-        for section in sections
+        (
+            Route(section.name, **{name: getattr(section, name) for name in Route.__struct_fields__[1:]})
+            for section in sections
+        ),
+        address,
     )
     reject = new_rejections(sections, domains, status=gate.rejection_status, page=Pages().rejected)
     identify = parse_identify(

@@ -32,7 +32,11 @@ def new_rejections(
     return Rejections(
         domains,
         status=status,
-        path_prefixes={section.name: section.path_prefix for section in sections if section.path_prefix},
+        path_prefixes={
+            section.name: section.path_prefix
+            for section in sections
+            if section.path_prefix and isinstance(section.path_prefix, str)  # a list is not one subtree
+        },
         page=page,
     )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config import Configuration, parse, read, schema, show
+from headgate.config import Configuration, domain_changes, parse, read, schema, show
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.config.proxy_section import Proxy
 from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts, domain_changes
@@ -232,3 +232,19 @@ def test_the_schema_has_the_defaults():
 )
 def test_show_hides_the_password_of_a_store(url, shown):
     assert f'\nstore = "{shown}"\n' in show(Configuration(master=Bus(store=url)))
+
+
+def test_the_values_of_credentials_are_hidden_and_not_is_a_table() -> None:
+    text = (
+        '[[domain]]\nname = "a"\nheader = "Authorization"\nprefix = "Bearer s3cret"\nnot = {HEADER, value = "s3cret"}'
+    )
+    shown = show(parse(text.replace("HEADER", 'header = "X-Api-Key"')))
+    assert "s3cret" not in shown
+    assert '\nprefix = "***"\n' in shown
+    assert '\nnot = { header = "X-Api-Key", value = "***" }\n' in shown
+    assert parse(shown).domain[0].unless.header == "X-Api-Key"
+    plain = parse(text.replace("HEADER", 'header = "X"'))
+    assert '\nnot = { header = "X", value = "s3cret" }\n' in show(plain)
+    assert domain_changes(parse("").domain, plain.domain) == "; domains changed: a (added); nothing was forgotten"
+    changed = parse(text.replace("HEADER", 'header = "Y"')).domain
+    assert domain_changes(plain.domain, changed) == "; domains changed: a (not); nothing was forgotten"

@@ -1,7 +1,11 @@
+import sys
+from typing import Any
+
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.origin import RequestInfo, Route, Routes, header
+from headgate.http.conditions import Conditions
+from headgate.origin import RequestInfo, Route, Routes, client_address, header
 from headgate.origin.routes import plain_path
 
 
@@ -16,7 +20,7 @@ def matches(route: Route, request: RequestInfo) -> bool:
 
 def test_the_first_matching_route_names_the_domain() -> None:
     routes = Routes(
-        [Route("login", path_prefix="/login", method="POST"), Route("api", path_prefix="/api"), Route("rest")]
+        [Route("login", path_prefix="/login", methods=("POST",)), Route("api", path_prefix="/api"), Route("rest")]
     )
     assert routes.match(request_info("/login", "POST")) == "login"
     assert routes.match(request_info("/login")) == "rest"
@@ -46,6 +50,8 @@ def test_a_first_route_without_conditions_names_the_only_domain() -> None:
         (b"/%", b"/%"),
         (b"/%zz%4", b"/%zz%4"),
         (b"/%ff", b"/\xff"),
+        (b"/x/..;a=1/login;b/c", b"/login/c"),
+        (b"/x/%2e%2e;/login", b"/login"),
         (b"*", b"*"),
         (b"", b""),
     ],
@@ -108,9 +114,50 @@ def test_a_credential_matches_in_each_spelling_of_its_scheme_and_only_once() -> 
     assert matches(Route("any", header="Authorization"), twice)
 
 
+@pytest.mark.parametrize(
+    ("condition", "sent", "expected"),
+    [
+        ({"path_prefix": ["/a/", "/b/"]}, {"path": "/x/../b/c"}, True),
+        ({"path_prefix": ["/a/", "/b/"]}, {"path": "/b"}, False),
+        ({"host": ["a.example", "b.example:81"]}, {"host": "B.example:81"}, True),
+        ({"host": ["a.example", "b.example:81"]}, {"host": "b.example"}, False),
+        ({"methods": ["PUT", "GET"]}, {"method": "HEAD"}, True),
+        ({"methods": ["PUT", "GET"]}, {"method": "POST"}, False),
+        ({"clients": ["192.0.2.0/24"]}, {}, True),
+        ({"clients": ["192.0.2.2", "::/0"]}, {}, False),
+        ({"header": "X", "prefix": "ab"}, {"x": "abc"}, True),
+        ({"header": "X", "prefix": "ab"}, {"x": "bab"}, False),
+        ({"header": "Authorization", "prefix": "Bearer"}, {"authorization": "bearer  t"}, True),
+        ({"header": "Authorization", "prefix": "Bearer ab"}, {"authorization": "BEARER abc"}, True),
+        ({"header": "X", "regex": "b+c$"}, {"x": "abbc"}, True),
+        ({"header": "X", "regex": "^b+c"}, {"x": "abbc"}, False),
+        ({"header": "X", "regex": ".*"}, {}, False),
+        ({"header": "X", "regex": "a"}, {"x": "a" * 8193}, False),
+        ({"unless": Conditions(path_prefix="/a", methods=("POST",))}, {"path": "/a", "method": "POST"}, False),
+        ({"unless": Conditions(path_prefix="/a", methods=("POST",))}, {"path": "/a"}, True),
+        ({"host": "example.org", "unless": Conditions(user_agent="Bot")}, {"user_agent": "Bot/1"}, False),
+    ],
+)
+def test_further_conditions(condition: dict[str, Any], sent: dict[str, str], expected: bool) -> None:
+    assert matches(Route("d", **condition), request_info(**sent)) is expected
+
+
+def test_the_client_of_a_trusted_proxy_is_the_one_that_it_names() -> None:
+    routes = Routes([Route("office", clients=("198.51.100.0/24",))], client_address(["192.0.2.1"]))
+    assert routes.match(request_info(x_forwarded_for="198.51.100.9")) == "office"
+    assert routes.match(request_info(x_forwarded_for="198.51.100.9, 203.0.113.1")) is None
+    assert routes.match(request_info()) is None
+
+
+def test_a_regular_expression_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(ConfigurationError, match=r"regex 'a' needs the package google-re2; install headgate\[re2\]"):
+        Routes([Route("d", header="X", regex="a")])
+
+
 def test_methods_are_case_sensitive_and_get_includes_head() -> None:
     for wanted, matched in (("POST", ["POST"]), ("GET", ["GET", "HEAD"]), ("HEAD", ["HEAD"])):
-        route = Route("d", method=wanted)
+        route = Route("d", methods=(wanted,))
         sent = ["GET", "HEAD", "POST", "get", "post"]
         assert [method for method in sent if matches(route, request_info(method=method))] == matched
 
@@ -152,14 +199,23 @@ def test_a_path_and_a_field_are_read_once_for_all_routes(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
+        ({"path_prefix": ["/a", "b"]}, "invalid path_prefix 'b'; expected it normalized: '/b'"),
+        ({"host": ["a", ""]}, "invalid host ''"),
+        ({"path_prefix": "/a;b"}, "normalized: '/a'"),
+        ({"clients": ["10.0.0.0/33"]}, "invalid client '10.0.0.0/33'; expected an address or a CIDR such as"),
+        ({"regex": "^a"}, "regex '^a' without a header; add header = 'NAME'"),
+        ({"header": "X", "value": "a", "prefix": "b"}, "value 'a' and prefix 'b' exclude each other; set only one"),
+        ({"header": "X", "regex": "(?=a)"}, "invalid regex '(?=a)': invalid perl operator: (?=; expected the syntax"),
+        ({"unless": Conditions(value="x")}, "value 'x' without a header"),
+        ({"unless": {"host": "a"}}, "unless must be Conditions, got {'host': 'a'}"),
         ({"path_prefix": "api"}, "invalid path_prefix 'api'; expected it normalized: '/api'"),
         ({"path_prefix": "//api/"}, "normalized: '/api/'"),
         ({"path_prefix": "/x/../api"}, "normalized: '/api'"),
         ({"path_prefix": "/caf%C3%A9"}, "normalized: '/café'"),
         ({"host": "http://example.org/"}, "without scheme and path"),
         ({"host": "a b"}, "invalid host 'a b'"),
-        ({"method": "get"}, "methods are case-sensitive, try 'GET'"),
-        ({"method": "GET "}, "methods are case-sensitive, try 'GET'"),
+        ({"methods": ["get"]}, "methods are case-sensitive, try 'GET'"),
+        ({"methods": ["GET "]}, "methods are case-sensitive, try 'GET'"),
         ({"header": "Sec Purpose"}, "invalid header name 'Sec Purpose'"),
         ({"header": "Sec-Purpose:"}, "invalid header name"),
         ({"user_agent": "*"}, "invalid user_agent '*'; expected one product without its version, such as 'ExampleBot'"),
@@ -167,7 +223,7 @@ def test_a_path_and_a_field_are_read_once_for_all_routes(monkeypatch: pytest.Mon
         ({"user_agent": "ExampleBot/1.0"}, "invalid user_agent 'ExampleBot/1.0'"),
     ],
 )
-def test_a_route_that_cannot_match_is_refused(asked: dict[str, str], words: str) -> None:
+def test_a_route_that_cannot_match_is_refused(asked: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^domain 'd': ") as caught:
         Routes([Route("d", **asked)])
     assert words in str(caught.value)
@@ -176,7 +232,7 @@ def test_a_route_that_cannot_match_is_refused(asked: dict[str, str], words: str)
 def test_routes_that_can_match_are_accepted() -> None:
     paths = [Route("d", path_prefix=path) for path in ("/", "/café/", "/.well-known/")]
     hosts = [Route("d", host=host) for host in ("[::1]:8080", "a_b.example.")]
-    assert Routes([*paths, *hosts, Route("d", method="M-SEARCH"), Route("d", method="purge")]).domains == ("d",)
+    assert Routes([*paths, *hosts, Route("d", methods=("M-SEARCH",)), Route("d", methods=("purge",))]).domains == ("d",)
 
 
 def test_what_is_not_a_list_of_routes_is_refused() -> None:
@@ -186,6 +242,6 @@ def test_what_is_not_a_list_of_routes_is_refused() -> None:
 
 
 def test_a_condition_that_is_not_text_is_refused() -> None:
-    for name in ("domain", "path_prefix", "host", "method", "header", "user_agent"):
-        with pytest.raises(ConfigurationError, match=f"^the {name} of a route must be text, got 3$"):
+    for name in ("domain", "path_prefix", "host", "methods", "header", "user_agent"):
+        with pytest.raises(ConfigurationError, match=f"the {name} of a route must be text, got 3$"):
             Routes([Route(**{"domain": "d", name: 3})])  # type: ignore[arg-type]  # the point of the test
