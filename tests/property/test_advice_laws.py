@@ -234,7 +234,8 @@ class Cache(RuleBasedStateMachine):
             self.latest.clear()
         assert known.origin == fetch.origin
         assert known.fresh_until <= self.now + MAX_FRESHNESS
-        if status not in {0, 304, 429, 503}:
+        is_cut = body is None and needs_body(status, given_fields)
+        if status not in {0, 304, 429, 503} and not is_cut:
             assert known.fresh_until >= self.now + MIN_FRESHNESS
             assert known.result == interpret(AdviceResponse(status, given_fields, body), IDENTITY)
         if self.cache.known(fetch.origin, now=self.now) == known:

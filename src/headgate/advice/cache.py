@@ -6,7 +6,7 @@ at the same time. The cache is not thread-safe: a shell with several threads loc
 
 An `OriginRecord` has four states, each with its answer:
 
-    fresh       the advice is known, until an instant         Advice
+    fresh       the advice is known, until an instant         Advice; near its end also a Fetch, from `refresh`
     in flight   a caller fetches, and has not reported yet    FetchPending, until the fetch counts as abandoned
     abandoned   the last fetch failed on this side            FetchPending, until the fetch may be made again
     stale       none of these                                 Fetch; the record is then in flight
@@ -27,6 +27,7 @@ from headgate.advice.fetching import (
     AdviceResponse,
     advice_request,
     interpret_fully,
+    needs_body,
 )
 from headgate.advice.freshness import (
     MAX_FRESHNESS,
@@ -68,6 +69,9 @@ Answer: TypeAlias = Advice | Fetch | FetchPending
 MAX_ORIGINS: Final = 10_000
 """Default maximum of origins in a cache."""
 
+_REFRESH: Final = 0.1
+"""The last part of the freshness, in which advice is fetched again in the background."""
+
 _ORIGINS_EXAMINED: Final = 2
 """Origins examined per report: more than one, so that expired ones do not accumulate."""
 
@@ -79,7 +83,7 @@ class OriginRecord:
     """The advice of one origin for one agent; `request` is its unconditional request."""
 
     __slots__ = (
-        "_advice", "_identity", "_min_freshness", "_origin", "_pending", "_request", "_retry_at", "_stored",
+        "_advice", "_fetched", "_identity", "_min_freshness", "_origin", "_pending", "_request", "_retry_at", "_stored",
         "_unreachable_for",
     )  # fmt: skip
 
@@ -100,13 +104,18 @@ class OriginRecord:
         self._advice: Advice | None = None
         self._stored: StoredAdvice | None = None
         self._pending: Fetch | None = None
-        self._retry_at = ASAP
+        self._retry_at = self._fetched = ASAP
 
     def fresh(self, now: float) -> Advice | None:
         """Return the advice if it is fresh."""
         advice = self._advice
         # The second comparison: after the clock was set back, nothing is fresh for longer than the maximum.
         return advice if advice is not None and 0 < advice.fresh_until - now <= MAX_FRESHNESS else None
+
+    def last(self, now: float) -> Advice | None:
+        """Return the last known advice, if it is not older than stored advice may be."""
+        advice = self._advice
+        return advice if advice is not None and now < advice.fresh_until + MAX_STALENESS else None
 
     def ask(self, now: float) -> Answer:
         """Return the advice, or what to do to get it."""
@@ -121,9 +130,25 @@ class OriginRecord:
         self._pending = Fetch(self._origin, self._next_request(), now + REPORT_TIMEOUT)
         return self._pending
 
+    def refresh(self, now: float) -> Fetch | None:
+        """Return a fetch to make in the background: in the last tenth of the freshness, if none is in flight."""
+        advice = self._advice
+        if advice is None or advice.fresh_until - now > _REFRESH * (advice.fresh_until - self._fetched):
+            return None
+        if self._is_in_flight(now) or 0 < self._retry_at - now <= REPORT_TIMEOUT or self.fresh(now) is None:
+            return None
+        self._pending = Fetch(self._origin, self._next_request(), now + REPORT_TIMEOUT)
+        return self._pending
+
     def received(self, fetch: Fetch, response: AdviceResponse, now: float) -> Advice:
-        """Record the response to a fetch, however late; return the advice that follows from it."""
+        """Record the response to a fetch, however late; return the advice that follows from it.
+
+        An incomplete body is a failure of the network, so that the advice before it stays.
+        """
+        if response.body is None and response.status and needs_body(response.status, response.fields):
+            response = NETWORK_ERROR._replace(failure=response.failure or "the body is incomplete")
         is_late = fetch != self._pending
+        self._fetched = now
         if not is_late:
             self._pending = None
         self._drop_expired(now)
@@ -239,6 +264,16 @@ class AdviceCache:
         """Return the fresh advice of a serialised origin, otherwise None; never starts a fetch."""
         record = self._records.get(origin)
         return None if record is None else record.fresh(now)
+
+    def refresh(self, origin: str, *, now: float) -> Fetch | None:
+        """Return a fetch for fresh advice that ends soon, to make in the background and to report; None before that."""
+        record = self._records.get(origin)
+        return None if record is None else record.refresh(now)
+
+    def last(self, origin: str, *, now: float) -> Advice | None:
+        """Return the last known advice of a serialised origin, fresh or not."""
+        record = self._records.get(origin)
+        return None if record is None else record.last(now)
 
     def received(self, fetch: Fetch, response: AdviceResponse, *, now: float) -> Advice:
         """Record the response to a fetch, `NETWORK_ERROR` without one; return the advice that follows from it.

@@ -121,6 +121,8 @@ class PendingAdvice(NamedTuple):
     """The instant from which it is worth asking again in any case: seconds since 1970."""
     is_under_way: bool
     """Whether it is being fetched; else it may not be fetched before `until`."""
+    last: Advice | None
+    """The advice before it, which is no longer fresh."""
 
 
 class _Running:
@@ -172,30 +174,37 @@ class AdviceClient:
         self._lock = threading.Lock()
 
     def ask(self, origin: str, *, now: float, start: StartFetch | None = None) -> Advice | PendingAdvice:
-        """Return the advice of a serialised origin; if it is not known, start fetching it, with `start` if given."""
+        """Return the advice of a serialised origin; if it is unknown or ends soon, fetch it, with `start` if given."""
         with self._lock:
             # A thread that reads the clock first may come here second. Its earlier `now` would look as if the clock had
             # been set back, and a fetch that another thread has just started would be started again.
             now = max(now, self._clock())
             answer = self._cache.ask(origin, now=now)
-            if isinstance(answer, Advice):
-                return answer
+            fetch = self._cache.refresh(origin, now=now) if isinstance(answer, Advice) else answer
             running = self._running.get(origin)
-            if not isinstance(answer, Fetch):
+            if not isinstance(fetch, Fetch):
+                if isinstance(answer, Advice):
+                    return answer
+                assert fetch is not None
                 finished = Future() if running is None else running.finished
-                return PendingAdvice(finished, answer.until, running is not None)
+                return PendingAdvice(finished, fetch.until, running is not None, self._cache.last(origin, now=now))
             if running is not None and running.is_stuck:
                 # The origin has had all the time that a fetch has; it is not asked by a second thread.
-                return self._cache.received(answer, NETWORK_ERROR._replace(failure=too_late()), now=now)
+                return self._cache.received(fetch, NETWORK_ERROR._replace(failure=too_late()), now=now)
             if self._is_closed or self._is_full(now):
-                self._cache.abandoned(answer, retry_at=now + RETRY_PAUSE)
-                return PendingAdvice(Future(), now + RETRY_PAUSE, is_under_way=False)
-            running = self._running[origin] = _Running(answer)
+                self._cache.abandoned(fetch, retry_at=now + RETRY_PAUSE)
+                last = self._cache.last(origin, now=now)
+                pending = PendingAdvice(Future(), now + RETRY_PAUSE, is_under_way=False, last=last)
+                return answer if isinstance(answer, Advice) else pending
+            running = self._running[origin] = _Running(fetch)
+            last = self._cache.last(origin, now=now)
         try:
-            running.runner = (start or self._default)(answer.request, partial(self._report, running))
+            running.runner = (start or self._default)(fetch.request, partial(self._report, running))
         except Exception as error:  # such as that no thread can be started
             self._report(running, error)
-        return PendingAdvice(running.finished, answer.give_up, is_under_way=True)
+        if isinstance(answer, Advice):
+            return answer
+        return PendingAdvice(running.finished, fetch.give_up, is_under_way=True, last=last)
 
     def known(self, origin: str, *, now: float) -> Advice | None:
         """Return the advice of a serialised origin without a fetch; None if it is not known or no longer fresh."""

@@ -25,10 +25,10 @@ from contextvars import ContextVar
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
-from headgate.advice.decision import Advice, derived_draw
+from headgate.advice.decision import Advice
 from headgate.agent.advice_client import PendingAdvice, StartFetch
 from headgate.agent.retry import retry_pause
-from headgate.agent.state import CourtesyState, EventKind, Holder
+from headgate.agent.state import CourtesyState, EventKind, Holder, advice_holder
 from headgate.agent.wait import FetchWait, Pause, Wait
 from headgate.errors import RetryLater
 from headgate.http.date import retry_after
@@ -47,6 +47,9 @@ interactive_redirect: Final[ContextVar[list[str] | None]] = ContextVar("headgate
 In a list, since tasks copy the context: the request that takes it empties the list for all tasks.
 """
 
+
+_LONGEST_REFRESH: Final = 1.0
+"""Seconds that a request waits for advice whose predecessor is known, if a fetch takes longer."""
 
 Failure: TypeAlias = Literal["ours", "unsent", "broken"]
 """Why no response came: this machine failed or gave up; no connection was made, so nothing was sent; or it broke."""
@@ -208,11 +211,18 @@ class Attempt:
             self._origin = serialised_origin(self._url) or ""
         advice = state.ask_advice(self._origin, is_held=release > now, now=now, start=self._start_fetch)
         if isinstance(advice, Advice):
-            holders.append(advice_holder(advice, self._draw(advice)))
+            holders.append(advice_holder(advice, state.draw(advice, self._method, self._url)))
+        elif advice is not None and advice.last is not None and self._waited_for_advice >= _LONGEST_REFRESH:
+            holders.append(self._stale_holder(advice.last, advice.until))
         elif advice is not None and not self._is_too_late(release, now):
             return self._fetch_wait(advice, now)
         holder = max(holders, default=None)
         return None if holder is None or holder.release_time <= now else self._pause(holder, now)
+
+    def _stale_holder(self, advice: Advice, until: float) -> Holder:
+        """Return what advice that takes too long to be renewed means; it ends no hold."""
+        release, reason, target = advice_holder(advice, self._state.draw(advice, self._method, self._url))
+        return Holder(release if release == ASAP else max(release, until), reason, target)
 
     def _fetch_wait(self, pending: PendingAdvice, now: float) -> FetchWait:
         """Return the wait for advice that is not known yet; raise the refusal when it has taken too long."""
@@ -225,18 +235,13 @@ class Attempt:
         hopeless = not pending.is_under_way and pending.until - now > left
         if left <= 0 or hopeless or self._waited_for_advice > 2 * longest:
             raise self._refuse(Holder(pending.until, "advice_pending", self._origin or ""), now)
+        if pending.last is not None:
+            left = min(left, _LONGEST_REFRESH - self._waited_for_advice)
         wait = FetchWait(pending.finished, min(left, pending.until - now))
         self._waited_for_advice += wait.seconds
         # Not reported as a hold: the wait usually ends after milliseconds, and nothing has held the request yet.
         _logger.debug("%s waits up to %.1f s for the traffic advice of %s", self._url, wait.seconds, self._origin)
         return wait
-
-    def _draw(self, advice: Advice) -> float:
-        """Return the one draw of this request, however often a program repeats it, while the advice is fresh."""
-        if advice.entry is None or not 0 < advice.entry.fraction < 1:
-            return 1.0
-        request = f"{self._method} {self._url}".encode("utf-8", "surrogatepass")
-        return derived_draw(self._state.secret, request, repr(advice.fresh_until).encode())
 
     def _pause(self, holder: Holder, now: float) -> Pause:
         """Return the wait until a release time; raise the refusal where that is too late."""
@@ -245,7 +250,7 @@ class Attempt:
         if self._since is None:
             self._since = now
         pause = Pause(min(holder.release_time - now, self._state.max_delay))
-        self._waited += pause.seconds
+        self._waited, self._waited_for_advice = self._waited + pause.seconds, 0.0
         self._report_hold("waits", holder, now, pause.seconds)
         return pause
 
@@ -274,15 +279,6 @@ def redirect_target(url: str, headers: Headers) -> str | None:
     """Return the URL that a redirect of `url` leads to; None where its Location is missing or malformed."""
     base, locations = parse_url(url), lines_of(text_pairs(headers), "location")
     return resolve(_in_unicode(locations[0]), base) if base is not None and locations else None
-
-
-def advice_holder(advice: Advice, draw: float) -> Holder:
-    """Return why and until when an advice holds a request with this draw; until `ASAP` if it does not."""
-    release = advice.release_time(draw)
-    reason = "advice_unreachable"
-    if advice.entry is not None and release >= advice.fresh_until:
-        reason = "advice_disallowed" if advice.entry.disallowed else "advice_fraction"
-    return Holder(release, reason, advice.origin)
 
 
 def _plain(url: str | None) -> str:

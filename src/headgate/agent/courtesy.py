@@ -17,14 +17,15 @@ from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import StartFetch, in_thread
-from headgate.agent.attempt import Attempt, advice_holder
+from headgate.agent.attempt import Attempt
 from headgate.agent.retry import Retry
-from headgate.agent.state import CourtesyState, Event
+from headgate.agent.state import CourtesyState, Event, advice_holder
 from headgate.agent.wait import FetchWait
 from headgate.errors import ConfigurationError, RetryLater
 from headgate.http.fields import is_token
 from headgate.http.url import parse_url, serialised_origin
 from headgate.throttle import Explanation, Policy, Throttle
+from headgate.throttle.fields import Headers
 from headgate.throttle.throttle import RETRY_BUDGET
 
 if TYPE_CHECKING:
@@ -189,9 +190,27 @@ class Courtesy:
         return step
 
     def explain(self, url: str) -> Explanation:
-        """Return what the throttle knows of `url`, and why it is held or free."""
+        """Return what would happen to a GET of `url` now, and why: as values, and by `str` as a sentence."""
         _check_text(url)
-        return self._state.explain(url)
+        return self._state.explain_all(url)
+
+    def observe(self, url: str, status: int, headers: Headers, *, method: str = "GET") -> None:
+        """Count a response that came by another way than this courtesy's transports, such as a browser."""
+        _check_text(url)
+        with self._state.lock:
+            self.throttle.response_received(url, status, headers, now=self.clock(), method=method)
+
+    def lost(self, url: str) -> None:
+        """Count a request of another way for which no connection was made."""
+        _check_text(url)
+        with self._state.lock:
+            self.throttle.request_lost(url, now=self.clock())
+
+    def clear(self, url: str) -> None:
+        """Drop all holds, failures and the used retry budget of the origin of `url`."""
+        _check_text(url)
+        with self._state.lock:
+            self.throttle.clear(url)
 
     @contextmanager
     def interactive(self) -> Iterator[None]:

@@ -13,12 +13,13 @@ import msgspec
 
 from headgate.advice import AgentIdentity
 from headgate.advice.cache import REPORT_TIMEOUT
-from headgate.advice.decision import Advice
+from headgate.advice.decision import Advice, derived_draw
 from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.agent.retry import Retry
 from headgate.errors import ConfigurationError, check_count, check_seconds
+from headgate.http.url import serialised_origin
 from headgate.release import ASAP
 from headgate.throttle import Explanation, Throttle
 from headgate.throttle.fields import Headers
@@ -93,6 +94,15 @@ class Holder(NamedTuple):
     target: str
 
 
+def advice_holder(advice: Advice, draw: float) -> Holder:
+    """Return why and until when an advice holds a request with this draw; until `ASAP` if it does not."""
+    release = advice.release_time(draw)
+    reason = "advice_unreachable"
+    if advice.entry is not None and release >= advice.fresh_until:
+        reason = "advice_disallowed" if advice.entry.disallowed else "advice_fraction"
+    return Holder(release, reason, advice.origin)
+
+
 class CourtesyState:
     """What the requests of one courtesy share, for any number of threads and event loops.
 
@@ -155,6 +165,25 @@ class CourtesyState:
         """Return what the throttle knows of a URL."""
         with self.lock:
             return self.throttle.explain(url, now=self.clock() if now is None else now)
+
+    def explain_all(self, url: str) -> Explanation:
+        """Return the same; if the throttle does not hold a GET of a URL, what its origin's known advice says."""
+        found, now = self.explain(url), self.clock()
+        origin = serialised_origin(url) or ""
+        advice = self.ask_advice(origin, is_held=True, now=now)
+        if not isinstance(advice, Advice):
+            return found
+        release, reason, _ = advice_holder(advice, self.draw(advice, "GET", url))
+        if found.held or release <= now:
+            return found
+        return msgspec.structs.replace(found, target=origin, retry_after=release, held=True, reason=reason)
+
+    def draw(self, advice: Advice, method: str, url: str) -> float:
+        """Return the one draw of a request, however often a program repeats it, while the advice is fresh."""
+        if advice.entry is None or not 0 < advice.entry.fraction < 1:
+            return 1.0
+        request = f"{method} {url}".encode("utf-8", "surrogatepass")
+        return derived_draw(self.secret, request, repr(advice.fresh_until).encode())
 
     def ask_advice(
         self, origin: str, *, is_held: bool, now: float, start: StartFetch | None = None

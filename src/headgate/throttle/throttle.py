@@ -47,7 +47,18 @@ _SHARES: Final = 10
 """Shares per token of a retry budget; a success earns one. Integers, because ten times 0.1 is not 1.0."""
 
 ThrottleReason: TypeAlias = Literal[
-    "free", "backoff", "retry-after", "rate-limit", "shared", "opted out", "localhost", "user gesture", "no target"
+    "advice_disallowed",
+    "advice_fraction",
+    "advice_unreachable",
+    "free",
+    "backoff",
+    "retry-after",
+    "rate-limit",
+    "shared",
+    "opted out",
+    "localhost",
+    "user gesture",
+    "no target",
 ]
 """Why a URL is held ("backoff", "retry-after", "rate-limit", "shared") or free."""
 
@@ -93,6 +104,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 _REASON_TEXTS: dict[ThrottleReason, str] = {
     "free": "not held, after {1}",
+    "advice_disallowed": "{0}: its traffic advice disallows all traffic",
+    "advice_fraction": "{0}: its traffic advice admits a fraction without this request",
+    "advice_unreachable": "{0}: the Retry-After of its traffic advice",
     "backoff": "{0}: the backoff after {1}",
     "retry-after": "{0}: its Retry-After",
     "rate-limit": "{0}: nothing remains of its rate limit",

@@ -2,7 +2,7 @@ import pytest
 
 from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity
 from headgate.advice.cache import REPORT_TIMEOUT, Fetch, FetchPending
-from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
+from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, advice_request
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP, NEVER
@@ -161,7 +161,7 @@ class TestFreshness:
     def test_minimum_freshness_is_configurable(self):
         short = ("Cache-Control", "max-age=2"), ("ETag", '"a"')
         cache = AdviceCache(IDENTITY, min_freshness=1.5)
-        assert fetched(cache, response(None, *short)).fresh_until == NOW + 2
+        assert fetched(cache, response(HALF, *short)).fresh_until == NOW + 2
         fetch = cache.ask(ORIGIN, now=NOW + 2)
         renewed = cache.received(fetch, AdviceResponse(304, [("Cache-Control", "max-age=1")], b""), now=NOW + 3)
         assert renewed.fresh_until == NOW + 3 + 1.5
@@ -184,6 +184,32 @@ class TestFreshness:
         known = fetched(cache, response(None, ("Retry-After", "7"), status=503))
         assert known.release_time(0.0) == known.hold_until == NOW + 7
         assert fetched(cache, NETWORK_ERROR, now=NOW + 7).release_time(1.0) == ASAP
+
+
+class TestRefresh:
+    def test_advice_is_fetched_again_in_the_last_tenth_of_its_freshness(self, cache):
+        assert cache.refresh(ORIGIN, now=NOW) is None
+        fetched(cache, response())
+        assert cache.refresh(ORIGIN, now=NOW + 1619) is None
+        fetch = cache.refresh(ORIGIN, now=NOW + 1620)
+        assert fetch.request == advice_request(ORIGIN, IDENTITY)
+        assert cache.refresh(ORIGIN, now=NOW + 1621) is None  # one is in flight
+        assert cache.ask(ORIGIN, now=NOW + 1621).fresh_until == NOW + 1800
+        cache.received(fetch, response(), now=NOW + 1622)
+        assert cache.ask(ORIGIN, now=NOW + 1622).fresh_until == NOW + 1622 + 1800
+        assert cache.refresh(ORIGIN, now=NOW + 1622 + 1800) is None  # stale, so that a caller has to ask
+
+    def test_an_abandoned_refresh_waits(self, cache):
+        fetched(cache, response())
+        cache.abandoned(cache.refresh(ORIGIN, now=NOW + 1700), retry_at=NOW + 1705)
+        assert cache.refresh(ORIGIN, now=NOW + 1704) is None
+        assert cache.refresh(ORIGIN, now=NOW + 1705) is not None
+
+    def test_the_last_advice_is_known_for_48_hours_after_its_freshness(self, cache):
+        assert cache.last(ORIGIN, now=NOW) is None
+        advice = fetched(cache, response())
+        assert cache.last(ORIGIN, now=NOW + 1800 + 172_799) == advice
+        assert cache.last(ORIGIN, now=NOW + 1800 + 172_800) is None
 
 
 class TestRevalidation:
@@ -283,6 +309,13 @@ class TestPreviousAdvice:
         "traffic-advice 7",
         "If the result is null, then no advice was received. Agents should adopt their default behavior.",
     )
+    def test_previous_advice_stays_after_an_incomplete_body(self, cache):
+        fetched(cache, response(b'[{"user_agent":"*","disallow":true}]'))
+        broken = response(None, ("Cache-Control", "max-age=172800"))._replace(failure="broken off")
+        advice = fetched(cache, broken, now=NOW + 1800)
+        assert (advice.result, advice.entry.disallowed) == (UNREACHABLE, True)
+        assert (advice.fresh_until, advice.reason) == (NOW + 1860, "no response received: broken off")
+
     def test_null_is_not_previous_advice(self, cache):
         fetched(cache, response(b"[]"))
         assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).previous is None

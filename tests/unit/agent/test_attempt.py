@@ -5,6 +5,7 @@ import itertools
 import math
 import pickle
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -742,6 +743,28 @@ def test_a_retry_may_wait_for_advice_as_long_as_the_first_attempt(world):
             waited += attempt.wait().seconds
             world.now -= 1
     assert waited == 9
+
+
+@pytest.mark.parametrize(("advice", "is_sent"), [(ALL, True), (AdviceResponse(404, [], None), True), (NONE, False)])
+def test_a_slow_advice_resource_delays_requests_after_the_first_by_a_second(world, advice, is_sent):
+    slow = Slow(world)
+    attempt = slow.courtesy.attempt("GET", URL)
+    assert attempt.wait().seconds == 6
+    slow.reports[0](advice)
+    world.now += 1700
+    with suppress(RetryLater):
+        slow.courtesy.attempt("GET", URL).wait()
+    assert len(slow.reports) == 2  # in the background
+    world.now += 100
+    attempt = slow.courtesy.attempt("GET", URL)
+    assert attempt.wait().seconds == 1
+    world.now += 1
+    if is_sent:
+        assert attempt.wait() is None
+    else:
+        with pytest.raises(RetryLater) as caught:
+            attempt.wait()
+        assert (caught.value.reason, caught.value.release_time) == ("advice_disallowed", world.now + 5)
 
 
 def test_a_request_that_the_throttle_refuses_does_not_wait_for_advice(world):

@@ -209,7 +209,8 @@ def never_ends(request, report) -> None:
 
 def make(outcome=None, **options) -> Courtesy:
     """Make a courtesy whose advice fetches result in `outcome`, or do not end without one."""
-    options = {"throttle": Throttle(replace(Policy.draft(), jitter_factor=0)), "clock": lambda: NOW, **options}
+    policy = options.pop("policy", replace(Policy.draft(), jitter_factor=0))
+    options = {"throttle": Throttle(policy, draw=lambda: 0.0), "clock": lambda: NOW, **options}
     courtesy = Courtesy("ExampleBot" if outcome is not None or options.pop("asks", False) else None, **options)
     if courtesy.fetches_advice:
         fetch = never_ends if outcome is None else lambda _, report: report(outcome)
@@ -275,6 +276,28 @@ def test_methods_that_take_a_url_refuse_other_types():
         for url in (None, 3, QUERY_URL.encode()):
             with pytest.raises(ConfigurationError, match=r"expected a URL such as 'https://example.com/', got "):
                 method(url)
+
+
+def test_responses_that_came_another_way_are_observed_and_cleared():
+    courtesy = make(policy=Policy(jitter_factor=0))
+    courtesy.observe(QUERY_URL, 200, {"Retry-After": "60"})
+    assert str(courtesy.explain(QUERY_URL)) == f"{ORIGIN}: held, for 60.000 s more: its Retry-After"
+    courtesy.clear(ORIGIN)
+    assert not courtesy.explain(QUERY_URL).held
+    courtesy.observe(QUERY_URL, 202, {"Retry-After": "60", "Location": "/jobs/1"}, method="POST")
+    assert [courtesy.explain(ORIGIN + path).held for path in ("/", "/jobs/1")] == [False, True]
+    for _ in range(3):
+        courtesy.lost(ORIGIN)
+    assert courtesy.explain(QUERY_URL).reason == "backoff"
+
+
+def test_the_explanation_includes_known_advice():
+    courtesy = make(advises(',"disallow":true'))
+    assert str(courtesy.explain(QUERY_URL)) == "https://example.com/path: free, not held, after no failures"
+    courtesy.release(QUERY_URL)
+    found = courtesy.explain(QUERY_URL)
+    assert (found.held, found.release, found.reason) == (True, NOW + 1800, "advice_disallowed")
+    assert str(found) == f"{ORIGIN}: held, for 1800.000 s more: its traffic advice disallows all traffic"
 
 
 def test_courtesy_is_an_asynchronous_context_manager():

@@ -157,7 +157,7 @@ async def test_an_unreachable_origin_is_held():
         (b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere.example/\r\n\r\n", "none", "redirects are not followed"),
         (b"SSH-2.0-OpenSSH\r\n", "unreachable", "invalid HTTP/1.1 response"),
         (b"", "unreachable", "invalid HTTP/1.1 response"),
-        (GIVEN % (1000, HALF), "none", "the connection ended in the body"),
+        (GIVEN % (1000, HALF), "unreachable", "the connection ended in the body"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "unreachable", "exceed the limit"),
     ],
 )
