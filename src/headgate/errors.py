@@ -161,8 +161,8 @@ class RetryLater(HeadgateError):
         self.release_time = release_time
         """The instant before which the request must not be sent: seconds since 1970, infinity for never."""
         self.reason = reason
-        """Why it is held: "backoff", "retry-after", "rate-limit", "shared", "advice_disallowed", "advice_fraction",
-        "advice_unreachable" or "advice_pending"."""
+        """Why it is held: "backoff", "retry-after", "rate-limit", "pace", "shared", "advice_disallowed",
+        "advice_fraction", "advice_unreachable" or "advice_pending"."""
         self.target = target
         """What is held: a throttling target, a bucket (its path with `*` appended), or an origin."""
         self.now = now
@@ -187,6 +187,7 @@ _REASONS = {
     "backoff": "the backoff after its failures",
     "retry-after": "its Retry-After",
     "shared": "a server's answer to another process",
+    "pace": "the pace of this agent",
     "rate-limit": "its rate limit, of which nothing remains",
     "advice_disallowed": "its traffic advice, which disallows all traffic",
     "advice_fraction": "its traffic advice, which admits only a fraction of requests; this one was not selected",

@@ -94,6 +94,7 @@ class Attempt:
         self._origin: str | None = None
         self._sent = self._began = ASAP
         self._tries = 0
+        self._has_place = False
         self._retry_in = 0.0
         """Seconds of the pause before a retry that are left: an instant would change with a clock that is set."""
         self._since: float | None = None
@@ -122,6 +123,8 @@ class Attempt:
             wait = self._hold(release, now)
             if wait is not None:
                 return wait
+        if state.pace is not None and (turn := self._turn(now)) is not None:
+            return turn
         self.phase = "SENDING"
         self._tries += 1
         self._sent = now
@@ -140,6 +143,11 @@ class Attempt:
             fields = state.throttle.response_received(
                 self._target, status, headers, now=now, sent=self._sent, method=self._method
             )
+            if state.pace is not None:
+                self._has_place = False
+                state.pace.leave(self._origin or "", self, latency=now - self._sent if status < 500 else None)
+                if fields is not None and state.throttle.policy.scope == "origin":
+                    state.pace.learn(self._origin or "", fields, now=now)
         self._report("answered", now=now, status=status, headers=headers)
         if self.interactive and status in REDIRECTS:
             target = redirect_target(self._url, headers)
@@ -152,6 +160,8 @@ class Attempt:
 
         It may also be called while the request waits, for one that is cancelled.
         """
+        if self.phase != "FINISHED":
+            self._leave()
         if self.phase != "SENDING":
             self.phase = "FINISHED"
             return True
@@ -249,10 +259,38 @@ class Attempt:
             raise self._refuse(holder, now)
         if self._since is None:
             self._since = now
+        self._leave()  # a request that is held lets others go first
         pause = Pause(min(holder.release_time - now, self._state.max_delay))
         self._waited, self._waited_for_advice = self._waited + pause.seconds, 0.0
         self._report_hold("waits", holder, now, pause.seconds)
         return pause
+
+    def _turn(self, now: float) -> FetchWait | None:
+        """Return the wait for this request's turn at its origin; raise the refusal if that takes too long."""
+        state = self._state
+        if self._origin is None:
+            self._origin = serialised_origin(self._url) or ""
+        assert state.pace is not None
+        with state.lock:
+            turn = state.pace.enter(self._origin, self, now=now)
+        self._has_place = True
+        if turn is None:
+            return None
+        is_first, self._since = self._since is None, now if self._since is None else self._since
+        holder = Holder(turn.release, "pace", self._origin)
+        left = state.max_pace_delay - (now - self._since)
+        if turn.release - now > left or left <= 0:
+            raise self._refuse(holder, now)
+        if is_first:
+            self._report_hold("waits", holder, now, turn.release - now)
+        return FetchWait(turn.ready, max(0.0, turn.release - now) if turn.is_next else left)
+
+    def _leave(self) -> None:
+        """Give up the place among the requests of the origin."""
+        if self._state.pace is not None and self._has_place:
+            self._has_place = False
+            with self._state.lock:
+                self._state.pace.leave(self._origin or "", self)
 
     def _is_too_late(self, release: float, now: float) -> bool:
         """Return whether a request that waits for this release would wait for longer than it may."""
@@ -264,6 +302,7 @@ class Attempt:
     def _refuse(self, holder: Holder, now: float) -> RetryLater:
         """Return what is raised for a request that is not sent."""
         self.phase = "FINISHED"
+        self._leave()
         self._report_hold("held", holder, now, 0.0)
         return self._refusal(*holder, now, self._url)
 

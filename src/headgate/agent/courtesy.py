@@ -31,6 +31,8 @@ from headgate.throttle.throttle import RETRY_BUDGET
 if TYPE_CHECKING:
     from ssl import SSLContext  # which takes longer to import than all of this
 
+    from headgate.agent.pace import Concurrency
+
 
 _INTERACTIVE: Final[ContextVar[bool]] = ContextVar("headgate_interactive", default=False)
 
@@ -56,6 +58,10 @@ class Courtesy:
       for the release time, and at least for a pause: 0.5 to 1 s (1 to 2 s after 429), doubled for each further one. If
       that is longer than `wait`, the response is returned instead.
     * `retry_budget`: retries available for each origin, None for any number; ten successes add one.
+    * `rate`: requests to each origin, such as `"1/s"` or `"1/s burst 5"`. `concurrency`: requests to each origin that
+      are in flight at most, until the head of their responses; "adaptive" for fewer while responses take longer. A
+      request waits for its turn, for `wait` seconds at most if that is given. With `wait`, what remains of rate limits by
+      RateLimit fields is spread over their windows.
     * `min_freshness`: minimum seconds that fetched advice stays fresh, whatever its response says; default 600, as the
       document suggests. Lower it in tests only: origins are asked more often.
     * `on_event`: called with an `Event` when a request is held, sent, answered or retried and when advice was fetched;
@@ -83,6 +89,8 @@ class Courtesy:
         wait: bool | float | None = None,
         retry: int | Retry | None = None,
         retry_budget: int | None = RETRY_BUDGET,
+        rate: str | None = None,
+        concurrency: "Concurrency | None" = None,
         min_freshness: float = MIN_FRESHNESS,
         on_event: Callable[[Event], object] | None = None,
         tls: "SSLContext | None" = None,
@@ -102,6 +110,8 @@ class Courtesy:
             user_agent=self.user_agent,
             wait=wait,
             retry=retry,
+            rate=rate,
+            concurrency=concurrency,
             min_freshness=min_freshness,
             on_event=on_event,
             start_fetch=in_thread(partial(_fetch, tls=tls)),

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,9 @@ from headgate.http.url import serialised_origin
 from headgate.release import ASAP
 from headgate.throttle import Explanation, Throttle
 from headgate.throttle.fields import Headers
+
+if TYPE_CHECKING:  # imported when there is a pace
+    from headgate.agent.pace import Concurrency, Pace
 
 EventKind: TypeAlias = Literal["sent", "answered", "lost", "waits", "held", "retried", "advice"]
 
@@ -80,6 +83,8 @@ _WAIT_OF_RETRIES: Final = 5.0
 """Seconds: the default of `wait` with `retry`. A retry always waits, so with 0 there would be none."""
 _UNLIMITED: Final = 1e9
 """Seconds that a request waits with `wait=True`: finite, so that it does not wait for `NEVER`."""
+_LONGEST_SPREAD: Final = 60.0
+"""Seconds between two requests at most by RateLimit fields, for requests that do not wait for holds."""
 _RETRIES_OF_WAIT: Final = 3
 """The default of `retry` with `wait=True`: what a server rejects is not lost."""
 
@@ -118,6 +123,8 @@ class CourtesyState:
         user_agent: str = "",
         wait: bool | float | None = None,
         retry: int | Retry | None = None,
+        rate: str | None = None,
+        concurrency: "Concurrency | None" = None,
         min_freshness: float = MIN_FRESHNESS,
         on_event: Callable[[Event], object] | None = None,
         start_fetch: StartFetch,
@@ -144,6 +151,14 @@ class CourtesyState:
         """Seconds that a held request may wait at most."""
         self.max_advice_delay = REPORT_TIMEOUT if wait is None or wait is True else float(wait)
         """Seconds that a request may wait at most until its origin's advice is known."""
+        self.pace: Pace | None = None
+        """What spreads the requests to each origin; None without a rate, a concurrency and a wait."""
+        if rate is not None or concurrency is not None or (wait and self.max_delay):
+            from headgate.agent import pace
+
+            self.pace = pace.Pace(rate, concurrency, self.max_delay or _LONGEST_SPREAD)
+        self.max_pace_delay = _UNLIMITED if wait is None else self.max_delay
+        """Seconds that a request may wait at most for its turn."""
         self.advice: AdviceClient | None = None
         """What fetches traffic advice; None where none is asked for."""
         if identity is not None:
@@ -232,5 +247,7 @@ class CourtesyState:
             self.advice.after_fork(is_child=is_child)
         if is_child:  # also of a fork that Python did not make, before which nothing was locked
             self.lock = threading.Lock()
+            if self.pace is not None:
+                self.pace.reset()  # the requests are the parent's
         else:
             self.lock.release()

@@ -1,0 +1,195 @@
+"""The pace of requests to one origin, in simulated time, and through a courtesy."""
+
+import asyncio
+import heapq
+import re
+import threading
+import time
+
+import pytest
+
+from headgate.agent import Courtesy, RetryLater
+from headgate.agent.pace import Pace
+from headgate.errors import ConfigurationError
+from headgate.throttle import Policy, Throttle
+from headgate.throttle.fields import ThrottleFields
+
+ORIGIN = "https://example.com"
+URL = f"{ORIGIN}/path"
+NOW = 1_000_000.0
+
+
+def sent_at(pace, count, *, now=0.0, origin=ORIGIN):
+    """Send requests one after the other as soon as they may be; return when."""
+    times = []
+    for number in range(count):
+        while (turn := pace.enter(origin, number, now=now)) is not None:
+            assert turn.is_next
+            now = turn.release
+        times.append(round(now, 6))
+        pace.leave(origin, number)
+    return times
+
+
+def test_a_rate_spaces_requests_and_a_burst_comes_first():
+    assert sent_at(Pace("2/s", None, 60), 4) == [0, 0.5, 1, 1.5]
+    assert sent_at(Pace("1/s burst 3", None, 60), 5) == [0, 0, 0, 1, 2]
+    pace = Pace("1/s", None, 60)
+    assert sent_at(pace, 2) == [0, 1]
+    assert sent_at(pace, 2, origin="https://other.example") == [0, 1]
+    assert sent_at(pace, 2, now=-1000.0) == [-999, -998]  # the clock was set back
+
+
+def test_requests_go_in_the_order_in_which_they_came():
+    pace = Pace(None, 2, 60)
+    turns = {name: pace.enter(ORIGIN, name, now=0.0) for name in "abcd"}
+    assert [turn is None for turn in turns.values()] == [True, True, False, False]
+    pace.leave(ORIGIN, "a")
+    assert (turns["c"].ready.done(), turns["d"].ready.done()) == (True, False)
+    assert pace.enter(ORIGIN, "e", now=0.0) is not None  # which does not overtake
+    assert pace.enter(ORIGIN, "c", now=0.0) is None
+    pace.leave(ORIGIN, "d")  # cancelled
+    turn = pace.enter(ORIGIN, "e", now=0.0)
+    pace.leave(ORIGIN, "b")
+    assert turn.ready.done()
+    assert pace.enter(ORIGIN, "e", now=0.0) is None
+
+
+def test_rate_limit_fields_spread_what_remains():
+    pace = Pace(None, None, 60)
+    pace.learn(ORIGIN, ThrottleFields(rate_limits=((5, 10.0), (100, 50.0))), now=0.0)
+    assert sent_at(pace, 4) == [0, 2, 4, 6]
+    assert sent_at(pace, 2, now=10.0) == [10, 10]  # the window is over
+    pace.learn(ORIGIN, ThrottleFields(rate_limits=((0, 1.0),), quotas=((3, 3.0),)), now=20.0)
+    assert sent_at(pace, 3, now=20.0) == [20, 21, 22]
+    pace.learn(ORIGIN, ThrottleFields(rate_limits=((1, 3600.0),)), now=30.0)
+    assert sent_at(pace, 2, now=30.0) == [82, 142]
+    pace.set_delay(ORIGIN, 7.0)
+    assert sent_at(pace, 3, now=10_000.0) == [10_000, 10_007, 10_014]
+
+
+def test_origins_are_bounded(monkeypatch):
+    monkeypatch.setattr("headgate.agent.pace._MAX_ORIGINS", 3)
+    pace = Pace(None, 1, 60)
+    for number in range(9):
+        assert pace.enter(f"https://{number}.example", "a", now=0.0) is None
+        pace.leave(f"https://{number}.example", "a")
+    assert len(pace._origins) == 3
+
+
+def simulate(pace, latency_at, seconds, workers):
+    """Return when each response came, of workers that send as soon as they may; `latency_at` is of the instant."""
+    now, events, done = 0.0, [(0.0, worker, None) for worker in range(workers)], []
+    while events and now < seconds:
+        now, worker, sent = heapq.heappop(events)
+        if sent is not None:
+            pace.leave(ORIGIN, worker, latency=now - sent)
+            done.append(now)
+        turn = pace.enter(ORIGIN, worker, now=now)
+        if turn is None:
+            heapq.heappush(events, (now + latency_at(now), worker, now))
+        else:
+            heapq.heappush(events, (max(turn.release, now + 0.001), worker, None))
+    return done
+
+
+@pytest.mark.parametrize(("rate", "workers"), [(None, 1), (None, 8), ("5/s", 1), ("20/s", 8)])
+def test_an_adaptive_pace_slows_down_with_the_origin_and_recovers(rate, workers):
+    done = simulate(Pace(rate, "adaptive", 60), lambda now: 0.2 if 30 <= now < 60 else 0.1, 120, workers)
+
+    def speed(start, count):
+        times = [instant for instant in done if instant >= start][: count + 1]
+        return count / (times[-1] - times[0])
+
+    before = speed(20, 20)
+    assert speed(next(t for n, t in enumerate(done) if t >= 30.2 and n) + 10 / before, 10) <= 0.6 * before
+    assert speed(119 - 10 / before, 5) >= 0.9 * before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"concurrency": 0}, "concurrency must be at least 1, or 'adaptive', got 0"),
+        ({"concurrency": "fast"}, "concurrency must be at least 1, or 'adaptive', got 'fast'"),
+        ({"rate": "fast"}, "invalid rule 'fast'"),
+    ],
+)
+def test_invalid_paces_are_refused(options, said):
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        Courtesy(**options)
+
+
+def test_a_request_waits_for_its_turn_or_is_refused():
+    now = [NOW]
+    courtesy = Courtesy(rate="1/min", clock=lambda: now[0])
+    first, second = courtesy.attempt("GET", URL), courtesy.attempt("GET", URL)
+    assert first.wait() is None
+    assert first.received(200, {})
+    assert second.wait().seconds == 60
+    now[0] += 60
+    assert second.wait() is None
+    assert courtesy.counters == {"sent": 2, "answered": 1, "waits": 1}
+    impatient = Courtesy(rate="1/min", wait=30, clock=lambda: now[0])
+    assert impatient.attempt("GET", URL).wait() is None
+    with pytest.raises(RetryLater) as caught:
+        impatient.attempt("GET", URL).wait()
+    assert (caught.value.reason, caught.value.release_time, caught.value.target) == ("pace", NOW + 120, ORIGIN)
+    assert caught.value.url == URL
+
+
+def test_a_held_request_leaves_the_queue():
+    now = [NOW]
+    courtesy = Courtesy(concurrency=1, wait=100, clock=lambda: now[0], policy=Policy.draft())
+    first, second, third = (courtesy.attempt("GET", f"{URL}/{number}") for number in range(3))
+    assert first.wait() is None
+    assert (second.wait() is None, third.wait() is None) == (False, False)
+    courtesy.observe(f"{URL}/1", 200, {"Retry-After": "50"})
+    first.received(200, {})
+    assert second.wait().seconds == 50
+    assert third.wait() is None
+
+
+def test_cancelled_tasks_give_up_their_places():
+    courtesy = Courtesy(concurrency=1)
+
+    async def use():
+        attempt = courtesy.attempt("GET", URL)
+        try:
+            while (wait := attempt.wait()) is not None:
+                await wait.settle()
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            attempt.lost()
+            raise
+        attempt.received(200, {})
+
+    async def main():
+        tasks = [asyncio.create_task(use()) for _ in range(10)]
+        await asyncio.sleep(0)
+        for task in tasks[1:8]:
+            task.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    outcomes = asyncio.run(main())
+    assert [outcome is None for outcome in outcomes] == [True, *[False] * 7, True, True]
+
+
+def test_threads_share_a_concurrency():
+    courtesy, in_flight, most = Courtesy(concurrency=2, throttle=Throttle()), [], []
+
+    def use():
+        attempt = courtesy.attempt("GET", URL)
+        while (wait := attempt.wait()) is not None:
+            wait.block()
+        in_flight.append(1)
+        most.append(len(in_flight))
+        time.sleep(0.005)
+        in_flight.pop()
+        attempt.received(200, {})
+
+    threads = [threading.Thread(target=use) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (len(most), max(most)) == (12, 2)
