@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from headgate.cli import main
 from tests.forked import Forked
 
@@ -124,6 +126,15 @@ class Program:
             with error:
                 return error.read().decode()
 
+    def metrics(self) -> dict[str, float]:
+        """Return the samples of /metrics, each by its name and the values of its labels, in the order of their names."""
+        families = text_string_to_metric_families(self.admin("/metrics"))
+        samples = (sample for family in families for sample in family.samples)
+        return {
+            " ".join([sample.name, *(value for _, value in sorted(sample.labels.items()))]): sample.value
+            for sample in samples
+        }
+
     def state(self) -> Any:
         """Return the value of /api/state."""
         return json.loads(self.admin("/api/state"))
@@ -224,7 +235,7 @@ def refused(folder: Path, *arguments: object) -> tuple[int, str]:
 
 
 class Origin:
-    """An HTTP server that answers 200 and remembers the requests.
+    """An HTTP server that answers 200, to a request for /500 with that status, and remembers the requests.
 
     `hold` makes it wait before it answers /slow; it closes the connection of a request for /close.
     """
@@ -246,7 +257,7 @@ class Origin:
                 if self.path == "/slow":
                     origin.arrived.set()
                     origin.hold.wait(PATIENCE)
-                self.send_response(200)
+                self.send_response(int(self.path[1:]) if self.path[1:].isdecimal() else 200)
                 self.send_header("Content-Length", "3")
                 self.end_headers()
                 self.wfile.write(b"ok\n")

@@ -19,6 +19,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 
+from headgate.observe.server_state import ServerState, process_metrics, server_metrics
+
 _State = TypeVar("_State")
 
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -74,24 +76,28 @@ class AdminSource(Protocol[_State]):
     def metrics(self, state: _State) -> Iterable[Metric]:
         """Make the metrics of a state."""
 
+    def server_state(self) -> ServerState:
+        """Return what every server has besides its state."""
+
     def to_json(self, state: _State) -> object:
         """Return what /api/state shows of a state."""
 
 
 class MetricsWriter:
-    """Writes metrics, and those of the process."""
+    """Writes metrics, and those of the processes."""
 
     def __init__(self) -> None:
         self._process = CollectorRegistry(auto_describe=False)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._process)
 
-    def write(self, metrics: Iterable[Metric], accept: str = "") -> tuple[bytes, str]:
-        """Return `metrics` in the format that `accept` asks for, and their media type.
+    def write(self, metrics: Iterable[Metric], server: ServerState, accept: str = "") -> tuple[bytes, str]:
+        """Return `metrics` and those of a server in the format that `accept` asks for, and their media type.
 
         OpenMetrics, unless only the older format is accepted.
         """
-        every: Any = SimpleNamespace(collect=lambda: chain(metrics, self._process.collect()))
+        processes = process_metrics(self._process.collect(), server.workers)
+        every: Any = SimpleNamespace(collect=lambda: chain(metrics, server_metrics(server), processes))
         if "text/plain" in accept and "application/openmetrics-text" not in accept:
             return exposition.generate_latest(every), exposition.CONTENT_TYPE_LATEST
         text: bytes = openmetrics.generate_latest(every)  # type: ignore[no-untyped-call]  # theirs has none
@@ -155,7 +161,7 @@ class AdminApplication(Generic[_State]):
     async def _metrics(self, scope: Scope) -> Answer:
         metrics = self._source.metrics(await self._source.state(whole=False))
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-        content, media_type = self._writer.write(metrics, accept)
+        content, media_type = self._writer.write(metrics, self._source.server_state(), accept)
         return Answer(content, media_type=media_type)
 
     async def _state(self, _scope: Scope) -> Answer:

@@ -203,6 +203,9 @@ class GateWorkers(Backend):
     def unready(self) -> str:
         return self._supervisor.unready()
 
+    def workers(self) -> dict[str, tuple[int, bool]]:
+        return self._supervisor.processes()
+
     async def state(self, *, whole: bool) -> GateState:
         """Return the sum of all workers' states, with the totals of those that have ended."""
         states = await self._supervisor.states(whole=whole)

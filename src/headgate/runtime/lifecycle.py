@@ -10,13 +10,14 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.config.section import Address, Loop
 from headgate.errors import HeadgateError, MissingExtra
+from headgate.observe.server_state import ServerState
 from headgate.runtime.log import log, open_log
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class Backend:
         """Return the state; if not `whole`, without the parts that take long, which no metric needs."""
         raise NotImplementedError
 
+    def workers(self) -> Mapping[str, tuple[int, bool]]:
+        """Return the process id of each worker, by its number, and whether it answers."""
+        return {}
+
     async def answer(self, name: str, argument: Any) -> Any:
         """Answer a query of the supervisor, by its name; None for one that this backend does not know."""
         return await self.state(whole=argument) if name == "state" else None
@@ -112,6 +117,10 @@ class Server:
         """Numeric addresses of the admin listener; empty without one."""
         self.closing = AsyncExitStack()
         """What is released at the end."""
+        self.reloaded = time.time()
+        """Time at which the configuration in force was read, seconds since 1970."""
+        self.reload_failed = False
+        """Whether a later one was invalid."""
 
     async def start(self) -> None:
         """Start the backend."""
@@ -137,6 +146,13 @@ class Server:
     async def state(self, *, whole: bool) -> Any:
         """Return the state; if not `whole`, without the parts that take long, which no metric needs."""
         return await self.backend.state(whole=whole)
+
+    def server_state(self) -> ServerState:
+        """Return what every server has besides its state."""
+        workers = self.backend.workers()
+        unresponsive = sum(not answers for _, answers in workers.values())
+        pids = {number: pid for number, (pid, _) in workers.items()}
+        return ServerState(not self.reload_failed, round(self.reloaded, 3), unresponsive, pids)
 
     def metrics(self, state: Any) -> "Iterable[Metric]":
         """Make the metrics of a state."""
@@ -245,8 +261,10 @@ class Lifecycle:
     # What the actions run.
 
     async def _reload_server(self) -> None:
+        self._server.reload_failed = True  # until it has succeeded
         try:
             await self._server.reload()
+            self._server.reloaded, self._server.reload_failed = time.time(), False
         except (HeadgateError, OSError) as error:
             log(f"{error}; the configuration in force stays as it is")
         except Exception as error:

@@ -132,6 +132,9 @@ class ProxyWorkers(Backend):
     def unready(self) -> str:
         return self._supervisor.unready()
 
+    def workers(self) -> dict[str, tuple[int, bool]]:
+        return self._supervisor.processes()
+
     async def state(self, *, whole: bool) -> WorkerState:  # noqa: ARG002  # nothing of it takes long
         """Return the sum of all workers' states, of those that have ended, and of this process's dropped lines."""
         own = WorkerState(Counts(), log_counters().dropped)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -27,10 +28,20 @@ _REPLY_TIMEOUT: Final = 1.0
 """Seconds a worker has to answer; after that its last state counts."""
 _START_TIMEOUT: Final = 60.0
 """Seconds a worker has to become ready (it may have bundles to read); after that it is killed."""
+_UNRESPONSIVE_AFTER: Final = 2
+"""Queries in a row that a worker leaves unanswered before it is reported; there is one in two seconds then."""
+_HUNG_AFTER: Final = 3
+"""Such queries after which it is killed if it does not run either, as while it is stopped."""
+_STUCK_AFTER: Final = 30
+"""Such queries after which it is killed even if it runs: for a minute, no client was answered."""
 _MAX_QUERIES: Final = 60
 """Unanswered queries after which a worker gets no further one."""
 _KILL_AFTER: Final = 2.0
 """Seconds after the drain timeout at which a worker is killed."""
+
+_STATES: Final = {"R": "running", "S": "waiting", "D": "waiting for a disk", "T": "stopped", "t": "being debugged"}
+_HUNG: Final = frozenset({"stopped", "waiting"})
+"""States of a process that ought to answer: it has its processor, no disk to wait for, and no debugger."""
 
 _State = TypeVar("_State")
 
@@ -55,6 +66,24 @@ class WorkerSpec(Protocol[_State]):
         """Keep what is needed of a worker that has ended."""
 
 
+class Activity(msgspec.Struct, frozen=True):
+    """What a process does, as far as the system tells it (proc(5))."""
+
+    state: str = "unknown"
+    """A word for its state."""
+    processor_time: int = 0
+    """Of all its threads, in ticks of the clock."""
+
+    @classmethod
+    def of(cls, pid: int) -> "Activity":
+        """Return that of a process."""
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended, or this is not Linux
+            return cls()
+        return cls(_STATES.get(fields[0], fields[0]), int(fields[11]) + int(fields[12]))
+
+
 class WorkerProcess(Generic[_State]):
     """One worker process as its supervisor sees it."""
 
@@ -71,6 +100,9 @@ class WorkerProcess(Generic[_State]):
         """Why it could not start."""
         self.last_state = spec.initial_state
         """The state that it reported last."""
+        self.silent = 0
+        """Queries in a row that it has not answered."""
+        self._activity = Activity()
         self._spec = spec
         self._decode_state = msgspec.msgpack.Decoder(type(spec.initial_state)).decode
         self._queries: deque[asyncio.Future[bytes | None]] = deque()
@@ -96,6 +128,19 @@ class WorkerProcess(Generic[_State]):
         await asyncio.wait([reply], timeout=_REPLY_TIMEOUT)
         return reply.result() if reply.done() else None
 
+    def check(self) -> None:
+        """Report and finally kill a process that does not answer; one that is busy gets more time than a stopped one.
+
+        Only queries count, not the time: this process, or the machine, may have been stopped itself.
+        """
+        before, self._activity = self._activity, Activity.of(self.process.pid)
+        if self.silent == _UNRESPONSIVE_AFTER:
+            log(f"warning: worker {self.process.pid} does not answer ({self._activity.state})")
+        is_hung = self.silent >= _HUNG_AFTER and self._activity == before and self._activity.state in _HUNG
+        if is_hung or self.silent >= _STUCK_AFTER:
+            self.failure = f"killed: it does not answer, {self._activity.state}"
+            self.process.kill()
+
     async def ended(self) -> str:
         """Wait until its process has ended and its messages are handled; returns why it ended."""
         code = await self.process.wait()
@@ -105,6 +150,7 @@ class WorkerProcess(Generic[_State]):
 
     async def _receive(self) -> None:
         while (message := await self.channel.receive()) is not None:
+            self.silent = 0
             if isinstance(message, Reply):
                 if message.name == "state":
                     self.last_state = self._decode_state(message.content)
@@ -187,6 +233,11 @@ class Supervisor(Generic[_State]):
         """Return why no worker accepts clients; empty when one does."""
         return "" if any(worker.ready for worker in self.workers) else "starting"
 
+    def processes(self) -> dict[str, tuple[int, bool]]:
+        """Return the process id of each worker by its number, and whether it answers."""
+        workers = sorted(self.workers, key=lambda worker: worker.number)
+        return {str(one.number): (one.process.pid, one.silent < _UNRESPONSIVE_AFTER) for one in workers}
+
     async def states(self, *, whole: bool) -> list[_State]:
         """Return the states of the workers that run; `on_worker_exit` has those that end meanwhile."""
         workers = self.workers
@@ -263,7 +314,11 @@ class Supervisor(Generic[_State]):
                     break
 
     async def _poll(self) -> None:
-        """Keep the last states up to date, for workers that end."""
+        """Keep the last states up to date, for workers that end; replace those that hang."""
         while True:
             await asyncio.sleep(_REPLY_TIMEOUT)
+            for worker in self.workers:
+                worker.silent += worker.ready
             await self.states(whole=False)
+            for worker in self.workers:
+                worker.check()

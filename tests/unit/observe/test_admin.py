@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
+from platform import python_version
 
 import pytest
 from msgspec.structs import replace
@@ -11,8 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families as older_fam
 
 from headgate.observe import DomainState, GateState, HeldIdentifier, gate_metrics
 from headgate.observe.admin import MetricsWriter
+from headgate.observe.server_state import ServerState
 from headgate.runtime.admin import start_admin
 from headgate.runtime.lifecycle import Server
+from headgate.version import VERSION
 
 STATE = GateState((DomainState("default", ("1/s burst 1",), accepted=1, held=(HeldIdentifier(r"\xff", 2.0, 1.0),)),))
 
@@ -194,7 +198,7 @@ def samples(families):
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"])
 def test_openmetrics_is_the_default(accept):
-    text, kind = MetricsWriter().write(collect(GATE_STATE), accept)
+    text, kind = MetricsWriter().write(collect(GATE_STATE), ServerState(workers={"0": os.getpid()}), accept)
     assert kind.startswith("application/openmetrics-text")
     found = samples(text_string_to_metric_families(text.decode()))
     labels = (("domain", "default"), ("outcome", "delayed"))
@@ -203,11 +207,16 @@ def test_openmetrics_is_the_default(accept):
     assert found["headgate_delayed_requests",] == 2
     assert found["headgate_connections", ("state", "idle")] == 4
     assert found["headgate_workers",] == 2
-    assert any(name[0] == "process_resident_memory_bytes" for name in found)
+    assert found["headgate_config_last_reload_successful",] == 1
+    assert found["headgate_build_info", ("python", python_version()), ("version", VERSION)] == 1
+    own, worker = (found["process_max_fds", *labels] for labels in ((), [("worker", "0")]))
+    assert own == worker > 0
 
 
 def test_the_older_format_where_only_that_is_asked_for():
-    text, kind = MetricsWriter().write(collect(GATE_STATE), "text/plain;version=0.0.4")
+    text, kind = MetricsWriter().write(
+        collect(GATE_STATE), ServerState(workers={"0": os.getpid()}), "text/plain;version=0.0.4"
+    )
     assert kind.startswith("text/plain")
     assert (
         samples(older_families(text.decode()))[
@@ -218,11 +227,11 @@ def test_the_older_format_where_only_that_is_asked_for():
 
 
 def test_no_identifier_is_named():
-    assert b"192.0.2.1" not in MetricsWriter().write(collect(GATE_STATE))[0]
+    assert b"192.0.2.1" not in MetricsWriter().write(collect(GATE_STATE), ServerState())[0]
 
 
 def test_each_scrape_reads_anew_and_registries_do_not_meet():
     metrics = MetricsWriter()
-    assert b"headgate_requests_total{" in metrics.write(collect(GATE_STATE))[0]
-    assert b"headgate_requests_total{" not in metrics.write(collect(GateState()))[0]
-    assert b"} 3.0\n" in MetricsWriter().write(collect(GATE_STATE))[0]
+    assert b"headgate_requests_total{" in metrics.write(collect(GATE_STATE), ServerState())[0]
+    assert b"headgate_requests_total{" not in metrics.write(collect(GateState()), ServerState())[0]
+    assert b"} 3.0\n" in MetricsWriter().write(collect(GATE_STATE), ServerState())[0]

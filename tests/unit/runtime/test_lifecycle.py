@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from headgate.errors import ConfigurationError, MissingExtra
+from headgate.observe.server_state import ServerState
 from headgate.runtime.lifecycle import Backend, Lifecycle, LifecyclePhase, Server, run_event_loop
 
 STARTING, READY, RELOADING = LifecyclePhase.STARTING, LifecyclePhase.READY, LifecyclePhase.RELOADING
@@ -266,14 +267,21 @@ async def test_failure_of_the_announcement_is_raised():
 )
 def test_failed_reload_is_logged_and_the_server_stays_ready(error, message):
     async def steps(server, lifecycle):
+        server.reloaded = 1.0
         for _ in range(2):
             lifecycle.reload()
             await turn()
             assert lifecycle.phase is READY
+            assert server.server_state() == ServerState(reload_successful=False, reloaded=1.0)
+        server.reload_error = None
+        lifecycle.reload()
+        await turn()
+        assert server.server_state().reload_successful
 
     server = run(steps, reload_error=error)
+    assert server.server_state().reloaded > 1.0
     assert server.messages == [message] * 2
-    assert server.names == ["start", "announce", "reload", "reload", "drain", "close"]
+    assert server.names == ["start", "announce", "reload", "reload", "reload", "drain", "close"]
 
 
 LOOPS = {"auto": uvloop.Loop, "uvloop": uvloop.Loop, "asyncio": asyncio.SelectorEventLoop}

@@ -1,6 +1,7 @@
 """Worker processes that run small programs of the test."""
 
 import asyncio
+import os
 import signal
 
 import pytest
@@ -20,6 +21,13 @@ message = msgspec.msgpack.encode(Ready())
 channel.sendall(len(message).to_bytes(4, "big") + message)
 """
 ENDS = f"{IS_READY}\nsys.exit(3)"
+ANSWERS = f"""{IS_READY}
+from headgate.runtime.ipc import Reply
+answer = msgspec.msgpack.encode(Reply("state", msgspec.msgpack.encode(0)))
+while b"Shutdown" not in (data := channel.recv(65536)):
+    channel.sendall(data.count(b"Query") * (len(answer).to_bytes(4, "big") + answer))
+"""
+IS_BUSY = f"{IS_READY}\nwhile True: pass"
 STAYS = f"{IS_READY}\nwhile b'Shutdown' not in channel.recv(65536): pass"
 
 
@@ -102,3 +110,49 @@ async def test_unanswered_queries_of_a_worker_are_bounded(program):
     assert await worker.state(whole=False) == 0
     assert len(worker._queries) == 60
     await supervisor.stop(10)
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """Have workers queried at short intervals; returns the lines of the log."""
+    lines = []
+    monkeypatch.setattr("headgate.runtime.supervisor._REPLY_TIMEOUT", 0.1)
+    monkeypatch.setattr("headgate.runtime.supervisor.log", lines.append)
+    return lines
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - nothing tells when it changes
+            await asyncio.sleep(0.01)
+
+
+async def test_a_worker_that_is_stopped_is_replaced(program, lines):
+    program(ANSWERS)
+    spec = Spec()
+    supervisor = Supervisor(spec, 2)
+    await supervisor.start()
+    stopped, other = (worker.process.pid for worker in supervisor.workers)
+    os.kill(stopped, signal.SIGSTOP)
+    await until(lambda: [one[1] for one in supervisor.processes().values() if one[0] != stopped] == [True, True])
+    assert supervisor.processes()["1"] == (other, True)
+    await supervisor.stop(10)
+    assert spec.codes[0] == -signal.SIGKILL
+    assert [line for line in lines if str(stopped) in line] == [
+        f"warning: worker {stopped} does not answer (stopped)",
+        f"worker {stopped} ended (killed: it does not answer, stopped); another one starts in 0.2 s",
+    ]
+
+
+async def test_a_worker_that_is_busy_is_reported_and_gets_more_time(program, lines, monkeypatch):
+    monkeypatch.setattr("headgate.runtime.supervisor._STUCK_AFTER", 10)
+    program(IS_BUSY)
+    supervisor = Supervisor(Spec(), 1)
+    await supervisor.start()
+    [worker] = supervisor.workers
+    await until(lambda: lines)
+    assert supervisor.processes() == {"0": (worker.process.pid, False)}
+    await worker.ended()
+    await supervisor.stop(10)
+    assert worker.silent == 10
+    assert lines[0] == f"warning: worker {worker.process.pid} does not answer (running)"
