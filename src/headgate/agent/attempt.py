@@ -108,6 +108,12 @@ class Attempt:
         Raises `RetryLater`, or the `refusal` in its place, when its release is later than it may wait for, and
         `RuntimeError` when the courtesy is closed.
         """
+        pass_time = self._state.pass_time
+        while isinstance(wait := self._next_wait(), Pause) and pass_time is not None:
+            pass_time(wait.seconds)
+        return wait
+
+    def _next_wait(self) -> Wait | None:
         self._check_phase("WAITING")
         state = self._state
         if state.is_closed:
@@ -265,7 +271,7 @@ class Attempt:
         self._report_hold("waits", holder, now, pause.seconds)
         return pause
 
-    def _turn(self, now: float) -> FetchWait | None:
+    def _turn(self, now: float) -> Wait | None:
         """Return the wait for this request's turn at its origin; raise the refusal if that takes too long."""
         state = self._state
         if self._origin is None:
@@ -283,7 +289,7 @@ class Attempt:
             raise self._refuse(holder, now)
         if is_first:
             self._report_hold("waits", holder, now, turn.release - now)
-        return FetchWait(turn.ready, max(0.0, turn.release - now) if turn.is_next else left)
+        return Pause(turn.release - now) if turn.is_next else FetchWait(turn.ready, left)
 
     def _leave(self) -> None:
         """Give up the place among the requests of the origin."""

@@ -7,10 +7,10 @@ It puts throttle and traffic advice together. This file knows nothing of any HTT
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate.advice import AgentIdentity
 from headgate.advice.decision import Advice
@@ -97,6 +97,7 @@ class Courtesy:
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
+        self._options = {name: value for name, value in locals().items() if name != "self"}
         _check_sources(clock, draw, tls)
         if throttle is None:
             throttle = Throttle(Policy() if policy is None else policy, draw=draw, retry_budget=retry_budget)
@@ -124,8 +125,6 @@ class Courtesy:
         """Whether origins are asked for their traffic advice."""
         self.retry = state.retry
         """Which requests are sent again."""
-        self.clock = clock
-        """Seconds since 1970."""
 
     def __enter__(self) -> Self:
         return self
@@ -139,9 +138,18 @@ class Courtesy:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as the options that it was made with; a shared throttle stays shared."""
+        return partial(type(self), **self._options), ()
+
     def __repr__(self) -> str:
         identity = None if self._identity is None else list(self._identity)
         return f"<Courtesy identity={identity!r} wait={self._state.max_delay:g} retry={self.retry.attempts}>"
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Returns seconds since 1970."""
+        return self._state.clock
 
     @property
     def counters(self) -> dict[str, int]:
@@ -208,19 +216,26 @@ class Courtesy:
         """Count a response that came by another way than this courtesy's transports, such as a browser."""
         _check_text(url)
         with self._state.lock:
-            self.throttle.response_received(url, status, headers, now=self.clock(), method=method)
+            self.throttle.response_received(url, status, headers, now=self._state.clock(), method=method)
 
     def lost(self, url: str) -> None:
         """Count a request of another way for which no connection was made."""
         _check_text(url)
         with self._state.lock:
-            self.throttle.request_lost(url, now=self.clock())
+            self.throttle.request_lost(url, now=self._state.clock())
 
     def clear(self, url: str) -> None:
         """Drop all holds, failures and the used retry budget of the origin of `url`."""
         _check_text(url)
         with self._state.lock:
             self.throttle.clear(url)
+
+    def scripted(self, clock: Callable[[], float], pass_time: Callable[[float], None]) -> AbstractContextManager[None]:
+        """Use another clock, call `pass_time` with the seconds of each wait in its place, and fetch nothing.
+
+        `headgate.agent.testing` is made of it.
+        """
+        return self._state.scripted(clock, pass_time)
 
     @contextmanager
     def interactive(self) -> Iterator[None]:
@@ -234,13 +249,13 @@ class Courtesy:
     def user_gesture(self) -> None:
         """Record that the user has just clicked or typed: the throttle holds nothing for the next 3.5 seconds."""
         with self._state.lock:
-            self.throttle.user_gesture(now=self.clock())
+            self.throttle.user_gesture(now=self._state.clock())
 
     def malformed_body(self, url: str, status: int) -> None:
         """Record that the body of a response which was received is malformed."""
         _check_text(url)
         with self._state.lock:
-            self.throttle.malformed_body(url, status, now=self.clock())
+            self.throttle.malformed_body(url, status, now=self._state.clock())
 
     def close(self) -> None:
         """Fetch no more advice; further requests raise `RuntimeError`. A throttle that was given stays open."""
@@ -253,7 +268,7 @@ class Courtesy:
         left = state.max_advice_delay
         while True:
             with state.lock:
-                now = self.clock()
+                now = self._state.clock()
                 release = self.throttle.release_time(url, now=now, interactive=interactive)
             advice = state.ask_advice(origin, is_held=release > now, now=now)
             if advice is None:

@@ -1,4 +1,4 @@
-"""Polite transports for httpx2 and httpx, and clients that have one already.
+"""Polite transports for httpx2 and httpx, and by name the clients of `httpx_client` that have one already.
 
 A client gives its transport one request at a time: each hop of a redirect, and each step of an authentication, comes
 here as a request of its own. Nothing of a response's body is read here, unless its request is sent again.
@@ -6,14 +6,13 @@ here as a request of its own. Nothing of a response's body is read here, unless 
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing, closing, suppress
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
-from headgate.agent import httpx_library
 from headgate.agent.advice_client import StartFetch, in_task, in_thread
 from headgate.agent.attempt import Attempt
 from headgate.agent.courtesy import Courtesy, check_courtesy
@@ -32,6 +31,8 @@ __all__ = ["AsyncClient", "AsyncTransport", "Client", "Transport"]
 
 if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport, BaseTransport
+
+    from headgate.agent.httpx_client import AsyncClient, Client
 else:
     # Clients of either library take any object that has the methods.
     AsyncBaseTransport = BaseTransport = object
@@ -243,35 +244,10 @@ def _restore(name: str, *args: Any) -> RetryLater:
     return _held_in(import_module(name))(*args)
 
 
-def Client(  # noqa: N802 - used like the library's class
-    courtesy: Courtesy | Iterable[str] | None = None, **options: Any
-) -> httpx_library.Client:
-    """Make an `httpx2.Client`, or `httpx.Client`, whose requests go through `courtesy`.
+def __getattr__(name: str) -> object:
+    """Import the clients when they are asked for: transports need no particular library."""
+    if name in {"AsyncClient", "Client"}:
+        from headgate.agent import httpx_client
 
-    In its place, an identity such as `"ExampleBot"` stands for `Courtesy("ExampleBot")`, and None for `Courtesy()`. The
-    `options` are those of the client: `verify`, `proxy`, `mounts`, `timeout` and so on. It also uses the proxies that
-    the environment names, as the library does.
-    """
-    library = httpx_library.default_library("headgate.agent.httpx.Client")
-    client: httpx_library.Client = _with_transports(library.Client(**options), courtesy, Transport)
-    return client
-
-
-def AsyncClient(  # noqa: N802 - used like the library's class
-    courtesy: Courtesy | Iterable[str] | None = None, **options: Any
-) -> httpx_library.AsyncClient:
-    """Make the same for asyncio and trio."""
-    library = httpx_library.default_library("headgate.agent.httpx.AsyncClient")
-    client: httpx_library.AsyncClient = _with_transports(library.AsyncClient(**options), courtesy, AsyncTransport)
-    return client
-
-
-def _with_transports(
-    client: Any, courtesy: Courtesy | Iterable[str] | None, polite: Callable[[Courtesy, Any], Any]
-) -> Any:
-    """Put a polite transport in front of each transport that a client has made from its options."""
-    shared = courtesy if isinstance(courtesy, Courtesy) else Courtesy(courtesy)
-    # A client with a given transport does not read proxies from the environment; its own transports are private.
-    mounts = {pattern: inner and polite(shared, inner) for pattern, inner in client._mounts.items()}  # noqa: SLF001 - see above
-    client._transport, client._mounts = polite(shared, client._transport), mounts  # noqa: SLF001 - see above
-    return client
+        return getattr(httpx_client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -110,14 +111,14 @@ class SharedThrottle(Throttle):
     ) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise ConfigurationError(f"path must be the path of a file that the processes share, got {path!r:.80}")
-        super().__init__(
-            policy,
-            draw=draw,
-            max_targets=max_targets,
-            max_opt_outs=max_opt_outs,
-            hold_localhost=hold_localhost,
-            retry_budget=retry_budget,
-        )
+        self._settings: dict[str, Any] = {
+            "draw": draw,
+            "max_targets": max_targets,
+            "max_opt_outs": max_opt_outs,
+            "hold_localhost": hold_localhost,
+            "retry_budget": retry_budget,
+        }
+        super().__init__(policy, **self._settings)
         self.trouble = ""
         """Why the file cannot be used now; empty if it can."""
         self._path = Path(path).absolute()
@@ -141,6 +142,10 @@ class SharedThrottle(Throttle):
         finally:
             self._disconnect()  # so that a program which forks next has nothing open, however it forks
         FORK_HOOKS.register(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as path and settings: the other process, or the copy, opens the file for itself."""
+        return partial(type(self), **self._settings), (str(self._path), self.policy)
 
     def __enter__(self) -> Self:
         return self

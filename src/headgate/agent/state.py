@@ -6,7 +6,8 @@ This file knows nothing of HTTP libraries, and nothing of the order in which a r
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -171,6 +172,8 @@ class CourtesyState:
                 user_agent=user_agent,
             )
         self.is_closed = False
+        self.pass_time: Callable[[float], None] | None = None
+        """Called with the seconds of a wait in its place, in tests."""
         self.counters: Counter[str] = Counter()
         """The number of events of each kind."""
         self._on_event = on_event
@@ -225,6 +228,16 @@ class CourtesyState:
                 self._on_event(event)
             except Exception:
                 _logger.exception("the hook %r failed", self._on_event)
+
+    @contextmanager
+    def scripted(self, clock: Callable[[], float], pass_time: Callable[[float], None]) -> Iterator[None]:
+        """Use another clock, call `pass_time` in place of waits, and fetch nothing."""
+        saved = self.clock, self.advice
+        self.clock, self.advice, self.pass_time = clock, None, pass_time
+        try:
+            yield
+        finally:
+            self.clock, self.advice, self.pass_time = *saved, None
 
     def close(self) -> None:
         """Fetch no more advice; requests that wait for some raise `RuntimeError`."""

@@ -14,7 +14,7 @@ import httpx
 import httpx2
 import pytest
 
-from headgate.agent import Courtesy, RetryLater
+from headgate.agent import Courtesy, RetryLater, httpx_client
 from headgate.agent.httpx import AsyncClient, AsyncTransport, Client, Transport
 from tests.unit.agent.transport_laws import URL, TransportLaws, caused, frozen
 
@@ -390,6 +390,31 @@ def test_every_transport_of_a_client_is_polite(monkeypatch):
         for pattern in ("https://", "all://mounted.example"):
             assert isinstance(mounted[pattern], polite)
             assert mounted[pattern]._courtesy is client._transport._courtesy
+
+
+def test_clients_can_be_subclassed():
+    class Crawler(Client):
+        def pages(self):
+            return [self.get("/a").status_code, self.get("/b").status_code]
+
+    sent = httpx2.MockTransport(lambda request: httpx2.Response(200 + len(request.url.path)))
+    with Crawler(None, base_url="https://example.com", transport=sent) as crawler:
+        assert crawler.pages() == [202, 202]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "patterns"),
+    [
+        ("example.com, .example.org", {"all://*example.com": None, "all://*.example.org": None}),
+        ("localhost,10.0.0.1,::1", {"all://localhost": None, "all://10.0.0.1": None, "all://[::1]": None}),
+        ("example.com,*", None),
+    ],
+)
+def test_proxies_of_the_environment_are_those_of_the_library(monkeypatch, hosts, patterns):
+    monkeypatch.setenv("ALL_PROXY", "proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", hosts)
+    expected = {} if patterns is None else {"all://": "http://proxy.example:3128", **patterns}
+    assert httpx_client._environment_proxies() == expected == httpx2._utils.get_environment_proxies()
 
 
 def test_identity_stands_for_a_frozen():

@@ -1,9 +1,12 @@
 """The adapter for requests, before an adapter that sends nothing."""
 
+import copy
 import importlib
 import io
 import pickle
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +16,7 @@ from urllib3._collections import HTTPHeaderDict
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 from urllib3.util import Retry
 
-from headgate.agent import RetryLater
+from headgate.agent import Courtesy, RetryLater, SharedThrottle
 from headgate.agent.requests import Adapter, Held
 from headgate.errors import ConfigurationError, MissingExtra
 from tests.unit.agent.transport_laws import URL, TransportLaws, frozen, outcome
@@ -107,13 +110,6 @@ def test_options_of_connections_belong_to_the_inner_adapter():
         Adapter(frozen(), Wire(), max_retries=3)
 
 
-def test_a_session_with_an_adapter_cannot_be_pickled():
-    session = requests.Session()
-    session.mount("https://", Adapter(frozen()))
-    with pytest.raises(TypeError, match="cannot pickle"):
-        pickle.dumps(session)
-
-
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "requests", None)
     monkeypatch.delitem(sys.modules, "headgate.agent.requests")
@@ -158,3 +154,28 @@ class TestAdapter(TransportLaws):
         whole = [{}, {"data": b"bytes"}, {"data": "text"}, {"data": {"a": "form"}}, {"json": {}}, {"files": {"a": b""}}]
         once = [{"data": io.BytesIO(b"file")}, {"data": iter([b"once"])}]
         return [(prepared("PUT", **body), body in whole) for body in [*whole, *once]]
+
+
+def test_a_session_with_an_adapter_can_be_pickled_and_copied(tmp_path):
+    with SharedThrottle(tmp_path / "file") as throttle:
+        courtesy = Courtesy("ExampleBot/1.0", retry=2, throttle=throttle)
+        courtesy.observe(URL, 200, {"Retry-After": "600"})
+        session = requests.Session()
+        session.mount("https://", Adapter(courtesy))
+        for other in (pickle.loads(pickle.dumps(session)), copy.deepcopy(session)):
+            with pytest.raises(Held):
+                other.get(URL)
+            shared = other.get_adapter(URL)._courtesy
+            assert (repr(shared), shared.user_agent) == (repr(courtesy), "ExampleBot/1.0")
+    assert not copy.deepcopy(Courtesy()).explain(URL).held
+
+
+def held_elsewhere(throttle):
+    return throttle.explain(URL, now=1000.0).held
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_shared_throttle_is_an_argument_of_other_processes(tmp_path, method):
+    with SharedThrottle(tmp_path / "file") as throttle, ProcessPoolExecutor(1, get_context(method)) as pool:
+        throttle.response_received(URL, 200, {"Retry-After": "600"}, now=1000.0)
+        assert pool.submit(held_elsewhere, throttle).result(60)
