@@ -103,9 +103,9 @@ class Gate(ConfigSection, frozen=True):
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Worker processes; they share one listener and one master."""
     identify: Annotated[str, Format("METHOD")] = "client-address"
-    """How a request is attributed to a client: client-address or header:NAME. If the header is missing or repeated, the
-    address is used. The identifier is = and the value; the scheme of Authorization counts in lower case. Use a header
-    only if something in front of the gate has authenticated it."""
+    """How a request is attributed to a client: client-address, header:NAME, cookie:NAME or path:NUMBER. If the value is
+    missing or repeated, the address is used. The identifier is = and the value; the scheme of Authorization counts in
+    lower case. Use a header or a cookie only if something in front of the gate has authenticated it."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and CIDRs of your own proxies. Forwarding fields from other addresses are replaced."""
     forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("X-Forwarded-For",)
@@ -113,6 +113,12 @@ class Gate(ConfigSection, frozen=True):
     request is attributed to the proxy. The origin gets both fields, written anew from the addresses that were used."""
     ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64
     """Bits of an IPv6 address that form an identifier; 64 is one household or site."""
+    deny: tuple[Annotated[str, Format("CIDR|FILE")], ...] = ()
+    """Answer 403 to clients with these addresses, or in these CIDRs; all for every client; or a file with one of them
+    per line, and # before comments. SIGHUP reads the files again."""
+    allow: tuple[Annotated[str, Format("CIDR|FILE")], ...] = ()
+    """Exceptions to `deny`, as in nginx: to admit only some clients, allow them and deny all. Rules still apply to
+    them; a domain's `exempt` lifts these."""
     max_delay: SecondsOrZero = 5.0
     """Maximum delay in seconds; requests that would wait longer are rejected."""
     max_delayed: Count = 1_024
@@ -178,6 +184,17 @@ class DomainSection(Conditions, ConfigSection, frozen=True):
     response begins, so the origin may have more than `max` requests."""
     exempt: tuple[str, ...] = ()
     """Identifiers that are not limited: addresses, CIDRs, or values of the header that identifies."""
+    identify: Annotated[str | tuple[str, ...], Format("METHOD")] = ""
+    """How a request is attributed to a client in this domain, instead of `gate.identify`: client-address, header:NAME,
+    cookie:NAME, path:NUMBER (path:1 is the first segment), or a list of several that are combined. A client that may
+    choose the value has a new budget with each."""
+    also: tuple[str, ...] = ()
+    """Other domains in which a request of this one counts, too. The longest hold decides, and a rejected request counts
+    in none."""
+    cost: Annotated[int, Meta(ge=1, le=100)] = 1
+    """As how many requests each request of this domain counts, also in those of `also`. It is admitted as one, then
+    further ones wait until the rules permit all of them. A master elsewhere gets it as so many requests, of which the
+    algorithm log may count fewer."""
     unless: Conditions = field(default=Conditions(), name="not")
     """Matches requests that lack one of these conditions, such as { path_prefix = "/static/" }; empty matches all."""
 

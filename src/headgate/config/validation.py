@@ -53,6 +53,7 @@ def check(tree: Configuration) -> None:
             f"domain[{index}].name: {section.name!r} is already used; domain names must be unique",
         )
         names.add(section.name)
+    _check_charges(tree)
     _check_limit(tree)
     check_advice(tree.advice, tuple(section.name for section in tree.domain))
     fail_if(
@@ -63,6 +64,31 @@ def check(tree: Configuration) -> None:
     _check_shards(tree)
     _check_sidecar(tree.sidecar)
     _check_proxy(tree.proxy)
+
+
+def _check_charges(tree: Configuration) -> None:
+    """Check `also`, which names other domains and is reached, and `cost`, which is at most a burst."""
+    domains, takes_all = {section.name: section.domain() for section in tree.domain}, ""
+    for index, section in enumerate(tree.domain):
+        for name in section.also:
+            others = [repr(other) for other in domains if other != section.name]
+            fail_if(
+                name == section.name or name not in domains or section.also.count(name) > 1,
+                f"domain[{index}].also: invalid domain {name!r}; expected others, each once: {', '.join(others)}",
+            )
+        fail_if(
+            bool(section.also and takes_all),
+            f"domain[{index}]: {takes_all!r} before it matches all requests, so {section.name!r} gets none; put "
+            f"{takes_all!r} at the end",
+        )
+        takes_all = takes_all or (section.name if section.takes_all else "")
+        for name in (section.name, *section.also):
+            for rule in domains[name].rules:
+                fail_if(
+                    section.cost > rule.burst,
+                    f"domain[{index}].cost: {section.cost} is more than the burst of {str(rule)!r} in domain {name!r}; "
+                    "expected at most the burst of each rule",
+                )
 
 
 def _check_shards(tree: Configuration) -> None:

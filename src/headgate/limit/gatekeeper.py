@@ -49,6 +49,19 @@ Account = Callable[[Accounting, float], DelayUntil | None]
 """The receiver of accounting: the `account` of an embedded master, or of a link, which returns None."""
 
 
+class Charges(NamedTuple):
+    """What one request counts for."""
+
+    domain: str
+    """Its own domain."""
+    identifier: bytes
+    """Its client in that domain."""
+    others: tuple[tuple[str, bytes], ...] = ()
+    """Other domains in which it counts, too, with its client there."""
+    cost: int = 1
+    """As how many requests it counts."""
+
+
 class DelaySlots:
     """The slots of delayed requests, counted by release time; all times are of one clock.
 
@@ -223,6 +236,61 @@ class Gatekeeper:
             self._send(accounting, now)
         return accounting
 
+    def admit_all(self, charges: Charges, *, now: float, max_delay: float = math.inf) -> Accounting:
+        """Decide on a request that counts in several domains, or as several requests; otherwise as `admit`.
+
+        The longest hold decides, and a rejected request counts in none of them. A request is admitted as one, and then
+        counts as if others had come with it, which the rules delay. Returns the accounting in its own domain; of a
+        rejected one, that in the domain whose hold has decided.
+        """
+        domain, identifier, others, cost = charges
+        if not others and cost == 1:
+            return self.admit(domain, identifier, now=now, max_delay=max_delay)
+        pairs, instant, arrivals = [(domain, identifier), *others], self.clock.read(now), self._arrivals
+        holds = [self._release(*pair, instant) for pair in pairs]
+        entries = [[] if arrivals is None else arrivals.entries(*pair) for pair in pairs]
+        known = [ASAP if arrivals is None else arrivals.release(of) for of in entries]
+        releases = [*map(max, holds, known)]
+        release, status = max(releases), _ACCEPTED
+        decider = releases.index(release)
+        if release <= instant:
+            release = instant
+        else:
+            limit = min(max_delay, self.max_delay)
+            status, release = self._judge_held(*pairs[decider], release, instant, limit)
+        made = [Accounting(name, status, who, now, release - self.clock.behind) for name, who in pairs]
+        for index, accounting in enumerate(made):
+            if status is _ACCEPTED or index != decider:
+                self._count(accounting)
+            evidence = holds[index] if holds[index] > self._unanswered_until else ASAP
+            if arrivals is not None and status is not _REJECTED:
+                for _ in range(cost):
+                    arrivals.record(entries[index], release, now=instant, hold=evidence)
+            self._charge(accounting, 1 if status is _REJECTED else cost, release, instant)
+        return made[decider if status is _REJECTED else 0]
+
+    def _charge(self, accounting: Accounting, times: int, release: float, now: float) -> None:
+        """Account for a request as for several; those that the rules of an embedded master delay come later."""
+        hold = ASAP
+        for _ in range(times):
+            if self._record is not None:
+                timestamp = max(release, hold)
+                following = self._record(accounting.domain, accounting.status, accounting.identifier, timestamp, now)
+                hold = max(hold, following)
+            if self._account is not None:
+                self._send(accounting, accounting.received)
+        if hold > now:
+            self._hold(accounting.domain, accounting.identifier, hold)
+
+    def _count(self, accounting: Accounting) -> None:
+        totals = self.totals[accounting.domain]
+        if accounting.status is _ACCEPTED:
+            totals.accepted += 1
+        elif accounting.status is _DELAYED:
+            totals.delayed += 1
+        else:
+            totals.rejected += 1
+
     def _judge_held(
         self, domain: str, identifier: bytes, release: float, now: float, max_delay: float
     ) -> tuple[Status, float]:
@@ -260,13 +328,7 @@ class Gatekeeper:
         ahead = accounting.received - now
         if ahead > 0.0:
             accounting = replace(accounting, received=now, release=accounting.release - ahead)
-        totals = self.totals[accounting.domain]
-        if accounting.status is _ACCEPTED:
-            totals.accepted += 1
-        elif accounting.status is _DELAYED:
-            totals.delayed += 1
-        else:
-            totals.rejected += 1
+        self._count(accounting)
         if self._account is not None:
             self._send(accounting, now)
 

@@ -13,8 +13,9 @@ from typing import Final, Generic, TypeVar, cast
 from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Priority
+from headgate.limit.gatekeeper import Charges
 from headgate.limit.messages import short_identifier
-from headgate.origin.identify import Header, Identify, parse_identify
+from headgate.origin.identify import Header, Identify, client_address, identify_by
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Refusals, Rejections
 from headgate.origin.routes import Routes
@@ -28,9 +29,11 @@ _PEOPLE: Final[Priority] = "people"
 
 R = TypeVar("R")
 IdentifyBy = Identify | Callable[[R], bytes | str | None] | str
-"""An `Identify`, a text for `parse_identify`, or a callable given the request itself."""
+"""An `Identify`, a text for `identify_by`, or a callable given the request itself."""
 DomainBy = Routes | Callable[[R], str | None] | str
 """A name, `Routes`, or a callable given the request itself."""
+Limited = tuple[str, bytes] | Charges
+"""The domain and the identifier of a request, and by `Routes` what else it counts for."""
 PriorityBy = Mapping[str, Priority | None] | Callable[[R], Priority | None]
 """A priority for each domain, or a callable given the request itself; None exempts a request from the limit."""
 
@@ -74,20 +77,26 @@ class Admission(Generic[R]):
         self.identifier_of = make_identifier_of(identify, adapter)
         """Returns the identifier of a request, or None if it has none."""
         self._domain_of = make_domain_of(checked, adapter)
+        self._routes = checked if isinstance(checked, Routes) and checked.only is None else None
+        self._info = adapter.info
         self._priority_of = make_priority_of(priority, checked)
         self._forget_at = 0.0
 
-    def classify(self, request: R) -> tuple[str, bytes] | None:
+    def classify(self, request: R) -> Limited | None:
         """Return the domain and the identifier of a request; None if it has not both, and no rule applies."""
+        if self._routes is not None:
+            return self._routes.charges(self._info(request), lambda _info: self.identifier_of(request))
         name = self._domain_of(request)
         identifier = None if name is None else self.identifier_of(request)
         return None if name is None or identifier is None else (name, identifier)
 
-    def admit(self, limited: tuple[str, bytes], *, now: float, max_delay: float = math.inf) -> Accounting:
+    def admit(self, limited: Limited, *, now: float, max_delay: float = math.inf) -> Accounting:
         """Return the verdict on a request that was classified; needs a gatekeeper."""
         assert self.gatekeeper is not None
-        domain, identifier = limited
-        accounting = self.gatekeeper.admit(domain, identifier, now=now, max_delay=max_delay)
+        if isinstance(limited, Charges):
+            accounting = self.gatekeeper.admit_all(limited, now=now, max_delay=max_delay)
+        else:
+            accounting = self.gatekeeper.admit(*limited, now=now, max_delay=max_delay)
         if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
             self._forget_at = now + FORGET_INTERVAL
             self.gatekeeper.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
@@ -95,7 +104,7 @@ class Admission(Generic[R]):
                 self.gatekeeper.master.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
         return accounting
 
-    def priority_of(self, request: R, limited: tuple[str, bytes] | None) -> Priority | None:
+    def priority_of(self, request: R, limited: Limited | None) -> Priority | None:
         """Return the priority of a request, whose domain may be known; None if the limit does not count it."""
         if self._priority_of is None:
             return _PEOPLE
@@ -158,10 +167,10 @@ def make_domain_of(domain: DomainBy[R], adapter: RequestAdapter[R]) -> Callable[
 def make_identifier_of(identify: IdentifyBy[R], adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:
     """Return the function from a request to its identifier, or None if it has none.
 
-    Raises `ConfigurationError` for a text that `parse_identify` does not accept.
+    Raises `ConfigurationError` for a text that `identify_by` does not accept.
     """
     if isinstance(identify, str):
-        identify = parse_identify(identify)
+        identify = identify_by(identify, client_address())
     if isinstance(identify, Header):
         return _by_header(identify, adapter)
     if hasattr(identify, "per_connection"):

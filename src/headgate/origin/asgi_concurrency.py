@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from headgate.limit.concurrency import ConcurrencyState, Priority
-from headgate.origin.admission import Admission
+from headgate.origin.admission import Admission, Limited
 from headgate.origin.concurrency_watch import ConcurrencyWatch
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
@@ -40,7 +40,7 @@ class AsgiConcurrency:
         """What the limit is and does now."""
         return self._permits.limit.state
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send, limited: tuple[str, bytes] | None) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send, limited: Limited | None) -> None:
         """Serve a request, whose domain and identifier may be known."""
         priority = self._admission.priority_of(scope, limited)
         if priority is None:

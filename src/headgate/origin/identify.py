@@ -7,13 +7,22 @@ cache is bounded.
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol
+from urllib.parse import quote
 
 from headgate.errors import ConfigurationError, fail_if
+from headgate.http.conditions import Texts
 from headgate.http.fields import is_token
-from headgate.limit.messages import header_identifier
-from headgate.origin.request_info import RequestInfo, field_value, forwarded_hops, x_forwarded_for_hops
+from headgate.limit.messages import header_identifier, short_identifier
+from headgate.origin.request_info import (
+    RequestInfo,
+    cookie_value,
+    field_value,
+    forwarded_hops,
+    path_segment,
+    x_forwarded_for_hops,
+)
 
 UNKNOWN = b"unknown"
 """The identifier of a peer without an address: a unix socket, or an unknown one (the word of RFC 7239)."""
@@ -25,6 +34,7 @@ _READERS: dict[str, Callable[[bytes], Iterator[str]]] = {
     "x-forwarded-for": x_forwarded_for_hops,
 }
 
+_MAX_SEGMENT = 64
 _FIELDS = ("X-Forwarded-For",)
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -92,6 +102,63 @@ def parse_identify(
     raise ConfigurationError(
         f"invalid identify {text!r}; expected 'client-address' or a header such as 'header:X-Api-Key'"
     )
+
+
+def identify_by(methods: Texts, address: Identify) -> Identify:
+    """Read `client-address`, `header:NAME`, `cookie:NAME`, `path:NUMBER`, or a list that is combined to one identifier.
+
+    `path:1` is the first segment of the path. Where the value is absent, `address` identifies. As with `header`, the
+    identifier is `=` and the value; percent-encoded values joined by `&` are that of a list. Raises
+    `ConfigurationError` for anything else.
+    """
+    if not isinstance(methods, str):
+        fail_if(not methods, "identify: the list is empty; expected methods such as 'client-address'")
+        return Combined([identify_by(method, address) for method in methods])
+    source, _, name = (part.strip() for part in methods.partition(":"))
+    if methods.strip() == "client-address":
+        return address
+    if source == "header" and is_token(name):
+        return header(name, address)
+    if source == "cookie" and is_token(name):
+        return Value(partial(cookie_value, name=name.encode()), address)
+    if source == "path" and name.isascii() and name.isdigit() and 0 < int(name[:9]) <= _MAX_SEGMENT:
+        return Value(partial(path_segment, number=int(name)), address)
+    raise ConfigurationError(
+        f"invalid identify {methods!r}; expected 'client-address', 'header:NAME', 'cookie:NAME', or 'path:NUMBER' from "
+        f"1 to {_MAX_SEGMENT}"
+    )
+
+
+class Value:
+    """Identifies by what `read` returns; by `fallback` where that is empty."""
+
+    def __init__(self, read: Callable[[RequestInfo], bytes], fallback: Identify) -> None:
+        self._read = read
+        self._fallback = fallback
+
+    def __call__(self, info: RequestInfo, /) -> bytes:
+        """Return the identifier of a request."""
+        value = self._read(info)
+        return header_identifier(b"", value) if value else self._fallback(info)
+
+    def per_connection(self, _peer: str, /) -> bytes | None:
+        """Return None: it depends on the request."""
+        return None
+
+
+class Combined:
+    """Identifies by several methods together."""
+
+    def __init__(self, methods: Iterable[Identify]) -> None:
+        self._methods = tuple(methods)
+
+    def __call__(self, info: RequestInfo, /) -> bytes:
+        """Return the identifiers of all methods as one; `&` in one of them is percent-encoded."""
+        return short_identifier("&".join([quote(method(info), safe="=:/") for method in self._methods]).encode())
+
+    def per_connection(self, _peer: str, /) -> bytes | None:
+        """Return None: it depends on the request."""
+        return None
 
 
 class Header:
@@ -199,13 +266,18 @@ class AddressSet:
     """
 
     def __init__(self, texts: Iterable[str], what: str, alternatives: str = "") -> None:
+        self._what, self._alternatives = what, alternatives
         self._prefixes: dict[tuple[int, int], set[int]] = {}
-        for text in texts:
-            network = _network(text, what, alternatives)
-            shift = network.max_prefixlen - network.prefixlen
-            self._prefixes.setdefault((network.version, shift), set()).add(int(network.network_address) >> shift)
+        self.add(texts)
         self.has = lru_cache(MAX_CACHED_ADDRESSES)(self._look_up)
         """Returns whether the address in a text is among them."""
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Add members, before the first lookup."""
+        for text in texts:
+            network = _network(text, self._what, self._alternatives)
+            shift = network.max_prefixlen - network.prefixlen
+            self._prefixes.setdefault((network.version, shift), set()).add(int(network.network_address) >> shift)
 
     def _look_up(self, text: str) -> bool:
         address = _address(text)
@@ -213,6 +285,15 @@ class AddressSet:
             return False
         number, version = int(address), address.version
         return any(family == version and number >> shift in of for (family, shift), of in self._prefixes.items())
+
+
+def is_network(text: str) -> bool:
+    """Return whether a text is an address or a CIDR."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _network(text: str, what: str, alternatives: str) -> _Network:

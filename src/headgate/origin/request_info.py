@@ -7,6 +7,7 @@ here raises, whatever the input, and everything takes time linear in its length.
 
 import re
 from collections.abc import Iterable, Iterator
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -125,3 +126,45 @@ def _node(text: bytes) -> str:
     if text.startswith(b'"'):
         text = _ESCAPED.sub(rb"\1", text[1:-1])
     return address_in(text)
+
+
+_PARAMETERS = re.compile(rb";[^/]*+")
+
+
+def plain_path(path: bytes) -> bytes:
+    """Return `path` as origins understand it: percent-decoded, without parameters, dot segments or doubled slashes.
+
+    `/%61pi`, `//api` and `/x/../api` reach the resource that `/api` reaches, so they must meet the same rule. Servlet
+    containers remove the parameters of a segment first: there, `/x/..;/api` does, too.
+    """
+    if b";" in path:
+        path = _PARAMETERS.sub(b"", path)
+    if b"%" in path:
+        path = unquote_to_bytes(path)
+    if b"//" not in path and b"/." not in path:
+        return path
+    kept: list[bytes] = []
+    segments = path.split(b"/")
+    for segment in segments:
+        if segment == b"..":
+            del kept[-1:]
+        elif segment not in (b"", b"."):
+            kept.append(segment)
+    ends_open = segments[-1] in (b"", b".", b"..") and bool(kept)
+    return b"/" + b"/".join(kept) + (b"/" if ends_open else b"")
+
+
+def path_segment(info: RequestInfo, number: int) -> bytes:
+    """Return a segment of the plain path, the first one for 1; empty if there is none."""
+    segments = plain_path(info.path).split(b"/")
+    return segments[number] if number < len(segments) else b""
+
+
+def cookie_value(info: RequestInfo, name: bytes) -> bytes:
+    """Return the value of a cookie, percent-decoded; empty if it is absent, quoted, or there more than once.
+
+    An application may read either of two, and quoted values can be written in many ways.
+    """
+    pairs = [pair.partition(b"=") for line in info.fields if line[0] == b"cookie" for pair in line[1].split(b";")]
+    values = [value.strip() for key, _, value in pairs if key.strip() == name]
+    return unquote_to_bytes(values[0]) if len(values) == 1 and not values[0].startswith(b'"') else b""

@@ -7,20 +7,19 @@ belongs to no domain and is not limited.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Final, cast
-from urllib.parse import unquote_to_bytes
+from typing import Final, NamedTuple, cast
 
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, check_count, fail_if
 from headgate.http.conditions import Conditions, Texts
 from headgate.http.fields import TOKEN, is_token
+from headgate.limit.gatekeeper import Charges
 from headgate.limit.messages import credential
 from headgate.origin.checks import naming
-from headgate.origin.identify import AddressSet, ClientAddress, client_address
-from headgate.origin.request_info import MAX_VALUE_SIZE, RequestInfo
+from headgate.origin.identify import AddressSet, ClientAddress, Identify, client_address, identify_by
+from headgate.origin.request_info import MAX_VALUE_SIZE, RequestInfo, plain_path
 
 _HOST = re.compile(r"[^\s/?#@\\,]+")
 _LOWERED = frozenset({"get", "head", "post", "put", "delete", "connect", "options", "trace", "patch"})
-_PARAMETERS = re.compile(rb";[^/]*+")
 # RFC 9110, section 10.1.5: products and comments, here of two levels. WSGI servers join the lines of a repeated field
 # with a comma, so none may stand between them. Every repetition is possessive: matching takes linear time.
 _USER_AGENT = re.compile(rb"(?:[^,()]++|\((?:[^()]++|\([^()]*+\))*+\))*+")
@@ -37,6 +36,15 @@ class Route(Conditions, frozen=True):
     unless: Conditions = Conditions()
     """Matches requests that lack one of these conditions; empty matches all."""
 
+    identify: Texts = ""
+    """How its requests are attributed to clients: see `identify_by`. Empty for the method of all domains."""
+
+    also: tuple[str, ...] = ()
+    """Other domains in which its requests count, too; the longest hold decides."""
+
+    cost: int = 1
+    """As how many requests each counts, in all of its domains."""
+
     @property
     def matches_all(self) -> bool:
         """Whether it is without conditions."""
@@ -46,6 +54,10 @@ class Route(Conditions, frozen=True):
 _LISTS = ("path_prefix", "host", "methods", "clients")
 _VALUES = ("value", "prefix", "regex")
 """The conditions that may be lists of texts, and those on the value of `header`."""
+
+
+MAX_COST = 100
+"""Each request counts one by one."""
 
 
 class _Seen:
@@ -91,29 +103,53 @@ class _Seen:
 _Test = Callable[[_Seen], bool]
 
 
+class _Compiled(NamedTuple):
+    tests: tuple[_Test, ...]
+    domains: tuple[tuple[str, Identify | None], ...]
+    cost: int
+
+
 class Routes:
     """Routes in order, compiled once; raises `ConfigurationError` for one that cannot match any request.
 
-    `address` finds the client's address for the condition `clients`: by default it is that of the connection.
+    `address` finds the client's address: by default it is that of the connection.
     """
 
     def __init__(self, routes: Iterable[Route], address: ClientAddress | None = None) -> None:
         listed = tuple(_checked(routes))
         self._address = address or client_address()
-        self._compiled: list[tuple[str, tuple[_Test, ...]]] = [(route.domain, _tests(route)) for route in listed]
-        self.domains = tuple(dict.fromkeys(route.domain for route in listed))
+        methods: dict[str, Identify] = {}
+        for route in listed[::-1]:
+            if route.identify:
+                with naming(f"domain {route.domain!r}"):
+                    methods[route.domain] = identify_by(route.identify, self._address)
+        names = [(route.domain, *_texts(route.also)) for route in listed]
+        self._compiled = [
+            _Compiled(_tests(route), tuple((name, methods.get(name)) for name in domains), route.cost)
+            for route, domains in zip(listed, names, strict=True)
+        ]
+        self.domains = tuple(dict.fromkeys(name for domains in names for name in domains))
         """The domains of the routes, each once."""
-        self.only: str | None = listed[0].domain if listed and listed[0].matches_all else None
+        is_plain = bool(listed) and listed[0].matches_all and not methods and names[0][1:] == () and listed[0].cost == 1
+        self.only: str | None = listed[0].domain if is_plain else None
         """The domain of every request, when the first route is without conditions: then matching is unnecessary."""
 
     def match(self, info: RequestInfo) -> str | None:
         """Return the domain of the first route that matches, or None: no domain, not limited."""
-        if self.only is not None:
-            return self.only
+        charges = self.charges(info, lambda _info: b"")
+        return None if charges is None else charges.domain
+
+    def charges(self, info: RequestInfo, identify: Callable[[RequestInfo], bytes | None]) -> Charges | None:
+        """Return what a request counts for, by the first route that matches, or None: no domain, not limited.
+
+        `identify` attributes the requests of domains without a method of their own; None leaves them out.
+        """
         seen = _Seen(info, self._address)
-        for domain, tests in self._compiled:
+        for tests, domains, cost in self._compiled:
             if all(test(seen) for test in tests):
-                return domain
+                found = [(name, (method or identify)(info)) for name, method in domains]
+                pairs = [(name, identifier) for name, identifier in found if identifier is not None]
+                return Charges(*pairs[0], tuple(pairs[1:]), cost) if pairs else None
         return None
 
 
@@ -127,33 +163,12 @@ def _checked(routes: Iterable[object]) -> Iterator[Route]:
         yield cast("Route", route)
 
 
-def plain_path(path: bytes) -> bytes:
-    """Return `path` as origins understand it: percent-decoded, without parameters, dot segments or doubled slashes.
-
-    `/%61pi`, `//api` and `/x/../api` reach the resource that `/api` reaches, so they must meet the same rule. Servlet
-    containers remove the parameters of a segment first: there, `/x/..;/api` does, too.
-    """
-    if b";" in path:
-        path = _PARAMETERS.sub(b"", path)
-    if b"%" in path:
-        path = unquote_to_bytes(path)
-    if b"//" not in path and b"/." not in path:
-        return path
-    kept: list[bytes] = []
-    segments = path.split(b"/")
-    for segment in segments:
-        if segment == b"..":
-            del kept[-1:]
-        elif segment not in (b"", b"."):
-            kept.append(segment)
-    ends_open = segments[-1] in (b"", b".", b"..") and bool(kept)
-    return b"/" + b"/".join(kept) + (b"/" if ends_open else b"")
-
-
 def _tests(route: Route) -> tuple[_Test, ...]:
     """Return what a request must pass. Raises `ConfigurationError` for a route that no request can match."""
     fail_if(not isinstance(route.domain, str), f"the domain of a route must be text, got {route.domain!r:.80}")
     with naming(f"domain {route.domain!r}"):
+        check_count("cost", route.cost, 1)
+        fail_if(route.cost > MAX_COST, f"cost must be at most {MAX_COST}, got {route.cost}")
         unless = _made(route.unless)
         return (*_made(route), *((lambda seen: not all(test(seen) for test in unless),) if unless else ()))
 

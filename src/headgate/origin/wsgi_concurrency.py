@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.errors import ConfigurationError, fail_if
 from headgate.limit.concurrency import ConcurrencySettings, ConcurrencyState
-from headgate.origin.admission import Admission
+from headgate.origin.admission import Admission, Limited
 from headgate.origin.concurrency_watch import ConcurrencyWatch
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.response import Response
@@ -75,7 +75,7 @@ class WsgiConcurrency:
             return self._permits.limit.state
 
     def serve(
-        self, environ: "WSGIEnvironment", start_response: "StartResponse", limited: tuple[str, bytes] | None
+        self, environ: "WSGIEnvironment", start_response: "StartResponse", limited: Limited | None
     ) -> Iterable[bytes]:
         """Serve a request, whose domain and identifier may be known; waits here while it is in the queue."""
         priority = self._admission.priority_of(environ, limited)

@@ -5,7 +5,7 @@ The modules that read bundles are imported when there is one.
 
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,12 +21,13 @@ from headgate.limit.arrivals import MEMORY_SIZE, Arrivals
 from headgate.limit.concurrency import ConcurrencySettings
 from headgate.limit.gatekeeper import Account, longest_hold, spacing
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
-from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
+from headgate.origin import Identify, Rejections, Route, Routes
+from headgate.origin.checks import naming
 from headgate.origin.gateway import GatewayPolicy, TlsKeys
-from headgate.origin.identify import client_address
+from headgate.origin.identify import AddressSet, ClientAddress, client_address, identify_by, is_network
 from headgate.origin.pages import Pages
+from headgate.origin.request_info import plain_path
 from headgate.origin.response import Refusals
-from headgate.origin.routes import plain_path
 from headgate.runtime.gate_advice import GateAdvice
 from headgate.runtime.gatekeeping import new_rejections
 from headgate.runtime.master_store import MasterStore
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 CATCH_ALL = "default"
 """The name of the domain of rules that are given without one; it matches all requests."""
+_EVERYWHERE = ("0.0.0.0/0", "::/0")
 _MONITORED_LATENCY = 1.0
 """Seconds: the `healthy_latency` of a limit that only learns the capacity, and rejects nothing."""
 _OTHER_FILES = 64
@@ -69,6 +71,8 @@ class Composition(NamedTuple):
     routes: Routes
     identify: Identify
     reject: Rejections
+    address: ClientAddress
+    denies: Callable[[str], bool] | None
 
 
 def compose(tree: Configuration) -> Composition:
@@ -85,10 +89,38 @@ def compose(tree: Configuration) -> Composition:
         address,
     )
     reject = new_rejections(sections, domains, status=gate.rejection_status, page=Pages().rejected)
-    identify = parse_identify(
-        gate.identify, gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix, fields=gate.forwarding_fields
+    with naming("gate.identify"):
+        identify = identify_by(gate.identify, address)
+    return Composition(domains, routes, identify, reject, address, _denies(tree))
+
+
+def _denies(tree: Configuration) -> Callable[[str], bool] | None:
+    """Read `gate.deny` and `gate.allow`; return what tells whether an address is denied, None if none is."""
+    gate = tree.gate
+    fail_if(
+        gate.allow and not gate.deny,
+        "gate.allow has no effect without gate.deny; to admit only these addresses, add deny = ['all']",
     )
-    return Composition(domains, routes, identify, reject)
+    denied, allowed = _read_addresses("gate.deny", gate.deny), _read_addresses("gate.allow", gate.allow)
+    return (lambda address: denied.has(address) and not allowed.has(address)) if gate.deny else None
+
+
+def _read_addresses(key: str, entries: Iterable[str]) -> AddressSet:
+    """Return the addresses in a list of addresses, CIDRs, `all`, and files of these."""
+    addresses = AddressSet((), "address")
+    for entry in entries:
+        texts, where = [*_EVERYWHERE] if entry == "all" else [entry], key
+        if entry != "all" and not is_network(entry):
+            try:
+                texts = Path(entry).read_text(encoding="utf-8").splitlines()
+            except (OSError, ValueError) as error:
+                why = reason_of(error) if isinstance(error, OSError) else "not UTF-8"
+                what = "neither an address nor a CIDR, and not a file that can be read"
+                raise ConfigurationError(f"{key}: {entry!r} is {what}: {why}") from None
+            where = f"{key}: {entry}"
+        with naming(where):
+            addresses.add(member for text in texts if (member := text.partition("#")[0].strip()))
+    return addresses
 
 
 def check_composition(tree: Configuration) -> None:
@@ -149,7 +181,8 @@ def build_policy(
         local=bundles.publish if bundles is not None and bundles.published else None,
         lifeboat=bundles.rescue if bundles is not None and bundles.lifeboats else None,
         link=bundles.link if bundles is not None and bundles.published else None,
-        trusted=client_address(tree.gate.trusted_proxies, fields=tree.gate.forwarding_fields),
+        trusted=composed.address,
+        denies=composed.denies,
         log=log,
         priorities={section.name: section.priority for section in tree.domain},
         uncounted=frozenset(section.name for section in tree.domain if section.streams == "uncounted"),

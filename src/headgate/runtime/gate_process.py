@@ -195,7 +195,7 @@ class GateProcess(Backend):
         """
         tree = keep_keys(self.tree, configuration.tree, RESTART_KEYS)
         require_gate(tree)
-        composed = compose(tree)
+        composed = await asyncio.to_thread(compose, tree)  # it reads lists of addresses
         bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=log)
         if self._keys is not None:
             self._keys.reload()
@@ -222,8 +222,11 @@ class GateProcess(Backend):
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
         held: dict[str, tuple[HeldIdentifier, ...]] = {}
         if whole:
-            shown = identifier_digest if self.tree.gate.identify.startswith("header:") else identifier_text
+            sections = {section.name: section for section in self.tree.domain}
             for domain in self._composed.domains:
+                section = sections.get(domain.name)
+                method = (section.identify if section is not None else "") or self.tree.gate.identify
+                shown = identifier_text if method == "client-address" else identifier_digest
                 held[domain.name] = await longest_holds(self.gatekeeper, domain.name, shown)
         pool = self._gateway.pool
         return GateState(

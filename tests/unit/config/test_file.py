@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headgate.config import Configuration, domain_changes, parse, read, schema, show
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.config.proxy_section import Proxy
-from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts, domain_changes
+from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts
 from headgate.errors import ConfigurationError
 
 FULL = """

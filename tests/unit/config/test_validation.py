@@ -8,7 +8,18 @@ from headgate.errors import ConfigurationError
 
 COMPUTED = '[advice]\nmode = "adaptive"\ncapacity = "5/s"\n'
 ENTRY = '[[advice.entry]]\nuser_agent = "*"\nfraction = "auto"\n'
+ALSO = '[[domain]]\nname = "a"\nrules = ["1/s burst 5"]\n[[domain]]\nname = "b"\n'
 INVALID = [
+    (ALSO + 'also = ["c"]', "domain[1].also", "invalid domain 'c'; expected others, each once: 'a'"),
+    (ALSO + 'also = ["b"]', "domain[1].also", "invalid domain 'b'"),
+    (ALSO + 'also = ["a", "a"]', "domain[1].also", "invalid domain 'a'"),
+    (ALSO + 'also = ["a"]', "domain[1]", "'a' before it matches all requests, so 'b' gets none; put 'a' at the end"),
+    (
+        ALSO.replace('5"]', '5"]\nhost = "h"') + 'also = ["a"]\ncost = 6',
+        "domain[1].cost",
+        "6 is more than the burst of '1/s burst 5' in domain 'a'",
+    ),
+    (ALSO + "cost = 101", "domain[1].cost", "<= 100, got 101"),
     ("[gate]\nlisten = 3", "gate.listen", "expected a text, got a whole number 3"),
     ('[gate]\nlisten = "nowhere"', "gate.listen", "127.0.0.1:8080"),
     ('[gate]\nmax_delay = "5"', "gate.max_delay", "expected a number, got a text '5'"),

@@ -10,7 +10,8 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Master, Rule
-from headgate.limit.gatekeeper import DelaySlots, spacing
+from headgate.limit.arrivals import MEMORY_SIZE, Arrivals
+from headgate.limit.gatekeeper import Charges, DelaySlots, spacing
 from headgate.limit.messages import Accounting, Totals
 from headgate.release import ASAP, NEVER, Status
 from tests.quotes import quotes
@@ -393,3 +394,68 @@ def test_invalid_arguments_are_refused():
     ):
         with pytest.raises(ConfigurationError, match=f"^{error}"):
             Gatekeeper(**options)
+
+
+def embedded(**rules):
+    return Gatekeeper.embedded([Domain(name, (Rule.parse(rule),)) for name, rule in rules.items()])
+
+
+def left(gatekeeper, domain, identifier, *, now):
+    return gatekeeper.master.allowance(domain, identifier, now).tokens
+
+
+def test_the_longest_hold_of_several_domains_decides_and_a_rejected_request_counts_in_none():
+    gatekeeper = embedded(api="1/s burst 2", everything="1/min burst 4")
+    charges = Charges("api", b"=key", (("everything", b"192.0.2.1"),))
+    verdicts = [gatekeeper.admit_all(charges, now=100.0) for _ in range(3)]
+    assert [(one.status, one.domain, one.release) for one in verdicts] == [
+        (Status.ACCEPTED, "api", 100.0),
+        (Status.ACCEPTED, "api", 100.0),
+        (Status.DELAYED, "api", 101.0),
+    ]
+    gatekeeper.cancel(verdicts[2])
+    assert gatekeeper.delayed == 0
+    assert gatekeeper.admit_all(charges, now=102.0).status is Status.ACCEPTED
+    rejected = gatekeeper.admit_all(charges, now=104.0)
+    # Of another key of the same client, which its own domain would accept.
+    other = gatekeeper.admit_all(charges._replace(identifier=b"=other"), now=104.0)
+    for one in (rejected, other):
+        assert (one.status, one.domain, one.identifier) == (Status.REJECTED, "everything", b"192.0.2.1")
+        assert one.release == pytest.approx(160.0)
+    assert left(gatekeeper, "api", b"=key", now=104.0) == left(gatekeeper, "api", b"=other", now=104.0) == 2
+    assert gatekeeper.totals == {name: Totals(3, 1, 2) for name in ("api", "everything")}
+    assert gatekeeper.admit_all(Charges("api", b"x"), now=104.0) == gatekeeper.admit("api", b"x", now=104.0)
+
+
+def test_a_shadow_domain_does_not_take_over_the_hold_of_another():
+    rule = (Rule.parse("1/s"),)
+    gatekeeper = Gatekeeper.embedded([Domain("api", rule), Domain("all", rule, mode="shadow")])
+    charges = Charges("api", b"x", (("all", b"x"),))
+    assert [gatekeeper.admit_all(charges, now=100.0).wait for _ in range(3)] == [0.0, 1.0, 2.0]
+    assert gatekeeper.held("all", b"x", now=100.0) == ASAP
+
+
+@pytest.mark.parametrize("algorithm", ["gcra", "log", "smockron"])
+def test_a_request_of_cost_n_counts_as_n(algorithm):
+    """In the long run; at once, the burst is exceeded by one request at most."""
+    gatekeeper = Gatekeeper.embedded([Domain("api", (Rule.parse("10/s burst 10"),), algorithm)], max_delay=0)
+    times = [100 + number / 100 for number in range(1_001)]
+    accepted = [
+        at for at in times if gatekeeper.admit_all(Charges("api", b"x", cost=5), now=at).status is Status.ACCEPTED
+    ]
+    assert 2 <= sum(at < 100.4 for at in accepted) <= 3
+    assert 20 <= len(accepted) <= 24
+    assert gatekeeper.shortened == 0
+
+
+def test_a_cost_is_sent_to_a_master_elsewhere_as_so_many_requests_and_counted_here_once():
+    sent, memory = [], memoryview(bytearray(b"k" * 32).ljust(MEMORY_SIZE, b"\0"))
+    domains = [Domain("api", (Rule.parse("1/s burst 6"),)), Domain("all")]
+    gatekeeper = Gatekeeper(
+        lambda accounting, now: sent.append(accounting.domain), max_delay=0, arrivals=Arrivals(domains, memory)
+    )
+    charges = Charges("api", b"x", (("all", b"x"),), 3)
+    verdicts = [gatekeeper.admit_all(charges, now=100.0).status for _ in range(3)]
+    assert verdicts == [Status.ACCEPTED, Status.ACCEPTED, Status.REJECTED]
+    assert sent == [*["api"] * 3, *["all"] * 3] * 2 + ["api", "all"]
+    assert gatekeeper.totals["api"] == gatekeeper.totals["all"] == Totals(2, 0, 1)

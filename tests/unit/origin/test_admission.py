@@ -59,7 +59,9 @@ def test_a_long_identifier_from_a_callable_becomes_a_digest():
     ],
 )
 def test_domain_may_be_a_name_routes_or_a_callable(domain, expected):
-    assert classify(Request(key="k"), domain=domain) == (expected, b"192.0.2.1")
+    found = classify(Request(key="k"), domain=domain)
+    assert found is not None
+    assert found[:2] == (expected, b"192.0.2.1")
 
 
 def test_none_leaves_a_request_unlimited():
@@ -67,6 +69,19 @@ def test_none_leaves_a_request_unlimited():
     assert classify(Request(), domain=lambda request: None) is None
     assert classify(Request(), identify=lambda request: None, domain=lambda request: "api") is None
     assert classify(Request(), domain=Routes([Route("p", path_prefix="/p")])) is None
+
+
+def test_routes_may_identify_and_count_in_several_domains():
+    routes = Routes([Route("p", path_prefix="/p", identify="header:X-Key", also=("all",), cost=2), Route("all")])
+    gatekeeper = Gatekeeper.embedded([Domain("p"), Domain("all", (Rule.parse("1/h burst 3"),))], max_delay=0)
+    admission = Admission(ADAPTER, gatekeeper=gatekeeper, domain=routes)
+    charges = admission.classify(Request(path="/p", key="k"))
+    assert charges == ("p", b"=k", (("all", b"192.0.2.1"),), 2)
+    verdicts = [admission.admit(charges, now=100.0) for _ in range(3)]
+    assert [(one.status.value, one.domain) for one in verdicts] == [("ACCEPTED", "p")] * 2 + [("REJECTED", "all")]
+    assert Admission(ADAPTER, gatekeeper=gatekeeper, domain=routes, identify=lambda _: None).classify(Request()) is None
+    with pytest.raises(ConfigurationError, match="domain 'p': cost must be at most 100, got 101"):
+        Routes([Route("p", cost=101)])
 
 
 def test_an_unknown_identify_text_is_refused_when_building():

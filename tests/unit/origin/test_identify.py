@@ -3,7 +3,7 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain
 from headgate.origin import RequestInfo, client_address, header, parse_identify
-from headgate.origin.identify import UNKNOWN
+from headgate.origin.identify import UNKNOWN, AddressSet, identify_by
 
 PROXIES = ("10.0.0.0/8", "2001:db8:aaaa::/48")
 
@@ -206,3 +206,53 @@ def test_name_that_no_field_can_have_is_refused() -> None:
 def test_invalid_arguments_are_refused(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         client_address(**arguments)  # type: ignore[arg-type]  # the point of the test
+
+
+@pytest.mark.parametrize(
+    ("methods", "path", "fields", "identifier"),
+    [
+        ("client-address", b"/", {}, b"192.0.2.1"),
+        ("header:X-Key", b"/", {"x_key": b"k"}, b"=k"),
+        ("cookie:sid", b"/", {"cookie": b"a=1; sid=s%33; b=2"}, b"=s3"),
+        ("cookie:sid", b"/", {"cookie": b"xsid=1"}, b"192.0.2.1"),
+        ("cookie:sid", b"/", {"cookie": b"sid=1; sid=2"}, b"192.0.2.1"),
+        ("cookie:sid", b"/", {"cookie": b'sid="1"'}, b"192.0.2.1"),
+        ("cookie:sid", b"/", {"cookie": b"sid=192.0.2.9"}, b"=192.0.2.9"),
+        ("path:2", b"/v1//%61cme;x=1/../bob/x", {}, b"=bob"),
+        ("path:2", b"/v1/", {}, b"192.0.2.1"),
+        (["header:X-Key", "path:1"], b"/a", {"x_key": b"k"}, b"=k&=a"),
+        (["header:X-Key", "path:1"], b"/a&=b", {"x_key": b"k%&"}, b"=k%25%26&=a%26=b"),
+        (["header:X-Key", "path:1"], b"/a", {}, b"192.0.2.1&=a"),
+        (["client-address"], b"/", {}, b"192.0.2.1"),
+    ],
+)
+def test_values_identify_in_a_name_space_of_their_own(
+    methods: str | list[str], path: bytes, fields: dict[str, bytes], identifier: bytes
+) -> None:
+    info = request_info(**fields)
+    info.path = path
+    identify = identify_by(methods, client_address())
+    assert identify(info) == identifier
+    assert methods == "client-address" or identify.per_connection("192.0.2.1") is None
+
+
+def test_combined_identifiers_are_short() -> None:
+    info = request_info(cookie=b"a=" + b"x" * 200 + b";b=" + b"y" * 200)
+    found = [identify_by(methods, client_address())(info) for methods in (["cookie:a", "cookie:b"], "cookie:a")]
+    assert found[0].startswith(b"sha256:")
+    assert found[1] == b"=" + b"x" * 200
+
+
+@pytest.mark.parametrize(
+    "methods", ["", "cookie", "cookie:a b", "path:0", "path:65", "path:x", "path:²", ["header:"], []]
+)
+def test_an_unknown_method_is_refused(methods: str | list[str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected .*'client-address'"):
+        identify_by(methods, client_address())
+
+
+def test_an_address_set_has_members_of_networks_of_any_size() -> None:
+    addresses = AddressSet(["10.0.0.0/8", "192.0.2.7", "2001:db8::/33", "::ffff:198.51.100.0/120"], "address")
+    inside = ("10.9.8.7", "192.0.2.7", "2001:db8:7fff::1", "198.51.100.3", "::ffff:10.0.0.1")
+    outside = ("11.0.0.0", "192.0.2.8", "2001:db8:8000::1", "::a00:1", "", "x", "unknown")
+    assert [addresses.has(one) for one in (*inside, *outside)] == [True] * 5 + [False] * 7

@@ -13,8 +13,8 @@ from headgate.http.h1 import RequestHead
 from headgate.origin.bundle.representation import refusal, respond
 from headgate.origin.bundle.site import ANY_HOST, CurrentSite, NotAcceptable, Unservable, lifeboat_headers, site_headers
 from headgate.origin.bundle.snapshot import ReloadingBundle
+from headgate.origin.request_info import plain_path
 from headgate.origin.response import Response
-from headgate.origin.routes import plain_path
 
 METHODS = b"GET, HEAD"
 """The methods that are served, for Allow."""

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from headgate.http.h1 import RequestHead
-from headgate.limit import Gatekeeper
+from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import Priority
 from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
-from headgate.origin.gateway.responses import Respond
+from headgate.origin.gateway.responses import Respond, gateway_problem
 from headgate.origin.identify import ClientAddress, Identify, client_address
 from headgate.origin.pages import Pages
 from headgate.origin.request_info import RequestInfo
@@ -57,6 +57,8 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The priority of each domain, for the concurrency limit; that of others, and of no domain, is people."""
     uncounted: frozenset[str] = frozenset()
     """The domains whose responses the concurrency limit does not count."""
+    denies: Callable[[str], bool] | None = None
+    """Returns whether requests from the address of a client are answered 403."""
     advice: AdviceResource | None = None
     """Answers requests for the traffic advice."""
     arrivals: ArrivalMeter | None = None
@@ -106,6 +108,10 @@ def decide(
     policy = client.policy
     if not request.forwardable:
         _check_forwarding(request, client, counters)
+    if policy.denies is not None and policy.denies(_address(request, client)):
+        counters.denied += 1
+        record.reason = "denied"
+        return gateway_problem(403, "this client address is denied", accept_of(request), page=policy.error_page)
     if policy.advice is not None and policy.advice.is_for(request):
         counters.advice_served += 1
         record.reason = "advice"
@@ -117,18 +123,26 @@ def decide(
             return response
     domain, identifier = policy.routes.only, client.identifier
     if domain is None or identifier is None:
-        domain, identifier = classify(request, client)
-    if policy.arrivals is not None:
-        policy.arrivals.count(request, domain)
-    if domain is None:
-        return None
-    accounting = record.accounting = policy.gatekeeper.admit(domain, identifier, now=record.received)
-    if accounting.status is not Status.REJECTED:
+        record.accounting = accounting = _admit_by_route(record, request, client)
+    else:
+        if policy.arrivals is not None:
+            policy.arrivals.count(request, domain)
+        record.accounting = accounting = policy.gatekeeper.admit(domain, identifier, now=record.received)
+    if accounting is None or accounting.status is not Status.REJECTED:
         return None
     record.reason = "rule"
     return _rescue(record, request, policy, counters) or policy.reject(
         accounting, now=record.received, accept=accept_of(request)
     )
+
+
+def _admit_by_route(record: RequestRecord, request: RequestHead, client: ClientView) -> Accounting | None:
+    """Decide on a request in the domains of its route; None without one."""
+    policy = client.policy
+    charges = policy.routes.charges(_info(request, client), policy.identify)
+    if policy.arrivals is not None:
+        policy.arrivals.count(request, None if charges is None else charges.domain)
+    return None if charges is None else policy.gatekeeper.admit_all(charges, now=record.received)
 
 
 def _check_forwarding(request: RequestHead, client: ClientView, counters: GatewayCounters) -> None:
@@ -187,15 +201,11 @@ def accept_of(request: RequestHead) -> bytes | None:
     return b", ".join(_ACCEPT.findall(request.raw)) or None
 
 
+def _address(request: RequestHead, client: ClientView) -> str:
+    """Return the address of the client, which trusted proxies name."""
+    info = client.info
+    return client.policy.trusted.address(_info(request, client)) if info.trusted else info.address
+
+
 def _info(request: RequestHead, client: ClientView) -> RequestInfo:
     return RequestInfo(request.method, request.path, request.host, request.fields, client.info.address)
-
-
-def classify(request: RequestHead, client: ClientView) -> tuple[str | None, bytes]:
-    """Return the domain and the identifier of a request; the domain is None where no limit applies."""
-    policy, identifier = client.policy, client.identifier
-    info = _info(request, client)
-    domain = policy.routes.match(info)
-    if domain is None:
-        return None, b""
-    return domain, policy.identify(info) if identifier is None else identifier

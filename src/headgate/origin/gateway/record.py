@@ -69,6 +69,8 @@ class GatewayCounters(msgspec.Struct):
     """TLS handshakes that failed or were not complete in time."""
     forwarding_unused: dict[str, int] = msgspec.field(default_factory=lambda: {"untrusted": 0, "disagree": 0})
     """Requests whose forwarding fields are not used: their peer is not a trusted proxy, or two fields disagree."""
+    denied: int = 0
+    """Requests answered 403: `gate.deny` has the address of their client."""
     retried: int = 0
     """Requests sent to the origin a second time: its idle connection had closed."""
     lifeboat: int = 0

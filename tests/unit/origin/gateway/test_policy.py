@@ -115,3 +115,13 @@ def test_forwarding_fields_that_are_not_used_are_counted_and_their_peer_is_named
     for number in range(3, 100):
         ask(f"192.0.2.{number}", fields[0])
     assert (len(lines), len(policy.named)) == (MAX_NAMED_PEERS, MAX_NAMED_PEERS)
+
+
+def test_a_denied_client_is_answered_403_and_counts_nowhere() -> None:
+    gatekeeper, counters = holding(-1), GatewayCounters()
+    policy = {"gatekeeper": gatekeeper, "denies": {"192.0.2.1"}.__contains__, "trusted": client_address(["10.0.0.1"])}
+    response, record = decide(request(), view(**policy), counters)
+    assert response is not None
+    assert (response.status, record.reason, record.domain, counters.denied) == (403, "denied", "", 1)
+    named = request(b"/", b"X-Forwarded-For: 192.0.2.1")
+    assert [decide(named, view(address, **policy))[0] is None for address in ("10.0.0.1", "10.0.0.2")] == [False, True]

@@ -40,7 +40,8 @@ def test_without_domains_all_requests_are_of_domain_default():
 def test_domains_are_tried_in_the_order_of_the_file():
     composed = compose(
         parse(
-            '[[domain]]\nname = "a"\npath_prefix = "/a"\n[[domain]]\nname = "b"\nmethod = "POST"\nuser_agent = "bot"\n'
+            '[[domain]]\nname = "a"\npath_prefix = "/a"\n[[domain]]\nname = "b"\nmethods = ["POST"]\n'
+            'user_agent = "bot"\n'
         )
     )
     assert composed.routes.match(RequestInfo(b"POST", b"/a", b"x", [], "")) == "a"
@@ -288,3 +289,50 @@ def test_bounds_fit_the_limit_of_open_files_with_a_line_if_they_are_much_lower(m
     said = []
     assert fit_bounds(Bounds(connections=10_000), said.append).connections == connections
     assert len(said) == lines
+
+
+def test_denied_addresses_come_from_the_list_and_from_files_except_those_that_are_allowed(tmp_path):
+    (tmp_path / "denied").write_text("# from the abuse desk\n198.51.100.0/24  # a network\n\n2001:db8::1\n")
+    denies = compose(parse(f'[gate]\ndeny = ["192.0.2.1", "{tmp_path}/denied"]\nallow = ["198.51.100.9"]')).denies
+    denied = [address for address in ("192.0.2.1", "192.0.2.2", "198.51.100.1", "198.51.100.9", "") if denies(address)]
+    assert denied == ["192.0.2.1", "198.51.100.1"]
+    only = compose(parse('[gate]\ndeny = ["all"]\nallow = ["10.0.0.0/8"]')).denies
+    assert [only(address) for address in ("10.1.1.1", "11.0.0.0", "::1")] == [False, True, True]
+    assert compose(parse("")).denies is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ('allow = ["10.0.0.0/8"]', "gate.allow has no effect without gate.deny; to admit only these addresses, add"),
+        ('deny = ["10.0.0.0/33"]', "gate.deny: '10.0.0.0/33' is neither an address nor a CIDR, and not a file that"),
+        ('deny = ["FILE"]', "denied: invalid address '1.2.3'; expected an address or a CIDR"),
+    ],
+)
+def test_an_invalid_list_of_addresses_is_refused(tmp_path, keys, words):
+    (tmp_path / "denied").write_text("1.2.3.4\n1.2.3\n")
+    with pytest.raises(ConfigurationError) as caught:
+        compose(parse(f"[gate]\n{keys}".replace("FILE", str(tmp_path / "denied"))))
+    assert words in str(caught.value)
+
+
+def test_domains_have_their_own_identifiers_and_count_in_others():
+    text = (
+        GATE
+        + """
+    [[domain]]
+    name = "api"
+    path_prefix = "/api/"
+    identify = ["header:X-Key", "path:2"]
+    also = ["all"]
+    cost = 3
+    [[domain]]
+    name = "all"
+    """
+    )
+    composed = compose(parse(text))
+    assert composed.routes.only is None
+    info = RequestInfo(b"GET", b"/api/acme", b"x", [(b"x-key", b"k")], "192.0.2.1")
+    assert composed.routes.charges(info, composed.identify) == ("api", b"=k&=acme", (("all", b"192.0.2.1"),), 3)
+    info.path = b"/"
+    assert composed.routes.charges(info, composed.identify) == ("all", b"192.0.2.1", (), 1)
