@@ -14,6 +14,7 @@ from typing import Any
 import h11
 import trustme
 
+from headgate.config.origin_section import OriginSection
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
@@ -134,7 +135,7 @@ async def gateway_running(port: int, *, rule: str = "", **settings: Any) -> Asyn
     settings.setdefault("routes", Routes([Route("default")]))
     server = {name: settings.pop(name) for name in _SERVER_SETTINGS & settings.keys()}
     policy = GatewayPolicy(reject=Rejections([domain]), **settings)
-    gateway = Gateway(f"http://127.0.0.1:{port}", policy, **server)
+    gateway = Gateway([OriginSection(url=f"http://127.0.0.1:{port}")], policy, **server)
     await gateway.start("127.0.0.1", 0, tls=tls)
     try:
         yield gateway

@@ -26,7 +26,7 @@ async def test_an_origin_that_is_down_is_502_until_it_is_up() -> None:
         for request in (GET, POST, GET):
             assert is_problem(await agent.ask(request), 502)
         async with origin_running() as origin:
-            gateway.pool.port = origin.port
+            gateway.origins.pools[0].port = origin.port
             assert (await agent.ask(GET)).status == 200
 
 
@@ -46,4 +46,4 @@ async def test_a_truncated_response_is_never_completed(name: str) -> None:
             await agent.send(GET)
             with pytest.raises((h11.RemoteProtocolError, ConnectionError)):
                 await agent.response()
-        assert gateway.pool.failures["truncated"] == 1
+        assert gateway.origins.pools[0].failures["truncated"] == 1

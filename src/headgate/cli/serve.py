@@ -7,8 +7,9 @@ import click
 from msgspec.structs import replace
 
 from headgate.cli.config import CONFIG, Options, config_options, given
-from headgate.cli.params import RULE
+from headgate.cli.params import RULE, Parsed
 from headgate.config import Configuration, DomainSection
+from headgate.config.origin_section import OriginUrl
 from headgate.errors import ConfigurationError
 
 _KEYS: Final = (
@@ -34,6 +35,11 @@ _KEYS: Final = (
 """The keys that have a flag."""
 
 
+def _parse_origin(text: str) -> str:
+    OriginUrl.parse(text)
+    return text
+
+
 @dataclass(frozen=True)
 class ServeOptions(Options):
     """The options of a gate."""
@@ -55,6 +61,8 @@ class ServeOptions(Options):
             tree, name = demo_configuration(), None
         else:
             tree, name = super().start()
+        if "gate.origin" in self.flags:
+            tree = replace(tree, origin=())
         return replace(tree, domain=_with_rules(tree.domain, self.rules)) if self.rules else tree, name
 
     def finish(self, tree: Configuration) -> Configuration:
@@ -91,7 +99,7 @@ def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> 
 @click.command()
 @CONFIG
 @click.option("--demo", is_flag=True, help="Start a sample origin behind the gate, and print commands to try.")
-@config_options(*_KEYS)
+@config_options(*_KEYS, origin=Parsed("URL", _parse_origin))
 @click.option(
     "--rule",
     "rules",
@@ -111,6 +119,7 @@ def serve(*, file: str | None, demo: bool, rules: tuple[str, ...], **flags: Any)
     \b
     headgate serve --demo
     headgate serve --origin http://127.0.0.1:8000 --rule '10/s burst 20'
+    headgate serve --origin http://127.0.0.1:8000 --origin https://app.example --rule '10/s burst 20'
     headgate serve --origin http://127.0.0.1:8000 --max-in-flight learned --healthy-latency 0.2
     headgate serve --origin http://127.0.0.1:8000 --master 10.0.0.5:10004
     headgate serve --origin http://127.0.0.1:8000 --master 10.0.0.5:10004 --master 10.0.0.6:10004

@@ -109,6 +109,8 @@ def _explain(message: str, document: Any, kind: Any) -> str:
             reason = f"expected a number or {words}, got {_value_at(document, path)!r}"
     if is_other_type and type(value := _value_at(document, path)) in {str, int, float}:
         reason += f" {value!r:.60}"
+        if reason.startswith("expected a list, got") and path in getattr(kind, "__struct_fields__", ()):
+            reason += f"; write [[{path}]] for each, or a key of that name below the heading of its table"
     if choices := _choices(kind, path):
         reason = f"expected one of {', '.join(choices)}, got {_value_at(document, path)!r}"
     return f"{path or 'the file'}: {reason}"

@@ -14,6 +14,7 @@ from msgspec import Meta, field
 
 from headgate.config.advice_section import AdviceSection
 from headgate.config.limit_section import Limit
+from headgate.config.origin_section import OriginSection
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import (
     ConfigSection,
@@ -96,8 +97,9 @@ class Gate(ConfigSection, frozen=True):
 
     listen: Listen = "127.0.0.1:8080"
     """Address that clients connect to; port 0 takes a free port."""
-    origin: Annotated[str, Format("URL")] = ""
-    """URL of the origin to forward to, such as http://127.0.0.1:8000."""
+    origin: Annotated[str | tuple[str, ...], Format("URL")] = ""
+    """URL of the origin to forward to: http://HOST:PORT, https://HOST:PORT or unix:/path. Several URLs share the
+    requests; [[origin]] has more settings of each."""
     admin: ListenOrNone = "127.0.0.1:8090"
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -408,6 +410,8 @@ class Configuration(ConfigSection, frozen=True):
 
     gate: Gate = Gate()
     """The gate: `headgate serve`."""
+    origin: tuple[OriginSection, ...] = ()
+    """Origins behind the gate, instead of `gate.origin`."""
     limit: Limit = Limit()
     """Limits that follow from the load of the origin."""
     domain: tuple[DomainSection, ...] = ()
@@ -427,3 +431,8 @@ class Configuration(ConfigSection, frozen=True):
     """The prefetch proxy: `headgate proxy`."""
     admin: AdminSection = AdminSection()
     """The admin listeners of all servers."""
+
+    @property
+    def origins(self) -> tuple[OriginSection, ...]:
+        """The origins behind the gate."""
+        return self.origin or tuple(OriginSection(url=url) for url in as_tuple(self.gate.origin) if url)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 
 from headgate.config.advice_section import check_advice
+from headgate.config.origin_section import OriginUrl, check_origins
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import Address, Format
 from headgate.config.toml_reader import convert_document
@@ -26,6 +27,13 @@ def check(tree: Configuration) -> None:
         _check_text(path, parse, text)
     if tree.gate.master != "embedded":
         _check_text("gate.master", _check_masters, *as_tuple(tree.gate.master))
+    for url in as_tuple(tree.gate.origin):
+        _check_text("gate.origin", OriginUrl.parse if url else str, url)
+    fail_if(
+        tree.origin and tree.gate.origin,
+        f"gate.origin: {tree.gate.origin!r} is set beside [[origin]]; list all origins in one of them",
+    )
+    check_origins(tree.origins)
     _check_certificate("gate.tls", tree.gate.tls.cert, tree.gate.tls.key)
     _check_certificate("master", tree.master.rlqs_cert, tree.master.rlqs_key, "rlqs_")
     _check_text("master.listen", _check_bus, tree.master.listen)
@@ -106,6 +114,9 @@ def log_warnings(tree: Configuration, log: Callable[[str], None], *, shared: boo
     `shared` is for a master; a gate shares its rules with others through workers, a master elsewhere or a store.
     """
     gate = tree.gate
+    for origin in () if shared else tree.origins:
+        if not origin.verify:
+            log(f"warning: the certificate of origin {origin.url} is not checked (verify = false); use `ca` instead")
     shared = shared or gate.workers > 1 or gate.master != "embedded" or tree.master.store != "memory"
     for section in tree.domain:
         domain = section.domain()

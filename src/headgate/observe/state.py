@@ -62,6 +62,15 @@ class DomainState(msgspec.Struct, frozen=True):
     """The identifiers that are held longest, at most 10."""
 
 
+class OriginState(msgspec.Struct, frozen=True):
+    """One origin."""
+
+    failed: bool = False
+    """Whether other origins are asked instead, in any worker."""
+    in_flight: int = 0
+    """Requests in flight there."""
+
+
 class GateState(msgspec.Struct, frozen=True):
     """One gate, or the sum of its workers."""
 
@@ -80,6 +89,8 @@ class GateState(msgspec.Struct, frozen=True):
     """The concurrency limit, if there is one."""
     counters: Counters = {}
     """Further totals, such as those of the link; see `headgate.observe.metrics`."""
+    origins: dict[str, OriginState] = {}
+    """The origins by their URLs without `http://`, in the order of the configuration."""
     advice: tuple[AdviceState, ...] = ()
     """What is published as traffic advice, by class."""
 
@@ -188,6 +199,8 @@ def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
     yield gauge("headgate_upstream_connections", text, state.upstream_connections, "origin", "state")
     if state.concurrency is not None:
         yield from _limit_metrics(state.concurrency)
+    up = {name: int(not origin.failed) for name, origin in state.origins.items()}
+    yield gauge("headgate_origin_up", "1, or 0 while other origins are asked instead.", up, "origin")
     yield from advice_metrics(state.advice)
     yield from counter_metrics(state.counters, groups)
 

@@ -18,8 +18,6 @@ from headgate.runtime.log import log, write_line
 
 _CHECK_INTERVAL: Final = 1.0
 _DRAIN_TIMEOUT: Final = 30.0
-_UNUSED_ORIGIN: Final = "http://127.0.0.1:9"
-"""A gateway needs an origin; this one gets no request."""
 
 
 def run_bundle_server(path: str, *, listen: str, unpack: bool = False, profile: Profile = "strict") -> int:
@@ -97,4 +95,4 @@ def _new_gateway(content: BundleServer) -> Gateway:
     policy = GatewayPolicy(
         gatekeeper=Gatekeeper(), identify=client_address(), routes=Routes([]), reject=Rejections(), local=respond
     )
-    return Gateway(_UNUSED_ORIGIN, policy, allow=METHODS)
+    return Gateway((), policy, allow=METHODS)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from headgate.config import BundleSection, Configuration, DomainSection
-from headgate.config.section import origin_address
 from headgate.config.tree import Bounds, as_tuple
 from headgate.errors import BundleError, ConfigurationError, fail_if, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
@@ -24,6 +23,7 @@ from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes
 from headgate.origin.checks import naming
 from headgate.origin.gateway import GatewayPolicy, TlsKeys
+from headgate.origin.gateway.origins import client_tls
 from headgate.origin.identify import AddressSet, ClientAddress, client_address, identify_by, is_network
 from headgate.origin.pages import Pages
 from headgate.origin.request_info import plain_path
@@ -46,7 +46,6 @@ _OTHER_FILES = 64
 """Descriptors that are kept for listeners, the admin address, the bus and files."""
 RESTART_KEYS = (
     "gate.listen",
-    "gate.origin",
     "gate.admin",
     "gate.workers",
     "gate.master",
@@ -127,9 +126,11 @@ def check_composition(tree: Configuration) -> None:
     """Check all that can be checked without a socket; a file without an origin is one for a master."""
     composed = compose(tree)
     load_bundles(tree)
-    if not tree.gate.origin:
+    if not tree.origins:
         return
     require_gate(tree)
+    for origin in tree.origins:
+        client_tls(origin)
     build_gatekeeper(tree, composed.domains, None)
     read_keys(tree)
     if tree.gate.tls.cert:
@@ -139,8 +140,7 @@ def check_composition(tree: Configuration) -> None:
 def require_gate(tree: Configuration) -> None:
     """Raise `ConfigurationError` without an origin, and without anything to do: a limit, or advice from the load."""
     gate = tree.gate
-    fail_if(not gate.origin, "no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
-    origin_address(gate.origin)
+    fail_if(not tree.origins, "no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
     has_limit = tree.limit.concurrency.is_on or any(section.rules for section in tree.domain)
     fail_if(
         gate.master == "embedded" and not (has_limit or tree.advice.computes),

@@ -18,10 +18,11 @@ from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencyState
 from headgate.link import GatekeeperLink
 from headgate.observe import Counters, GateState, HeldIdentifier, MasterTotals, read_counters
-from headgate.observe.state import identifier_digest, identifier_text
+from headgate.observe.state import OriginState, identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
 from headgate.origin.gateway.meter import RequestMeter
+from headgate.origin.gateway.origins import client_tls
 from headgate.runtime.gate_advice import (
     AdvicePublication,
     AdviceReport,
@@ -117,7 +118,7 @@ class GateProcess(Backend):
             self._advice_loop = None if configuration.advice else make_loop(tree, None, workers=1, log=log)
             self._advice = self._new_advice(configuration)
             self._gateway = Gateway(
-                tree.gate.origin,
+                tree.origins,
                 self._build_policy(),
                 timeouts=tree.gate.timeouts,
                 bounds=fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None),
@@ -197,8 +198,10 @@ class GateProcess(Backend):
         require_gate(tree)
         composed = await asyncio.to_thread(compose, tree)  # it reads lists of addresses
         bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=log)
+        contexts = [client_tls(origin) for origin in tree.origins]
         if self._keys is not None:
             self._keys.reload()
+        self._gateway.origins.configure(tree.origins, contexts)
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
         kept = domains_with_kept_holds(tree, self._composed, composed)
         gatekeeper.adopt(self.gatekeeper, kept, now=time.time())
@@ -228,17 +231,18 @@ class GateProcess(Backend):
                 method = (section.identify if section is not None else "") or self.tree.gate.identify
                 shown = identifier_text if method == "client-address" else identifier_digest
                 held[domain.name] = await longest_holds(self.gatekeeper, domain.name, shown)
-        pool = self._gateway.pool
+        pools = self._gateway.origins.pools
         return GateState(
             domains=tuple(
                 domain_state(self.gatekeeper, domain, held.get(domain.name, ())) for domain in self._composed.domains
             ),
             delayed_now=self.gatekeeper.delayed,
             connections=self._gateway.connection_states,
-            upstream_connections={pool.name: pool.connection_states},
+            upstream_connections={pool.name: pool.connection_states for pool in pools},
             master=self.tree.gate.master_text,
             concurrency=self._concurrency(),
             counters=self._counters(),
+            origins={pool.name: OriginState(pool.is_failed, pool.health.in_flight) for pool in pools},
             advice=self._advice_loop.state() if self._advice_loop is not None else static_states(self.tree),
         )
 
@@ -255,7 +259,9 @@ class GateProcess(Backend):
                 self._watch.look(state, now=time.monotonic())
 
     def _counters(self) -> Counters:
-        counters = read_counters(("gateway", self._gateway.counters), ("", self._meter.read([self._gateway.pool])))
+        counters = read_counters(
+            ("gateway", self._gateway.counters), ("", self._meter.read(self._gateway.origins.pools))
+        )
         if self.gatekeeper.master is not None:
             totals = MasterTotals.of(self.gatekeeper.master)
             counters |= read_counters(("master", totals)) | self.store.counters()
@@ -284,11 +290,12 @@ class GateProcess(Backend):
             return
         rejected, failed = self._reported
         now_rejected = sum(totals.rejected for totals in self.gatekeeper.totals.values())
-        self._reported = now_rejected, self._gateway.pool.failures["unreachable"]
+        unreachable = sum(pool.failures["unreachable"] for pool in self._gateway.origins.pools)
+        self._reported = now_rejected, unreachable
         concurrency = self._concurrency()
         capacity = concurrency.capacity if concurrency is not None else 0.0
         report = AdviceReport(
-            self._advice.arrivals.take(), max(0, now_rejected - rejected), self._reported[1] - failed, capacity
+            self._advice.arrivals.take(), max(0, now_rejected - rejected), max(0, unreachable - failed), capacity
         )
         if self._advice_loop is not None:
             self._advice_loop.take(report)

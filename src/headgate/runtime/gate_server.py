@@ -118,17 +118,18 @@ class _GateServer(Server):
 
     def announce(self) -> None:
         gate = self._tree.gate
+        origins = ",".join(origin.url for origin in self._tree.origins)
         url = f"{'https' if gate.tls.cert else 'http'}://{self._address}"
         if self._options.demo:
             from headgate.runtime.demo_origin import demo_banner
 
-            print(demo_banner(url, admin_url(self), gate.origin), flush=True)  # noqa: T201  # for people, on stdout
+            print(demo_banner(url, admin_url(self), origins), flush=True)  # noqa: T201  # for people, on stdout
         elif gate.admin and not self.admin:
             log(f"{gate.admin} is in use; starting without admin listener (choose another with --admin)")
         log_warnings(self._tree, log)
         for warning in key_file_warnings(gate.curve_key):
             log(warning)
-        log(f"origin {gate.origin} master {gate.master_text} workers {gate.workers} admin {admin_url(self)}")
+        log(f"origin {origins} master {gate.master_text} workers {gate.workers} admin {admin_url(self)}")
         # Scripts read the address from this line, so it contains nothing else.
         write_line(f"ready {url}")
 

@@ -32,7 +32,10 @@ def test_version_and_help(capsys):
 
 WRONG_USE = [
     (["nope"], "no such command 'nope'"),
-    (["serve", "--origin", "127.0.0.1:8000"], "invalid origin '127.0.0.1:8000'; expected http://HOST:PORT"),
+    (
+        ["serve", "--origin", "127.0.0.1:8000"],
+        "invalid origin '127.0.0.1:8000': the scheme is missing; expected 'http://127.0.0.1:8000'",
+    ),
     (["serve", "--admin", ""], "no origin: add --origin"),
     (["lint"], "no such command 'lint'; did you mean 'config check'?"),
     (["help"], "did you mean '--help'?"),

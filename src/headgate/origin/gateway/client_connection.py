@@ -424,7 +424,7 @@ class ClientConnection(asyncio.Protocol):
         if permit is not None:
             permit.counts_response = record.domain not in self._view.policy.uncounted
         # First: it releases the permit.
-        exchange = self.exchange = ProxiedExchange(self, record, request, context.pool, permit)
+        exchange = self.exchange = ProxiedExchange(self, record, request, context.balancer, permit)
         record.wait = now - record.start
         self.deadline = now + context.timeouts.response
         if context.draining:
@@ -434,7 +434,8 @@ class ClientConnection(asyncio.Protocol):
             parts = request.forwardable, b"X-Request-Id: ", record.request_id, b"\r\n", info.end
             exchange.start(b"".join(parts), now)
             return
-        exchange.start(forwarded_request_head(request, info, context.pool.authority, record.request_id), now)
+        authority = context.balancer.origins[0].authority
+        exchange.start(forwarded_request_head(request, info, authority, record.request_id), now)
         if len(self._buffer) and exchange.takes_body:
             self._buffer.append(exchange.feed(self._buffer.take()))
             self._limit_buffer()

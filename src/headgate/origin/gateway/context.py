@@ -1,16 +1,18 @@
-"""What all connections of a gateway share: settings, policy, pool, clock, counts, and the open connections."""
+"""What all connections of a gateway share: settings, policy, origins, clock, counts, and the open connections."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
+from headgate.origin.gateway.balancer import Balancer
 from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.policy import GatewayPolicy
-from headgate.origin.gateway.record import RequestRecord
+from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.states import ClientState
 from headgate.origin.gateway.tunnel import UpgradeTunnel
@@ -148,18 +150,21 @@ class GatewayContext:
     def __init__(
         self,
         policy: GatewayPolicy,
-        pool: UpstreamPool,
+        balancer: Balancer[UpstreamPool],
         registry: ConnectionRegistry,
         *,
         timeouts: Timeouts,
         limits: RequestLimits,
+        counters: GatewayCounters,
+        clock: Callable[[], float] = time.monotonic,
         allow: bytes = ALLOW,
         permits: Permits | None = None,
         observe: Callable[[RequestRecord], None] | None = None,
     ) -> None:
         self.policy = policy
         """The policy for further requests; it may be replaced at any time."""
-        self.pool = pool
+        self.balancer = balancer
+        """Chooses the origin for a request."""
         self.registry = registry
         self.timeouts = timeouts
         self.limits = limits
@@ -171,7 +176,7 @@ class GatewayContext:
         """Receives the record of each request at its end; None where no one needs it."""
         self.draining = False
         """Whether the gateway stops: connections close after the response under way."""
-        self.counters = pool.counters
+        self.counters = counters
         """The counters since the start."""
-        self.clock = pool.clock
+        self.clock = clock
         """Returns the seconds of the clock of all deadlines."""

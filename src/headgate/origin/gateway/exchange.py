@@ -1,19 +1,22 @@
 """One request on its way to the origin, and its response on the way back.
 
-An exchange joins the client's connection with one to the origin for one request: it sends the head, passes the body
-through a strict reader, retries once where that is safe, and relays the response as it arrives. Either side is paused
-while the other is slow. A connection to the origin parses responses strictly and serves one exchange at a time, which
-makes all further decisions.
+An exchange joins the client's connection with one to an origin for one request: it sends the head, passes the body
+through a strict reader, asks another origin once where that is safe, and relays the response as it arrives. Either
+side is paused while the other is slow. A connection to the origin parses responses strictly and serves one exchange at
+a time, which makes all further decisions.
 """
 
 import asyncio
 import enum
 import errno
+import re
+import ssl
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
+from headgate.config.origin_section import OriginSection, OriginUrl
 from headgate.config.tree import Timeouts
-from headgate.errors import ProtocolError
+from headgate.errors import ProtocolError, reason_of
 from headgate.http.h1 import (
     BodyReader,
     ChunkedBody,
@@ -27,6 +30,7 @@ from headgate.http.h1 import (
     parse_usual_response_head,
 )
 from headgate.origin.gateway.addresses import OriginAddresses
+from headgate.origin.gateway.balancer import Balancer, OriginHealth
 from headgate.origin.gateway.forwarding import forwarded_response_lines, forwarded_trailers, request_id_line
 from headgate.origin.gateway.record import FAILURES, GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import Downstream, date_line
@@ -44,6 +48,9 @@ _BODILESS = frozenset({204, 304})
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+_HOST_LINE: Final = re.compile(rb"\r\n[Hh][Oo][Ss][Tt]:[\t ]*([^\r]*)")
+_PARENT_SEGMENT: Final = re.compile(rb"(?:[/\\]|%2f|%5c)(?:\.|%2e){2}(?:[/\\?;]|%2f|%5c|%3b|\Z)", re.IGNORECASE)
+"""A segment `..` as any origin may understand it."""
 
 
 class ProxiedExchange:
@@ -53,8 +60,8 @@ class ProxiedExchange:
     """
 
     __slots__ = (
-        "_body", "_client", "_connecting", "_continued", "_head", "_held", "_keep", "_permit", "_pool", "_repeatable",
-        "_request", "_upstream", "begun", "record", "relays_whole",
+        "_balancer", "_body", "_client", "_connecting", "_continued", "_counted", "_head", "_held", "_keep", "_moved",
+        "_permit", "_pool", "_repeatable", "_request", "_upstream", "begun", "record", "relays_whole",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +69,7 @@ class ProxiedExchange:
         client: Downstream,
         record: RequestRecord,
         request: RequestHead,
-        pool: "UpstreamPool",
+        balancer: "Balancer[UpstreamPool]",
         permit: Permit | None,
     ) -> None:
         self.begun = False
@@ -70,11 +77,14 @@ class ProxiedExchange:
         self.record = record
         self._client = client
         self._request = request
-        self._pool = pool
+        self._balancer = balancer
+        self._pool = balancer.only or balancer.origins[0]  # the last origin that was asked
+        self._counted: OriginHealth | None = None  # of that origin, while this request is in flight there
+        self._moved = False  # whether a second origin was asked
         self._permit = permit
         self._head = b""
         self._upstream: UpstreamConnection | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | asyncio.Handle | None = None
         # A usual request, which may be forwarded unchanged, has no body.
         self._body = self._body_reader() if not request.forwardable and request.has_body else None
         self._held: list[bytes] = []
@@ -94,7 +104,27 @@ class ProxiedExchange:
     def start(self, head: bytes, now: float) -> None:
         """Send `head`, at once or as soon as there is a connection."""
         self._head = head
-        upstream = self._pool.take(repeatable=self._repeatable)
+        pool = self._balancer.only or self._balancer.choose(now)
+        # Not refused at once: the client's connection has not finished with this request yet.
+        if pool is None:
+            self._connecting = asyncio.get_running_loop().call_soon(self._reject)
+        elif pool.prefix and _PARENT_SEGMENT.search(self._request.target):
+            error = ProtocolError(400, "the path has a segment '..', which is not forwarded")
+            self._connecting = asyncio.get_running_loop().call_soon(self._refuse, error)
+        else:
+            self._ask(pool, now)
+
+    def _reject(self) -> None:
+        """Answer a request when all origins have `max_in_flight` requests."""
+        self._drop()
+        self._pool.counters.full += 1
+        self._client.fail(ProtocolError(503, "the origins are busy"), "full", unread=self.takes_body)
+
+    def _ask(self, pool: "UpstreamPool", now: float) -> None:
+        self._pool, self._counted = pool, pool.health
+        pool.health.in_flight += 1
+        self.record.upstream = pool.name
+        upstream = pool.take(repeatable=self._repeatable)
         if upstream is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
@@ -142,6 +172,7 @@ class ProxiedExchange:
             self._drop()
             return
         self._upstream = self._permit = None
+        self._leave()
         upstream.resume()
         AbandonedExchange(upstream.release_transport(), permit, self._pool.timeouts.response)
 
@@ -185,7 +216,14 @@ class ProxiedExchange:
         if self._upstream is not None:
             self._upstream.abort()
             self._upstream = None
+        self._leave()
         self._release_permit(measured=timed_out)
+
+    def _leave(self) -> None:
+        """Count this request no longer as in flight at the origin."""
+        if self._counted is not None:
+            self._counted.in_flight -= 1
+            self._counted = None
 
     def _release_permit(self, *, measured: bool = True) -> None:
         if self._permit is not None:
@@ -194,30 +232,39 @@ class ProxiedExchange:
     async def _connect(self) -> None:
         try:
             upstream = await self._pool.connect()
-        except TimeoutError:
-            self._connecting = None
-            self.fail("timeout", "the origin accepted no connection in time")
         except OSError as error:
             self._connecting = None
-            if error.errno in _NO_DESCRIPTORS:
-                self.fail("descriptors", "no file descriptor is left for a connection to the origin")
-            else:
-                self.fail("unreachable", "the origin accepts no connection")
+            kind, explanation = _explain(error)
+            self._move(kind, explanation, reason_of(error))
         else:
             self._connecting = None
-            held, self._held = self._held, []
-            if held:
-                self._client.set_upstream_slow(slow=False)  # first, because sending may pause the client again
             self._begin(upstream, self._pool.clock())
-            if held:
-                upstream.send(held)
             self._client.renew_deadline()
 
     def _begin(self, upstream: "UpstreamConnection", now: float) -> None:
         self._upstream = upstream
-        record = self.record
-        record.upstream, record.upstream_start = self._pool.name, now
-        upstream.begin(self, self._head)
+        self.record.upstream_start = now
+        held, self._held = self._held, []
+        if held:
+            self._client.set_upstream_slow(slow=False)  # first, because sending may pause the client again
+        rewrite = self._pool.rewrite
+        upstream.begin(self, self._head if rewrite is None else rewrite(self._head))
+        if held:
+            upstream.send(held)
+
+    def _move(self, kind: str, explanation: str, detail: str = "") -> None:
+        """Ask another origin once, after one that may not have received the request; or answer."""
+        pool, now = self._pool, self._pool.clock()
+        other = None if self._moved else self._balancer.choose(now, pool)
+        if other is None:
+            self.fail(kind, explanation, detail)
+            return
+        self._moved = True
+        self._leave()
+        pool.fail(kind, detail or explanation)
+        pool.counters.moved += 1
+        self._ask(other, now)
+        self._client.renew_deadline()
 
     # What the connection to the origin calls.
 
@@ -231,15 +278,18 @@ class ProxiedExchange:
         self._note(head.status)
         record = self.record
         record.bytes = head.length
+        self._leave()
         if self._permit is not None:
             self._permit.release()
         # Not `request_id_line`: a call costs more than the line.
         self._client.complete(b"".join((head.forwardable, b"X-Request-Id: ", record.request_id, b"\r\n\r\n", body)))
 
     def _note(self, status: int) -> None:
-        record = self.record
+        record, pool = self.record, self._pool
         record.status = record.upstream_status = status
-        record.upstream_first_byte = self._pool.clock()
+        record.upstream_first_byte = pool.clock()
+        if pool.health.failures:
+            pool.health.succeed()
 
     def interim_head(self, head: ResponseHead) -> list[bytes]:
         """Return what to send of a 1xx response: nothing to HTTP/1.0 clients (9110 15.2)."""
@@ -295,34 +345,38 @@ class ProxiedExchange:
                 self._pool.give_back(upstream)
             else:
                 upstream.close()
+        self._leave()
         self._release_permit()
         self._client.complete(keep=self._keep, unread=self.takes_body)
 
     def lost(self, *, unanswered: bool) -> None:
-        """Retry on a new connection where that is safe: the origin closed before a final response began.
+        """Retry where that is safe: the origin closed the connection before a final response began.
 
         `unanswered` means that it had not sent a byte.
         """
         upstream, self._upstream = self._upstream, None
+        explanation = "the origin closed the connection without an answer"
         # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
-        # new, so a request is repeated once only.
+        # new, so a request is repeated once only at one origin.
         if unanswered and upstream is not None and upstream.reused and self._repeatable:
             self._pool.counters.retried += 1
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        elif self._repeatable:
+            self._move("unreachable", explanation)
         else:
-            self.fail("unreachable", "the origin closed the connection without an answer")
+            self.fail("unreachable", explanation)
 
-    def fail(self, kind: str, explanation: str) -> None:
-        """Answer for an origin that fails; `kind` is one of `FAILURES`."""
+    def fail(self, kind: str, explanation: str, detail: str = "") -> None:
+        """Answer for an origin that fails; `kind` is one of `FAILURES`, and `detail` is for the log."""
         self._drop(timed_out=kind == "timeout")
-        self._pool.failures[kind] += 1
+        self._pool.fail(kind, detail or explanation)
         error = ProtocolError(504 if kind == "timeout" else 502, explanation)
         self._client.fail(error, kind, unread=self.takes_body)
 
     def truncated(self) -> None:
         """Close the client's connection so that the client notices the truncated response."""
         self._drop()
-        self._pool.failures["truncated"] += 1
+        self._pool.fail("truncated", "the response is not complete")
         self._client.abort("truncated", reset=not self._request.minor)
 
     def switch(self, head: ResponseHead, rest: bytes) -> None:
@@ -332,10 +386,22 @@ class ProxiedExchange:
             raise ProtocolError(502, "the origin switches to a protocol it was not asked for")
         self._upstream = None
         self._note(head.status)
+        self._leave()
         self._release_permit(measured=False)
         lines = forwarded_response_lines(head) + request_id_line(self.record.request_id)
         origin = upstream.release_transport()
         self._client.become_tunnel(origin, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
+
+
+def _explain(error: OSError) -> tuple[str, str]:
+    """Return which of `FAILURES` keeps a connection from being opened, and the explanation for the client."""
+    if isinstance(error, TimeoutError):
+        return "timeout", "the origin accepted no connection in time"
+    if isinstance(error, ssl.SSLError):
+        return "tls", "the TLS handshake with the origin failed"
+    if error.errno in _NO_DESCRIPTORS:
+        return "descriptors", "no file descriptor is left for a connection to the origin"
+    return "unreachable", "the origin accepts no connection"
 
 
 class AbandonedExchange(asyncio.Protocol):
@@ -375,31 +441,44 @@ class UpstreamPool:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        origin: OriginSection,
         *,
         timeouts: Timeouts,
         limits: RequestLimits,
         counters: GatewayCounters,
         clock: Callable[[], float],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        """The host and port."""
-        self.authority = self.name.encode()
+        url = self.url = OriginUrl.parse(origin.url)
+        self.name = url.name
+        """The URL without `http://`."""
+        self.authority = url.authority.encode()
         """The value of Host for a request without one."""
+        self.prefix = url.path.encode()
+        """What precedes the path of each request."""
+        self.health = OriginHealth()
+        self.failure = ""
+        """The last failure."""
+        self.logged = False
+        """Whether the log says that it has failed."""
+        self._checking: asyncio.Task[None] | None = None
+        self._next_check = 0.0
+        self.configure(origin, tls)
         self.timeouts = timeouts
         self.max_head = 2 * limits.head
         """Bytes of a response head; more is 502."""
         self.max_body = limits.body
         """Bytes of a chunked request body; 0 for no limit."""
+        self.max_idle = MAX_IDLE_CONNECTIONS
+        """Maximum idle connections."""
         self.counters = counters
         """The counters of the gateway."""
         self.failures = dict.fromkeys(FAILURES, 0)
-        """Requests that failed at this origin, by reason."""
+        """Attempts that failed at this origin, by reason."""
         self.clock = clock
         """The clock of the gateway."""
-        self._addresses = OriginAddresses(host)
-        self.port = port
+        self._addresses = OriginAddresses(url.host)
+        self.port = url.port
         self.now = 0.0
         """The time of the gateway's last tick."""
         self.idle: list[UpstreamConnection] = []
@@ -419,41 +498,124 @@ class UpstreamPool:
                 return connection
         return None
 
+    def configure(self, origin: OriginSection, tls: ssl.SSLContext | None) -> None:
+        """Put other settings of the same origin in force."""
+        self.origin, self._tls = origin, tls
+        self._server_name = (origin.server_name or self.url.host) if tls is not None else None
+        self._host = None if origin.host == "pass" else origin.host.encode()
+        self.rewrite = self._rewrite if self.prefix or self._host is not None else None
+        """Changes a head for this origin; None if it gets that of the client."""
+        for name in ("weight", "backup", "max_in_flight", "max_failures", "failure_window"):
+            setattr(self.health, name, getattr(origin, name))
+
+    def _rewrite(self, head: bytes) -> bytes:
+        if self.prefix:
+            method, _, rest = head.partition(b" ")
+            if rest.startswith(b"/"):  # else it is *
+                head = b"%b %b%b" % (method, self.prefix, rest)
+        if self._host is not None:
+            start, end = _HOST_LINE.search(head).span(1)  # type: ignore[union-attr]  # each head has the line
+            head = b"%b%b%b" % (head[:start], self._host, head[end:])
+        return head
+
     async def connect(self) -> "UpstreamConnection":
         """Open a connection; raises `OSError`, and `TimeoutError` after `timeouts.connect` seconds."""
         try:
             async with asyncio.timeout(self.timeouts.connect):
-                return await self._addresses.connect(self._open)
+                return await (self._open("") if self.url.socket else self._addresses.connect(self._open))
         except OSError:
             self._addresses.expire()
             raise
 
     async def _open(self, address: str) -> "UpstreamConnection":
-        loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(lambda: UpstreamConnection(self), address, self.port)
-        return protocol
+        loop, make = asyncio.get_running_loop(), lambda: UpstreamConnection(self)
+        if self.url.socket:
+            return (await loop.create_unix_connection(make, self.url.socket))[1]
+        tls, name = self._tls, self._server_name
+        return (await loop.create_connection(make, address, self.port, ssl=tls, server_hostname=name))[1]
+
+    def fail(self, kind: str, detail: str) -> None:
+        """Count a failed attempt; a failed TLS handshake will not get better by itself."""
+        self.failure = f"{kind}: {detail}"
+        self.failures[kind] += 1
+        if kind != "descriptors":  # the origin is not to blame
+            self.health.fail(self.clock(), self.health.failure_window if kind == "tls" else 0.0)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether other origins are asked instead."""
+        return self.health.release > 0
+
+    async def _check(self) -> None:
+        """Fetch `health` of the origin; without a good answer in time it has failed until the next check."""
+        origin, now = self.origin, self.clock()
+        try:
+            async with asyncio.timeout(origin.health_timeout):
+                status = await self._fetch_status(origin.health)
+            reason = "" if 200 <= status < 400 else f"status {status}"
+        except TimeoutError:
+            reason = f"no answer within {origin.health_timeout:g} s"
+        except (OSError, EOFError, ProtocolError, asyncio.LimitOverrunError) as error:
+            reason = str(error) if not isinstance(error, OSError) else reason_of(error)
+        if not reason:
+            self.health.succeed()
+            return
+        self.failure = f"{origin.health}: {reason}"
+        self.health.fail(now, 2 * origin.health_interval + origin.health_timeout)
+
+    async def _fetch_status(self, path: str) -> int:
+        transport = (await self.connect()).release_transport()
+        try:
+            reader = asyncio.StreamReader(limit=self.max_head)
+            protocol = asyncio.StreamReaderProtocol(reader)
+            transport.set_protocol(protocol)
+            protocol.connection_made(transport)
+            host = self._host or self.authority
+            transport.write(
+                b"GET %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: headgate\r\nConnection: close\r\n\r\n"
+                % (path.encode(), host)
+            )
+            return parse_response_head(await reader.readuntil(b"\r\n\r\n")).status
+        finally:
+            transport.abort()
 
     def give_back(self, connection: "UpstreamConnection") -> None:
         """Take back a connection whose exchange is complete."""
-        if len(self.idle) < MAX_IDLE_CONNECTIONS:
+        if len(self.idle) < self.max_idle:
             connection.idle_since = self.now
             self.idle.append(connection)
         else:
             connection.close()
 
     def tick(self, now: float) -> None:
-        """Set the clock, and close connections that have been idle for too long."""
+        """Set the clock, close connections that have been idle for too long, and begin a check that is due."""
         self.now = now
         # Of all open ones, not only of those in the pool: a client may leave while its connection is being opened.
         for connection in [
             one for one in self.open if one.state is UpstreamState.IDLE and now - one.idle_since > IDLE_TIMEOUT
         ]:
             connection.close()
+        is_due = self.origin.health and self.max_idle and now >= self._next_check
+        if is_due and (self._checking is None or self._checking.done()):
+            self._next_check = now + self.origin.health_interval
+            self._checking = asyncio.get_running_loop().create_task(self._check())
+
+    def retire(self) -> None:
+        """Keep no connection any longer: the origin is not in the configuration any more."""
+        self.max_idle = 0
+        self._stop_checking()
+        for connection in list(self.idle):
+            connection.close()
 
     def close(self) -> None:
         """Close every connection at once."""
+        self._stop_checking()
         for connection in list(self.open):
             connection.abort()
+
+    def _stop_checking(self) -> None:
+        if self._checking is not None:
+            self._checking.cancel()
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -488,6 +650,9 @@ class UpstreamConnection(asyncio.Protocol):
         """End: see `asyncio.Protocol`."""
         state, exchange = self.state, self._exchange
         self._end()
+        tls = self.transport.get_extra_info("ssl_object")
+        if tls is not None:
+            tls.context.session = tls.session
         if state is UpstreamState.WAITING:
             exchange.lost(unanswered=not self._pending)
         elif state is UpstreamState.RECEIVING:

@@ -48,9 +48,9 @@ class RequestCounters(msgspec.Struct):
     upstream_seconds: Annotated[dict[str, Histogram], "origin", "le"] = {}
     """Seconds from the head of a request sent to an origin to the head of its response."""
     upstream_failures: Annotated[dict[str, dict[str, int]], "origin", "reason"] = {}
-    """Requests that failed at an origin. Answered 502: unreachable, it accepted no connection or closed it without an
-    answer; malformed, its answer is not valid HTTP; descriptors, this process has none left for a connection. 504:
-    timeout. Truncated responses are cut off."""
+    """Attempts that failed at an origin. Without a second one answered 502: unreachable, it accepted no connection or
+    closed it without an answer; tls, the handshake failed; malformed, its answer is not valid HTTP; descriptors, this
+    process has none left for a connection. 504: timeout. Truncated responses are cut off."""
     unmatched_requests: int = 0
     """Requests that match no domain: no rule applies to them."""
 

@@ -51,8 +51,8 @@ class RequestRecord(msgspec.Struct, gc=False):
         return self.accounting.domain if self.accounting is not None else ""
 
 
-FAILURES: Final = ("unreachable", "malformed", "descriptors", "timeout", "truncated")
-"""Why a request failed at the origin; see `RequestCounters.upstream_failures`."""
+FAILURES: Final = ("unreachable", "tls", "malformed", "descriptors", "timeout", "truncated")
+"""Why an attempt fails at an origin; see `RequestCounters.upstream_failures`."""
 
 
 class GatewayCounters(msgspec.Struct):
@@ -72,7 +72,11 @@ class GatewayCounters(msgspec.Struct):
     denied: int = 0
     """Requests answered 403: `gate.deny` has the address of their client."""
     retried: int = 0
-    """Requests sent to the origin a second time: its idle connection had closed."""
+    """Requests sent to an origin a second time: its idle connection had closed."""
+    full: int = 0
+    """Requests answered 503: all origins have `max_in_flight` requests."""
+    moved: int = 0
+    """Requests sent to another origin after one that failed."""
     lifeboat: int = 0
     """Rejected requests answered from a bundle instead."""
     advice_served: int = 0

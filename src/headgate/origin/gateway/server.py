@@ -8,11 +8,12 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
-from headgate.config.section import origin_address
+from headgate.config.origin_section import OriginSection
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
@@ -20,6 +21,7 @@ from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
 from headgate.origin.gateway.exchange import UpstreamPool
+from headgate.origin.gateway.origins import Origins
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import ALLOW
@@ -33,17 +35,17 @@ BACKLOG = 1024
 class Gateway:
     """A reverse proxy that asks a gatekeeper about every request.
 
-    `origin` is the origin's URL, `http://HOST:PORT`, and `policy` has the rules for requests. `allow` is the value of
+    `origins` lists the origins, and `policy` has the rules for requests. `allow` is the value of
     Allow in a response to a method that is never served. `concurrency` limits the requests in flight at the origin.
     `observe` receives the record of each request at its end.
 
-    Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
-    is not a plain http URL.
+    Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for files of an
+    origin that cannot be used.
     """
 
     def __init__(
         self,
-        origin: str,
+        origins: Sequence[OriginSection],
         policy: GatewayPolicy,
         *,
         timeouts: Timeouts | None = None,
@@ -54,24 +56,22 @@ class Gateway:
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
         limits = RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes, bounds.head_fields)
+        counters, clock = GatewayCounters(), time.monotonic
+        make_pool = partial(UpstreamPool, timeouts=timeouts, limits=limits, counters=counters, clock=clock)
+        self.origins = Origins(origins, make_pool)
+        """The origins and the connections to them."""
         self._context = GatewayContext(
             policy,
-            UpstreamPool(
-                *origin_address(origin),
-                timeouts=timeouts,
-                limits=limits,
-                counters=GatewayCounters(),
-                clock=time.monotonic,
-            ),
+            self.origins.balancer,
             ConnectionRegistry(limit=bounds.connections, client_limit=bounds.client_connections),
             timeouts=timeouts,
             limits=limits,
+            counters=counters,
+            clock=clock,
             allow=allow,
             permits=_permits(concurrency) if concurrency is not None else None,
             observe=observe,
         )
-        self.pool = self._context.pool
-        """The connections to the origin."""
         self.connections = self._context.registry.connections
         """The open connections of clients."""
         self.tunnels = self._context.registry.tunnels
@@ -162,7 +162,7 @@ class Gateway:
             connection.abort("drain")
         for tunnel in list(self.tunnels):
             tunnel.abort()
-        self.pool.close()
+        self.origins.close()
         if self._ticking is not None:
             self._ticking.cancel()
         await asyncio.sleep(0)  # the event loop reports the closed connections
@@ -175,7 +175,8 @@ class Gateway:
         now = self._context.clock()
         # First, so that no defect below ends the clock.
         self._ticking = loop.call_later(self._tick_seconds, self._tick)
-        self.pool.tick(now)
+        for line in self.origins.tick(now):
+            self._context.policy.log(line)
         for connection in [one for one in self.connections if one.deadline <= now]:
             try:
                 if connection.deadline <= now:  # the end of another one may have started its request

@@ -8,11 +8,13 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from headgate.config.origin_section import OriginSection
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import GatewayPolicy
+from headgate.origin.gateway.balancer import Balancer
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
 from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
@@ -116,12 +118,11 @@ def make_policy(**settings: Any) -> GatewayPolicy:
 
 
 def make_pool(
-    clock: Callable[[], float] = lambda: 1000.0, *, host: str = "192.0.2.200", port: int = 80, head: int = 32768
+    clock: Callable[[], float] = lambda: 1000.0, *, url: str = "http://192.0.2.200", head: int = 32768, **settings: Any
 ) -> UpstreamPool:
     """Make a pool without connections."""
     return UpstreamPool(
-        host,
-        port,
+        OriginSection(url=url, **settings),
         timeouts=Timeouts(),
         limits=RequestLimits(head=head),
         counters=GatewayCounters(),
@@ -134,21 +135,29 @@ class StubContext(GatewayContext):
 
     now = 1000.0
 
+    @property
+    def pool(self) -> UpstreamPool:
+        """The first origin."""
+        return self.balancer.origins[0]
+
     @cached_property
     def records(self) -> list[RequestRecord]:
         return []
 
 
 def make_context(
-    policy: GatewayPolicy | None = None, *, limit: int = 100, permits: Permits | None = None
+    policy: GatewayPolicy | None = None, *pools: UpstreamPool, limit: int = 100, permits: Permits | None = None
 ) -> StubContext:
     """Make what the connections of one gateway share."""
+    pools = pools or (make_pool(lambda: context.now),)
     context = StubContext(
         policy or make_policy(),
-        make_pool(lambda: context.now),
+        Balancer(pools, lambda: 0.0),
         ConnectionRegistry(limit=limit, client_limit=0),
         timeouts=Timeouts(),
         limits=RequestLimits(),
+        counters=pools[0].counters,
+        clock=lambda: context.now,
         permits=permits,
     )
     context.pool.now = context.now
@@ -159,7 +168,7 @@ def make_context(
 def counted(context: GatewayContext) -> dict[str, int]:
     """Return what the context of a gateway has counted: the counters that are not 0, by name or reason."""
     found: dict[str, int] = {}
-    for name, value in [*asdict(context.counters).items(), ("failures", context.pool.failures)]:
+    for name, value in [*asdict(context.counters).items(), ("failures", context.balancer.origins[0].failures)]:
         counts = value if isinstance(value, dict) else {name: value}
         found |= {reason: count for reason, count in counts.items() if count}
     return found

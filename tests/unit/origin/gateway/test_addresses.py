@@ -94,7 +94,7 @@ async def test_a_pool_connects_to_the_address_that_listens(monkeypatch: pytest.M
         closed.set()
 
     server = await asyncio.start_server(close, "127.0.0.1", 0)
-    pool = make_pool(host="origin.example", port=server.sockets[0].getsockname()[1])
+    pool = make_pool(url=f"http://origin.example:{server.sockets[0].getsockname()[1]}")
     await pool.connect()
     await closed.wait()
     pool.close()

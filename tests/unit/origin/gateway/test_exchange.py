@@ -70,7 +70,7 @@ class Harness:
         self.context.pool.connect = self._connect  # type: ignore[method-assign] # no socket
         if pooled:
             self.context.pool.give_back(self.upstream)
-        self.exchange = ProxiedExchange(self.client, self.record, request, self.context.pool, permit)
+        self.exchange = ProxiedExchange(self.client, self.record, request, self.context.balancer, permit)
 
     async def _connect(self) -> UpstreamConnection:
         found: UpstreamConnection = await self.connect()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headgate.config.origin_section import OriginSection
 from headgate.config.tree import Timeouts
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings
@@ -21,7 +22,7 @@ from tests.unit.origin.gateway.test_client_connection import GET
 
 def make_gateway(origin: str = "http://192.0.2.200", **settings: Any) -> Gateway:
     policy = GatewayPolicy(gatekeeper=Gatekeeper(), identify=client_address(), routes=Routes([]), reject=Rejections())
-    return Gateway(origin, policy, **settings)
+    return Gateway([OriginSection(url=origin)], policy, **settings)
 
 
 async def test_a_gateway_listens_until_it_is_drained() -> None:
@@ -105,9 +106,9 @@ async def test_no_timeout_is_early(
     monkeypatch.setattr("headgate.origin.gateway.server.time", clock)
     gateway = make_gateway(timeouts=Timeouts(header=2.0, response=4.0, response_body=6.0))
     gateway._tick()
-    upstream, client = UpstreamConnection(gateway.pool), StubTransport()
+    upstream, client = UpstreamConnection(gateway.origins.pools[0]), StubTransport()
     upstream.connection_made(StubTransport())
-    gateway.pool.give_back(upstream)
+    gateway.origins.pools[0].give_back(upstream)
     clock.now += 0.2  # after the tick
     connection = ClientConnection(gateway._context)
     connection.connection_made(client)

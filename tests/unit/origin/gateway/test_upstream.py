@@ -50,8 +50,8 @@ class Handler:
     def lost(self, *, unanswered: bool) -> None:
         self.events.append(("lost", unanswered))
 
-    def fail(self, status: int, reason: str) -> None:
-        self.events.append(("fail", status))
+    def fail(self, kind: str, _explanation: str) -> None:
+        self.events.append(("fail", kind))
 
     def truncated(self) -> None:
         self.events.append("truncated")
@@ -276,5 +276,5 @@ def test_a_connection_that_closes_is_not_taken() -> None:
 
 
 def test_the_authority_brackets_ipv6() -> None:
-    for host, authority in (("::1", b"[::1]:80"), ("a", b"a:80")):
-        assert make_pool(host=host).authority == authority
+    for url, authority in (("http://[::1]", b"[::1]:80"), ("http://a", b"a:80")):
+        assert make_pool(url=url).authority == authority

@@ -65,7 +65,7 @@ def test_rejections_have_the_fields_of_their_domain():
     [
         (GATE, "no rule: add --rule"),
         (GATE + '[[domain]]\nname = "a"\n', "no rule"),
-        (GATE.replace("http:", "ftp:") + RULED.format("a", "1/s"), "http://HOST:PORT"),
+        (GATE.replace("http:", "ftp:") + RULED.format("a", "1/s"), "expected a URL such as 'http://127.0.0.1:8000'"),
         (GATE + 'identify = "shoe"\n' + RULED.format("a", "1/s"), "'shoe'"),
         (GATE + 'trusted_proxies = ["10/8"]\n' + RULED.format("a", "1/s"), "'10/8'"),
         (GATE + '[gate.tls]\ncert = "/none"\nkey = "/none"\n' + RULED.format("a", "1/s"), "'/none'"),

@@ -1,0 +1,98 @@
+"""The origins of a gateway: built from the configuration, replaced at a reload, checked, and closed at the end."""
+
+import random
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
+
+from headgate.config.origin_section import OriginSection, OriginUrl
+from headgate.errors import ConfigurationError, reason_of
+from headgate.origin.gateway.balancer import Balancer
+from headgate.origin.gateway.exchange import UpstreamPool
+
+_LOG_INTERVAL: Final = 10.0
+"""Seconds between two lines about the state of one origin."""
+_connection_settings = attrgetter("url", "ca", "server_name", "cert", "key", "verify")
+
+
+class ClientTls(ssl.SSLContext):
+    """TLS to an origin, which offers the last session to the next handshake."""
+
+    session: ssl.SSLSession | None = None
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        """Begin a connection: see `ssl.SSLContext`."""
+        return super().wrap_bio(*arguments, **(named | {"session": self.session}))
+
+
+def client_tls(origin: OriginSection) -> ClientTls | None:
+    """Return the TLS settings of an https origin; raises `ConfigurationError` for files that cannot be used."""
+    if OriginUrl.parse(origin.url).scheme != "https":
+        return None
+    context = ClientTls(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    if not origin.verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        if origin.ca:
+            context.load_verify_locations(origin.ca)
+        else:
+            context.load_default_certs()
+        if origin.cert:
+            context.load_cert_chain(origin.cert, origin.key)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(filter(None, (origin.ca, origin.cert, origin.key)))
+        raise ConfigurationError(
+            f"origin {origin.url!r}: {files} cannot be used ({reason_of(error)}); give PEM files that can be read"
+        ) from None
+    return context
+
+
+class Origins:
+    """The pools of all origins; `make_pool` makes that of one."""
+
+    def __init__(self, sections: Sequence[OriginSection], make_pool: Callable[..., UpstreamPool]) -> None:
+        self._make_pool = make_pool
+        self.balancer: Balancer[UpstreamPool] = Balancer((), random.random)
+        self._retired: list[UpstreamPool] = []
+        self._next_lines: dict[str, float] = {}
+        self.configure(sections, [client_tls(section) for section in sections])
+
+    @property
+    def pools(self) -> Sequence[UpstreamPool]:
+        """The pools, in the order of the configuration."""
+        return self.balancer.origins
+
+    def configure(self, sections: Sequence[OriginSection], contexts: Sequence[ssl.SSLContext | None]) -> None:
+        """Put other origins in force. Those that stay keep their connections; requests at the others end there."""
+        known = {_connection_settings(pool.origin): pool for pool in self.pools}
+        pools = []
+        for section, tls in zip(sections, contexts, strict=True):
+            pool = known.pop(_connection_settings(section), None)
+            if pool is None:
+                pool = self._make_pool(section, tls=tls)
+            else:
+                pool.configure(section, tls)
+            pools.append(pool)
+        self.balancer.origins = pools
+        self._retired += known.values()
+        for pool in known.values():
+            pool.retire()
+
+    def tick(self, now: float) -> Iterator[str]:
+        """Close idle connections and begin the checks that are due; yield lines about origins whose state changed."""
+        self._retired = [pool for pool in self._retired if pool.open]
+        for pool in chain(self.pools, self._retired):
+            pool.tick(now)
+        for pool in self.pools:
+            if pool.is_failed is not pool.logged and now >= self._next_lines.get(pool.name, 0.0):
+                pool.logged = pool.is_failed
+                self._next_lines[pool.name] = now + _LOG_INTERVAL
+                yield f"origin {pool.name} " + (f"has failed ({pool.failure})" if pool.logged else "answers again")
+
+    def close(self) -> None:
+        """Close every connection at once."""
+        for pool in chain(self.pools, self._retired):
+            pool.close()
