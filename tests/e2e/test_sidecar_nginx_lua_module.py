@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headgate.limit import Accounting
 from headgate.origin import Rejections, parse_identify
 from headgate.origin.request_info import RequestInfo
-from headgate.origin.response import prefers_problem
+from headgate.origin.pages import preferred_form
 from headgate.origin.sidecar.nginx_lua_wire import encode_record
 from headgate.release import Status
 from tests.e2e import nginx_setup
@@ -215,7 +215,7 @@ def test_the_form_of_a_rejection_is_the_one_that_the_gate_chooses(
 ) -> None:
     accept = ("," + spaces).join(spaces + name + weight for name, weight in members).strip().encode() or b"*/*"
     _, content = by_address.connection.ask("/prefers", [(b"Accept", accept)])
-    assert json.loads(content) is prefers_problem(accept)
+    assert json.loads(content) is (preferred_form(accept) == "problem")
 
 
 RECORDS = st.lists(
