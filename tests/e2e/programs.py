@@ -127,8 +127,8 @@ class Program:
                 return error.read().decode()
 
     def metrics(self) -> dict[str, float]:
-        """Return the samples of /metrics, each by its name and the values of its labels, in the order of their names."""
-        families = text_string_to_metric_families(self.admin("/metrics"))
+        """Return the samples of /metrics, each by its name and the values of its labels, in their order."""
+        families = text_string_to_metric_families(self.admin("/metrics"))  # type: ignore[no-untyped-call]  # has no types
         samples = (sample for family in families for sample in family.samples)
         return {
             " ".join([sample.name, *(value for _, value in sorted(sample.labels.items()))]): sample.value
