@@ -122,7 +122,7 @@ async def origin_running(script: Script = echo) -> AsyncIterator[ScriptedOrigin]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_SERVER_SETTINGS = {"timeouts", "bounds", "allow", "concurrency", "observe"}
+_SERVER_SETTINGS = {"timeouts", "bounds", "buffer_requests", "buffer_response", "allow", "concurrency", "observe"}
 
 
 @asynccontextmanager

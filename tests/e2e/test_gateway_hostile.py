@@ -66,7 +66,7 @@ async def test_the_marker_itself_is_served(step: int) -> None:
     ],
 )
 async def test_a_body_over_its_limit_is_413(message: bytes) -> None:
-    async with served(bounds=Bounds(body_bytes=10)) as (origin, gateway), agent_at(gateway) as agent:
+    async with served(bounds=Bounds(max_body=10)) as (origin, gateway), agent_at(gateway) as agent:
         await agent.send(message + MARKER)
         assert statuses(await agent.rest()) == [413]
         for connection in origin.connections:

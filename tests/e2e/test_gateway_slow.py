@@ -80,7 +80,7 @@ async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n", b"Content-Length: 99999\r\n"])
 async def test_a_slow_client_gets_all_of_a_response(more: bytes, contexts: Contexts) -> None:
     """With the last of `more`, the origin answers before the request's body has come, and the connection ends."""
-    async with served(answer_at_once, timeouts=HASTE) as (_, gateway):
+    async with served(answer_at_once, timeouts=HASTE, buffer_requests=False) as (_, gateway):
         port = await small_listener(gateway, contexts[0])
         found = await asyncio.to_thread(slow_client, port, contexts[1], GET[:-2] + more + b"\r\n")
         assert found.endswith(b"\r\n\r\n" + BODY)

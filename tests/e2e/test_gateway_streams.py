@@ -14,7 +14,9 @@ MOST_IN_FLIGHT = 16 * 2**20
 """More than all buffers of the systems and the gateway together, by far less than what is sent."""
 
 
-async def test_a_slow_client_pauses_the_origin() -> None:
+@pytest.mark.parametrize("buffer_response", [0, 65_536])
+async def test_a_slow_client_pauses_the_origin(buffer_response: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.origin.gateway.buffer.MAX_RESPONSE_FILE", 300_000)
     sent = 0
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,7 +30,7 @@ async def test_a_slow_client_pauses_the_origin() -> None:
         writer.write(b"0\r\n\r\n")
         await reader.read()
 
-    async with served(pour) as (_, gateway), agent_at(gateway, limit=4096) as agent:
+    async with served(pour, buffer_response=buffer_response) as (_, gateway), agent_at(gateway, limit=4096) as agent:
         await agent.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         before = -1
         while before != sent:  # until nothing moves any more

@@ -82,8 +82,15 @@ class Bounds(ConfigSection, frozen=True):
     """Maximum bytes in a request head; a longer one is answered 431. In the head of a response, twice as many."""
     head_fields: Annotated[int, Meta(ge=8, le=100_000)] = 128
     """Maximum field lines in a request head; more are answered 431."""
-    body_bytes: Count = 0
+    max_body: Count = 67_108_864
     """Maximum bytes in a request body; a longer one is answered 413. 0 for no limit."""
+    buffer_memory: Count = 33_554_432
+    """Maximum bytes of buffered request bodies in memory, per worker, and of responses as many; what exceeds it goes to
+    temporary files."""
+    buffer_files: Count = 536_870_912
+    """Maximum bytes of temporary files of request bodies, per worker, and of responses as many. If it is reached, a
+    request is answered 503, and an origin waits until its client has read on. 0 for no files, and no buffered
+    requests. The environment variable TMPDIR sets their directory."""
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     """Maximum client connections per worker, TLS handshakes included. For a further one the longest idle connection is
     closed; if none is idle, the further one is answered 503 and closed."""
@@ -143,6 +150,12 @@ class Gate(ConfigSection, frozen=True):
     All gates and sidecars use the same, and list the masters themselves, not a router."""
     drain: SecondsOrZero = 30.0
     """Seconds that requests in progress may take to end after SIGTERM."""
+    buffer_requests: bool = True
+    """Read the body of a request before the origin is asked, so that a slow client does not occupy it: 64 KiB in
+    memory, then in a temporary file. With false, bodies are passed on as they arrive."""
+    buffer_response: Count = 1_048_576
+    """Bytes of a response that are read ahead of a slow client into memory; then 64 MiB into a temporary file. Event
+    streams and responses with `X-Accel-Buffering: no` are not. 0 disables it: the origin waits for slow clients."""
     loop: Loop = "auto"
     """Event loop: auto uses uvloop if it is installed; uvloop requires it; asyncio does not use it."""
     tls: Tls = Tls()

@@ -213,7 +213,9 @@ def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySet
 
 
 def fit_bounds(bounds: Bounds, log: Callable[[str], None]) -> Bounds:
-    """Return bounds with as many connections as the limit of open files permits: each may need another to the origin.
+    """Return bounds with as many connections as the limit of open files permits.
+
+    Each may need another, to the origin or of a buffer.
 
     Without descriptors, uvloop resets new connections, and the admin listener does not answer either. A tenth fewer is
     not worth a line at every start.

@@ -121,6 +121,8 @@ class GateProcess(Backend):
                 tree.origins,
                 self._build_policy(),
                 timeouts=tree.gate.timeouts,
+                buffer_requests=tree.gate.buffer_requests,
+                buffer_response=tree.gate.buffer_response,
                 bounds=fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None),
                 concurrency=concurrency_settings(tree, self._number),
                 observe=self._meter.count,
@@ -219,6 +221,7 @@ class GateProcess(Backend):
         self._advice = self._new_advice(configuration)
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_policy()
+        self._gateway.buffers.configure(requests=tree.gate.buffer_requests, response=tree.gate.buffer_response)
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
 
     async def state(self, *, whole: bool) -> GateState:

@@ -11,7 +11,7 @@ It accepts less than RFC 9112 permits: a message that two recipients could read 
 `syntax` contains what the other modules share; `request` and `response` parse heads, `body` parses bodies.
 """
 
-from headgate.http.h1.body import BodyReader, ChunkedBody, LengthBody, UnboundedBody
+from headgate.http.h1.body import MAX_TRAILERS_SIZE, BodyReader, ChunkedBody, LengthBody, UnboundedBody
 from headgate.http.h1.request import (
     RequestBuffer,
     RequestHead,
@@ -28,6 +28,7 @@ from headgate.http.h1.response import (
 from headgate.http.h1.syntax import is_host_and_port
 
 __all__ = [
+    "MAX_TRAILERS_SIZE",
     "BodyReader",
     "ChunkedBody",
     "LengthBody",

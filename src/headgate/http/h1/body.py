@@ -18,6 +18,8 @@ _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e]*+)?")
 _TRAILERS = re.compile(rb"(" + FIELD_LINES + rb")\r\n")
 _STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[^\t\r\n\x20-\x7e\x80-\xff]")
 _MAX_SIZE_LINE = 512
+MAX_TRAILERS_SIZE = 8192
+"""Bytes of the trailer section of a chunked body."""
 
 
 class BodyReader(Protocol):

@@ -17,6 +17,7 @@ from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestBuffer, RequestHead, parse_request_head, parse_usual_request_head
 from headgate.limit import Accounting
 from headgate.origin.delay import Delay
+from headgate.origin.gateway.buffer import SpooledBuffer
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.flow_control import FlowControl, send_progress
@@ -31,6 +32,7 @@ from headgate.origin.gateway.responses import (
 )
 from headgate.origin.gateway.states import NEXT_STATES, READY, ClientState
 from headgate.origin.gateway.tunnel import reset_on_close
+from headgate.origin.gateway.upload import Upload
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.response import Response
 from headgate.release import Status
@@ -55,15 +57,15 @@ class ClientConnection(asyncio.Protocol):
     """One connection of a client; made by the gateway's listener. With `tls`, it begins with a handshake."""
 
     __slots__ = (
-        "_buffer", "_context", "_eof", "_flow", "_handshake", "_permits", "_tls", "_transport", "_unread", "_view",
-        "_waits", "_writable", "client", "deadline", "exchange", "record", "state",
+        "_body", "_buffer", "_context", "_eof", "_flow", "_handshake", "_permits", "_tls", "_transport", "_unread",
+        "_view", "_waits", "_writable", "client", "deadline", "exchange", "record", "state",
     )  # fmt: skip
 
     def __init__(self, context: GatewayContext, tls: ssl.SSLContext | None = None) -> None:
         self.state = ClientState.IDLE
         self.client = b""
         """The client that its connections are counted for; empty when they are not counted."""
-        self.exchange: ProxiedExchange | FileResponse | None = None
+        self.exchange: Upload | ProxiedExchange | FileResponse | None = None
         """The source of the response under way; None in every state but RESPONDING."""
         self.record: RequestRecord | None = None
         """The request under way."""
@@ -75,6 +77,7 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = RequestBuffer()
         self._writable = True
         self._eof = False
+        self._body: SpooledBuffer | None = None  # of a request that is not forwarded yet
         self._unread = 0  # bytes of a body that is discarded
         self._waits: Delay | QueuedRequest | None = None
         self._permits: Permits | None = None  # those that a queued request waits for
@@ -139,6 +142,7 @@ class ClientConnection(asyncio.Protocol):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.abandon()
+        self._close_body()
         self._report("client")
 
     def data_received(self, data: bytes) -> None:
@@ -250,6 +254,10 @@ class ClientConnection(asyncio.Protocol):
     def set_upstream_slow(self, *, slow: bool) -> None:
         """Stop reading the request's body, or read it again: the origin is slow, or is not any more."""
         self._flow.set_upstream_slow(slow)
+
+    def response_buffer(self) -> SpooledBuffer | None:
+        """Return a buffer for a response that the client reads slowly; None if responses are not buffered."""
+        return self._context.buffers.for_response()
 
     def become_tunnel(self, origin: asyncio.Transport, greeting: bytes) -> None:
         """Join both connections to a tunnel, and pass on the bytes that both sides have sent already."""
@@ -366,10 +374,10 @@ class ClientConnection(asyncio.Protocol):
         if response is not None:
             self._answer_new(response, request)
         elif record.accounting is None or record.accounting.status is _ACCEPTED:
-            if context.permits is None:
+            if request.forwardable and context.permits is None:  # the usual case
                 self._forward(record, request, None, record.start)
             else:
-                self._admit(record, request, context.permits)
+                self._proceed(record, request, record.start)
         else:
             self._delay(record, request, record.accounting)
 
@@ -378,15 +386,48 @@ class ClientConnection(asyncio.Protocol):
             if self._waits is not None:
                 self._waits = None
                 self._move(ClientState.RESPONDING)
-                if self._context.permits is None:
-                    self._forward(record, request, None, self._context.clock())
-                else:
-                    self._admit(record, request, self._context.permits)
+                self._proceed(record, request, self._context.clock())
                 self._read_on()
 
         self._move(ClientState.DELAYED)
         self.deadline = math.inf
         self._waits = Delay(accounting, self._view.policy.gatekeeper, release)
+
+    def _proceed(self, record: RequestRecord, request: RequestHead, now: float) -> None:
+        """Forward a request that no rule holds any more: after its body if that is read first, and with a permit."""
+        context = self._context
+        if not request.forwardable and request.has_body and self._body is None and context.buffers.requests:
+            self._upload(record, request, now)
+        elif context.permits is None:
+            self._forward(record, request, None, now)
+        else:
+            self._admit(record, request, context.permits)
+
+    def _upload(self, record: RequestRecord, request: RequestHead, start: float) -> None:
+        """Read the body of a request before it is forwarded."""
+        context = self._context
+
+        def received(body: SpooledBuffer) -> None:
+            self.exchange, self._body = None, body
+            now = context.clock()
+            record.upload = now - start
+            self._proceed(record, request, now)
+
+        body, counters = context.buffers.for_request(), context.counters
+        upload = Upload(self, request, body, received, counters=counters, max_size=context.limits.body)
+        self.exchange = upload
+        self.deadline = context.clock() + context.timeouts.idle
+        early = self._buffer.take()
+        if early:
+            self._buffer.append(upload.feed(early))
+            self._limit_buffer()
+        elif request.expects_continue:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _close_body(self) -> None:
+        if self._body is not None:
+            self._body.close()
+            self._body = None
 
     def _admit(self, record: RequestRecord, request: RequestHead, permits: Permits) -> None:
         """Forward a request if there is a permit for it, otherwise queue it."""
@@ -425,7 +466,7 @@ class ClientConnection(asyncio.Protocol):
             permit.counts_response = record.domain not in self._view.policy.uncounted
         # First: it releases the permit.
         exchange = self.exchange = ProxiedExchange(self, record, request, context.balancer, permit)
-        record.wait = now - record.start
+        record.wait = now - record.start - record.upload
         self.deadline = now + context.timeouts.response
         if context.draining:
             exchange.drain()
@@ -435,6 +476,9 @@ class ClientConnection(asyncio.Protocol):
             exchange.start(b"".join(parts), now)
             return
         authority = context.balancer.origins[0].authority
+        if self._body is not None:
+            exchange.supply(self._body)
+            self._body = None
         exchange.start(forwarded_request_head(request, info, authority, record.request_id), now)
         if len(self._buffer) and exchange.takes_body:
             self._buffer.append(exchange.feed(self._buffer.take()))
@@ -451,7 +495,9 @@ class ClientConnection(asyncio.Protocol):
     def _answer_new(self, response: Response, request: RequestHead) -> None:
         """Answer a request whose body has not been read: a short one is discarded, after others the connection ends."""
         unread = 0
-        if not request.forwardable and request.has_body:
+        if self._body is not None:
+            self._close_body()
+        elif not request.forwardable and request.has_body:
             is_short = not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
             unread = request.length if is_short and response.source is None else -1
         self._answer(response, unread=unread)

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from headgate.config.tree import Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.balancer import Balancer
+from headgate.origin.gateway.buffer import Buffers
 from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.policy import GatewayPolicy
@@ -157,6 +158,7 @@ class GatewayContext:
         limits: RequestLimits,
         counters: GatewayCounters,
         clock: Callable[[], float] = time.monotonic,
+        buffers: Buffers,
         allow: bytes = ALLOW,
         permits: Permits | None = None,
         observe: Callable[[RequestRecord], None] | None = None,
@@ -168,6 +170,8 @@ class GatewayContext:
         self.registry = registry
         self.timeouts = timeouts
         self.limits = limits
+        self.buffers = buffers
+        """The buffers of slow clients."""
         self.allow = allow
         """The value of Allow in a response to a method that is never served."""
         self.permits = permits

@@ -18,6 +18,7 @@ from headgate.config.origin_section import OriginSection, OriginUrl
 from headgate.config.tree import Timeouts
 from headgate.errors import ProtocolError, reason_of
 from headgate.http.h1 import (
+    MAX_TRAILERS_SIZE,
     BodyReader,
     ChunkedBody,
     LengthBody,
@@ -31,6 +32,7 @@ from headgate.http.h1 import (
 )
 from headgate.origin.gateway.addresses import OriginAddresses
 from headgate.origin.gateway.balancer import Balancer, OriginHealth
+from headgate.origin.gateway.buffer import Outflow, SpooledBuffer
 from headgate.origin.gateway.forwarding import forwarded_response_lines, forwarded_trailers, request_id_line
 from headgate.origin.gateway.record import FAILURES, GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import Downstream, date_line
@@ -38,7 +40,6 @@ from headgate.origin.permits import Permit
 
 MAX_HELD_BODY = 65536
 """Bytes of a request's body that are kept until there is a connection to the origin."""
-MAX_TRAILERS_SIZE = 8192
 MAX_IDLE_CONNECTIONS = 512
 IDLE_TIMEOUT = 4.0
 """Seconds; common origins close idle connections after 5 and more."""
@@ -51,6 +52,8 @@ _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _HOST_LINE: Final = re.compile(rb"\r\n[Hh][Oo][Ss][Tt]:[\t ]*([^\r]*)")
 _PARENT_SEGMENT: Final = re.compile(rb"(?:[/\\]|%2f|%5c)(?:\.|%2e){2}(?:[/\\?;]|%2f|%5c|%3b|\Z)", re.IGNORECASE)
 """A segment `..` as any origin may understand it."""
+_STREAMS = re.compile(rb"(?im)^(?:content-type:[\t ]*text/event-stream\b|x-accel-buffering:[\t ]*no[\t ]*\r)")
+"""Matches the field lines of a response that is not buffered."""
 
 
 class ProxiedExchange:
@@ -61,7 +64,8 @@ class ProxiedExchange:
 
     __slots__ = (
         "_balancer", "_body", "_client", "_connecting", "_continued", "_counted", "_head", "_held", "_keep", "_moved",
-        "_permit", "_pool", "_repeatable", "_request", "_upstream", "begun", "record", "relays_whole",
+        "_permit", "_pool", "_repeatable", "_request", "_response", "_unread", "_unsent", "_upload", "_upstream",
+        "begun", "record", "relays_whole",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +92,10 @@ class ProxiedExchange:
         # A usual request, which may be forwarded unchanged, has no body.
         self._body = self._body_reader() if not request.forwardable and request.has_body else None
         self._held: list[bytes] = []
+        self._upload: Outflow | None = None  # the body, if it has been read already
+        self._response: ResponseHead | None = None
+        self._unsent: Outflow | None = None  # the part of the response that a slow client has not taken
+        self._unread = False
         self._keep = request.keep_alive
         self._continued = not request.expects_continue
         self._repeatable = self._body is None and request.method in _REPEATABLE
@@ -100,6 +108,11 @@ class ProxiedExchange:
         return LengthBody(self._request.length)
 
     # What the client's connection calls.
+
+    def supply(self, body: SpooledBuffer) -> None:
+        """Take the whole body of the request, before `start`."""
+        self._body = None
+        self._upload = Outflow(body, self._send, self._end_upload)
 
     def start(self, head: bytes, now: float) -> None:
         """Send `head`, at once or as soon as there is a connection."""
@@ -168,7 +181,8 @@ class ProxiedExchange:
     def abandon(self) -> None:
         """End the exchange: the client has left. An unanswered request may keep its permit, as the limit is set."""
         permit, upstream = self._permit, self._upstream
-        if permit is None or upstream is None or self.begun or self.takes_body or not permit.outlives_client:
+        is_sent = not self.takes_body and self._upload is None
+        if permit is None or upstream is None or self.begun or not is_sent or not permit.outlives_client:
             self._drop()
             return
         self._upstream = self._permit = None
@@ -177,14 +191,36 @@ class ProxiedExchange:
         AbandonedExchange(upstream.release_transport(), permit, self._pool.timeouts.response)
 
     def pause_response(self) -> None:
-        """Stop reading the response: the client reads slowly."""
-        if self._upstream is not None:
+        """Buffer the response, or stop reading it: the client reads slowly."""
+        if self._unsent is None and self._response is not None and not _STREAMS.search(self._response.lines):
+            buffer = self._client.response_buffer()
+            self._unsent = Outflow(buffer, self._relay_buffered, self._end_response) if buffer is not None else None
+        if self._unsent is not None:
+            self._unsent.paused = True
+        elif self._upstream is not None:
             self._upstream.pause()
 
     def resume_response(self) -> None:
-        """Read the response again."""
-        if self._upstream is not None:
+        """Send what is buffered, or read the response again."""
+        if self._unsent is not None:
+            self._unsent.resume()
+        if self._upstream is not None and (self._unsent is None or self._unsent.has_room):
             self._upstream.resume()
+
+    def _relay_buffered(self, data: bytes) -> None:
+        self._client.write(data)
+        if self._upstream is not None and self._unsent is not None and self._unsent.has_room:
+            self._upstream.resume()
+
+    def _end_response(self, error: OSError | None) -> None:
+        """Go on without the buffer: the client has taken all of it."""
+        self._unsent = None
+        if error is not None:
+            self._refuse(ProtocolError(500, "a buffer cannot be read"), "buffers")
+        elif self._upstream is not None:
+            self._upstream.resume()
+        else:
+            self._client.complete(keep=self._keep, unread=self._unread)
 
     def drain(self) -> None:
         """Have the connection close after the response."""
@@ -199,14 +235,14 @@ class ProxiedExchange:
         else:
             self.fail("timeout", "the origin does not answer in time")
 
-    def _refuse(self, error: ProtocolError) -> None:
-        """Answer a request with a malformed body; only close if the response has begun."""
+    def _refuse(self, error: ProtocolError, reason: str = "malformed") -> None:
+        """Answer a request whose body is malformed or lost; only close if the response has begun."""
         self._drop()  # the origin must not receive the end of this message
         if self.begun:
-            self._client.abort("malformed")
+            self._client.abort(reason)
         else:
-            self._pool.counters.malformed += 1
-            self._client.fail(error, "malformed", unread=True)
+            self._pool.counters.malformed += reason == "malformed"
+            self._client.fail(error, reason, unread=True)
 
     def _drop(self, *, timed_out: bool = False) -> None:
         """Drop the connection to the origin: the response is not wanted, cannot be had, or comes too late."""
@@ -217,6 +253,8 @@ class ProxiedExchange:
             self._upstream.abort()
             self._upstream = None
         self._leave()
+        self._close_upload()
+        self._close_unsent()
         self._release_permit(measured=timed_out)
 
     def _leave(self) -> None:
@@ -224,6 +262,17 @@ class ProxiedExchange:
         if self._counted is not None:
             self._counted.in_flight -= 1
             self._counted = None
+
+    def _close_upload(self) -> None:
+        if self._upload is not None:
+            self._upload.close()
+            self._upload = None
+
+    def _close_unsent(self) -> None:
+        if self._unsent is not None:
+            self.record.bytes = max(0, self.record.bytes - len(self._unsent))
+            self._unsent.close()
+            self._unsent = None
 
     def _release_permit(self, *, measured: bool = True) -> None:
         if self._permit is not None:
@@ -247,8 +296,15 @@ class ProxiedExchange:
         held, self._held = self._held, []
         if held:
             self._client.set_upstream_slow(slow=False)  # first, because sending may pause the client again
-        rewrite = self._pool.rewrite
-        upstream.begin(self, self._head if rewrite is None else rewrite(self._head))
+        rewrite, upload = self._pool.rewrite, self._upload
+        head = self._head if rewrite is None else rewrite(self._head)
+        if upload is not None:
+            head += upload.take()
+            if len(upload):
+                upload.resume()  # first, because sending may pause it again
+            else:
+                self._close_upload()
+        upstream.begin(self, head)
         if held:
             upstream.send(held)
 
@@ -266,11 +322,30 @@ class ProxiedExchange:
         self._ask(other, now)
         self._client.renew_deadline()
 
+    def _send(self, data: bytes) -> None:
+        """Send a piece of the body that was read before."""
+        if self._upstream is not None:
+            self._upstream.send([data])
+
+    def _end_upload(self, error: OSError | None) -> None:
+        """Go on without the buffer: all of the body has been sent."""
+        self._upload = None
+        if error is not None:
+            self._refuse(ProtocolError(500, "a buffer cannot be read"), "buffers")
+        elif self._permit is not None:
+            self._permit.body_received()
+
     # What the connection to the origin calls.
 
     def set_upstream_slow(self, *, slow: bool) -> None:
         """Stop reading the request's body, or read it again: the origin reads slowly, or does not any more."""
-        self._client.set_upstream_slow(slow=slow)
+        if self._upload is None:
+            self._client.set_upstream_slow(slow=slow)
+        elif slow:
+            self._upload.paused = True
+        else:
+            self._client.renew_deadline()
+            self._upload.resume()
 
     def relay_whole(self, head: ResponseHead, body: bytes) -> None:
         """Pass on a whole usual response; the connection has been given back to the pool."""
@@ -306,6 +381,7 @@ class ProxiedExchange:
         if self._keep:
             connection = b"" if request.minor else b"Connection: keep-alive\r\n"
         self.begun = True
+        self._response = head
         self._note(head.status)
         if self._permit is not None:
             self._permit.responded()
@@ -330,16 +406,20 @@ class ProxiedExchange:
     def relay(self, pieces: list[bytes], size: int = 0) -> None:
         """Send pieces of the response, whose content now has `size` bytes."""
         self.record.bytes = size
-        self._client.renew_deadline()
-        if pieces:
-            self._client.write(b"".join(pieces))
+        unsent = self._unsent
+        if unsent is None:
+            self._client.renew_deadline()
+            if pieces:
+                self._client.write(b"".join(pieces))
+        elif pieces and not unsent.append(b"".join(pieces)) and self._upstream is not None:
+            self._upstream.pause()
 
     def finish(self, *, reusable: bool) -> None:
         """End the exchange after a whole response; `reusable` is whether the origin keeps the connection."""
         upstream, self._upstream = self._upstream, None
         if upstream is not None and not upstream.transport.is_closing():
             upstream.resume()
-            if self.takes_body or not upstream.is_drained:
+            if self.takes_body or self._upload is not None or not upstream.is_drained:
                 upstream.abort()  # an early response: the origin does not receive the rest of the request
             elif reusable:
                 self._pool.give_back(upstream)
@@ -347,7 +427,11 @@ class ProxiedExchange:
                 upstream.close()
         self._leave()
         self._release_permit()
-        self._client.complete(keep=self._keep, unread=self.takes_body)
+        self._close_upload()
+        self._unread, self._body = self.takes_body, None
+        if self._unsent is None or not len(self._unsent):
+            self._close_unsent()
+            self._client.complete(keep=self._keep, unread=self._unread)
 
     def lost(self, *, unanswered: bool) -> None:
         """Retry where that is safe: the origin closed the connection before a final response began.

@@ -1,6 +1,6 @@
 """What a gateway knows of one request, from its head to the end of its response, and counts of all."""
 
-from typing import Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -28,6 +28,8 @@ class RequestRecord(msgspec.Struct, gc=False):
     """Domain, identifier, verdict and release; None for a request that no rule applies to."""
     wait: float = 0.0
     """Seconds that the request waited for its release, and for a permit of the concurrency limit."""
+    upload: float = 0.0
+    """Seconds until its body was read, if that was buffered."""
     upstream: str = ""
     """The origin that was asked last; empty for none."""
     upstream_start: float = 0.0
@@ -51,6 +53,7 @@ class RequestRecord(msgspec.Struct, gc=False):
         return self.accounting.domain if self.accounting is not None else ""
 
 
+_BUFFERS: Any = msgspec.field(default_factory=lambda: {"request": 0, "response": 0})
 FAILURES: Final = ("unreachable", "tls", "malformed", "descriptors", "timeout", "truncated")
 """Why an attempt fails at an origin; see `RequestCounters.upstream_failures`."""
 
@@ -77,6 +80,11 @@ class GatewayCounters(msgspec.Struct):
     """Requests answered 503: all origins have `max_in_flight` requests."""
     moved: int = 0
     """Requests sent to another origin after one that failed."""
+    buffers_in_files: Annotated[dict[str, int], "kind"] = _BUFFERS
+    """Bodies of requests and responses of which a part was written to a temporary file."""
+    buffers_full: Annotated[dict[str, int], "kind"] = _BUFFERS
+    """Bodies that found no room: the disk is full, or gate.bounds.buffer_files is reached. Such a request is answered
+    503; for such a response the origin waits until its client has read on."""
     lifeboat: int = 0
     """Rejected requests answered from a bundle instead."""
     advice_served: int = 0

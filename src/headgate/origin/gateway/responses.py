@@ -12,6 +12,7 @@ from typing import Protocol
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead
 from headgate.origin.file_slice import BodySource, FileSlice
+from headgate.origin.gateway.buffer import SpooledBuffer
 from headgate.origin.gateway.forwarding import request_id_line
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.pages import REQUEST_ID, Pages
@@ -122,6 +123,9 @@ class Downstream(Protocol):
 
     def set_upstream_slow(self, *, slow: bool) -> None:
         """Stop reading the request's body, or read it again: the origin is slow, or is not any more."""
+
+    def response_buffer(self) -> SpooledBuffer | None:
+        """Return a buffer for a response that the client reads slowly; None if responses are not buffered."""
 
     def become_tunnel(self, origin: asyncio.Transport, greeting: bytes) -> None:
         """Join both connections to a tunnel; `greeting` is sent to the client first."""

@@ -18,6 +18,7 @@ from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
+from headgate.origin.gateway.buffer import Buffers
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
 from headgate.origin.gateway.exchange import UpstreamPool
@@ -37,7 +38,8 @@ class Gateway:
 
     `origins` lists the origins, and `policy` has the rules for requests. `allow` is the value of
     Allow in a response to a method that is never served. `concurrency` limits the requests in flight at the origin.
-    `observe` receives the record of each request at its end.
+    `buffer_requests` and `buffer_response` are the keys of `Gate`. `observe` receives the record of each
+    request at its end.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for files of an
     origin that cannot be used.
@@ -50,16 +52,20 @@ class Gateway:
         *,
         timeouts: Timeouts | None = None,
         bounds: Bounds | None = None,
+        buffer_requests: bool = True,
+        buffer_response: int = 1 << 20,
         allow: bytes = ALLOW,
         concurrency: ConcurrencySettings | None = None,
         observe: Callable[[RequestRecord], None] | None = None,
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
-        limits = RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes, bounds.head_fields)
+        limits = RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.max_body, bounds.head_fields)
         counters, clock = GatewayCounters(), time.monotonic
         make_pool = partial(UpstreamPool, timeouts=timeouts, limits=limits, counters=counters, clock=clock)
         self.origins = Origins(origins, make_pool)
         """The origins and the connections to them."""
+        self.buffers = Buffers(bounds, counters, policy.log, requests=buffer_requests, response=buffer_response)
+        """The buffers of slow clients, whose settings may be changed at any time."""
         self._context = GatewayContext(
             policy,
             self.origins.balancer,
@@ -68,6 +74,7 @@ class Gateway:
             limits=limits,
             counters=counters,
             clock=clock,
+            buffers=self.buffers,
             allow=allow,
             permits=_permits(concurrency) if concurrency is not None else None,
             observe=observe,

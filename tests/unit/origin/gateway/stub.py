@@ -9,12 +9,13 @@ from typing import Any
 from msgspec.structs import asdict
 
 from headgate.config.origin_section import OriginSection
-from headgate.config.tree import Timeouts
+from headgate.config.tree import Bounds, Timeouts
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import GatewayPolicy
 from headgate.origin.gateway.balancer import Balancer
+from headgate.origin.gateway.buffer import Buffers
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
 from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
@@ -146,18 +147,24 @@ class StubContext(GatewayContext):
 
 
 def make_context(
-    policy: GatewayPolicy | None = None, *pools: UpstreamPool, limit: int = 100, permits: Permits | None = None
+    policy: GatewayPolicy | None = None,
+    *pools: UpstreamPool,
+    limit: int = 100,
+    permits: Permits | None = None,
+    bounds: Bounds | None = None,
 ) -> StubContext:
     """Make what the connections of one gateway share."""
     pools = pools or (make_pool(lambda: context.now),)
+    counters, bounds = pools[0].counters, bounds or Bounds(max_body=0)
     context = StubContext(
         policy or make_policy(),
         Balancer(pools, lambda: 0.0),
         ConnectionRegistry(limit=limit, client_limit=0),
         timeouts=Timeouts(),
-        limits=RequestLimits(),
-        counters=pools[0].counters,
+        limits=RequestLimits(body=bounds.max_body),
+        counters=counters,
         clock=lambda: context.now,
+        buffers=Buffers(bounds, counters, lambda _: None, requests=True, response=1 << 20),
         permits=permits,
     )
     context.pool.now = context.now

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.bundle.files.open_file import OpenFile
+from headgate.config.tree import Bounds
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
@@ -72,8 +73,10 @@ class Harness:
         half_open: bool = True,
         limit: int = 100,
         permits: Permits | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
-        self.context = make_context(policy, limit=limit, permits=permits)
+        self.context = make_context(policy, limit=limit, permits=permits, bounds=bounds)
+        self.memory = self.context.buffers._requests.memory
         self.origin = StubTransport()
         self.upstream = UpstreamConnection(self.context.pool)
         self.upstream.connection_made(self.origin)
@@ -85,6 +88,11 @@ class Harness:
     @property
     def state(self) -> ClientState:
         return self.connection.state
+
+    def pass_through(self) -> "Harness":
+        """Buffer neither requests nor responses."""
+        self.context.buffers.configure(requests=False, response=0)
+        return self
 
     def receive(self, *pieces: bytes) -> "Harness":
         for piece in pieces:
@@ -267,7 +275,8 @@ def switched() -> Harness:
     [
         (lambda: Harness().receive(GET).respond(), 200, ""),
         (lambda: Harness().receive(GET).respond(RESPONSE[:-1]).respond(b"i"), 200, ""),
-        (lambda: Harness().receive(POST + b"he").respond(), 200, ""),
+        (lambda: Harness().pass_through().receive(POST + b"he").respond(), 200, ""),
+        (lambda: Harness().receive(POST + b"he").lose(), 0, "client"),
         (lambda: Harness().receive(GET.replace(b"GET", b"HEAD")).respond(RESPONSE[:-2]), 200, ""),
         (lambda: Harness(make_policy(local=lambda _: Response(200, [], b"hi"))).receive(GET), 200, "local"),
         (lambda: rejecting().receive(GET), 503, "rule"),
@@ -400,7 +409,7 @@ def test_a_client_that_does_not_read_is_sent_no_more_responses() -> None:
 
 
 def test_either_side_of_an_exchange_pauses_the_other() -> None:
-    harness = Harness().receive(POST)
+    harness = Harness().pass_through().receive(POST)
     harness.upstream.pause_writing()
     assert not harness.client.reading
     harness.upstream.resume_writing()
@@ -513,7 +522,7 @@ def test_a_response_may_end_the_connection() -> None:
 
 
 def test_after_a_response_before_the_end_of_its_body_no_request_is_read() -> None:
-    harness = Harness().receive(POST + b"he").respond()
+    harness = Harness().pass_through().receive(POST + b"he").respond()
     assert harness.state is ClientState.LINGERING
     assert harness.client.ended
 
@@ -597,3 +606,67 @@ def test_a_client_that_has_reset_its_connection_is_closed_without_an_error(monke
     harness.receive(b"GET\r\n\r\n")
     assert harness.state is ClientState.LINGERING
     assert harness.client.aborted
+
+
+# Bodies that are read before the origin is asked.
+
+EXPECTING = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [(POST, b"hello"), (CHUNKED, b"2;x\r\nhe\r\n3\r\nllo\r\n0\r\nA: b\r\n\r\n"), (EXPECTING, b"hello")],
+)
+def test_the_origin_gets_a_whole_body_with_its_length(head: bytes, body: bytes, step: int) -> None:
+    permits = limited(max=1)
+    harness = Harness(permits=permits).receive(head)
+    assert harness.client.written == (CONTINUE if head is EXPECTING else b"")
+    for start in range(0, len(body + GET), step):
+        assert (harness.origin.written == b"") is (permits.limit.state.in_flight == 0) is (start < len(body))
+        harness.receive((body + GET)[start : start + step])
+        harness.context.now += 1
+    sent = harness.origin.take()
+    assert sent.endswith(b"\r\n\r\nhello")
+    assert b"Content-Length: 5\r\n" in sent
+    assert b"chunked" not in sent
+    assert b"Expect" not in sent
+    assert harness.respond().origin.take().startswith(b"GET / ")
+    [record] = harness.context.records
+    assert (record.upload, record.wait) == (record.upstream_start - record.start, 0)
+
+
+def test_100_is_not_sent_after_a_part_of_the_body() -> None:
+    assert Harness().receive(EXPECTING + b"he").client.written == b""
+
+
+@pytest.mark.parametrize(
+    ("drive", "status"),
+    [
+        (lambda: Harness(bounds=Bounds(buffer_memory=0, buffer_files=4)).receive(POST, b"hello"), 503),
+        (lambda: Harness(bounds=Bounds(max_body=4)).receive(CHUNKED, b"5\r\n"), 413),
+        (lambda: Harness().receive(CHUNKED, b"5\r\nhello\r\n", b"zz\r\n"), 400),
+        (lambda: Harness().receive(POST, b"hell").expire(), 408),
+    ],
+)
+def test_of_a_refused_body_the_origin_gets_nothing(drive: Callable[[], Harness], status: int) -> None:
+    harness = drive()
+    assert harness.client.written.startswith(b"HTTP/1.1 %d " % status)
+    assert (harness.state, harness.origin.written) == (ClientState.LINGERING, b"")
+    assert harness.context.buffers._requests.memory == harness.memory
+
+
+def test_a_request_that_is_rejected_after_its_body_is_followed_by_the_next_one() -> None:
+    """Or its length would be cut off from the next request."""
+    harness = queueing(queue=0).receive(POST + b"hello" + GET)
+    assert harness.client.written.count(b"HTTP/1.1 503 ") == 2
+    assert harness.state is ClientState.IDLE
+    assert harness.context.buffers._requests.memory == harness.memory
+
+
+def test_a_body_is_forgotten_with_a_client_that_leaves_while_it_is_queued() -> None:
+    harness = queueing().receive(POST + b"hello")
+    assert harness.context.buffers._requests.memory == harness.memory - 5
+    harness.lose()
+    assert harness.context.buffers._requests.memory == harness.memory

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.origin.gateway.buffer import SpooledBuffer
 from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange, UpstreamConnection
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.permits import Permit
@@ -30,6 +31,7 @@ class Client:
         self.calls: list[Any] = []
         self.written = b""
         self.renewed = 0
+        self.buffer: SpooledBuffer | None = None
 
     def renew_deadline(self) -> None:
         self.renewed += 1
@@ -48,6 +50,9 @@ class Client:
 
     def set_upstream_slow(self, *, slow: bool) -> None:
         self.calls.append("pause" if slow else "resume")
+
+    def response_buffer(self) -> SpooledBuffer | None:
+        return self.buffer
 
     def become_tunnel(self, upstream: Any, greeting: bytes) -> None:
         self.calls.append(("tunnel", without_id(greeting)))
