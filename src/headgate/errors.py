@@ -162,7 +162,7 @@ class RetryLater(HeadgateError):
         """The instant before which the request must not be sent: seconds since 1970, infinity for never."""
         self.reason = reason
         """Why it is held: "backoff", "retry-after", "rate-limit", "pace", "shared", "advice_disallowed",
-        "advice_fraction", "advice_unreachable" or "advice_pending"."""
+        "advice_fraction", "advice_unreachable", "advice_pending", "robots_disallowed" or "robots_unreachable"."""
         self.target = target
         """What is held: a throttling target, a bucket (its path with `*` appended), or an origin."""
         self.now = now
@@ -192,7 +192,9 @@ _REASONS = {
     "advice_disallowed": "its traffic advice, which disallows all traffic",
     "advice_fraction": "its traffic advice, which admits only a fraction of requests; this one was not selected",
     "advice_unreachable": "the Retry-After of its traffic advice response",
-    "advice_pending": "its traffic advice, which has not been fetched yet",
+    "advice_pending": "its traffic advice or robots.txt, which has not been fetched yet",
+    "robots_disallowed": "its robots.txt",
+    "robots_unreachable": "its robots.txt, which cannot be fetched",
 }
 
 

@@ -6,7 +6,7 @@ each origin advises, and `permits` decides. A program with other needs makes the
 opens a socket or reads a clock.
 """
 
-from headgate.advice.cache import AdviceCache, Fetch, FetchPending
+from headgate.advice.cache import AdviceCache, Fetch, FetchPending, WellKnownCache
 from headgate.advice.decision import Advice, permits
 from headgate.advice.fetching import (
     MEDIA_TYPE,
@@ -23,5 +23,5 @@ from headgate.advice.parser import UNREACHABLE, AdviceEntry, parse_advice
 __all__ = [
     "MEDIA_TYPE", "NETWORK_ERROR", "PATH", "UNREACHABLE", "Advice", "AdviceCache", "AdviceEntry", "AdviceRequest",
     "AdviceResponse", "AgentIdentity", "Fetch", "FetchPending", "interpret", "parse_advice",
-    "permits", "traffic_advice_url",
+    "permits", "traffic_advice_url", "WellKnownCache",
 ]  # fmt: skip

@@ -1,8 +1,9 @@
-"""What each origin advises, and when its advice has to be fetched (traffic-advice.txt, section 7).
+"""What each origin says in a well-known resource, and when that has to be fetched (traffic-advice.txt, section 7).
 
-The cache sends nothing. `AdviceCache.ask` returns the advice, a fetch to make, or a time to wait for a fetch that
-another caller makes; the caller that fetched reports the response. So an origin is asked once, however many callers ask
-at the same time. The cache is not thread-safe: a shell with several threads locks it.
+Traffic advice and robots.txt are such resources; here, "advice" is either. The cache sends nothing. Its `ask` returns
+the advice, a fetch to make, or a time to wait for a fetch that another caller makes; the caller that fetched reports
+the response. So an origin is asked once, however many callers ask at the same time. The cache is not thread-safe: a
+shell with several threads locks it.
 
 An `OriginRecord` has four states, each with its answer:
 
@@ -15,7 +16,7 @@ An `OriginRecord` has four states, each with its answer:
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -25,9 +26,9 @@ from headgate.advice.fetching import (
     NETWORK_ERROR,
     AdviceRequest,
     AdviceResponse,
+    Interpretation,
     advice_request,
     interpret_fully,
-    needs_body,
 )
 from headgate.advice.freshness import (
     MAX_FRESHNESS,
@@ -79,28 +80,34 @@ _MAX_ORIGIN_SIZE: Final = 300
 """Characters of an origin: a name in DNS has at most 253, with scheme and port no origin has more than 300."""
 
 
+class WellKnownResource(Protocol):
+    """How one kind of well-known resource is requested and interpreted, such as traffic advice and robots.txt."""
+
+    kind: str
+    """As in `Advice`."""
+    min_freshness: float
+
+    def request(self, origin: str) -> AdviceRequest | None:
+        """Return the request for the resource of an origin; None for one that must not be asked."""
+
+    def interpret(self, response: AdviceResponse) -> Interpretation:
+        """Return the result, `UNREACHABLE` if the origin is, and its reason."""
+
+    def fresh_for(self, response: AdviceResponse, result: Any, *, now: float) -> float:
+        """Return the seconds for which a result stays fresh."""
+
+
 class OriginRecord:
-    """The advice of one origin for one agent; `request` is its unconditional request."""
+    """The resource of one origin, such as its advice; `request` is its unconditional request."""
 
     __slots__ = (
-        "_advice", "_fetched", "_identity", "_min_freshness", "_origin", "_pending", "_request", "_retry_at", "_stored",
-        "_unreachable_for",
+        "_advice", "_fetched", "_origin", "_pending", "_request", "_resource", "_retry_at", "_stored",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        origin: str,
-        request: AdviceRequest,
-        identity: AgentIdentity,
-        *,
-        unreachable_for: float = UNREACHABLE_FOR,
-        min_freshness: float = MIN_FRESHNESS,
-    ) -> None:
+    def __init__(self, origin: str, request: AdviceRequest, resource: WellKnownResource) -> None:
         self._origin = origin
         self._request = request
-        self._identity = identity
-        self._unreachable_for = unreachable_for
-        self._min_freshness = min_freshness
+        self._resource = resource
         self._advice: Advice | None = None
         self._stored: StoredAdvice | None = None
         self._pending: Fetch | None = None
@@ -145,7 +152,8 @@ class OriginRecord:
 
         An incomplete body is a failure of the network, so that the advice before it stays.
         """
-        if response.body is None and response.status and needs_body(response.status, response.fields):
+        is_wanted = response.status > 0 and fetch.request.needs_body(response.status, response.fields)
+        if response.body is None and is_wanted:
             response = NETWORK_ERROR._replace(failure=response.failure or "the body is incomplete")
         is_late = fetch != self._pending
         self._fetched = now
@@ -154,17 +162,16 @@ class OriginRecord:
         self._drop_expired(now)
         if response.status == 304 and fetch.request.is_conditional:
             return self._renew(fetch, response, now)
-        result, reason = interpret_fully(response, self._identity)
-        fresh_until = now + fresh_for(
-            response, result, now=now, unreachable_for=self._unreachable_for, min_freshness=self._min_freshness
-        )
+        result, reason = self._resource.interpret(response)
+        fresh_until = now + self._resource.fresh_for(response, result, now=now)
         if result is not UNREACHABLE:
-            self._advice = Advice(self._origin, result, reason, fresh_until)
-            self._stored = StoredAdvice.of(self._advice, response, now=now)
+            self._advice = Advice(self._origin, result, reason, fresh_until, kind=self._resource.kind)
+            # A 304 cannot confirm an incomplete body.
+            self._stored = StoredAdvice.of(self._advice, response, now=now) if is_wanted else None
             return self._advice
         hold_until = ASAP if retry_release(response.fields, now=now) == ASAP else fresh_until
         previous = None if self._stored is None else self._stored.last_known
-        advice = Advice(self._origin, result, reason, fresh_until, hold_until, previous)
+        advice = Advice(self._origin, result, reason, fresh_until, hold_until, previous, self._resource.kind)
         if self._is_ignored(response, now, is_late=is_late):
             return self._advice or advice
         self._advice = advice
@@ -186,7 +193,7 @@ class OriginRecord:
         if self._stored is None or fetch.request != self._next_request():
             # The advice that it renews was dropped or replaced: the next caller fetches without conditions.
             return Advice(self._origin, None, "the advice that was not modified is no longer stored", now)
-        self._stored = self._stored.renewed(response.fields, now=now, min_freshness=self._min_freshness)
+        self._stored = self._stored.renewed(response.fields, now=now, min_freshness=self._resource.min_freshness)
         self._advice = self._stored.advice
         return self._advice
 
@@ -201,44 +208,55 @@ class OriginRecord:
 
     def _next_request(self) -> AdviceRequest:
         validators = () if self._stored is None else self._stored.validators
-        return AdviceRequest(self._request.url, self._request.fields + validators)
+        return msgspec.structs.replace(self._request, fields=self._request.fields + validators)
 
     def _drop_expired(self, now: float) -> None:
         if self._stored is not None and not 0 < self._stored.kept_until - now <= MAX_FRESHNESS + MAX_STALENESS:
             self._stored = None
 
 
-class AdviceCache:
-    """The advice of at most `most_origins` origins; a new one replaces the least recently used.
+class AdviceResource:
+    """How traffic advice is requested and interpreted, for one agent."""
 
-    Each report also drops expired records among the two least recently used. `unreachable_for` is the number of seconds
-    before an unreachable origin without Retry-After is asked again; other results stay fresh for at least
-    `min_freshness` seconds. Raises `ConfigurationError` for `most_origins` below 1, or a `min_freshness` of 0.
-    """
+    kind = "advice"
 
     def __init__(
-        self,
-        identity: Iterable[str],
-        *,
-        most_origins: int = MAX_ORIGINS,
-        unreachable_for: float = UNREACHABLE_FOR,
-        min_freshness: float = MIN_FRESHNESS,
-        user_agent: str = "",
+        self, identity: AgentIdentity, *, unreachable_for: float, min_freshness: float, user_agent: str
     ) -> None:
+        self.min_freshness = min_freshness
+        self._identity = identity
+        self._unreachable_for = unreachable_for
+        self._user_agent = user_agent
+
+    def request(self, origin: str) -> AdviceRequest | None:
+        """Return the request for the advice of an origin; None for one that must not be asked."""
+        return advice_request(origin, self._identity, self._user_agent)
+
+    def interpret(self, response: AdviceResponse) -> Interpretation:
+        """Return the result and its reason."""
+        return interpret_fully(response, self._identity)
+
+    def fresh_for(self, response: AdviceResponse, result: Any, *, now: float) -> float:
+        """Return the seconds for which a result stays fresh."""
+        return fresh_for(
+            response, result, now=now, unreachable_for=self._unreachable_for, min_freshness=self.min_freshness
+        )
+
+
+class WellKnownCache:
+    """A well-known resource of at most `most_origins` origins; a new one replaces the least recently used.
+
+    Each report also drops expired records among the two least recently used. Raises `ConfigurationError` for
+    `most_origins` below 1.
+    """
+
+    def __init__(self, resource: WellKnownResource, *, most_origins: int = MAX_ORIGINS) -> None:
         if most_origins < 1:
             raise ConfigurationError(f"most_origins must be at least 1, got {most_origins}")
-        check_seconds("min_freshness", min_freshness)
-        if not 0 < min_freshness <= MAX_FRESHNESS:
-            raise ConfigurationError(
-                f"min_freshness must be above 0 and at most {MAX_FRESHNESS:g} seconds, got {min_freshness!r}"
-            )
-        self.identity = AgentIdentity(identity)
-        self._user_agent = user_agent
         self.evicted = 0
         """The number of origins dropped to make room."""
         self._most_origins = most_origins
-        self._unreachable_for = unreachable_for
-        self._min_freshness = min_freshness
+        self._resource = resource
         self._records: OrderedDict[str, OriginRecord] = OrderedDict()
 
     @property
@@ -306,19 +324,41 @@ class AdviceCache:
         """Return the record of a serialised origin, a new one if necessary; None if it must not be asked."""
         record = self._records.get(origin)
         if record is None:
-            request = advice_request(origin, self.identity, self._user_agent)
+            request = self._resource.request(origin)
             if request is None or len(origin) > _MAX_ORIGIN_SIZE:
                 return None
-            record = OriginRecord(
-                origin,
-                request,
-                self.identity,
-                unreachable_for=self._unreachable_for,
-                min_freshness=self._min_freshness,
-            )
+            record = OriginRecord(origin, request, self._resource)
             while len(self._records) >= self._most_origins:
                 self._records.popitem(last=False)
                 self.evicted += 1
             self._records[origin] = record
         self._records.move_to_end(origin)
         return record
+
+
+class AdviceCache(WellKnownCache):
+    """The traffic advice of origins.
+
+    `unreachable_for` is the number of seconds before an unreachable origin without Retry-After is asked again; other
+    results stay fresh for at least `min_freshness` seconds. Raises `ConfigurationError` for a `min_freshness` of 0.
+    """
+
+    def __init__(
+        self,
+        identity: Iterable[str],
+        *,
+        most_origins: int = MAX_ORIGINS,
+        unreachable_for: float = UNREACHABLE_FOR,
+        min_freshness: float = MIN_FRESHNESS,
+        user_agent: str = "",
+    ) -> None:
+        check_seconds("min_freshness", min_freshness)
+        if not 0 < min_freshness <= MAX_FRESHNESS:
+            raise ConfigurationError(
+                f"min_freshness must be above 0 and at most {MAX_FRESHNESS:g} seconds, got {min_freshness!r}"
+            )
+        self.identity = AgentIdentity(identity)
+        resource = AdviceResource(
+            self.identity, unreachable_for=unreachable_for, min_freshness=min_freshness, user_agent=user_agent
+        )
+        super().__init__(resource, most_origins=most_origins)

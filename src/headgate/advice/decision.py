@@ -70,6 +70,9 @@ class Advice(msgspec.Struct, frozen=True):
     previous: AdviceEntry | None = None
     """The entry before the origin became unreachable; it applies for up to 48 hours after its freshness."""
 
+    kind: str = "advice"
+    """The well-known resource: "advice" or "robots"."""
+
     @property
     def entry(self) -> AdviceEntry | None:
         """The entry that applies: that of the result, or the previous one of an unreachable origin."""

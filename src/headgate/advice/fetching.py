@@ -7,7 +7,7 @@ error.
 
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,16 @@ class AdviceRequest(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, str], ...]
     """All fields to send, except those that HTTP requires, such as Host."""
 
+    any_type: bool = False
+    """Whether the body of any ok response is wanted, cut at its limit, whatever its media type."""
+
+    redirects: int = 0
+    """How many redirects are followed, by requests of their own."""
+
+    def needs_body(self, status: int, fields: Pairs) -> bool:
+        """Return whether the body decides the result; otherwise the fetch ends after the head."""
+        return 200 <= status <= 299 if self.any_type else needs_body(status, fields)
+
     @property
     def is_conditional(self) -> bool:
         """Whether the response may be a 304."""
@@ -69,7 +79,8 @@ class AdviceResponse(NamedTuple):
 class Interpretation(NamedTuple):
     """A result and its reason."""
 
-    result: AdviceResult
+    result: Any
+    """An `AdviceResult`; other well-known resources have their own."""
     reason: str
     """A sentence without its full stop."""
 
@@ -121,7 +132,8 @@ def needs_body(status: int, fields: Pairs) -> bool:
 
 def interpret(response: AdviceResponse, identity: Iterable[str]) -> AdviceResult:
     """Return the traffic advice result of a response for the agent with this `identity`."""
-    return interpret_fully(response, identity).result
+    result: AdviceResult = interpret_fully(response, identity).result
+    return result
 
 
 def interpret_fully(response: AdviceResponse, identity: Iterable[str]) -> Interpretation:
@@ -184,11 +196,13 @@ _GZIP: Final = 16 + zlib.MAX_WBITS  # zlib's code for the gzip format
 class ResponseCollector:
     """Collects one response from any HTTP client: call `head`, then `add` for each piece, then `whole` or `broken`.
 
-    `wanted` decides by status and fields whether the body is read.
+    `wanted` decides by status and fields whether the body is read. A body that is too long is incomplete, unless
+    `cuts`: then its beginning is the body.
     """
 
-    def __init__(self, wanted: Callable[[int, Pairs], bool] = needs_body) -> None:
+    def __init__(self, wanted: Callable[[int, Pairs], bool] = needs_body, *, cuts: bool = False) -> None:
         self._wanted = wanted
+        self._cuts = cuts
         self._response = NETWORK_ERROR
         self._body = bytearray()
 
@@ -205,7 +219,7 @@ class ResponseCollector:
     def whole(self) -> AdviceResponse:
         """Return the response once its body has ended or is too long; without the body if that is not intact."""
         if len(self._body) > MAX_BODY_BYTES:
-            return self.broken(_TOO_LONG)
+            return self._response._replace(body=bytes(self._body)) if self._cuts else self.broken(_TOO_LONG)
         if not _is_complete(len(self._body), self._response.fields):
             return self.broken(f"the body ended after {len(self._body)} bytes, before its Content-Length")
         try:

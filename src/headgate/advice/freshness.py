@@ -7,8 +7,10 @@ again and again, and at most 48 hours, so that a temporary mistake of an origin 
 
 from typing import Final, NamedTuple, Self
 
+import msgspec
+
 from headgate.advice.decision import Advice
-from headgate.advice.fetching import AdviceResponse, needs_body
+from headgate.advice.fetching import AdviceResponse
 from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult
 from headgate.http.conditional import ENTITY_TAG
 from headgate.http.date import parse_http_date, retry_after
@@ -79,12 +81,7 @@ class StoredAdvice(NamedTuple):
 
     @classmethod
     def of(cls, advice: Advice, response: AdviceResponse, *, now: float) -> Self | None:
-        """Return what to store of a response received at `now`; None if it must not be stored.
-
-        Only advice from a complete body is stored: a 304 cannot confirm an incomplete one.
-        """
-        if response.body is None or not needs_body(response.status, response.fields):
-            return None
+        """Return what to store of a complete response received at `now`; None if it must not be stored."""
         fields = _fields_to_store(response.fields)
         if fields is None or not freshness(fields, now=now).allows_storing:
             return None
@@ -96,7 +93,7 @@ class StoredAdvice(NamedTuple):
         # 3.2: each field of the 304 replaces the stored fields of its name.
         fields = [*(pair for pair in self.fields if pair[0] not in given), *fields]
         fresh_until = now + _remaining(freshness(fields, now=now), min_freshness)
-        advice = Advice(self.advice.origin, self.advice.result, self.advice.reason, fresh_until)
+        advice = msgspec.structs.replace(self.advice, fresh_until=fresh_until)
         return type(self)(advice, _fields_to_store(fields) or self.fields)
 
     @property

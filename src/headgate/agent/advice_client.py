@@ -18,12 +18,16 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from headgate.advice import AdviceCache, AgentIdentity
+import msgspec
+
+from headgate.advice import WellKnownCache
 from headgate.advice.cache import REPORT_TIMEOUT, Fetch
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceRequest, AdviceResponse, too_late
-from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.wait import in_asyncio
+from headgate.http.fields import lines_of
+from headgate.http.url import resolve
+from headgate.throttle.throttle import REDIRECTS
 
 if TYPE_CHECKING:
     import asyncio
@@ -128,8 +132,9 @@ class PendingAdvice(NamedTuple):
 class _Running:
     """A fetch under way."""
 
-    def __init__(self, fetch: Fetch) -> None:
+    def __init__(self, fetch: Fetch, start: StartFetch) -> None:
         self.fetch = fetch
+        self.start = start
         self.finished: Future[None] = Future()
         self.runner: object = None
 
@@ -149,23 +154,21 @@ class _Running:
 
 
 class AdviceClient:
-    """The traffic advice of all origins, fetched when necessary.
+    """A well-known resource of all origins, such as their traffic advice, fetched when necessary.
 
     `on_advice` is called with the result of each fetch. `default` starts the fetches for requests without an HTTP
-    client. Advice stays fresh for at least `min_freshness` seconds. `clock` returns seconds since 1970.
+    client. `clock` returns seconds since 1970.
     """
 
     def __init__(
         self,
-        identity: AgentIdentity,
+        cache: WellKnownCache,
         *,
         clock: Callable[[], float],
         on_advice: Callable[[Advice], None],
         default: StartFetch,
-        min_freshness: float = MIN_FRESHNESS,
-        user_agent: str = "",
     ) -> None:
-        self._cache = AdviceCache(identity, min_freshness=min_freshness, user_agent=user_agent)
+        self._cache = cache
         self._clock = clock
         self._on_advice = on_advice
         self._default = default
@@ -196,12 +199,9 @@ class AdviceClient:
                 last = self._cache.last(origin, now=now)
                 pending = PendingAdvice(Future(), now + RETRY_PAUSE, is_under_way=False, last=last)
                 return answer if isinstance(answer, Advice) else pending
-            running = self._running[origin] = _Running(fetch)
+            running = self._running[origin] = _Running(fetch, start or self._default)
             last = self._cache.last(origin, now=now)
-        try:
-            running.runner = (start or self._default)(fetch.request, partial(self._report, running))
-        except Exception as error:  # such as that no thread can be started
-            self._report(running, error)
+        self._start(running, fetch.request)
         if isinstance(answer, Advice):
             return answer
         return PendingAdvice(running.finished, fetch.give_up, is_under_way=True, last=last)
@@ -243,6 +243,22 @@ class AdviceClient:
             if not running.is_stuck:  # its event loop was stopped, and nothing will report it
                 del self._running[running.fetch.origin]
         return len(self._running) - len(stuck) >= MAX_FETCHES or len(stuck) >= MAX_OVERDUE
+
+    def _start(self, running: _Running, request: AdviceRequest) -> None:
+        try:
+            running.runner = running.start(request, partial(self._receive, running, request))
+        except Exception as error:  # such as that no thread can be started
+            self._report(running, error)
+
+    def _receive(self, running: _Running, request: AdviceRequest, outcome: Outcome) -> None:
+        """Follow a redirect if the request does; otherwise report the outcome."""
+        target = None
+        if isinstance(outcome, AdviceResponse) and outcome.status in REDIRECTS and request.redirects > 0:
+            target = resolve(next(iter(lines_of(outcome.fields, "location")), ""), request.url)
+        if target is None or not target.startswith(("http://", "https://")) or running.is_overdue(self._clock()):
+            self._report(running, outcome)
+        else:
+            self._start(running, msgspec.structs.replace(request, url=target, redirects=request.redirects - 1))
 
     def _report(self, running: _Running, outcome: Outcome) -> None:
         advice = None

@@ -116,7 +116,7 @@ async def fetch_beside(sent: aiohttp.ClientRequest, request: AdviceRequest) -> A
     connector = sent.session.connector
     if connector is None:
         raise RuntimeError("the session is closed")
-    reception = AdviceReception()
+    reception = AdviceReception(request)
     queue = _Queue()
     try:
         async with (

@@ -28,7 +28,7 @@ from urllib.parse import unquote
 from headgate.advice.decision import Advice
 from headgate.agent.advice_client import PendingAdvice, StartFetch
 from headgate.agent.retry import retry_pause
-from headgate.agent.state import CourtesyState, EventKind, Holder, advice_holder
+from headgate.agent.state import CourtesyState, EventKind, Holder
 from headgate.agent.wait import FetchWait, Pause, Wait
 from headgate.errors import RetryLater
 from headgate.http.date import retry_after
@@ -125,7 +125,7 @@ class Attempt:
         with state.lock:
             now = state.clock()  # inside, so that the throttle's instants come in the order of the clock's
             release = state.throttle.release_time(self._target, now=now, interactive=self.interactive)
-        if release > now or state.advice is not None:
+        if release > now or state.sources:
             wait = self._hold(release, now)
             if wait is not None:
                 return wait
@@ -225,19 +225,22 @@ class Attempt:
             holders.append(Holder(release, throttled.reason, throttled.target or self._url))
         if self._origin is None:
             self._origin = serialised_origin(self._url) or ""
-        advice = state.ask_advice(self._origin, is_held=release > now, now=now, start=self._start_fetch)
-        if isinstance(advice, Advice):
-            holders.append(advice_holder(advice, state.draw(advice, self._method, self._url)))
-        elif advice is not None and advice.last is not None and self._waited_for_advice >= _LONGEST_REFRESH:
-            holders.append(self._stale_holder(advice.last, advice.until))
-        elif advice is not None and not self._is_too_late(release, now):
-            return self._fetch_wait(advice, now)
+        pending = []
+        for answer in state.ask(self._origin, is_held=release > now, now=now, start=self._start_fetch):
+            if isinstance(answer, Advice):
+                holders.append(state.holder(answer, self._method, self._url))
+            elif answer.last is not None and self._waited_for_advice >= _LONGEST_REFRESH:
+                holders.append(self._stale_holder(answer.last, answer.until))
+            else:
+                pending.append(answer)
+        if pending and not self._is_too_late(release, now):
+            return self._fetch_wait(pending[0], now)
         holder = max(holders, default=None)
         return None if holder is None or holder.release_time <= now else self._pause(holder, now)
 
     def _stale_holder(self, advice: Advice, until: float) -> Holder:
         """Return what advice that takes too long to be renewed means; it ends no hold."""
-        release, reason, target = advice_holder(advice, self._state.draw(advice, self._method, self._url))
+        release, reason, target = self._state.holder(advice, self._method, self._url)
         return Holder(release if release == ASAP else max(release, until), reason, target)
 
     def _fetch_wait(self, pending: PendingAdvice, now: float) -> FetchWait:

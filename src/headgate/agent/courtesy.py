@@ -19,7 +19,7 @@ from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import StartFetch, in_thread
 from headgate.agent.attempt import Attempt
 from headgate.agent.retry import Retry
-from headgate.agent.state import CourtesyState, Event, advice_holder
+from headgate.agent.state import CourtesyState, Event
 from headgate.agent.wait import FetchWait
 from headgate.errors import ConfigurationError, RetryLater
 from headgate.http.fields import is_token
@@ -58,6 +58,7 @@ class Courtesy:
       for the release time, and at least for a pause: 0.5 to 1 s (1 to 2 s after 429), doubled for each further one. If
       that is longer than `wait`, the response is returned instead.
     * `retry_budget`: retries available for each origin, None for any number; ten successes add one.
+    * `robots`: obey each origin's robots.txt (RFC 9309), with its Crawl-delay and Request-rate; for the extra `robots`.
     * `rate`: requests to each origin, such as `"1/s"` or `"1/s burst 5"`. `concurrency`: requests to each origin that
       are in flight at most, until the head of their responses; "adaptive" for fewer while responses take longer. A
       request waits for its turn, for `wait` seconds at most if that is given. With `wait`, what remains of a limit by
@@ -89,6 +90,7 @@ class Courtesy:
         wait: bool | float | None = None,
         retry: int | Retry | None = None,
         retry_budget: int | None = RETRY_BUDGET,
+        robots: bool = False,
         rate: str | None = None,
         concurrency: "Concurrency | None" = None,
         min_freshness: float = MIN_FRESHNESS,
@@ -111,6 +113,7 @@ class Courtesy:
             user_agent=self.user_agent,
             wait=wait,
             retry=retry,
+            robots=robots,
             rate=rate,
             concurrency=concurrency,
             min_freshness=min_freshness,
@@ -119,10 +122,11 @@ class Courtesy:
             clock=clock,
             draw=draw,
         )
+        self._robots = robots
         self.throttle = throttle
         """The throttle; do not call it from one thread while requests are on their way in another."""
-        self.fetches_advice = identity is not None
-        """Whether origins are asked for their traffic advice."""
+        self.fetches_advice = identity is not None or robots
+        """Whether origins are asked for their traffic advice or robots.txt."""
         self.retry = state.retry
         """Which requests are sent again."""
 
@@ -207,6 +211,20 @@ class Courtesy:
             await step.settle()
         return step
 
+    def sitemaps(self, url: str) -> list[str]:
+        """Return the sitemaps that the robots.txt of the origin of `url` names, and fetch it if it is not known.
+
+        Raises `ConfigurationError` without `robots=True`. Not for event loops.
+        """
+        from headgate.agent.robots import rules_of
+
+        if not self._robots:
+            raise ConfigurationError("sitemaps are in robots.txt; make the Courtesy with robots=True")
+        self.release(url)
+        known = self._state.known(_http_origin(url), now=self._state.clock())
+        rules = [rules_of(each) for each in known]
+        return [sitemap for each in rules if each is not None for sitemap in each.parser.sitemaps]
+
     def explain(self, url: str) -> Explanation:
         """Return what would happen to a GET of `url` now, and why: as values, and by `str` as a sentence."""
         _check_text(url)
@@ -270,15 +288,16 @@ class Courtesy:
             with state.lock:
                 now = self._state.clock()
                 release = self.throttle.release_time(url, now=now, interactive=interactive)
-            advice = state.ask_advice(origin, is_held=release > now, now=now)
-            if advice is None:
+            answers = state.ask(origin, is_held=release > now, now=now)
+            known = [state.holder(each, "GET", url, _LEAST_DRAW) for each in answers if isinstance(each, Advice)]
+            release = max([release, *(holder.release_time for holder in known)])
+            pending = [each for each in answers if not isinstance(each, Advice)]
+            if not pending:
                 yield release
-            elif isinstance(advice, Advice):
-                yield max(release, advice_holder(advice, _LEAST_DRAW).release_time)
-            elif left <= 0 or not advice.is_under_way or state.is_closed:
-                yield max(release, advice.until)
+            elif left <= 0 or not pending[0].is_under_way or state.is_closed:
+                yield max(release, pending[0].until)
             else:
-                wait = FetchWait(advice.finished, min(left, advice.until - now))
+                wait = FetchWait(pending[0].finished, min(left, pending[0].until - now))
                 left -= wait.seconds
                 yield wait
 

@@ -64,7 +64,7 @@ def fetch_through(
     transport: Any, request: AdviceRequest, *, library: ModuleType, is_closed: Callable[[], bool]
 ) -> AdviceResponse:
     """Fetch advice with a transport of `library`, so with its proxy and TLS settings; raises what failed locally."""
-    reception = AdviceReception()
+    reception = AdviceReception(request)
     try:
         with closing(transport.handle_request(_message(request, library))) as response:
             return reception.receive(response.status_code, _fields(response), response.stream)
@@ -78,7 +78,7 @@ async def fetch_through_async(
     """Do the same with an asynchronous transport."""
     import anyio
 
-    reception = AdviceReception()
+    reception = AdviceReception(request)
     try:
         with anyio.fail_after(ADVICE_TIMEOUT):
             async with aclosing(await transport.handle_async_request(_message(request, library))) as response:

@@ -148,7 +148,7 @@ def fetch_with(
     """
     message = requests.PreparedRequest()
     message.prepare("GET", request.url, headers=dict(request.fields))
-    reception = AdviceReception()
+    reception = AdviceReception(request)
     try:
         with closing(send(message, **{**options, "stream": True, "timeout": ADVICE_TIMEOUT})) as response:
             return reception.receive(response.status_code, _fields(response), chunks_of(response.raw))

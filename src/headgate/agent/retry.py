@@ -37,7 +37,7 @@ class Retry:
     """Seconds from the first request in which the last retry has to be sent."""
 
     def __post_init__(self) -> None:
-        check_count("attempts", self.attempts)
+        check_count("retry", self.attempts)
         check_seconds("total_time", self.total_time)
         if not all(isinstance(status, int) for status in self.statuses):
             raise ConfigurationError(f"statuses must be a set such as {{429, 503}}, got {self.statuses!r:.80}")

@@ -6,24 +6,26 @@ This file knows nothing of HTTP libraries, and nothing of the order in which a r
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from headgate.advice import AgentIdentity
+from headgate.advice import AdviceCache, AgentIdentity, WellKnownCache
 from headgate.advice.cache import REPORT_TIMEOUT
 from headgate.advice.decision import Advice, derived_draw
 from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.agent.retry import Retry
-from headgate.errors import ConfigurationError, check_count, check_seconds
+from headgate.errors import ConfigurationError, check_seconds
 from headgate.http.url import serialised_origin
 from headgate.release import ASAP
 from headgate.throttle import Explanation, Throttle
 from headgate.throttle.fields import Headers
+from headgate.throttle.throttle import ThrottleReason
 
 if TYPE_CHECKING:  # imported when there is a pace
     from headgate.agent.pace import Concurrency, Pace
@@ -100,6 +102,23 @@ class Holder(NamedTuple):
     target: str
 
 
+def _check_hook(on_event: object) -> None:
+    if on_event is not None and not callable(on_event):
+        raise ConfigurationError(f"on_event must be a function of one argument, got {on_event!r:.80}")
+
+
+def _new_pace(rate: str | None, concurrency: "Concurrency | None", longest_spread: float) -> "Pace":
+    from headgate.agent.pace import Pace
+
+    return Pace(rate, concurrency, longest_spread)
+
+
+def _robots_cache(agent: str, user_agent: str) -> WellKnownCache:
+    from headgate.agent.robots import RobotsResource
+
+    return WellKnownCache(RobotsResource(agent, user_agent))
+
+
 def advice_holder(advice: Advice, draw: float) -> Holder:
     """Return why and until when an advice holds a request with this draw; until `ASAP` if it does not."""
     release = advice.release_time(draw)
@@ -124,6 +143,7 @@ class CourtesyState:
         user_agent: str = "",
         wait: bool | float | None = None,
         retry: int | Retry | None = None,
+        robots: bool = False,
         rate: str | None = None,
         concurrency: "Concurrency | None" = None,
         min_freshness: float = MIN_FRESHNESS,
@@ -132,13 +152,11 @@ class CourtesyState:
         clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        if not isinstance(retry, Retry):
-            check_count("retry", retry or 0)
-            retry = Retry((_RETRIES_OF_WAIT if wait is True else 0) if retry is None else retry)
         if wait is not True and wait is not False and wait is not None:
             check_seconds("wait", wait)
-        if on_event is not None and not callable(on_event):
-            raise ConfigurationError(f"on_event must be a function of one argument, got {on_event!r:.80}")
+        _check_hook(on_event)
+        if not isinstance(retry, Retry):
+            retry = Retry((_RETRIES_OF_WAIT if wait is True else 0) if retry is None else retry)
         self.throttle = throttle
         """The throttle; used by one thread at a time, which holds `lock`."""
         self.lock = threading.Lock()
@@ -153,24 +171,20 @@ class CourtesyState:
         self.max_advice_delay = REPORT_TIMEOUT if wait is None or wait is True else float(wait)
         """Seconds that a request may wait at most until its origin's advice is known."""
         self.pace: Pace | None = None
-        """What spreads the requests to each origin; None without a rate, a concurrency and a wait."""
-        if rate is not None or concurrency is not None or (wait and self.max_delay):
-            from headgate.agent import pace
-
-            self.pace = pace.Pace(rate, concurrency, self.max_delay or _LONGEST_SPREAD)
+        """What spreads the requests to each origin; None without a rate, a concurrency, robots.txt and a wait."""
+        if rate is not None or concurrency is not None or robots or (wait and self.max_delay):
+            self.pace = _new_pace(rate, concurrency, self.max_delay or _LONGEST_SPREAD)
         self.max_pace_delay = _UNLIMITED if wait is None else self.max_delay
         """Seconds that a request may wait at most for its turn."""
-        self.advice: AdviceClient | None = None
-        """What fetches traffic advice; None where none is asked for."""
+        self.sources: list[AdviceClient] = []
+        """What fetches the well-known resources that requests obey: traffic advice and robots.txt."""
+        start = partial(AdviceClient, clock=clock, default=start_fetch)
         if identity is not None:
-            self.advice = AdviceClient(
-                identity,
-                clock=clock,
-                on_advice=self._on_advice,
-                default=start_fetch,
-                min_freshness=min_freshness,
-                user_agent=user_agent,
-            )
+            advice = AdviceCache(identity, min_freshness=min_freshness, user_agent=user_agent)
+            self.sources.append(start(advice, on_advice=self._on_advice))
+        if robots:
+            cache = _robots_cache("*" if identity is None else identity.brand, user_agent)
+            self.sources.append(start(cache, on_advice=self._on_robots))
         self.is_closed = False
         self.pass_time: Callable[[float], None] | None = None
         """Called with the seconds of a wait in its place, in tests."""
@@ -188,12 +202,11 @@ class CourtesyState:
         """Return the same; if the throttle does not hold a GET of a URL, what its origin's known advice says."""
         found, now = self.explain(url), self.clock()
         origin = serialised_origin(url) or ""
-        advice = self.ask_advice(origin, is_held=True, now=now)
-        if not isinstance(advice, Advice):
+        holders = [self.holder(each, "GET", url) for each in self.known(origin, now=now)]
+        release, reason, _ = max(holders, default=Holder(ASAP, "", ""))
+        if found.held or release <= now or not isinstance(found.target, str):
             return found
-        release, reason, _ = advice_holder(advice, self.draw(advice, "GET", url))
-        if found.held or release <= now:
-            return found
+        reason = cast("ThrottleReason", reason)
         return msgspec.structs.replace(found, target=origin, retry_after=release, held=True, reason=reason)
 
     def draw(self, advice: Advice, method: str, url: str) -> float:
@@ -203,16 +216,29 @@ class CourtesyState:
         request = f"{method} {url}".encode("utf-8", "surrogatepass")
         return derived_draw(self.secret, request, repr(advice.fresh_until).encode())
 
-    def ask_advice(
-        self, origin: str, *, is_held: bool, now: float, start: StartFetch | None = None
-    ) -> Advice | PendingAdvice | None:
-        """Return the advice of an origin, or what to wait for until it is known; None if it is not fetched now.
+    def known(self, origin: str, *, now: float) -> list[Advice]:
+        """Return what is known of the advice and the robots.txt of an origin, without a fetch."""
+        known = [source.known(origin, now=now) for source in self.sources]
+        return [advice for advice in known if advice is not None]
 
-        For a request that the throttle holds, advice is not fetched.
+    def ask(
+        self, origin: str, *, is_held: bool, now: float, start: StartFetch | None = None
+    ) -> Sequence[Advice | PendingAdvice]:
+        """Return what each source says of an origin, or what to wait for until it is known.
+
+        For a request that the throttle holds, nothing is fetched.
         """
-        if self.advice is None or not origin:
-            return None
-        return self.advice.known(origin, now=now) if is_held else self.advice.ask(origin, now=now, start=start)
+        if is_held or not origin:
+            return self.known(origin, now=now)
+        return [source.ask(origin, now=now, start=start) for source in self.sources]
+
+    def holder(self, advice: Advice, method: str, url: str, draw: float | None = None) -> Holder:
+        """Return why and until when advice or robots.txt holds a request; until `ASAP` if it does not."""
+        if advice.kind != "advice":
+            from headgate.agent.robots import robots_hold
+
+            return Holder(*robots_hold(advice, url), advice.origin)
+        return advice_holder(advice, self.draw(advice, method, url) if draw is None else draw)
 
     def report(self, kind: EventKind, url: str, **details: Any) -> None:
         """Count and log an event, and call the hook; its errors are logged, and the request goes on."""
@@ -232,32 +258,41 @@ class CourtesyState:
     @contextmanager
     def scripted(self, clock: Callable[[], float], pass_time: Callable[[float], None]) -> Iterator[None]:
         """Use another clock, call `pass_time` in place of waits, and fetch nothing."""
-        saved = self.clock, self.advice
-        self.clock, self.advice, self.pass_time = clock, None, pass_time
+        saved = self.clock, self.sources
+        self.clock, self.sources, self.pass_time = clock, [], pass_time
         try:
             yield
         finally:
-            self.clock, self.advice, self.pass_time = *saved, None
+            self.clock, self.sources, self.pass_time = *saved, None
 
     def close(self) -> None:
         """Fetch no more advice; requests that wait for some raise `RuntimeError`."""
         self.is_closed = True
-        if self.advice is not None:
-            self.advice.close()
+        for source in self.sources:
+            source.close()
 
     def _on_advice(self, advice: Advice) -> None:
         self.report("advice", advice.origin, reason=advice.reason, release_time=advice.fresh_until, advice=advice)
 
+    def _on_robots(self, known: Advice) -> None:
+        from headgate.agent.robots import rules_of
+
+        rules = rules_of(known)
+        if self.pace is not None and rules is not None:
+            with self.lock:
+                self.pace.set_delay(known.origin, rules.delay)
+        self._on_advice(known)
+
     def before_fork(self) -> None:
         """Keep all threads out of the throttle and the advice while the process is forked."""
         self.lock.acquire()
-        if self.advice is not None:
-            self.advice.before_fork()
+        for source in self.sources:
+            source.before_fork()
 
     def after_fork(self, *, is_child: bool) -> None:
         """Go on after a fork; the parent's threads do not exist in the child."""
-        if self.advice is not None:
-            self.advice.after_fork(is_child=is_child)
+        for source in self.sources:
+            source.after_fork(is_child=is_child)
         if is_child:  # also of a fork that Python did not make, before which nothing was locked
             self.lock = threading.Lock()
             if self.pace is not None:

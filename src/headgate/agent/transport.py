@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceResponse, ResponseCollector, too_late
+from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse, ResponseCollector, too_late
 from headgate.agent.attempt import Attempt, Failure
 from headgate.agent.courtesy import Courtesy
 from headgate.errors import ConfigurationError, RetryLater
@@ -138,8 +138,8 @@ def chunks_of(body: Any) -> Iterator[bytes]:
 class AdviceReception:
     """Receives the response to one request for advice, from any client; it begins when this is made."""
 
-    def __init__(self) -> None:
-        self._collector = ResponseCollector()
+    def __init__(self, request: AdviceRequest) -> None:
+        self._collector = ResponseCollector(request.needs_body, cuts=request.any_type)
         self._deadline = time.monotonic() + ADVICE_TIMEOUT
 
     def receive(self, status: int, fields: Pairs, chunks: Iterable[bytes]) -> AdviceResponse:

@@ -91,7 +91,7 @@ def fetch_with(opener: Any, request: AdviceRequest) -> AdviceResponse:
     message = AdviceMessage(request.url, headers=dict(request.fields))
     message.timeout = ADVICE_TIMEOUT
     host = message.host
-    reception = AdviceReception()
+    reception = AdviceReception(request)
     try:
         response = _first_response(opener.handle_open[message.type], message)
         if response is None:

@@ -20,7 +20,6 @@ from headgate.advice.fetching import (
     AdviceRequest,
     AdviceResponse,
     ResponseCollector,
-    needs_body,
     too_late,
 )
 from headgate.errors import FetchError, ProtocolError, reason_of
@@ -62,7 +61,7 @@ def fetch_advice(
     request: AdviceRequest,
     *,
     tls: ssl.SSLContext | None = None,
-    wanted: Callable[[int, Pairs], bool] = needs_body,
+    wanted: Callable[[int, Pairs], bool] | None = None,
     timeout: float = ADVICE_TIMEOUT,
 ) -> AdviceResponse:
     """Send a request and return the response; `NETWORK_ERROR` without a complete head.
@@ -99,7 +98,7 @@ async def exchange(
     connect: Callable[[], Awaitable[Streams]],
     request: AdviceRequest,
     *,
-    wanted: Callable[[int, Pairs], bool] = needs_body,
+    wanted: Callable[[int, Pairs], bool] | None = None,
     seconds: float = ADVICE_TIMEOUT,
     closing: Callable[[asyncio.StreamWriter], None] = lambda _: None,
 ) -> AdviceResponse:
@@ -108,7 +107,7 @@ async def exchange(
     `closing` is called with the connection right before it is closed. Failures of the origin result in a response, in
     `NETWORK_ERROR` without a complete head. Raises `FetchError` for a local failure.
     """
-    collector = ResponseCollector(wanted)
+    collector = ResponseCollector(wanted or request.needs_body, cuts=request.any_type)
     try:
         async with asyncio.timeout(seconds):
             reader, writer = await connect()

@@ -122,12 +122,6 @@ def test_only_valid_validators_are_sent():
         assert store(*fields).validators == validators, fields
 
 
-def test_only_advice_from_a_complete_body_is_stored():
-    for status, body in ((200, None), (404, b"[]"), (204, b""), (500, None), (503, b""), (0, None), (301, b"")):
-        assert store(("ETag", '"a"'), status=status, body=body) is None, status
-    assert store(("ETag", '"a"'), media_type="text/html") is None
-
-
 def test_stored_fields_are_bounded():
     assert store(("ETag", '"a"'), ("Cache-Control", "x," * 600)) is None
     stored = store(("ETag", '"a"'), ("X-Other", "x" * 100_000))

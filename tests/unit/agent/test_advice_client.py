@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from headgate.advice import AgentIdentity
+from headgate.advice import AdviceCache
 from headgate.advice.cache import REPORT_TIMEOUT
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceRequest, AdviceResponse
@@ -45,7 +45,7 @@ class Post:
 
     def client(self) -> AdviceClient:
         return AdviceClient(
-            AgentIdentity("ExampleBot"),
+            AdviceCache("ExampleBot"),
             clock=lambda: self.now,
             on_advice=lambda advice: self.told.append(advice),
             default=self.start,

@@ -52,8 +52,8 @@ class World:
     def courtesy(self, **options) -> Courtesy:
         options = {"throttle": self.throttle(), **options}
         courtesy = Courtesy(clock=lambda: self.now, draw=lambda: next(self.draws), **options)
-        if courtesy._state.advice is not None:
-            courtesy._state.advice._default = self._fetch  # in the place of a client that opens connections
+        if courtesy._state.sources:
+            courtesy._state.sources[0]._default = self._fetch  # in the place of a client that opens connections
         return courtesy
 
     def throttle(self, **policy) -> Throttle:
@@ -370,7 +370,7 @@ def test_the_limits_of_retries_can_be_chosen(world):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"attempts": -1}, "attempts must be an integer of at least 0, got -1"),
+        ({"attempts": -1}, "retry must be an integer of at least 0, got -1"),
         ({"total_time": -1}, "total_time must be a non-negative number of seconds, got -1"),
         ({"statuses": "503"}, "statuses must be a set such as {429, 503}, got '503'"),
         ({"methods": "POST"}, "methods must be a set such as {'GET', 'POST'}, got 'POST'"),
@@ -635,7 +635,7 @@ class Slow:
     def __init__(self, world, **options):
         self.world = world
         self.courtesy = polite(world, **options)
-        self.courtesy._state.advice._default = self.start
+        self.courtesy._state.sources[0]._default = self.start
         self.reports = []
 
     def start(self, request, report):
@@ -672,7 +672,7 @@ def test_wait_limits_the_wait_for_advice(world, wait):
     held = caught.value
     assert (held.reason, held.target) == ("advice_pending", "https://example.com")
     assert world.now <= held.release_time <= world.now + 6
-    assert "is held by its traffic advice, which has not been fetched yet; retry at" in str(held)
+    assert "is held by its traffic advice or robots.txt, which has not been fetched yet; retry at" in str(held)
     # The fetch goes on, and the next request has its result.
     slow.reports[-1](ALL)
     assert slow.courtesy.attempt("GET", URL).wait() is None

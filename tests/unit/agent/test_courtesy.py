@@ -157,7 +157,7 @@ courtesy, stop = Courtesy(["ExampleBot", "*"]), threading.Event()
 def ask():
     while not stop.is_set():
         courtesy.explain("https://example.com/")
-        courtesy._state.advice.known("https://example.com", now=0.0)
+        courtesy._state.sources[0].known("https://example.com", now=0.0)
 
 
 asking = [threading.Thread(target=ask) for _ in range(4)]
@@ -169,7 +169,7 @@ for _ in range(8):
     if not child:
         signal.alarm(20)
         courtesy.explain("https://example.com/")
-        courtesy._state.advice.known("https://example.com", now=0.0)
+        courtesy._state.sources[0].known("https://example.com", now=0.0)
         os._exit(0)
     codes.append(os.waitpid(child, 0)[1])
     if codes[-1]:
@@ -214,7 +214,7 @@ def make(outcome=None, **options) -> Courtesy:
     courtesy = Courtesy("ExampleBot" if outcome is not None or options.pop("asks", False) else None, **options)
     if courtesy.fetches_advice:
         fetch = never_ends if outcome is None else lambda _, report: report(outcome)
-        courtesy._state.advice._default = fetch
+        courtesy._state.sources[0]._default = fetch
     return courtesy
 
 
@@ -320,28 +320,28 @@ def test_release_fetches_no_advice_during_a_hold():
     courtesy = make(asks=True)
     courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "60"}, now=NOW)
     assert courtesy.release(QUERY_URL) == NOW + 60
-    assert not courtesy._state.advice._running
+    assert not courtesy._state.sources[0]._running
 
 
 @pytest.mark.parametrize("release", [Courtesy.release, release_async])
 def test_release_without_advice_in_time_returns_when_to_ask_again(release):
     assert release(make(asks=True, wait=0), QUERY_URL) == NOW + 6
     full = make(asks=True)
-    full._state.advice.close()
+    full._state.sources[0].close()
     assert release(full, QUERY_URL) == NOW + 1
 
 
 def test_release_waits_for_a_fetch_that_is_under_way():
     courtesy = make(asks=True)
     reports = []
-    courtesy._state.advice._default = lambda _, report: reports.append(report)
+    courtesy._state.sources[0]._default = lambda _, report: reports.append(report)
 
     class Waited(Future):
         def result(self, timeout=None):
             reports.pop()(advises(',"disallow":true'))
 
-    answer = courtesy._state.advice.ask(ORIGIN, now=NOW)
-    running = courtesy._state.advice._running[ORIGIN]
+    answer = courtesy._state.sources[0].ask(ORIGIN, now=NOW)
+    running = courtesy._state.sources[0]._running[ORIGIN]
     assert not answer.finished.done()
     running.finished = Waited()
     assert courtesy.release(QUERY_URL) == NOW + 1800
@@ -416,7 +416,7 @@ def test_closed_courtesy_ends_waits_and_sends_nothing():
     with make(asks=True) as courtesy:
         attempt = courtesy.attempt("GET", QUERY_URL)
         wait = attempt.wait()
-        running = courtesy._state.advice._running[ORIGIN]
+        running = courtesy._state.sources[0]._running[ORIGIN]
     wait.block()  # returns at once
     for each in (attempt, courtesy.attempt("GET", QUERY_URL)):
         with pytest.raises(RuntimeError, match="this Courtesy is closed"):

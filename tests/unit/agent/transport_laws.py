@@ -145,7 +145,7 @@ class TransportLaws:
             self.sent(frozen(), [request], [self.response()])
             assert self.headers(request)["User-agent"] == given
             courtesy = frozen(identity="ExampleBot/1.0", info="https://example.com/bot")
-            courtesy._state.advice = None  # which would be fetched
+            courtesy._state.sources = []  # which would be fetched
             courtesy.fetches_advice = False
             self.sent(courtesy, [request], [self.response()])
             assert self.headers(request)["User-agent"] == sent

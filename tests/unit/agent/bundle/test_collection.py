@@ -199,7 +199,7 @@ def test_default_courtesy_uses_headgates_name(monkeypatch):
     assert list(collect([])) == []
     (courtesy,) = made
     assert (courtesy._state.max_delay, courtesy.retry.attempts) == (60.0, 2)
-    assert courtesy._state.advice is not None
+    assert courtesy._state.sources[0] is not None
 
 
 ADVICE = "https://a.example/.well-known/traffic-advice"
