@@ -14,7 +14,7 @@ import httpx
 import httpx2
 import pytest
 
-from headgate.agent.httpx import AsyncTransport, Transport, _held_in
+from headgate.agent.httpx_transport import AsyncTransport, Transport, _held_in
 from headgate.throttle import Policy
 from tests.e2e import polite_laws
 from tests.e2e.polite_laws import SOON, courtesy, in_threads

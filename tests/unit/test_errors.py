@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate.agent.httpx import _Held
+from headgate.agent.httpx_transport import _Held
 from headgate.errors import FormatError, HeadgateError, reason_of
 
 SAMPLES = {"status": 429, "code": importlib.import_module("h2.errors").ErrorCodes.PROTOCOL_ERROR, "offset": 17,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.request import getproxies
 
-from headgate.agent import httpx
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.httpx_library import default_library
+from headgate.agent.httpx_transport import AsyncTransport, Transport
 
 if TYPE_CHECKING:
     import httpx2 as library
@@ -31,14 +31,14 @@ class Client(library.Client):
     """
 
     def __init__(self, courtesy: Courtesy | Iterable[str] | None = None, **options: Any) -> None:
-        super().__init__(**_polite(courtesy, options, httpx.Transport, library.HTTPTransport))
+        super().__init__(**_polite(courtesy, options, Transport, library.HTTPTransport))
 
 
 class AsyncClient(library.AsyncClient):
     """The same for asyncio and trio."""
 
     def __init__(self, courtesy: Courtesy | Iterable[str] | None = None, **options: Any) -> None:
-        super().__init__(**_polite(courtesy, options, httpx.AsyncTransport, library.AsyncHTTPTransport))
+        super().__init__(**_polite(courtesy, options, AsyncTransport, library.AsyncHTTPTransport))
 
 
 def _polite(

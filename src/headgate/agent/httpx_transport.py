@@ -1,0 +1,241 @@
+"""Polite transports for httpx2 and httpx.
+
+A client gives its transport one request at a time: each hop of a redirect, and each step of an authentication, comes
+here as a request of its own. Nothing of a response's body is read here, unless its request is sent again.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import aclosing, closing, suppress
+from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
+
+from headgate.agent.advice_client import StartFetch, in_task, in_thread
+from headgate.agent.attempt import Attempt
+from headgate.agent.courtesy import Courtesy, check_courtesy
+from headgate.agent.httpx_library import ADVICE_EXTENSION, failure_of, fetch_through, fetch_through_async, library_of
+from headgate.agent.transport import (
+    MAX_READ_SIZE,
+    READ_TIMEOUT,
+    agent_fields,
+    is_interactive,
+    send_politely,
+    send_politely_async,
+)
+from headgate.errors import RetryLater
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncBaseTransport, BaseTransport
+
+else:
+    # Clients of either library take any object that has the methods.
+    AsyncBaseTransport = BaseTransport = object
+
+
+class _Polite:
+    """The common part of both transports."""
+
+    _own_transport: str
+    """The library's transport class to use if no transport is given."""
+
+    def __init__(self, courtesy: Courtesy, inner: Any = None) -> None:
+        self._courtesy = check_courtesy(courtesy)
+        self._inner = inner
+        self._start_fetch: StartFetch | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def _sender(self, request: Any) -> Any:
+        """Return the transport that sends."""
+        with self._lock:
+            if self._inner is None:
+                self._inner = getattr(library_of(request), self._own_transport)()
+            return self._inner
+
+    def _attempt(self, request: Any) -> Attempt:
+        options = request.extensions.get("headgate")
+        request.headers.update(agent_fields(self._courtesy, request.headers.get("user-agent")))
+        return self._courtesy.attempt(
+            request.method,
+            str(request.url),
+            interactive=options is not None and is_interactive(options),
+            # An iterator or a file may be consumed, and other kinds of bodies are unknown.
+            repeatable=isinstance(request.stream, library_of(request).ByteStream),
+            idempotent="idempotency-key" in request.headers,
+            start_fetch=self._advice_fetch(request) if self._courtesy.fetches_advice else None,
+        )
+
+    def _advice_fetch(self, request: Any) -> StartFetch:
+        """Return what fetches advice through the transport that sends."""
+        if self._start_fetch is None:
+            is_closed = partial(getattr, self, "_is_closed")
+            self._start_fetch = self._make_fetch(
+                self._sender(request), library=library_of(request), is_closed=is_closed
+            )
+        return self._start_fetch
+
+    def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
+        raise NotImplementedError
+
+
+class Transport(_Polite, BaseTransport):
+    """For `httpx2.Client(transport=Transport(courtesy))`, and the same with httpx.
+
+    `inner` is the transport that sends, by default the library's own. Pass it the options that a client would pass on:
+    `Transport(courtesy, httpx2.HTTPTransport(http2=True))`, likewise `verify`, `limits` and `proxy`. A client with a
+    given transport does not use the proxies of the environment; `headgate.agent.httpx.Client` does. Put bundles and
+    caches such as hishel's in front of this; responses that a cache behind it had stored are not counted.
+
+    A held request raises an error that is both `RetryLater` and the library's `TransportError`, and is not sent. Its
+    timeouts do not include the time that it waits. Use `extensions={"headgate": {"interactive": True}}` for a request
+    that a user waits for. Only requests whose body is bytes, text, a form or JSON are sent again.
+    """
+
+    _own_transport = "HTTPTransport"
+
+    def __enter__(self) -> Self:
+        if self._inner is not None:
+            self._inner.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._is_closed = True
+        if self._inner is not None:
+            self._inner.__exit__(*raised)
+
+    def close(self) -> None:
+        """Close the transport that sends."""
+        self._is_closed = True
+        if self._inner is not None:
+            self._inner.close()
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request when it may be sent; raises `RetryLater` if that is too late."""
+        inner = self._inner or self._sender(request)
+        if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
+            return inner.handle_request(request)
+        try:
+            return send_politely(
+                self._attempt(request),
+                partial(inner.handle_request, request),
+                head=_head,
+                drain=partial(_drain, request),
+                failure=partial(failure_of, library_of(request)),
+            )
+        except RetryLater as held:
+            raise _held(held, request) from None
+
+    def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
+        return in_thread(partial(fetch_through, inner, **options))
+
+
+class AsyncTransport(_Polite, AsyncBaseTransport):
+    """`Transport` for `httpx2.AsyncClient` and `httpx.AsyncClient`, with asyncio or trio."""
+
+    _own_transport = "AsyncHTTPTransport"
+
+    async def __aenter__(self) -> Self:
+        if self._inner is not None:
+            await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self._is_closed = True
+        if self._inner is not None:
+            await self._inner.__aexit__(*raised)
+
+    async def aclose(self) -> None:
+        """Close the transport that sends."""
+        self._is_closed = True
+        if self._inner is not None:
+            await self._inner.aclose()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request when it may be sent; raises `RetryLater` if that is too late."""
+        inner = self._inner or self._sender(request)
+        if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
+            return await inner.handle_async_request(request)
+        try:
+            return await send_politely_async(
+                self._attempt(request),
+                partial(inner.handle_async_request, request),
+                head=_head,
+                drain=_drain_async,
+                failure=partial(failure_of, library_of(request)),
+            )
+        except RetryLater as held:
+            raise _held(held, request) from None
+
+    def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
+        return in_task(partial(fetch_through_async, inner, **options))
+
+
+def _is_stored(had: Mapping[str, Any]) -> bool:
+    """Return whether a cache behind the transport had stored a response; it may have revalidated it."""
+    # What hishel marks stored responses with, from its version 1.0 and before.
+    if "hishel_from_cache" in had or "from_cache" in had:
+        is_stored = had.get("hishel_from_cache") or had.get("from_cache")
+        return bool(is_stored) and not (had.get("hishel_revalidated") or had.get("revalidated"))
+    return False
+
+
+def _is_short(response: Any) -> bool:
+    # By its Content-Length: asynchronous iterators of a body that is not read to its end cannot all be closed here.
+    length = response.headers.get("content-length", "")
+    return length.isdecimal() and int(length) <= MAX_READ_SIZE
+
+
+def _head(response: Any) -> tuple[int, Any] | None:
+    return None if _is_stored(response.extensions) else (response.status_code, response.headers.raw)
+
+
+def _drain(request: Any, response: Any) -> None:
+    """Read a short body to its end, if that comes soon, and close the response."""
+    limits = request.extensions.get("timeout", {})
+    read, limits["read"] = limits.get("read"), READ_TIMEOUT  # what limits each read of the response
+    with suppress(Exception), closing(response):  # an error in it is not the next response's
+        if _is_short(response):
+            deadline = time.monotonic() + READ_TIMEOUT
+            for _ in response.stream:
+                if time.monotonic() > deadline:
+                    break
+    limits["read"] = read
+
+
+async def _drain_async(response: Any) -> None:
+    import anyio
+
+    with suppress(Exception):
+        async with aclosing(response):
+            if _is_short(response):
+                with anyio.move_on_after(READ_TIMEOUT):
+                    async for _ in response.stream:
+                        pass
+
+
+class _Held(RetryLater):
+    """The error without its second base class, the error of the request's library."""
+
+    request: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (library_of(self).__name__, *self.args), self.__dict__
+
+
+def _held(held: RetryLater, request: Any) -> Any:
+    """Return the library's error for a request, in place of a plain `RetryLater`."""
+    error = _held_in(library_of(request))(*held.args)
+    error.request = request
+    return error
+
+
+@cache
+def _held_in(library: ModuleType) -> type[_Held]:
+    return type("Held", (_Held, library.TransportError), {"__module__": __name__})
+
+
+def _restore(name: str, *args: Any) -> RetryLater:
+    return _held_in(import_module(name))(*args)
