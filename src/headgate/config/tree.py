@@ -197,6 +197,10 @@ class DomainSection(Conditions, ConfigSection, frozen=True):
     streams: Literal["counted", "uncounted"] = "counted"
     """uncounted for event streams and downloads: the concurrency limit counts a request of this domain only until its
     response begins, so the origin may have more than `max` requests."""
+    ratelimit_fields: Literal["near", "all", "rejections"] = "near"
+    """Which responses have RateLimit and RateLimit-Policy: near for rejections, and for others when less than half of
+    the burst is left, so that agents slow down before they are rejected; all; or only rejections. Accepted requests
+    have them with the algorithm gcra and an embedded master without `store`, for the rules of this domain."""
     exempt: tuple[str, ...] = ()
     """Identifiers that are not limited: addresses, CIDRs, or values of the header that identifies."""
     identify: Annotated[str | tuple[str, ...], Format("METHOD")] = ""

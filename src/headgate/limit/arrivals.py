@@ -6,7 +6,7 @@ workers of a gate apply them to the requests of all, in memory that they share. 
 missing here is limited one control delay later.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -66,6 +66,12 @@ class Arrivals:
             if self._tags[at] == tag:
                 release = max(release, advance(self._times[at], tolerance))
         return release
+
+    def history(self, domain: str, identifier: bytes) -> Sequence[float] | None:
+        """Return the history of an identifier in the form of `Gcra`; None if one of its rules is unknown."""
+        entries = self.entries(domain, identifier)
+        known = [self._times[at] for at, tag, _, _ in entries if self._tags[at] == tag]
+        return [ASAP, *known] if known and len(known) == len(entries) else None
 
     def record(self, entries: list[Entry], timestamp: float, *, now: float, hold: float) -> None:
         """Record a request at `timestamp`, which is decided on at `now`; `hold` is its last release from the master.

@@ -7,7 +7,7 @@ Fault-Tolerance).
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from heapq import heappop, heappush, nlargest
@@ -317,6 +317,15 @@ class Gatekeeper:
         if interval is not None:
             self._hold(domain, identifier, advance(release, interval))
         return _DELAYED, release
+
+    @property
+    def history(self) -> Callable[[str, bytes], Sequence[float] | None] | None:
+        """Returns what is recorded of an identifier in a known domain with rules, in instants of the clock.
+
+        By the embedded master or, for algorithm `gcra`, by `arrivals`; None without both.
+        """
+        known = self._arrivals if self.master is None else self.master
+        return None if known is None else known.history
 
     def report(self, accounting: Accounting, *, now: float) -> None:
         """Count and send a verdict that another program has decided by the holds of this gatekeeper, such as nginx.

@@ -283,6 +283,11 @@ class Master:
         self._inherit(state, identifier, instant)
         return state.allowance(identifier, instant)
 
+    def history(self, domain: str, identifier: bytes) -> "array[float] | None":
+        """Return what is recorded of an identifier in a known domain with rules; None for nothing."""
+        histories = self._states[domain].histories
+        return None if histories is None else histories.shards[hash(identifier) % SHARDS].get(identifier)
+
     def count(self, domain: str, identifier: bytes) -> int:
         """Return the requests of `identifier` that `record` has recorded since the last call; count them from now on.
 

@@ -99,6 +99,8 @@ _PATH = "/%:@!$&'()*+,;="
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 """The problem type of a request that exceeds a policy (the draft, section 5.1)."""
 
+_ROUNDING = 1e-6
+"""Of a number of requests, computed from instants since 1970."""
 _MAX_RENDERED = 2048
 """Responses that are cached by domain, seconds and form."""
 
@@ -176,6 +178,46 @@ class Rejections:
         return response
 
 
+class QuotaFields:
+    """Writes the field lines about the quota of an accepted request: called with its `Accounting`.
+
+    `shares` has domains of algorithm `gcra`: lines are written where less than this share of a burst is left. They name
+    the rule that leaves the fewest requests, and the seconds until its whole burst is available again.
+    """
+
+    def __init__(self, gatekeeper: Gatekeeper, domains: Iterable[Domain], shares: Mapping[str, float]) -> None:
+        self._clock, self._history = gatekeeper.clock, gatekeeper.history
+        self._domains = {domain.name: domain for domain in domains if domain.name in shares}
+        self._limits = {
+            name: [(rule.window * (1 - shares[name]), rule.window, rule.interval) for rule in domain.rules]
+            for name, domain in self._domains.items()
+        }
+        self._least = {name: min(limits)[0] for name, limits in self._limits.items()}
+        self._rendered = lru_cache(_MAX_RENDERED)(self._render)
+
+    def __call__(self, accounting: Accounting) -> bytes:
+        """Return the lines; empty for none."""
+        name, identifier = accounting.domain, accounting.identifier
+        least = self._least.get(name)
+        if least is None or self._history is None:
+            return b""
+        history, instant = self._history(name, identifier), accounting.release + self._clock.behind
+        if history is None or max(history) - instant <= least or self._domains[name].exempts(identifier):
+            return b""  # most requests
+        found = []
+        for number, (threshold, window, interval) in enumerate(self._limits[name], start=1):
+            used = history[number] - instant
+            if used > threshold:
+                left = max(0, int((window - used) / interval + _ROUNDING))
+                found.append((left, number, whole_seconds(used)))
+        return self._rendered(name, *min(found)) if found else b""
+
+    def _render(self, name: str, left: int, number: int, seconds: int) -> bytes:
+        policy = ratelimit_policy(self._domains[name])
+        item = ratelimit(name if number == 1 else f"{name}/{number}", seconds, left)
+        return b"RateLimit-Policy: %b\r\nRateLimit: %b\r\n" % (policy, item)
+
+
 def _checked_status(status: int, of: str) -> int:
     fail_if(status not in _STATUSES, f"{of} status {status} does not ask the client to come back; use 503 or 429")
     return status
@@ -195,12 +237,12 @@ def ratelimit_policy(domain: Domain) -> bytes:
     return b", ".join(items)
 
 
-def ratelimit(name: str, seconds: int | None) -> bytes:
-    """Write the value of `RateLimit` for a held identifier: nothing available for `seconds`, if they are known.
+def ratelimit(name: str, seconds: int | None, left: int = 0) -> bytes:
+    """Write the value of `RateLimit`: what is `left` for `seconds`, if they are known; nothing for a held identifier.
 
     One item speaks for the whole domain: a gatekeeper knows the hold, not which of several rules made it.
     """
-    item = sf_string(name) + parameter(b"r", 0)
+    item = sf_string(name) + parameter(b"r", left)
     return item if seconds is None else item + parameter(b"t", seconds)
 
 

@@ -27,7 +27,7 @@ from headgate.origin.gateway.origins import client_tls
 from headgate.origin.identify import AddressSet, ClientAddress, client_address, identify_by, is_network
 from headgate.origin.pages import Pages
 from headgate.origin.request_info import plain_path
-from headgate.origin.response import Refusals
+from headgate.origin.response import QuotaFields, Refusals
 from headgate.runtime.gate_advice import GateAdvice
 from headgate.runtime.gatekeeping import new_rejections
 from headgate.runtime.master_store import MasterStore
@@ -176,6 +176,7 @@ def build_policy(
         identify=composed.identify,
         routes=composed.routes,
         reject=composed.reject,
+        quota=_quota_fields(tree, composed, gatekeeper),
         advice=advice.resource if advice is not None else None,
         arrivals=advice.arrivals if advice is not None else None,
         local=bundles.publish if bundles is not None and bundles.published else None,
@@ -188,6 +189,18 @@ def build_policy(
         uncounted=frozenset(section.name for section in tree.domain if section.streams == "uncounted"),
         refuse=Refusals(status=tree.gate.rejection_status, page=Pages().rejected),
     )
+
+
+def _quota_fields(tree: Configuration, composed: Composition, gatekeeper: Gatekeeper) -> QuotaFields | None:
+    """Return what writes RateLimit in responses to accepted requests; None where all requests are not counted here."""
+    shares = {
+        section.name: 1.0 if section.ratelimit_fields == "all" else 0.5
+        for section in tree.domain
+        if section.limits and section.mode == "enforce" and section.algorithm == "gcra"
+        if section.ratelimit_fields != "rejections"
+    }
+    is_known = tree.gate.master == "embedded" and tree.master.store == "memory"
+    return QuotaFields(gatekeeper, composed.domains, shares) if is_known and shares else None
 
 
 def concurrency_settings(tree: Configuration, number: int = 0) -> ConcurrencySettings | None:

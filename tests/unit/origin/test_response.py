@@ -4,8 +4,9 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Domain, Gatekeeper, Rule
+from headgate.limit.arrivals import MEMORY_SIZE, Arrivals
 from headgate.origin import Rejections, Response
-from headgate.origin.response import Refusals, problem, ratelimit, ratelimit_policy
+from headgate.origin.response import QuotaFields, Refusals, problem, ratelimit, ratelimit_policy
 from headgate.release import NEVER, Status
 
 
@@ -218,3 +219,40 @@ def test_a_refusal_is_written_once_for_each_number_of_seconds() -> None:
 def test_another_status_of_a_refusal_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="refusal status 500"):
         Refusals(status=500)
+
+
+@pytest.mark.parametrize(
+    ("share", "rules", "sent"),
+    [
+        (0.5, ["10/s burst 4"], {3: "r=1;t=1", 4: "r=0;t=1", 5: "r=0;t=1"}),
+        (1.0, ["1/s burst 3"], {1: "r=2;t=1", 2: "r=1;t=2", 3: "r=0;t=3", 4: "r=0;t=3"}),
+        (0.5, ["10/s burst 100", "1/min burst 4"], {3: "/2 r=1;t=180", 4: "/2 r=0;t=240", 5: "/2 r=0;t=240"}),
+    ],
+)
+def test_accepted_requests_are_told_what_is_left_of_the_burst_when_it_is_little(share, rules, sent):
+    domain = Domain("api", tuple(map(Rule.parse, rules)), exempt=("other",))
+    policy = f"RateLimit-Policy: {ratelimit_policy(domain).decode()}\r\n"
+    gatekeeper = Gatekeeper.embedded([domain], max_delay=90)
+    quota = QuotaFields(gatekeeper, [domain], {"api": share})
+    lines = {}
+    for number in range(1, len(sent) + 3 if share == 0.5 else 5):
+        line = quota(gatekeeper.admit("api", b"192.0.2.1", now=100.0)).decode()
+        if line:
+            name, _, values = line.removeprefix(policy).removeprefix("RateLimit: ").strip().partition(";")
+            lines[number] = f"{name[4:-1]} {values}".strip()
+    assert lines == sent
+    gatekeeper.master.record("api", Status.ACCEPTED, b"other", 100.0, 100.0)
+    assert quota(gatekeeper.admit("api", b"other", now=100.0)) == b""
+    assert quota(gatekeeper.admit("elsewhere", b"192.0.2.1", now=100.0)) == b""
+
+
+def test_workers_tell_what_they_have_admitted_together_and_others_nothing():
+    domain = Domain("api", (Rule.parse("1/s burst 4"),))
+    memory = memoryview(bytearray(b"k" * 32).ljust(MEMORY_SIZE, b"\0"))
+    workers = [Gatekeeper(lambda *_: None, arrivals=Arrivals([domain], memory)) for _ in range(2)]
+    quotas = [QuotaFields(worker, [domain], {"api": 0.5}) for worker in workers]
+    told = [quota(worker.admit("api", b"x", now=100.0)) for worker, quota in zip(workers * 2, quotas * 2, strict=True)]
+    assert [b"r=1;t=3" in line for line in told] == [False, False, True, False]
+    assert b"r=0;t=4" in told[3]
+    alone = Gatekeeper()
+    assert QuotaFields(alone, [domain], {"api": 1.0})(alone.admit("api", b"x", now=100.0)) == b""

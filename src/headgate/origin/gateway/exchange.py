@@ -357,7 +357,9 @@ class ProxiedExchange:
         if self._permit is not None:
             self._permit.release()
         # Not `request_id_line`: a call costs more than the line.
-        self._client.complete(b"".join((head.forwardable, b"X-Request-Id: ", record.request_id, b"\r\n\r\n", body)))
+        self._client.complete(
+            b"".join((head.forwardable, record.quota, b"X-Request-Id: ", record.request_id, b"\r\n\r\n", body))
+        )
 
     def _note(self, status: int) -> None:
         record, pool = self.record, self._pool
@@ -386,7 +388,7 @@ class ProxiedExchange:
         if self._permit is not None:
             self._permit.responded()
         date = b"" if head.has_date else date_line()  # 9110 6.6.1
-        lines = forwarded_response_lines(head) + request_id_line(self.record.request_id)
+        lines = forwarded_response_lines(head) + self.record.quota + request_id_line(self.record.request_id)
         return b"%b%b%b%b\r\n" % (lines, date, framing, connection), body
 
     def _framing(self, head: ResponseHead) -> tuple[BodyReader, bytes]:

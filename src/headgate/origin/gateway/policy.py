@@ -49,6 +49,8 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Finds the domain of a request."""
     reject: Rejections
     """Writes the responses to rejected requests."""
+    quota: Callable[[Accounting], bytes] | None = None
+    """Returns the field lines about the quota of an accepted request."""
     refuse: Refusals = msgspec.field(default_factory=Refusals)
     """Writes the responses to requests that the concurrency limit refuses."""
     link: Callable[[RequestHead], bytes] | None = None
@@ -129,6 +131,8 @@ def decide(
             policy.arrivals.count(request, domain)
         record.accounting = accounting = policy.gatekeeper.admit(domain, identifier, now=record.received)
     if accounting is None or accounting.status is not Status.REJECTED:
+        if policy.quota is not None and accounting is not None:
+            record.quota = policy.quota(accounting)
         return None
     record.reason = "rule"
     return _rescue(record, request, policy, counters) or policy.reject(

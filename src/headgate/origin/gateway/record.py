@@ -26,6 +26,8 @@ class RequestRecord(msgspec.Struct, gc=False):
     """The value of X-Request-Id: that of a trusted proxy, or a new one."""
     accounting: Accounting | None = None
     """Domain, identifier, verdict and release; None for a request that no rule applies to."""
+    quota: bytes = b""
+    """Field lines about the quota of the client, for a response of the origin."""
     wait: float = 0.0
     """Seconds that the request waited for its release, and for a permit of the concurrency limit."""
     upload: float = 0.0
