@@ -15,9 +15,11 @@ import h11
 import trustme
 
 from headgate.config.origin_section import OriginSection
+from headgate.config.tree import TlsSection
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
+from headgate.origin.gateway.listener import PLAIN
 
 PATIENCE = 5.0  # seconds; reached only by a failing test
 
@@ -129,14 +131,14 @@ _SERVER_SETTINGS = {"timeouts", "bounds", "buffer_requests", "buffer_response", 
 async def gateway_running(port: int, *, rule: str = "", **settings: Any) -> AsyncIterator[Gateway]:
     """Run a gateway before the origin at `port`, listening on a port of its own."""
     domain = Domain(name="default", rules=(Rule.parse(rule),) if rule else ())
-    tls = settings.pop("tls", None)
+    listener = settings.pop("listener", PLAIN)
     settings.setdefault("gatekeeper", Gatekeeper.embedded([domain], max_delay=5.0))
     settings.setdefault("identify", client_address())
     settings.setdefault("routes", Routes([Route("default")]))
     server = {name: settings.pop(name) for name in _SERVER_SETTINGS & settings.keys()}
     policy = GatewayPolicy(reject=Rejections([domain]), **settings)
     gateway = Gateway([OriginSection(url=f"http://127.0.0.1:{port}")], policy, **server)
-    await gateway.start("127.0.0.1", 0, tls=tls)
+    await gateway.start("127.0.0.1", 0, listener=listener)
     try:
         yield gateway
     finally:
@@ -237,7 +239,7 @@ def tls_keys(folder: Path, authority: trustme.CA, name: str) -> TlsKeys:
     issued.private_key_pem.write_to_path(folder / "key.pem")
     for number, pem in enumerate(issued.cert_chain_pems):
         pem.write_to_path(folder / "cert.pem", append=number > 0)
-    return TlsKeys(str(folder / "cert.pem"), str(folder / "key.pem"))
+    return TlsKeys([TlsSection(cert=str(folder / "cert.pem"), key=str(folder / "key.pem"))])
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -9,6 +9,7 @@ import trustme
 
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
+from headgate.origin.gateway import ListenerSettings
 from tests.e2e.gateway_setup import Agent, agent_at, read_request, served, tls_keys, until
 
 pytestmark = pytest.mark.usefixtures("run")
@@ -34,7 +35,7 @@ async def serial_and_reply(port: int, authority: trustme.CA, name: str | None) -
 async def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path) -> None:
     authority = trustme.CA()
     tls = tls_keys(tmp_path, authority, "a.example")
-    async with served(tls=tls.context) as (_, gateway):
+    async with served(listener=ListenerSettings(tls)) as (_, gateway):
         port = gateway.addresses[0][1]
         before, body = await serial_and_reply(port, authority, "a.example")
         assert b"X-Forwarded-Proto: https\r\n" in body
@@ -54,7 +55,7 @@ async def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path) ->
 async def test_handshakes_count_as_connections_and_fail_in_time(tmp_path: Path) -> None:
     tls = tls_keys(tmp_path, authority := trustme.CA(), "a.example")
     bounds, timeouts = Bounds(connections=2, client_connections=2), Timeouts(header=1.0)
-    async with served(tls=tls.context, bounds=bounds, timeouts=timeouts) as (_, gateway):
+    async with served(listener=ListenerSettings(tls), bounds=bounds, timeouts=timeouts) as (_, gateway):
         async with agent_at(gateway) as first, agent_at(gateway) as second, agent_at(gateway) as third:
             assert await third.rest() == b""
             assert len(gateway.connections) == 2
@@ -102,7 +103,7 @@ async def test_clients_that_end_tls_early_cause_no_log_lines(
         writer.write(switch if b"websocket" in head else b"")
         await reader.read()
 
-    async with served(silent, tls=tls.context) as (_, gateway):
+    async with served(silent, listener=ListenerSettings(tls)) as (_, gateway):
         async with agent_at(gateway, ssl=trusting, server_hostname="a.example") as agent:
             await agent.send(request_head)
             await asyncio.sleep(0.1)

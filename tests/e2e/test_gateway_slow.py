@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from headgate.config.tree import Timeouts
-from headgate.origin.gateway import Gateway
+from headgate.origin.gateway import Gateway, ListenerSettings, TlsKeys
 from tests.e2e.gateway_setup import PATIENCE, served, tls_keys, until
 
 pytestmark = pytest.mark.usefixtures("run")
@@ -22,25 +22,25 @@ BODY = bytes(range(250)) * 1600
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
 HASTE = Timeouts(idle=1.0, response=1.0, response_body=1.0)  # half the time that `slow_client` takes
 
-Contexts = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
+Contexts = tuple[TlsKeys | None, ssl.SSLContext | None]
 
 
 @pytest.fixture(params=["plain", "tls"])
 def contexts(request: pytest.FixtureRequest, tmp_path: Path) -> Contexts:
-    """The listener's context and the client's."""
+    """The listener's keys and the client's context."""
     if request.param == "plain":
         return None, None
     authority = trustme.CA()
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    return tls_keys(tmp_path, authority, "a.example").context, trusting
+    return tls_keys(tmp_path, authority, "a.example"), trusting
 
 
-async def small_listener(gateway: Gateway, tls: ssl.SSLContext | None) -> int:
+async def small_listener(gateway: Gateway, tls: TlsKeys | None) -> int:
     """Have the gateway listen with small buffers in the system, so that its own are what a slow client leaves full."""
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
-    await gateway.start(sock=listening, tls=tls)
+    await gateway.start(sock=listening, listener=ListenerSettings(tls))
     port: int = listening.getsockname()[1]
     return port
 

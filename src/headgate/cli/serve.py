@@ -63,6 +63,8 @@ class ServeOptions(Options):
             tree, name = super().start()
         if "gate.origin" in self.flags:
             tree = replace(tree, origin=())
+        if "gate.listen" in self.flags:
+            tree = replace(tree, listener=())
         return replace(tree, domain=_with_rules(tree.domain, self.rules)) if self.rules else tree, name
 
     def finish(self, tree: Configuration) -> Configuration:
@@ -112,7 +114,7 @@ def serve(*, file: str | None, demo: bool, rules: tuple[str, ...], **flags: Any)
 
     Rules, domains and all other settings can be keys of a configuration file (see: headgate config show); flags
     override the file. --rule replaces the rules of the domain 'default', or adds that domain for all requests that
-    match no other. SIGTERM drains; SIGHUP reloads the file and the certificate.
+    match no other. SIGTERM drains; SIGHUP reloads the file and the certificates.
 
     --demo starts a gate to try by hand; `headgate demo` shows an overload, and what the gate does about it.
 

@@ -105,6 +105,18 @@ def _parse_optional_socket(text: str) -> None:
         check_socket_path(text)
 
 
+UNIX: Final = "unix:"
+"""What precedes the path of a unix socket in an address to listen at."""
+
+
+def check_listener(text: str) -> None:
+    """Raise `ConfigurationError` for what is neither an `Address` nor ``unix:`` and the path of a socket."""
+    if text.startswith(UNIX):
+        check_socket_path(text.removeprefix(UNIX))
+    else:
+        Address.parse(text)
+
+
 def parse_mode(text: str) -> int:
     """Parse permissions in octal, ``0666`` or ``0o660``; raises `ConfigurationError` for another text."""
     match = _MODE.fullmatch(text)
@@ -144,6 +156,10 @@ Listen = Annotated[
 """An address to listen at."""
 ListenOrNone = Annotated[str, Meta(examples=["127.0.0.1:8090"]), Format("HOST:PORT", parse_optional_address)]
 """An address to listen at, or empty for none."""
+Listener = Annotated[
+    str, Meta(examples=["127.0.0.1:8080", "*:443", "unix:/run/headgate.sock"]), Format("ADDRESS", check_listener)
+]
+"""An address to listen at, or a unix socket."""
 SocketOrNone = Annotated[str, Format("SOCKET", _parse_optional_socket)]
 """The path of a unix socket, or empty for none."""
 Masters = Annotated[str | tuple[str, ...], Format("MASTER")]

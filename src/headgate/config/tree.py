@@ -22,6 +22,7 @@ from headgate.config.section import (
     File,
     Format,
     Listen,
+    Listener,
     ListenOrNone,
     Loop,
     Masters,
@@ -30,6 +31,7 @@ from headgate.config.section import (
     SecondsOrZero,
     ServerKeys,
     SocketOrNone,
+    check_listener,
     parse_mode,
     with_value,
 )
@@ -48,12 +50,44 @@ def as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Tls(ConfigSection, frozen=True):
-    """TLS of the gate's listener; set both files or neither."""
+    """The certificate of the gate if it has one; set both files or neither. More are in [[tls]]."""
 
     cert: File = ""
     """TLS certificate chain, PEM; needs `key`. SIGHUP reloads it."""
     key: File = ""
     """Private key of the certificate, PEM. SIGHUP reloads it."""
+
+
+class TlsSection(ConfigSection, frozen=True):
+    """A certificate of the gate, and the names that it is for. The first certificate is also for all other names."""
+
+    cert: File
+    """TLS certificate chain, PEM. SIGHUP reloads it."""
+    key: File
+    """Private key of the certificate, PEM, not encrypted. SIGHUP reloads it."""
+    names: tuple[Annotated[str, Format("NAME")], ...] = ()
+    """Server names (SNI) for which clients get this certificate, such as www.example.org, or *.example.org for those
+    with one more label. Only the first certificate needs none."""
+
+
+class ListenerSection(ConfigSection, frozen=True):
+    """A listener of the gate, in place of `gate.listen`."""
+
+    address: Listener
+    """Address that clients connect to: HOST:PORT, [::]:PORT for IPv6, *:PORT for IPv4 and IPv6, or unix:PATH for a unix
+    socket. Port 0 takes a free port."""
+    mode: Annotated[str, Format("MODE", parse_mode)] = "0666"
+    """Permissions of a unix socket, in octal."""
+    tls: bool = False
+    """Serve HTTPS, with the certificates of [[tls]] and gate.tls."""
+    client_ca: File = ""
+    """Accept only clients with a certificate of the authorities in this PEM file. SIGHUP reloads it."""
+    redirect: bool = False
+    """Redirect all requests to https with the same host; port 443, or if clients use the port of this listener without
+    translation, the port of the first listener with TLS."""
+    proxy_protocol: bool = False
+    """Accept connections from `gate.trusted_proxies` only, and require the PROXY protocol of version 1 or 2 from them:
+    its header names the client. Connections of others, and malformed headers, are closed and counted."""
 
 
 class Timeouts(ConfigSection, frozen=True):
@@ -102,8 +136,9 @@ class Bounds(ConfigSection, frozen=True):
 class Gate(ConfigSection, frozen=True):
     """The gate, `headgate serve`: a reverse proxy that applies rules before it forwards a request."""
 
-    listen: Listen = "127.0.0.1:8080"
-    """Address that clients connect to; port 0 takes a free port."""
+    listen: Annotated[str | tuple[str, ...], Format("ADDRESS", check_listener)] = "127.0.0.1:8080"
+    """Address that clients connect to: HOST:PORT, [::]:PORT, *:PORT for both families, or unix:PATH. Port 0 takes a
+    free port. With a certificate, all use TLS; [[listener]] has more settings."""
     origin: Annotated[str | tuple[str, ...], Format("URL")] = ""
     """URL of the origin to forward to: http://HOST:PORT, https://HOST:PORT or unix:/path. Several URLs share the
     requests; [[origin]] has more settings of each."""
@@ -159,7 +194,9 @@ class Gate(ConfigSection, frozen=True):
     loop: Loop = "auto"
     """Event loop: auto uses uvloop if it is installed; uvloop requires it; asyncio does not use it."""
     tls: Tls = Tls()
-    """TLS of the listener."""
+    """The certificate if there is one; more are in [[tls]]."""
+    watch_files: bool = False
+    """Reload certificates, keys and client_ca when their files change, and not on SIGHUP only."""
     timeouts: Timeouts = Timeouts()
     """Timeouts, in seconds."""
     bounds: Bounds = Bounds()
@@ -427,6 +464,10 @@ class Configuration(ConfigSection, frozen=True):
 
     gate: Gate = Gate()
     """The gate: `headgate serve`."""
+    listener: tuple[ListenerSection, ...] = ()
+    """Listeners of the gate, in place of `gate.listen`."""
+    tls: tuple[TlsSection, ...] = ()
+    """Certificates of the gate, which clients choose from by server name."""
     origin: tuple[OriginSection, ...] = ()
     """Origins behind the gate, instead of `gate.origin`."""
     limit: Limit = Limit()
@@ -453,3 +494,16 @@ class Configuration(ConfigSection, frozen=True):
     def origins(self) -> tuple[OriginSection, ...]:
         """The origins behind the gate."""
         return self.origin or tuple(OriginSection(url=url) for url in as_tuple(self.gate.origin) if url)
+
+    @property
+    def certificates(self) -> tuple[TlsSection, ...]:
+        """All certificates of the gate; the first one is for all names that no other has."""
+        first = self.gate.tls
+        return (*((TlsSection(cert=first.cert, key=first.key),) if first.cert else ()), *self.tls)
+
+    @property
+    def listeners(self) -> tuple[ListenerSection, ...]:
+        """All listeners of the gate."""
+        has_tls = bool(self.certificates)
+        short = tuple(ListenerSection(address=one, tls=has_tls) for one in as_tuple(self.gate.listen))
+        return self.listener or short

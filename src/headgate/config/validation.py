@@ -3,6 +3,7 @@
 Every error is one `ConfigurationError` with the dotted path of the key, the value and what is expected.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, get_args, get_origin
 
@@ -11,13 +12,15 @@ import msgspec
 from headgate.config.advice_section import check_advice
 from headgate.config.origin_section import OriginUrl, check_origins
 from headgate.config.proxy_section import Proxy
-from headgate.config.section import Address, Format
+from headgate.config.section import UNIX, Address, Format, check_listener
 from headgate.config.toml_reader import convert_document
-from headgate.config.tree import Bus, Configuration, Router, Sidecar, as_tuple
+from headgate.config.tree import Bus, Configuration, Gate, ListenerSection, Router, Sidecar, as_tuple
 from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Domain
 
 _MIN_SHARDED_MASTERS = 2
+_SOCKET_MODE = ListenerSection(address="").mode
+_SERVER_NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 
 
 def check(tree: Configuration) -> None:
@@ -35,6 +38,8 @@ def check(tree: Configuration) -> None:
     )
     check_origins(tree.origins)
     _check_certificate("gate.tls", tree.gate.tls.cert, tree.gate.tls.key)
+    _check_listeners(tree)
+    _check_names(tree)
     _check_certificate("master", tree.master.rlqs_cert, tree.master.rlqs_key, "rlqs_")
     _check_text("master.listen", _check_bus, tree.master.listen)
     _check_text("router.listen", _check_bus, tree.router.listen)
@@ -184,6 +189,55 @@ def _check_sidecar(sidecar: Sidecar) -> None:
 
 def _check_certificate(path: str, cert: str, key: str, prefix: str = "") -> None:
     fail_if(bool(cert) != bool(key), f"{path}: a certificate needs its key; set both `{prefix}cert` and `{prefix}key`")
+
+
+def _check_listeners(tree: Configuration) -> None:
+    fail_if(
+        tree.listener and tree.gate.listen != Gate().listen,
+        "gate.listen: it is short for [[listener]] tables; leave it out, or the tables",
+    )
+    fail_if(not tree.listeners, "gate.listen: no address is listed; expected one such as '127.0.0.1:8080'")
+    fail_if(
+        tree.certificates and not any(one.tls for one in tree.listeners),
+        "tls: no listener uses the certificates; add tls = true to a [[listener]]",
+    )
+    seen: set[str] = set()
+    for index, one in enumerate(tree.listeners):
+        where, is_unix = f"listener[{index}]" if tree.listener else "gate.listen", one.address.startswith(UNIX)
+        if not tree.listener:
+            _check_text(where, check_listener, one.address)
+        is_free = not is_unix and not Address.parse(one.address).port
+        for condition, message in (
+            (one.address in seen and not is_free, f": {one.address!r} is listed twice; list each address once"),
+            (one.mode != _SOCKET_MODE and not is_unix, f".mode: {one.mode!r} is for a unix socket, unix:PATH"),
+            (one.tls and not tree.certificates, ".tls: a listener with TLS needs a certificate; add [[tls]]"),
+            (one.client_ca and not one.tls, ".client_ca: only TLS has certificates of clients; add tls = true"),
+            (one.redirect and one.tls, ".redirect: redirects to HTTPS are for a listener without `tls`"),
+            (
+                one.proxy_protocol and not tree.gate.trusted_proxies,
+                ".proxy_protocol: it is accepted from gate.trusted_proxies only, and none is listed",
+            ),
+        ):
+            fail_if(condition, f"{where}{message}")
+        seen.add(one.address)
+
+
+def _check_names(tree: Configuration) -> None:
+    seen: set[str] = set()
+    for index, one in enumerate(tree.tls):
+        fail_if(
+            not one.names and one is not tree.certificates[0],
+            f"tls[{index}].names: missing; only the first certificate is for all names: expected such as "
+            "['www.example.org']",
+        )
+        for name in map(str.lower, one.names):
+            fail_if(
+                _SERVER_NAME.fullmatch(name) is None,
+                f"tls[{index}].names: invalid name {name!r:.80}; expected one such as 'www.example.org' or "
+                "'*.example.org', international names as xn--…",
+            )
+            fail_if(name in seen, f"tls[{index}].names: {name!r} has a certificate already; list each name once")
+            seen.add(name)
 
 
 def _check_proxy(proxy: Proxy) -> None:

@@ -29,7 +29,7 @@ from headgate.http.h1.response import parse_response_head
 from headgate.http.h1.syntax import split_fields
 from headgate.runtime.demo_origin import DemoOrigin
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
-from headgate.runtime.listen import reserve_addresses
+from headgate.runtime.listen import Endpoint, reserve_addresses
 from headgate.throttle import Throttle
 
 CAPACITY: Final = 100.0
@@ -349,7 +349,7 @@ def gate_configuration(seconds: float, origin: Address) -> Configuration:
 async def running_gate(seconds: float, origin: Address) -> AsyncIterator[Site]:
     """Run the gate while inside."""
     with reserve_addresses("", Address("127.0.0.1", 0)) as [address]:
-        gate = GateProcess(GateConfiguration(gate_configuration(seconds, origin), address))
+        gate = GateProcess(GateConfiguration(gate_configuration(seconds, origin), (Endpoint(0, address),)))
         await gate.start()
         site = Site(address, gate, seconds)
         try:

@@ -5,7 +5,7 @@ The modules that read bundles are imported when there is one.
 
 import os
 import resource
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,8 +22,10 @@ from headgate.limit.gatekeeper import Account, longest_hold, spacing
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes
 from headgate.origin.checks import naming
-from headgate.origin.gateway import GatewayPolicy, TlsKeys
+from headgate.origin.gateway import GatewayPolicy, ListenerSettings, TlsKeys
+from headgate.origin.gateway.listener import HTTPS_PORT, redirect_to_https
 from headgate.origin.gateway.origins import client_tls
+from headgate.origin.gateway.policy import decide
 from headgate.origin.identify import AddressSet, ClientAddress, client_address, identify_by, is_network
 from headgate.origin.pages import Pages
 from headgate.origin.request_info import plain_path
@@ -46,6 +48,7 @@ _OTHER_FILES = 64
 """Descriptors that are kept for listeners, the admin address, the bus and files."""
 RESTART_KEYS = (
     "gate.listen",
+    "listener",
     "gate.admin",
     "gate.workers",
     "gate.master",
@@ -53,7 +56,6 @@ RESTART_KEYS = (
     "gate.curve_server",
     "gate.shard",
     "gate.loop",
-    "gate.tls",
     "gate.timeouts",
     "gate.bounds",
     "master.listen",
@@ -133,8 +135,34 @@ def check_composition(tree: Configuration) -> None:
         client_tls(origin)
     build_gatekeeper(tree, composed.domains, None)
     read_keys(tree)
-    if tree.gate.tls.cert:
-        TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
+    load_tls(tree)
+
+
+def load_tls(tree: Configuration) -> dict[str, TlsKeys]:
+    """Load the TLS keys of all listeners, by their `client_ca`. Raises `ConfigurationError` for invalid files."""
+    return {
+        client_ca: TlsKeys(tree.certificates, client_ca)
+        for client_ca in dict.fromkeys(one.client_ca for one in tree.listeners if one.tls)
+    }
+
+
+def require_same_tls(old: Configuration, new: Configuration) -> None:
+    """Raise `ConfigurationError` for a reload that would have `gate.listen` begin or cease to use TLS."""
+    is_same = [one.tls for one in old.listeners] == [one.tls for one in new.listeners]
+    fail_if(not is_same, "gate.tls: listeners use TLS, or use it no longer; a restart is needed for that")
+
+
+def listener_settings(tree: Configuration, keys: Mapping[str, TlsKeys], ports: Sequence[int]) -> list[ListenerSettings]:
+    """Return the settings of each listener of `tree`, which listens at one of `ports`."""
+    https = next((port for one, port in zip(tree.listeners, ports, strict=True) if one.tls and port), HTTPS_PORT)
+    return [
+        ListenerSettings(
+            keys[one.client_ca] if one.tls else None,
+            one.proxy_protocol,
+            redirect_to_https(port, https) if one.redirect else decide,
+        )
+        for one, port in zip(tree.listeners, ports, strict=True)
+    ]
 
 
 def require_gate(tree: Configuration) -> None:

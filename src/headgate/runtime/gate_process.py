@@ -5,6 +5,8 @@ It is a gate of its own, or one worker of several: `python -m headgate.runtime.g
 
 import asyncio
 import gc
+import os
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -12,15 +14,16 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.config import Address, Configuration
+from headgate.config import Configuration
 from headgate.config.tree import keep_keys
+from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencyState
 from headgate.link import GatekeeperLink
 from headgate.observe import Counters, GateState, HeldIdentifier, MasterTotals, read_counters
 from headgate.observe.state import OriginState, identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
-from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
+from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.origins import client_tls
 from headgate.runtime.gate_advice import (
@@ -40,11 +43,14 @@ from headgate.runtime.gate_build import (
     concurrency_settings,
     domains_with_kept_holds,
     fit_bounds,
+    listener_settings,
     load_bundles,
+    load_tls,
     max_hold,
     open_memory,
     read_keys,
     require_gate,
+    require_same_tls,
 )
 from headgate.runtime.gatekeeping import (
     domain_state,
@@ -56,7 +62,7 @@ from headgate.runtime.gatekeeping import (
 )
 from headgate.runtime.ipc import Configure, Query, Shutdown
 from headgate.runtime.lifecycle import Backend
-from headgate.runtime.listen import listen_error
+from headgate.runtime.listen import Endpoint, listen_error
 from headgate.runtime.log import log
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_reports import MasterReports
@@ -64,14 +70,15 @@ from headgate.runtime.master_store import MasterStore
 from headgate.runtime.worker_main import Send, run_worker
 
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
+_FILE_CHECK_INTERVAL: Final = 2.0
 
 
 class GateConfiguration(msgspec.Struct, frozen=True):
     """The configuration of one process of a gate."""
 
     tree: Configuration
-    address: Address
-    """Where to listen; reserved, and shared with other processes."""
+    endpoints: tuple[Endpoint, ...]
+    """Where to listen; shared with other processes."""
     bus: str = ""
     """The address of the supervisor's master; empty if `tree` names the master."""
     memory: str = ""
@@ -96,7 +103,7 @@ class GateProcess(Backend):
     def __init__(self, configuration: GateConfiguration, send: Send | None = None) -> None:
         tree = self.tree = configuration.tree
         """The configuration in force."""
-        self._address = configuration.address
+        self._endpoints = configuration.endpoints
         self._send = send
         self._reported = (0, 0)
         self._bus, self._holds = configuration.bus, configuration.holds
@@ -106,7 +113,7 @@ class GateProcess(Backend):
         own = configuration.snapshot if not configuration.bus else ""
         self._snapshots = Snapshots(own, tree.master.snapshot_interval, log, key="limit.snapshot")
         self._bundles = load_bundles(tree, log=log)
-        self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
+        self._keys = load_tls(tree)
         self._link = self._new_link(tree, self._composed)
         self._memory = None if self._link is None else open_memory(configuration.memory)
         self.store = MasterStore(tree.master.store if self._link is None else "memory", log)
@@ -145,11 +152,7 @@ class GateProcess(Backend):
             await wait_for_masters(link, holds=self._holds)
         self.store.start()
         await self._restore()
-        tls = self._keys.context if self._keys is not None else None
-        try:
-            await self._gateway.start(*self._address, tls=tls, reuse_port=True)
-        except OSError as error:
-            raise listen_error("--listen", self._address, error) from None
+        await self._listen()
         loop = asyncio.get_running_loop()
         self._periodic = [
             loop.create_task(task)
@@ -158,6 +161,7 @@ class GateProcess(Backend):
                 self._check_bundles(),
                 self._advise(),
                 self._watch_concurrency(),
+                *([self._watch_files()] if self.tree.gate.watch_files else []),
             )
         ]
         if link is not None and not self._number and not self._bus:
@@ -167,6 +171,30 @@ class GateProcess(Backend):
         # The objects built so far stay: the garbage collector need not look at them again.
         gc.collect()
         gc.freeze()
+
+    async def _listen(self) -> None:
+        ports = {one.listener: one.address.port for one in self._endpoints}
+        settings = listener_settings(self.tree, self._keys, [ports[index] for index in range(len(ports))])
+        for one in self._endpoints:
+            sock = socket.socket(fileno=os.dup(one.descriptor)) if one.descriptor >= 0 else None
+            try:
+                await self._gateway.start(
+                    *one.address, listener=settings[one.listener], reuse_port=sock is None, sock=sock
+                )
+            except OSError as error:
+                raise listen_error("--listen", one.address, error) from None
+
+    async def _watch_files(self) -> None:
+        """Read certificates, keys and authorities again when their files change."""
+        while True:
+            await asyncio.sleep(_FILE_CHECK_INTERVAL)
+            try:
+                # Of two files that belong together, the second one may not be there yet.
+                line = "certificates read again" if sum(one.reload_changed() for one in self._keys.values()) else ""
+            except ConfigurationError as error:
+                line = f"{error}; the certificates in force stay"
+            if line and not self._number:
+                log(line)
 
     async def _restore(self) -> None:
         """Restore the histories of the master of this process, and save them from now on."""
@@ -198,11 +226,12 @@ class GateProcess(Backend):
         """
         tree = keep_keys(self.tree, configuration.tree, RESTART_KEYS)
         require_gate(tree)
+        require_same_tls(self.tree, tree)
         composed = await asyncio.to_thread(compose, tree)  # it reads lists of addresses
         bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=log)
         contexts = [client_tls(origin) for origin in tree.origins]
-        if self._keys is not None:
-            self._keys.reload()
+        for keys in self._keys.values():
+            keys.reload(tree.certificates)
         self._gateway.origins.configure(tree.origins, contexts)
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
         kept = domains_with_kept_holds(tree, self._composed, composed)

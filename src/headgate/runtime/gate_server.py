@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
-from headgate.config import Address, Configuration, domain_changes, log_warnings
+from headgate.config import Configuration, domain_changes, log_warnings
 from headgate.config.tree import keep_keys, restart_note
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
@@ -36,13 +36,14 @@ from headgate.runtime.gate_build import (
     concurrency_settings,
     new_memory,
     require_gate,
+    require_same_tls,
     snapshot_file,
 )
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
 from headgate.runtime.lifecycle import Backend, Server, run_server
-from headgate.runtime.listen import reserve_addresses
+from headgate.runtime.listen import Endpoint, reserve_endpoints
 from headgate.runtime.log import log, log_counters, write_line
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_store import MasterStore
@@ -78,7 +79,7 @@ class _GateServer(Server):
         self._file = file
         self._options = options
         self._tree = tree
-        self._address = Address.parse(tree.gate.listen)
+        self._endpoints: tuple[Endpoint, ...] = ()
         self._demo_origin = ""
         self._store: MasterStore
 
@@ -90,13 +91,8 @@ class _GateServer(Server):
             self.closing.push_async_callback(origin.close)
             self._demo_origin = await origin.start()
             self._tree = self._with_demo_origin(self._tree)
-        reserved = self.closing.enter_context(reserve_addresses("--listen", self._address))
-        configuration = GateConfiguration(
-            self._tree,
-            self._address._replace(port=reserved[0].port),
-            snapshot=snapshot_file(self._tree, self._file),
-        )
-        self._address = reserved[0]
+        self._endpoints = tuple(reserve_endpoints(self._tree, self.closing.enter_context(ExitStack())))
+        configuration = GateConfiguration(self._tree, self._endpoints, snapshot=snapshot_file(self._tree, self._file))
         gate = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
         self.backend, self._store = gate, gate.store
         self.closing.push_async_callback(self.backend.close)
@@ -119,7 +115,7 @@ class _GateServer(Server):
     def announce(self) -> None:
         gate = self._tree.gate
         origins = ",".join(origin.url for origin in self._tree.origins)
-        url = f"{'https' if gate.tls.cert else 'http'}://{self._address}"
+        url, *others = [one.url(tls=self._tree.listeners[one.listener].tls) for one in self._endpoints]
         if self._options.demo:
             from headgate.runtime.demo_origin import demo_banner
 
@@ -129,6 +125,8 @@ class _GateServer(Server):
         log_warnings(self._tree, log)
         for warning in key_file_warnings(gate.curve_key):
             log(warning)
+        for other in others:
+            log(f"also listening at {other}")
         log(f"origin {origins} master {gate.master_text} workers {gate.workers} admin {admin_url(self)}")
         # Scripts read the address from this line, so it contains nothing else.
         write_line(f"ready {url}")
@@ -136,12 +134,12 @@ class _GateServer(Server):
     async def reload(self) -> None:
         tree, file = self._options.read()
         tree = self._with_demo_origin(tree)
-        await self.backend.reload(GateConfiguration(tree, self._address))
+        await self.backend.reload(GateConfiguration(tree, self._endpoints))
         rest = restart_note(self._tree, tree, RESTART_KEYS)
         changes = domain_changes(self._tree.domain, tree.domain)
         self._tree = replace(self._tree, domain=tree.domain)
         log_warnings(tree, log)
-        sources = [*([file] if file else []), *(["the certificate"] if tree.gate.tls.cert else [])]
+        sources = [*([file] if file else []), *(["the certificates"] if tree.certificates else [])]
         what = (
             f"{' and '.join(sources)} read again"
             if sources
@@ -170,7 +168,8 @@ class GateWorkers(Backend):
         self._configuration = configuration
         self._closing = ExitStack()
         self._ended = self.initial_state
-        self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
+        inherited = [one.descriptor for one in configuration.endpoints if one.descriptor >= 0]
+        self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop, descriptors=inherited)
         self._advice_loop = make_loop(tree, None, workers=tree.gate.workers, log=log)
         self._advising: asyncio.Task[None] | None = None
         self._link: MasterLink | None = None
@@ -224,6 +223,7 @@ class GateWorkers(Backend):
     async def reload(self, configuration: GateConfiguration) -> None:
         tree = keep_keys(self._configuration.tree, configuration.tree, RESTART_KEYS)
         require_gate(tree)
+        require_same_tls(self._configuration.tree, tree)
         # In a thread: bundles are read whole, and the master that the workers share runs in this loop.
         await asyncio.to_thread(check_composition, tree)
         self._configuration = replace(self._configuration, tree=tree)

@@ -7,10 +7,47 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from headgate.config import Address
+from msgspec import Struct
+
+from headgate.config import Address, Configuration
+from headgate.config.section import UNIX, parse_mode
 from headgate.errors import ConfigurationError
+from headgate.origin.sidecar.unix_socket import UnixSocket
 
 _MISSING_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+class Endpoint(Struct, frozen=True):
+    """A socket that a listener of the gate has; several workers share it."""
+
+    listener: int
+    """The index of the listener in the configuration."""
+    address: Address
+    """Host and port to listen at; reserved. Of a unix socket, its path and port 0."""
+    descriptor: int = -1
+    """The socket, which listens already; -1 for one that each worker opens at the address."""
+
+    def url(self, *, tls: bool) -> str:
+        """Return what clients connect to."""
+        return f"{UNIX}{self.address.host}" if self.descriptor >= 0 else f"http{'s' if tls else ''}://{self.address}"
+
+
+def reserve_endpoints(tree: Configuration, kept: ExitStack) -> list[Endpoint]:
+    """Reserve the addresses of all listeners, and open their unix sockets, until `kept` is closed.
+
+    Raises `ConfigurationError`, which names the address, for one that is not available.
+    """
+    found = []
+    for index, section in enumerate(tree.listeners):
+        flag = f"listener[{index}].address" if tree.listener else "--listen"
+        if section.address.startswith(UNIX):
+            opened = UnixSocket(section.address.removeprefix(UNIX), mode=parse_mode(section.mode), flag=flag)
+            kept.callback(opened.close)
+            found.append(Endpoint(index, Address(opened.path, 0), opened.socket.fileno()))
+        else:
+            reserved = kept.enter_context(reserve_addresses(flag, Address.parse(section.address)))
+            found += [Endpoint(index, address) for address in reserved]
+    return found
 
 
 @contextmanager

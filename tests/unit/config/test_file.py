@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headgate.config import Configuration, domain_changes, parse, read, schema, show
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
 from headgate.config.proxy_section import Proxy
-from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts
+from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts, TlsSection
 from headgate.errors import ConfigurationError
 
 FULL = """
@@ -71,7 +71,7 @@ def test_an_empty_file_has_all_defaults():
         ("[gate.timeouts]\nresponce = 1", "gate.timeouts.responce", "'response'"),
         ('[[domain]]\nname = "a"\nrule = ["1/s"]', "domain[0].rule", "'rules'"),
         ('[[advice]]\nuser_agent = "a"\nfractoin = 1', "advice[0].fractoin", "'fraction'"),
-        ("[zzzzzz]", "zzzzzz", "gate, origin, limit, domain, advice, master"),
+        ("[zzzzzz]", "zzzzzz", "gate, listener, tls, origin, limit, domain"),
         ('[gate]\nrules = ["1/s"]', "gate.rules", "it belongs under [[domain]]"),
         ("[master]\nworkers = 2", "master.workers", "it belongs under [gate] or [proxy]"),
     ],
@@ -197,15 +197,22 @@ def test_written_tree_parses_to_the_same_tree(tree):
 def test_missing_tables_are_written_as_comments():
     lines = show(Configuration()).splitlines()
     uncommented = "\n".join(line[1:] if line[:1] == "#" and line[1:2] not in {" ", ""} else line for line in lines)
-    tree = parse(uncommented.replace('url = "…"', 'url = "http://a"'))
+    for old, new in (
+        ("tls = false", ""),
+        ('address = "…"', 'address = ":1"\ntls = true'),
+        ('url = "…"', 'url = "http://a"'),
+    ):
+        uncommented = uncommented.replace(old, new)
+    tree = parse(uncommented)
     assert (tree.domain, tree.bundle) == ((DomainSection(name="…"),), (BundleSection(file="…"),))
+    assert tree.certificates == (TlsSection(cert="…", key="…"),)
     assert tree.advice.entry == (AdviceEntrySection(user_agent="…"),)
     assert "[[domain]]" not in show(Configuration(domain=tree.domain)).replace("\n[[domain]]", "", 1)
 
 
 def test_each_key_follows_its_documentation():
     text = show(Configuration())
-    assert '# Address that clients connect to; port 0 takes a free port.\nlisten = "127.0.0.1:8080"\n' in text
+    assert '[[listener]] has more settings.\nlisten = "127.0.0.1:8080"\n' in text
     assert "[gate.timeouts]" in text
 
 

@@ -8,6 +8,7 @@ from headgate.errors import ConfigurationError
 
 COMPUTED = '[advice]\nmode = "adaptive"\ncapacity = "5/s"\n'
 ENTRY = '[[advice.entry]]\nuser_agent = "*"\nfraction = "auto"\n'
+CERTIFICATE = '[[tls]]\ncert = "a"\nkey = "a"\n'
 ALSO = '[[domain]]\nname = "a"\nrules = ["1/s burst 5"]\n[[domain]]\nname = "b"\n'
 INVALID = [
     (ALSO + 'also = ["c"]', "domain[1].also", "invalid domain 'c'; expected others, each once: 'a'"),
@@ -20,8 +21,27 @@ INVALID = [
         "6 is more than the burst of '1/s burst 5' in domain 'a'",
     ),
     (ALSO + "cost = 101", "domain[1].cost", "<= 100, got 101"),
-    ("[gate]\nlisten = 3", "gate.listen", "expected a text, got a whole number 3"),
+    ("[gate]\nlisten = 3", "gate.listen", "expected a text or a list, got a whole number 3"),
     ('[gate]\nlisten = "nowhere"', "gate.listen", "127.0.0.1:8080"),
+    ('[gate]\nlisten = [":1", "unix:"]', "gate.listen", "invalid path '' of a unix socket"),
+    ("[gate]\nlisten = []", "gate.listen", "no address is listed"),
+    ('[gate]\nlisten = [":1", ":1"]', "gate.listen", "':1' is listed twice"),
+    ('[gate]\nlisten = ":1"\n[[listener]]\naddress = ":2"', "gate.listen", "leave it out, or the tables"),
+    ('[[listener]]\naddress = "a"', "listener[0].address", "expected HOST:PORT"),
+    ('[[listener]]\naddress = "unix:a"\nmode = "9"', "listener[0].mode", "expected permissions in octal"),
+    ('[[listener]]\naddress = ":1"\nmode = "0600"', "listener[0].mode", "'0600' is for a unix socket"),
+    ('[[listener]]\naddress = ":1"\ntls = true', "listener[0].tls", "needs a certificate"),
+    ('[[listener]]\naddress = ":1"\nclient_ca = "a"', "listener[0].client_ca", "add tls = true"),
+    ('[[listener]]\naddress = ":1"\nproxy_protocol = true', "listener[0].proxy_protocol", "gate.trusted_proxies"),
+    (
+        f'[[listener]]\naddress = ":1"\ntls = true\nredirect = true\n{CERTIFICATE}',
+        "listener[0].redirect",
+        "without `tls`",
+    ),
+    (f'[[listener]]\naddress = ":1"\n{CERTIFICATE}', "tls", "no listener uses the certificates"),
+    (f"{CERTIFICATE}{CERTIFICATE}", "tls[1].names", "only the first certificate is for all names"),
+    (f'{CERTIFICATE}names = ["*.*.a"]', "tls[0].names", "invalid name '*.*.a'"),
+    (f'{CERTIFICATE}names = ["b"]\n{CERTIFICATE}names = ["a", "B"]', "tls[1].names", "'b' has a certificate already"),
     ('[gate]\nmax_delay = "5"', "gate.max_delay", "expected a number, got a text '5'"),
     ("[gate]\nmax_delay = nan", "gate.max_delay", "expected a number"),
     ("[gate]\nmax_delay = inf", "gate.max_delay", "expected a number"),

@@ -16,10 +16,12 @@ A usual proxied GET touches these three files and five others: `http/h1/request`
     a response of the gateway             `responses`; who sends it sets `reason` of the record
     a rule for requests                   `policy`
     another origin, a retry, a buffer     `exchange`: its pool, `lost` and `fail`, `feed` and `relay`
-    what precedes HTTP on a connection    `client_connection`: `connection_made`, as for TLS
+    what precedes HTTP on a connection    `listener`, and `_begin_preface` of `client_connection`
 """
 
+from headgate.origin.gateway.listener import ListenerSettings
 from headgate.origin.gateway.policy import GatewayPolicy
-from headgate.origin.gateway.server import Gateway, TlsKeys
+from headgate.origin.gateway.server import Gateway
+from headgate.origin.gateway.tls import TlsKeys
 
-__all__ = ["Gateway", "GatewayPolicy", "TlsKeys"]
+__all__ = ["Gateway", "GatewayPolicy", "ListenerSettings", "TlsKeys"]

@@ -7,7 +7,6 @@ that a client sends ahead wait in a bounded buffer. The table of the states of a
 import asyncio
 import math
 import socket
-import ssl
 import time
 from binascii import hexlify
 from random import getrandbits
@@ -22,7 +21,8 @@ from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import ProxiedExchange
 from headgate.origin.gateway.flow_control import FlowControl, send_progress
 from headgate.origin.gateway.forwarding import forwarded_request_head
-from headgate.origin.gateway.policy import ClientView, accept_of, decide, flow_of, passed_request_id, refusal
+from headgate.origin.gateway.listener import PLAIN, ListenerSettings, read_proxy_header
+from headgate.origin.gateway.policy import ClientView, accept_of, flow_of, passed_request_id, refusal
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import (
     FileResponse,
@@ -54,14 +54,14 @@ _NOT_SERVED = frozenset({b"CONNECT", b"TRACE"})
 
 
 class ClientConnection(asyncio.Protocol):
-    """One connection of a client; made by the gateway's listener. With `tls`, it begins with a handshake."""
+    """One connection of a client, made by a listener of the gateway with these settings."""
 
     __slots__ = (
-        "_body", "_buffer", "_context", "_eof", "_flow", "_handshake", "_permits", "_tls", "_transport", "_unread",
-        "_view", "_waits", "_writable", "client", "deadline", "exchange", "record", "state",
+        "_body", "_buffer", "_context", "_decide", "_eof", "_flow", "_listener", "_permits", "_preface", "_source",
+        "_transport", "_unread", "_view", "_waits", "_writable", "client", "deadline", "exchange", "record", "state",
     )  # fmt: skip
 
-    def __init__(self, context: GatewayContext, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, context: GatewayContext, listener: ListenerSettings = PLAIN) -> None:
         self.state = ClientState.IDLE
         self.client = b""
         """The client that its connections are counted for; empty when they are not counted."""
@@ -72,8 +72,10 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = math.inf
         """The time of the gateway's clock at which `expire` is due."""
         self._context = context
-        self._tls = tls
-        self._handshake: asyncio.Task[None] | None = None
+        self._listener = listener
+        self._decide = listener.decide
+        self._preface: asyncio.Task[None] | None = None
+        self._source: str | None = None  # the address of the client, if a header of the PROXY protocol has it
         self._buffer = RequestBuffer()
         self._writable = True
         self._eof = False
@@ -88,47 +90,85 @@ class ClientConnection(asyncio.Protocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start: see `asyncio.Protocol`. With TLS it is called for the connection, and again after the handshake."""
-        context, is_new = self._context, self.state is ClientState.IDLE
+        """Start: see `asyncio.Protocol`. After a PROXY header or a handshake of TLS, it is called again."""
+        context, listener, is_new = self._context, self._listener, self.state is ClientState.IDLE
         self._transport = cast("asyncio.Transport", transport)
         self._flow = FlowControl(self._transport)
-        self._view = ClientView.of(context.policy, self._transport)
+        self._view = ClientView.of(context.policy, self._transport, self._source)
         self.deadline = context.clock() + context.timeouts.header
         if not is_new:
             self._move(ClientState.IDLE)
+            if listener.proxy_protocol and listener.tls is None and not self._count_client():
+                self._reject_connection("client_limit")
+        elif listener.proxy_protocol and not self._view.info.trusted:
+            context.counters.proxy_headers_refused["untrusted"] += 1
+            self._move(ClientState.CLOSED)
+            self._transport.abort()
         elif reason := context.registry.enter(self, self._view.info):
             context.counters.connections_refused[reason] += 1
             self._reject_connection(reason)
-        elif self._tls is None:
+        elif listener.tls is None and not listener.proxy_protocol:
             context.registry.idle[self] = None
         else:
-            self._begin_handshake(self._tls)
+            self._begin_preface()
 
-    def _begin_handshake(self, tls: ssl.SSLContext) -> None:
-        self._move(ClientState.HANDSHAKE)
+    def _begin_preface(self) -> None:
+        self._move(ClientState.PREFACE)
         self.deadline = math.inf  # the event loop's
         self._transport.set_protocol(asyncio.Protocol())
         try:
             # Not `start_tls`: that of uvloop loses what the client has sent before it is called.
             sock = self._transport.get_extra_info("socket").dup()
         except OSError:
-            self._lose_handshake()
+            self.connection_lost(None)
         else:
-            self._handshake = asyncio.get_running_loop().create_task(self._shake_hands(sock, tls))
+            sock.settimeout(0.0)
+            self._preface = asyncio.get_running_loop().create_task(self._run_preface(sock))
         self._transport.abort()
 
-    async def _shake_hands(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
-        loop, seconds = asyncio.get_running_loop(), self._context.timeouts.header
+    async def _run_preface(self, sock: socket.socket) -> None:
+        """Read the header of the PROXY protocol, and have the event loop run the handshake, if there are."""
+        loop, listener, seconds = asyncio.get_running_loop(), self._listener, self._context.timeouts.header
+        is_known = not listener.proxy_protocol
         try:
-            await loop.connect_accepted_socket(lambda: self, sock, ssl=tls, ssl_handshake_timeout=seconds)
+            is_known = is_known or await self._learn_client(sock, seconds)
+            if is_known:
+                tls = listener.tls.context if listener.tls is not None else None
+                timeout = seconds if tls is not None else None
+                await loop.connect_accepted_socket(lambda: self, sock, ssl=tls, ssl_handshake_timeout=timeout)
+                return
         except (OSError, asyncio.CancelledError):
-            self._lose_handshake()
+            self._context.counters.handshakes_failed += is_known
         finally:
-            self._handshake = None
-
-    def _lose_handshake(self) -> None:
-        self._context.counters.handshakes_failed += 1
+            self._preface = None
+        if not is_known:
+            sock.close()  # otherwise it belongs to the event loop
         self.connection_lost(None)
+
+    async def _learn_client(self, sock: socket.socket, seconds: float) -> bool:
+        """Read the header of the PROXY protocol; returns whether the connection may go on."""
+        context, reason = self._context, ""
+        try:
+            async with asyncio.timeout(seconds):
+                self._source = await read_proxy_header(sock) or self._view.info.address
+        except ProtocolError:
+            reason = "malformed"
+        except TimeoutError:
+            reason = "timeout"
+        except OSError:  # the proxy has checked that the port is open
+            return False
+        if reason:
+            context.counters.proxy_headers_refused[reason] += 1
+            return False
+        self._view = ClientView.of(context.policy, self._transport, self._source)
+        return self._listener.tls is None or self._count_client()
+
+    def _count_client(self) -> bool:
+        """Count the connection for the client that the proxy has named; returns False if that has its limit."""
+        context = self._context
+        is_counted = context.registry.count(self, self._view.info)
+        context.counters.connections_refused["client_limit"] += not is_counted
+        return is_counted
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End: see `asyncio.Protocol`."""
@@ -245,8 +285,8 @@ class ClientConnection(asyncio.Protocol):
         self.exchange = None
         self._report(reason)
         self._move(ClientState.CLOSED)
-        if self._handshake is not None:
-            self._handshake.cancel()
+        if self._preface is not None:
+            self._preface.cancel()
         if reset:
             reset_on_close(self._transport)
         self._transport.abort()
@@ -366,11 +406,11 @@ class ClientConnection(asyncio.Protocol):
         context.registry.idle.pop(self, None)  # as `_move`, which costs more
         self.state = _RESPONDING
         if context.policy is not view.policy:
-            view = self._view = ClientView.of(context.policy, self._transport)
+            view = self._view = ClientView.of(context.policy, self._transport, self._source)
         request_id = b"" if request.forwardable else passed_request_id(request, view)
         request_id = request_id or hexlify(getrandbits(64).to_bytes(8))
         record = self.record = RequestRecord(view.info.address, time.time(), context.clock(), request, request_id)
-        response = decide(record, request, view, context.counters)
+        response = self._decide(record, request, view, context.counters)
         if response is not None:
             self._answer_new(response, request)
         elif record.accounting is None or record.accounting.status is _ACCEPTED:
@@ -591,9 +631,9 @@ class ClientConnection(asyncio.Protocol):
                     self._transport.abort()
 
     def _reject_connection(self, reason: str) -> None:
-        """Close a connection over a limit, which is not registered; answer it first if that needs no handshake."""
+        """Close a connection over a limit; answer it first if that needs no handshake."""
         self._move(ClientState.CLOSED)
-        if self._tls is not None:
+        if self._listener.tls is not None:
             self._transport.abort()
             return
         record = self.record = self._new_record()

@@ -91,16 +91,21 @@ class ConnectionRegistry:
 
     def enter(self, connection: RegisteredConnection, client: ClientInfo) -> str:
         """Register a connection; returns the reason when a limit is reached, else an empty text."""
-        # A load balancer or a unix socket carries the connections of many clients.
-        if client.address and not client.trusted:
-            connection.client = self._counts.enter(client.address)
-            if not connection.client:
-                return "client_limit"
+        if not self.count(connection, client):
+            return "client_limit"
         if len(self.connections) + len(self.tunnels) >= self._limit and not self._close_idle():
             self.leave(connection)
             return "limit"
         self.connections.add(connection)
         return ""
+
+    def count(self, connection: RegisteredConnection, client: ClientInfo) -> bool:
+        """Count a connection for its client; returns False if that has its limit of connections."""
+        # A load balancer or a unix socket carries the connections of many clients.
+        if not client.address or client.trusted:
+            return True
+        connection.client = self._counts.enter(client.address)
+        return bool(connection.client)
 
     def _close_idle(self) -> bool:
         for connection in list(islice(self.idle, _MAX_TRIES)):

@@ -89,9 +89,9 @@ class ClientView(msgspec.Struct, frozen=True):
     """The identifier of each of its requests; None where their fields can change it."""
 
     @classmethod
-    def of(cls, policy: GatewayPolicy, transport: asyncio.Transport) -> "ClientView":
-        """Make the view of the client of a connection."""
-        name = transport.get_extra_info("peername")
+    def of(cls, policy: GatewayPolicy, transport: asyncio.Transport, source: str | None = None) -> "ClientView":
+        """Make the view of the client of a connection; its address is `source`, if a proxy has named it."""
+        name = (source,) if source is not None else transport.get_extra_info("peername")
         address = str(name[0]) if isinstance(name, tuple) else ""
         if address.startswith("::ffff:") and "." in address:
             address = address[7:]  # an IPv4 client of an IPv6 socket

@@ -59,6 +59,9 @@ _BUFFERS: Any = msgspec.field(default_factory=lambda: {"request": 0, "response":
 FAILURES: Final = ("unreachable", "tls", "malformed", "descriptors", "timeout", "truncated")
 """Why an attempt fails at an origin; see `RequestCounters.upstream_failures`."""
 
+PROXY_HEADERS: Final = ("untrusted", "malformed", "timeout")
+"""Why a connection was closed at a listener for the PROXY protocol."""
+
 
 class GatewayCounters(msgspec.Struct):
     """What a gateway counts."""
@@ -72,6 +75,9 @@ class GatewayCounters(msgspec.Struct):
     """Idle connections closed at the limit of all connections, for a new one."""
     handshakes_failed: int = 0
     """TLS handshakes that failed or were not complete in time."""
+    proxy_headers_refused: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(PROXY_HEADERS, 0))
+    """Connections closed at listeners for the PROXY protocol: untrusted, their address is not that of a trusted proxy;
+    malformed, they did not begin with a valid header; timeout, the header was not complete in time."""
     forwarding_unused: dict[str, int] = msgspec.field(default_factory=lambda: {"untrusted": 0, "disagree": 0})
     """Requests whose forwarding fields are not used: their peer is not a trusted proxy, or two fields disagree."""
     denied: int = 0

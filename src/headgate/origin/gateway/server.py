@@ -1,11 +1,10 @@
-"""The gateway as a whole: its listeners and their TLS keys, its clock, and how it stops."""
+"""The gateway as a whole: its listeners, its clock, and how it stops."""
 
 import asyncio
 import contextlib
 import math
 import random
 import socket
-import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,13 +14,13 @@ from msgspec.structs import replace
 
 from headgate.config.origin_section import OriginSection
 from headgate.config.tree import Bounds, Timeouts
-from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.buffer import Buffers
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
 from headgate.origin.gateway.exchange import UpstreamPool
+from headgate.origin.gateway.listener import PLAIN, ListenerSettings
 from headgate.origin.gateway.origins import Origins
 from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
@@ -91,8 +90,9 @@ class Gateway:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of every listening socket."""
-        return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
+        """Host and port of every listening socket that has them."""
+        names = [sock.getsockname() for server in self._servers for sock in server.sockets]
+        return [name[:2] for name in names if isinstance(name, tuple)]
 
     @property
     def connection_states(self) -> dict[str, int]:
@@ -131,14 +131,14 @@ class Gateway:
         host: str = "127.0.0.1",
         port: int = 8080,
         *,
-        tls: ssl.SSLContext | None = None,
+        listener: ListenerSettings = PLAIN,
         reuse_port: bool = False,
         sock: socket.socket | None = None,
     ) -> None:
         """Listen at `host` and `port` (0: one that is free), or on `sock`; may be called again for another listener.
 
-        `tls` makes it a TLS listener; see `TlsKeys`. Raises `OSError` when it cannot listen there, and `RuntimeError`
-        once `drain` was called.
+        `sock` may be a unix socket. Raises `OSError` when it cannot listen there, and `RuntimeError` once `drain` was
+        called.
         """
         if self._context.draining:
             raise RuntimeError("gateway: start is not possible once it drains")
@@ -146,9 +146,11 @@ class Gateway:
         self._tick()
 
         def protocol() -> ClientConnection:
-            return ClientConnection(self._context, tls)
+            return ClientConnection(self._context, listener)
 
-        if sock is not None:
+        if sock is not None and sock.family == socket.AF_UNIX:
+            server: asyncio.Server = await loop.create_unix_server(protocol, sock=sock, backlog=BACKLOG)
+        elif sock is not None:
             server = await loop.create_server(protocol, sock=sock, backlog=BACKLOG)
         else:
             server = await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_port=reuse_port or None)
@@ -204,36 +206,3 @@ def _permits(settings: ConcurrencySettings) -> Permits:
 
 def _seconds(timeouts: Timeouts) -> tuple[float, ...]:
     return timeouts.header, timeouts.idle, timeouts.connect, timeouts.response, timeouts.response_body or math.inf
-
-
-class TlsKeys:
-    """A certificate chain and its key, two PEM files; raises `ConfigurationError` when they cannot be used."""
-
-    def __init__(self, cert: str, key: str) -> None:
-        self._cert = cert
-        self._key = key
-        self._current = self._load()
-        self.context = self._current
-        """The context for `Gateway.start`; it stays the same over reloads."""
-        # Loading keys into this context would not remove the old ones of another algorithm.
-        self.context.sni_callback = self._switch
-
-    def reload(self) -> None:
-        """Read both files again for further handshakes; invalid files leave the old keys in force."""
-        self._current = self._load()
-
-    def _load(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
-        try:
-            context.load_cert_chain(self._cert, self._key)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(
-                f"certificate {self._cert!r} and key {self._key!r} cannot be used ({reason_of(error)}); "
-                "give PEM files that match"
-            ) from None
-        return context
-
-    def _switch(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = self._current

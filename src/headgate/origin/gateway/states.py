@@ -1,6 +1,6 @@
 """The states of a client's connection, and the transitions between them.
 
-With TLS, HANDSHAKE comes first::
+With TLS or the PROXY protocol, PREFACE comes first::
 
     WAITING ◄──► IDLE ──► READING_HEAD
                  ▲  │          │
@@ -20,7 +20,7 @@ class ClientState(enum.Enum):
     # That of object, in C: each request uses the table several times, and that of Enum is in Python.
     __hash__ = object.__hash__
 
-    HANDSHAKE = "the handshake of TLS is under way"
+    PREFACE = "the header of the PROXY protocol or the handshake of TLS is under way"
     IDLE = "no byte of the next request has arrived"
     READING_HEAD = "part of a request head has arrived"
     WAITING = "requests that were sent ahead wait for the loop's next turn, or until the client reads"
@@ -39,10 +39,10 @@ NEXT_STATES: dict[ClientState, frozenset[ClientState]] = {
     state: frozenset({ClientState.CLOSED, *following})
     for state, following in {
         ClientState.IDLE: {
-            ClientState.HANDSHAKE, ClientState.READING_HEAD, ClientState.WAITING, ClientState.RESPONDING,
+            ClientState.PREFACE, ClientState.READING_HEAD, ClientState.WAITING, ClientState.RESPONDING,
             ClientState.LINGERING,
         },
-        ClientState.HANDSHAKE: {ClientState.IDLE},
+        ClientState.PREFACE: {ClientState.IDLE},
         ClientState.READING_HEAD: {ClientState.RESPONDING, ClientState.LINGERING},
         ClientState.WAITING: {ClientState.IDLE},
         ClientState.RESPONDING: {

@@ -17,6 +17,7 @@ from headgate.runtime import gate_process as module
 from headgate.runtime import gatekeeping, master_reports
 from headgate.runtime.gate_advice import AdvicePublication, AdviceReport
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
+from headgate.runtime.listen import Endpoint
 
 FILE = """
 [gate]
@@ -27,6 +28,7 @@ max_delayed = 1
 name = "a"
 rules = ["{rule}"]
 """
+ENDPOINTS = (Endpoint(0, Address("127.0.0.1", 0)),)
 
 
 def tree(rule="1/s burst 1", more=""):
@@ -34,7 +36,7 @@ def tree(rule="1/s burst 1", more=""):
 
 
 def configuration(tree):
-    return GateConfiguration(tree, Address("127.0.0.1", 0))
+    return GateConfiguration(tree, ENDPOINTS)
 
 
 def new_gate():
@@ -96,7 +98,7 @@ class TestReload:
     @pytest.mark.parametrize("publication", [None, AdvicePublication(b"[]")], ids=["decides", "worker"])
     def test_what_was_counted_for_the_advice_is_reported(self, publication):
         advice = parse(FILE.format(rule="1/s", more="") + '[advice]\nmode = "adaptive"\ncapacity = "9/s"\n')
-        before = GateConfiguration(advice, Address("127.0.0.1", 0), advice=publication)
+        before = GateConfiguration(advice, ENDPOINTS, advice=publication)
         sent = []
         gate = GateProcess(before, sent.append)
         request = parse_request_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestLimits())
@@ -173,7 +175,7 @@ async def test_hold_that_max_hold_shortens_is_logged_once(monkeypatch, capsys, l
 @pytest.mark.parametrize("reports", [False, True])
 async def test_one_worker_of_several_reports_lost_masters(monkeypatch, capsys, reports):
     monkeypatch.setattr(master_reports, "_START_TIMEOUT", 0.0)
-    gate = GateProcess(GateConfiguration(parse(WITHOUT_RULES), Address("127.0.0.1", 0), number=0 if reports else 1))
+    gate = GateProcess(GateConfiguration(parse(WITHOUT_RULES), ENDPOINTS, number=0 if reports else 1))
     await gate.start()
     await asyncio.sleep(0.05)
     await gate.close()
