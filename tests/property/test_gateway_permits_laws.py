@@ -5,6 +5,7 @@ Connections and exchanges are the real ones, on transports without sockets; the 
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import settings
@@ -13,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.client_connection import ClientConnection
-from headgate.origin.gateway.exchange import ProxiedExchange, UpstreamConnection, UpstreamState
+from headgate.origin.gateway.exchange import ProxiedExchange, UpstreamConnection, UpstreamPool, UpstreamState
 from headgate.origin.gateway.states import ClientState
 from headgate.origin.permits import Permits
-from tests.unit.origin.gateway.stub import StubTimers, StubTransport, make_context
+from tests.unit.origin.gateway.stub import StubTimers, StubTransport, make_context, make_pool
 
 END = b"Host: a\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\n" + END
@@ -67,15 +68,17 @@ class Gateway(RuleBasedStateMachine):
     def start(self, limit: ConcurrencySettings) -> None:
         core = ConcurrencyLimit(limit, lambda: 0.5)
         self.permits = Permits(core, clock=lambda: self.now, call_later=self.timers.call_later)
-        self.context = make_context(permits=self.permits)
-        self.context.pool.connect = self.connect  # type: ignore[method-assign]  # no socket
+        self.pools = [make_pool(lambda: self.now, url=url, max_in_flight=2) for url in ("http://a", "http://b")]
+        self.context = make_context(None, *self.pools, permits=self.permits)
+        for pool in self.pools:
+            pool.connect = partial(self.connect, pool)  # type: ignore[method-assign]  # no socket
 
-    async def connect(self) -> UpstreamConnection:  # as in the pool
+    async def connect(self, pool: UpstreamPool) -> UpstreamConnection:  # as in the pool
         if not self.accepts:
             waiting: asyncio.Future[None] = self.loop.create_future()
             self.connecting.append(waiting)
             await waiting
-        upstream = UpstreamConnection(self.context.pool)
+        upstream = UpstreamConnection(pool)
         transport = self.origins[upstream] = StubTransport()
         upstream.connection_made(transport)
         return upstream
@@ -200,7 +203,8 @@ class Gateway(RuleBasedStateMachine):
     def tick(self, seconds: float) -> None:
         def act() -> None:
             self.now = self.context.now = self.now + seconds
-            self.context.pool.tick(self.now)
+            for pool in self.pools:
+                pool.tick(self.now)
             self.timers.fire()
             for connection in self.registered():
                 if connection.deadline <= self.now:
@@ -231,6 +235,13 @@ class Gateway(RuleBasedStateMachine):
         assert self.permits.limit.in_flight == held
 
     @invariant()
+    def a_request_counts_at_the_origin_that_has_it(self) -> None:
+        exchanges = [connection.exchange for connection, _ in self.clients]
+        counted = [one._counted for one in exchanges if isinstance(one, ProxiedExchange)]
+        for pool in getattr(self, "pools", ()):
+            assert pool.health.in_flight == sum(one is pool.health for one in counted) <= 2
+
+    @invariant()
     def a_queued_request_has_a_client_that_waits(self) -> None:
         waiting = sum(connection.state is ClientState.QUEUED for connection, _ in self.clients)
         assert self.permits.limit.state.queued == waiting <= 4
@@ -249,6 +260,7 @@ class Gateway(RuleBasedStateMachine):
                 for protocol, transport in self.open_clients():
                     self.lose(protocol, transport)
                 assert (self.permits.limit.in_flight, self.permits.limit.state.queued) == (0, 0)
+                assert [pool.health.in_flight for pool in self.pools] == [0, 0]
         finally:
             for task in asyncio.all_tasks(self.loop):
                 task.cancel()

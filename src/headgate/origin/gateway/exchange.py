@@ -121,11 +121,14 @@ class ProxiedExchange:
         # Not refused at once: the client's connection has not finished with this request yet.
         if pool is None:
             self._connecting = asyncio.get_running_loop().call_soon(self._reject)
-        elif pool.prefix and _PARENT_SEGMENT.search(self._request.target):
+        elif pool.prefix and self._has_parent_segment():
             error = ProtocolError(400, "the path has a segment '..', which is not forwarded")
             self._connecting = asyncio.get_running_loop().call_soon(self._refuse, error)
         else:
             self._ask(pool, now)
+
+    def _has_parent_segment(self) -> bool:
+        return _PARENT_SEGMENT.search(self._request.target) is not None
 
     def _reject(self) -> None:
         """Answer a request when all origins have `max_in_flight` requests."""
@@ -312,7 +315,7 @@ class ProxiedExchange:
         """Ask another origin once, after one that may not have received the request; or answer."""
         pool, now = self._pool, self._pool.clock()
         other = None if self._moved else self._balancer.choose(now, pool)
-        if other is None:
+        if other is None or (other.prefix and self._has_parent_segment()):
             self.fail(kind, explanation, detail)
             return
         self._moved = True

@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +12,10 @@ import pytest
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.origin.gateway.buffer import SpooledBuffer
-from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange, UpstreamConnection
+from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange, UpstreamConnection, UpstreamPool
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.permits import Permit
-from tests.unit.origin.gateway.stub import StubTransport, counted, make_context, without_id
+from tests.unit.origin.gateway.stub import StubTransport, counted, make_context, make_pool, without_id
 
 HEAD = b"forwarded head\r\n\r\n"
 RESPONSE = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi"
@@ -92,6 +94,9 @@ class Harness:
 
     async def out_of_descriptors(self) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
+
+    async def untrusted(self) -> Any:
+        raise ssl.SSLCertVerificationError
 
     async def too_late(self) -> Any:
         raise TimeoutError
@@ -228,7 +233,12 @@ async def test_a_limited_part_of_a_body_is_kept_until_there_is_a_connection() ->
 
 @pytest.mark.parametrize(
     ("connect", "status", "event"),
-    [("refused", 502, "unreachable"), ("too_late", 504, "timeout"), ("out_of_descriptors", 502, "descriptors")],
+    [
+        ("refused", 502, "unreachable"),
+        ("too_late", 504, "timeout"),
+        ("out_of_descriptors", 502, "descriptors"),
+        ("untrusted", 502, "tls"),
+    ],
 )
 async def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status: int, event: str) -> None:
     harness = Harness(request(*POST), pooled=False)
@@ -259,6 +269,117 @@ async def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() 
         assert harness.client.calls == ([] if repeated else [("fail", 502, one.has_body, "unreachable")])
         harness.exchange.abandon()
         await turns()
+
+
+class Pair:
+    """An exchange before two origins with these settings; `fail` and `answer` say what the connections to each do."""
+
+    def __init__(self, request: RequestHead, *acts: str, **settings: Any) -> None:
+        urls = ("http://192.0.2.1", "http://192.0.2.2/app")
+        self.pools = [make_pool(url=url, **settings) for url in urls]
+        self.transports: list[StubTransport] = []
+        self.acts = list(acts)
+        for pool in self.pools:
+            pool.connect = partial(self.connect, pool)  # type: ignore[method-assign]  # no socket
+        self.context = make_context(None, *self.pools)
+        self.client, self.record = Client(), RequestRecord("192.0.2.9", 0.0, 1000.0, request)
+        self.exchange = ProxiedExchange(self.client, self.record, request, self.context.balancer, None)
+
+    async def connect(self, pool: UpstreamPool) -> UpstreamConnection:
+        act = self.acts.pop(0)
+        if act == "refuse":
+            raise ConnectionRefusedError
+        connection, transport = UpstreamConnection(pool), StubTransport()
+        self.transports.append(transport)
+        connection.connection_made(transport)
+        asyncio.get_running_loop().call_soon(
+            connection.connection_lost if act == "lose" else connection.data_received,
+            None if act == "lose" else RESPONSE,
+        )
+        return connection
+
+    async def run(self, head: bytes = HEAD) -> list[Any]:
+        self.exchange.start(head, 1000.0)
+        await turns(9)
+        return self.client.calls
+
+
+@pytest.mark.parametrize(
+    ("one", "acts", "answered"),
+    [
+        (request(), ["refuse", "answer"], True),
+        (request(), ["lose", "answer"], True),
+        (request(), ["lose", "lose", "answer"], False),
+        (request(), ["refuse", "refuse", "answer"], False),
+        (request(b"POST / HTTP/1.1"), ["refuse", "answer"], True),
+        (request(b"POST / HTTP/1.1"), ["lose", "answer"], False),
+        (request(b"PUT / HTTP/1.1", b"Content-Length: 0"), ["lose", "answer"], True),
+    ],
+)
+async def test_another_origin_is_asked_once_where_the_first_cannot_have_acted(
+    one: RequestHead, acts: list[str], answered: bool
+) -> None:
+    pair = Pair(one, *acts)
+    [call] = await pair.run(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert call[0] == ("whole" if answered else "fail")
+    if answered:
+        assert pair.record.upstream == "192.0.2.2:80/app"
+        assert pair.transports[-1].written == b"GET /app/x HTTP/1.1\r\nHost: a\r\n\r\n"
+        assert (pair.pools[0].failures["unreachable"], pair.context.counters.moved) == (1, 1)
+    assert [pool.health.in_flight for pool in pair.pools] == [0, 0]
+
+
+async def test_a_body_that_was_kept_is_sent_to_the_other_origin() -> None:
+    pair = Pair(request(*POST), "refuse", "answer")
+    pair.exchange.start(HEAD, 1000.0)
+    assert pair.exchange.feed(b"hello") == b""
+    await turns(9)
+    assert pair.transports[-1].written == HEAD + b"hello"
+
+
+async def test_a_stale_connection_is_replaced_before_another_origin_is_asked() -> None:
+    pair = Pair(request(), "refuse", "answer")
+    stale = UpstreamConnection(pair.pools[0])
+    stale.connection_made(StubTransport())
+    stale.reused = True
+    pair.pools[0].give_back(stale)
+    pair.exchange.start(HEAD, 1000.0)
+    stale.connection_lost(None)
+    await turns(9)
+    assert pair.client.calls[0][0] == "whole"
+    assert pair.acts == []
+
+
+async def test_full_origins_are_503_with_a_reason_of_their_own_and_recover() -> None:
+    pair = Pair(request(), max_in_flight=1)
+    for pool in pair.pools:
+        pool.health.in_flight = 1
+    assert await pair.run() == [("fail", 503, False, "full")]
+    assert counted(pair.context) == {"full": 1}
+    assert [pool.health.in_flight for pool in pair.pools] == [1, 1]
+
+
+@pytest.mark.parametrize("path", [b"/../x", b"/a/%2e%2E", b"/a%2f..%5cb", b"/..;x/b", b"/a/..?q", b"/a\\..\\b"])
+async def test_a_path_that_could_leave_the_prefix_is_refused(path: bytes) -> None:
+    pair = Pair(request(b"GET " + path + b" HTTP/1.1"), "answer")
+    pair.context.balancer.origins = pair.pools[1:]
+    assert await pair.run() == [("fail", 400, True, "malformed")]
+    for acts, call in ((["answer"], "whole"), (["refuse", "answer"], "fail")):  # the first origin has no prefix
+        pair = Pair(request(b"GET " + path + b" HTTP/1.1"), *acts)
+        assert (await pair.run())[0][0] == call
+
+
+@pytest.mark.parametrize(
+    ("head", "sent"),
+    [
+        (b"GET /?/ HTTP/1.1\r\nX: 1\r\nhOST:  a:1 \r\n\r\n", b"GET /p/?/ HTTP/1.1\r\nX: 1\r\nhOST:  b.example\r\n\r\n"),
+        (b"OPTIONS * HTTP/1.1\r\nHost: \r\n\r\n", b"OPTIONS * HTTP/1.1\r\nHost: b.example\r\n\r\n"),
+    ],
+)
+def test_prefix_and_host_are_written_into_the_head(head: bytes, sent: bytes) -> None:
+    rewrite = make_pool(url="http://a/p/", host="b.example").rewrite
+    assert rewrite is not None
+    assert rewrite(head) == sent
 
 
 def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() -> None:
