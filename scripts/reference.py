@@ -9,7 +9,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import ModuleType, SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import click
@@ -29,8 +29,11 @@ from headgate.observe import state as gate
 from headgate.observe.advice import AdviceState
 from headgate.observe.master_state import MasterDomainState, MasterState, QuotaState
 from headgate.observe.router_state import RoutedMasterState, RouterState
-from headgate.observe.sidecar_state import LinkedMasterState, SidecarState
-from headgate.observe.state import DomainState, GateState
+from headgate.observe.server_state import ServerState, server_metrics
+from headgate.observe.sidecar_state import SidecarState
+from headgate.observe.state import DomainState, GateState, LinkedMasterState
+from headgate.origin.gateway.meter import RequestMeter
+from headgate.origin.gateway.record import FAILURES
 from headgate.origin.sidecar.data_plane import SidecarCounters
 from headgate.proxy.counters import Counts
 from headgate.rlqs.service import QuotaCounters
@@ -148,15 +151,23 @@ def _toml(value: Any) -> str:
 def metrics() -> str:
     """Return a table of the metrics of each server that has them."""
     groups: Groups = [*GATE_GROUPS, ("store", StoreCounters)]
+    master_here = LinkedMasterState("10.0.0.5:10004")
+    origin: Any = SimpleNamespace(name="10.0.0.9:80", failures=dict.fromkeys(FAILURES, 0))
     gate_state = GateState(
-        (DomainState("default"),),
+        (DomainState("default", ("1/s",)),),
+        connections={"idle": 0},
+        upstream_connections={"10.0.0.9:80": {"active": 0, "idle": 0}},
+        masters=(master_here,),
+        store="up",
         concurrency=ConcurrencyState(1.0, 0, 0, "enforce"),
-        counters=_zeros(groups),
+        counters=_zeros(groups) | read_counters(("", RequestMeter().read([origin]))),
         advice=(AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0),),
     )
     master_groups: Groups = [*MASTER_GROUPS, ("store", StoreCounters), ("quota", QuotaCounters)]
     quotas = QuotaState("127.0.0.1:10006")
-    master_state = MasterState((MasterDomainState("default"),), quotas=quotas, counters=_zeros(master_groups))
+    master_state = MasterState(
+        (MasterDomainState("default"),), {"gate1": 0}, quotas=quotas, counters=_zeros(master_groups)
+    )
     seen: set[str] = set()
     parts = [
         "# Metrics\n",
@@ -164,16 +175,19 @@ def metrics() -> str:
         "Served at `/metrics` of the admin address, in the OpenMetrics or Prometheus format.\n",
         "A metric that several servers have stands under the first one: sidecars and masters have some of a gate's.\n",
     ]
+    parts += ["## Every server\n", _metric_table(seen, server_metrics(ServerState()))]
     parts += ["## headgate serve\n", _metric_table(seen, gate.gate_metrics(gate_state, groups))]
     parts += ["## headgate master\n", _metric_table(seen, master.master_metrics(master_state, master_groups))]
     router_groups: Groups = [("router", RouterCounters)]
-    router_state = RouterState((RoutedMasterState("tcp://10.0.0.5:10004"),), counters=_zeros(router_groups))
+    router_state = RouterState(
+        (RoutedMasterState("10.0.0.5:10004"),), gatekeepers={"gate1": 0}, counters=_zeros(router_groups)
+    )
     parts += ["## headgate router\n", _metric_table(seen, router.router_metrics(router_state, router_groups))]
     sidecar_groups: Groups = [*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters)]
     sidecar_state = SidecarState(
         "nginx-lua",
         domains=(DomainState("default"),),
-        masters=(LinkedMasterState("10.0.0.5:10004"),),
+        masters=(master_here,),
         counters=_zeros(sidecar_groups),
     )
     parts += ["## headgate sidecar\n", _metric_table(seen, sidecar.sidecar_metrics(sidecar_state, sidecar_groups))]
@@ -202,7 +216,7 @@ def _metric_table(seen: set[str], families: Iterator[Metric]) -> str:
 
 
 def _label(name: str, values: list[str]) -> str:
-    if name in {"domain", "user_agent"}:
+    if name in {"domain", "user_agent", "origin", "master", "key", "le", "version", "python"}:
         return f"`{name}`"
     return f"`{name}`: {', '.join(f'`{value}`' if value else 'empty' for value in values)}"
 

@@ -86,6 +86,10 @@ def test_gates_with_allowed_keys_share_the_holds_of_a_master(tmp_path, origin, k
             counted = has_counted(master, accepted=2)
             assert counted["refused_keys"] == counted["failed_handshakes"] == 0
             assert "handshake" not in first.said() + second.said() + master.said()
+            gates = {name: master.metrics()[f"headgate_master_gates {name}"] for name in ("one", other.key)}
+            assert gates == {"one": 1, other.key: 1}
+            first.process.kill()
+            master.until(lambda: master.metrics()["headgate_master_gates one"] == 0, "end of a gate")
 
 
 def test_a_gate_with_another_key_limits_nothing_says_so_once_and_disturbs_no_other(tmp_path, origin, keys, allowed):

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
+from tests import servers
 from tests.e2e import programs
 
 RULES = """\
@@ -108,3 +110,33 @@ def test_a_worker_that_is_stopped_is_seen_and_replaced(tmp_path, origin):
         gate.until(lambda: len(set(gate.children()) - {stopped}) == 2, "worker")
         gate.until(lambda: gate.metrics()["headgate_workers_unresponsive"] == 0, "end")
         assert gate.statuses(8) == [200] * 8
+
+
+@pytest.mark.needs("redis-server")
+def test_a_gate_shows_its_master_and_the_master_its_gates_and_its_store(tmp_path, origin):
+    words = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--domain", "default=1/min burst 2"]
+    with servers.redis(tmp_path) as redis, ExitStack() as ending:
+        store = f"redis://127.0.0.1:{redis.port}"
+        master = ending.enter_context(programs.headgate(tmp_path, "master", *words, "--store", store))
+        address = master.ready["address"]
+        options = ["--origin", origin.url, "--master", address, "--workers", 2, "--rule", "9/min burst 9"]
+        gate = ending.enter_context(programs.gate(tmp_path, *options, "--max-delay", 0))
+
+        def becomes(program, name, value):
+            return program.until(lambda: program.metrics().get(f"headgate_{name}") == value, f"{name} {value}")
+
+        becomes(gate, f"master_up {address}", 1)
+        becomes(master, "master_gates none", 2)  # its workers
+        becomes(master, "store_up", 1)
+        gate.until(lambda: gate.get().status == 503, "hold")
+        becomes(gate, "holds default", 1)
+        assert gate.metrics()["headgate_rules_digest default"] != master.metrics()["headgate_rules_digest default"]
+        assert master.metrics()["headgate_store_seconds_count"] > 0
+        redis.process.terminate()
+        becomes(master, "store_up", 0)
+        assert gate.end() == 0
+        becomes(master, "master_gates none", 0)
+        gate = ending.enter_context(programs.gate(tmp_path, *options))
+        becomes(gate, f"master_up {address}", 1)
+        assert master.end() == 0
+        becomes(gate, f"master_up {address}", 0)

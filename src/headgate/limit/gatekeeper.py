@@ -431,6 +431,11 @@ class Gatekeeper:
             behind = self.clock.behind
             yield [(name, release - behind) for name, release in batch if release > now + behind]
 
+    def hold_count(self, domain: str) -> int:
+        """Return the number of holds in `domain`; some of them may have ended a moment ago."""
+        holds = self._holds.get(domain)
+        return holds.size if holds is not None else 0
+
     def top(self, domain: str, *, now: float, most: int = 10) -> list[tuple[bytes, float]]:
         """Return the identifiers held longest in `domain` with their release times, at most `most`."""
         longest: list[tuple[bytes, float]] = []

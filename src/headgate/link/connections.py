@@ -9,6 +9,7 @@ import logging
 import socket as plain
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
@@ -18,7 +19,7 @@ from zmq.utils import z85
 
 from headgate.errors import LinkError
 from headgate.limit.messages import domain_of
-from headgate.link.batch import BATCH, MASTERS, public_topic
+from headgate.link.batch import BATCH, HOLDS, HOLDS_SIZE, MASTERS, public_topic
 from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys
 from headgate.link.sockets import (
     NOBLOCK,
@@ -57,6 +58,9 @@ _QUEUE: Final = 10_000
 _MAX_ACCOUNTING_SIZE: Final = 256 * 1024
 """Maximum bytes of a frame of accounting: a batch of long identifiers and log info."""
 _MAX_SUBSCRIPTION_SIZE: Final = 1_024
+_MAX_ASKING: Final = 65_536
+"""Subscriptions, of all gatekeepers to all domains, by which gatekeepers are counted."""
+_WITHOUT_KEYS: Final = "none"
 
 _MAX_EVENTS: Final = 256
 """Events, and requests for authentication, handled per turn."""
@@ -244,11 +248,22 @@ class BoundConnections:
         )
         return False
 
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the allowed keys; of those without a name, the keys."""
+        allowed = {} if self._authenticator is None else self._authenticator.allowed
+        return [one.name or key.decode() for key, one in allowed.items()]
+
+    def key_name(self, frame: zmq.Frame) -> str:
+        """Return the name of the key of the sender of a message; empty if it has none, or it is not allowed."""
+        user = _metadata(frame, "User-Id")
+        key = None if self._authenticator is None else self._authenticator.allowed.get(user.encode())
+        return (key.name or user) if key is not None else ""
+
     def name(self, frame: zmq.Frame) -> str:
         """Return what the operator knows the sender of a message by: the name of its key, and its address."""
-        user, address = _metadata(frame, "User-Id"), _metadata(frame, "Peer-Address")
-        key = None if self._authenticator is None else self._authenticator.allowed.get(user.encode())
-        names = [f"the key {key.name or user}"] if key is not None else []
+        key, address = self.key_name(frame), _metadata(frame, "Peer-Address")
+        names = [f"the key {key}"] if key else []
         return " at ".join([*names, *([address] if address else [])]) or "a peer on this machine"
 
     def turn(self) -> float:
@@ -324,6 +339,7 @@ class BoundPair:
         log: Log,
     ) -> None:
         self._has_keys, self._must_bind = keys is not None, False
+        self._asking: dict[bytes, str] = {}
         self._own_context = context is None
         self.context: zmq.Context[Socket] = zmq.Context() if context is None else context
         """The context of the sockets."""
@@ -371,7 +387,9 @@ class BoundPair:
         Raises `zmq.Again` if none is waiting.
         """
         if not self._has_keys:
-            return self.control.recv(NOBLOCK)
+            message = self.control.recv(NOBLOCK)
+            self._note_gatekeeper(message, _WITHOUT_KEYS)
+            return message
         frame = self.control.recv(NOBLOCK, copy=False)
         message, prefix = frame.bytes, frame.bytes[1:]
         if message[:1] == b"\1":
@@ -382,7 +400,21 @@ class BoundPair:
             self.control.setsockopt(zmq.SUBSCRIBE, prefix)
         elif message[:1] == b"\0":
             self.control.setsockopt(zmq.UNSUBSCRIBE, prefix)
+        self._note_gatekeeper(message, self.connections.key_name(frame))
         return message
+
+    def _note_gatekeeper(self, message: bytes, key: str) -> None:
+        """Note who asks for holds: the subscription has a number of the gatekeeper, and ends with its connection."""
+        if message[:1] == b"\0":
+            self._asking.pop(message[1:], None)
+        elif message[1:].startswith(HOLDS) and len(self._asking) < _MAX_ASKING:
+            self._asking[message[1:]] = key
+
+    @property
+    def gatekeepers(self) -> dict[str, int]:
+        """The number of connected gatekeepers by the names of their keys, "none" without keys."""
+        counts = Counter({prefix[:HOLDS_SIZE]: key for prefix, key in self._asking.items()}.values())
+        return dict.fromkeys(self.connections.key_names or [_WITHOUT_KEYS], 0) | counts
 
     def close(self) -> None:
         """Close the sockets; call it when no event loop watches them, and other sockets of the context are closed."""

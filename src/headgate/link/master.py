@@ -247,6 +247,11 @@ class MasterLink:
         """Replace the public keys that may connect, as `BoundPair` does. The link must have keys."""
         self._pair.set_allowed_keys(allowed)
 
+    @property
+    def gatekeepers(self) -> dict[str, int]:
+        """The number of connected gatekeepers, by the names of their keys."""
+        return self._pair.gatekeepers
+
     def follow(self, on_control: Callable[[str, bytes, float], None]) -> None:
         """Have each control that is published passed to another service, too: domain, identifier, release time."""
         self._publisher.on_control = on_control

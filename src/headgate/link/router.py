@@ -101,6 +101,11 @@ class RouterLink:
         """Whether a master is connected."""
         return any(master.is_up for master in self.masters.values())
 
+    @property
+    def gatekeepers(self) -> dict[str, int]:
+        """The number of connected gatekeepers, by the names of their keys."""
+        return self._pair.gatekeepers
+
     def set_masters(self, addresses: Sequence[str], keys: MasterKeys = None) -> None:
         """Replace the masters; connections to those that stay remain open, with the keys that they have.
 

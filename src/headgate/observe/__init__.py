@@ -7,12 +7,13 @@ from headgate.observe.advice import AdviceState
 from headgate.observe.master_state import MasterDomainState, MasterState, master_metrics
 from headgate.observe.metrics import CounterGroups, Counters, read_counters
 from headgate.observe.router_state import RoutedDomain, RoutedMasterState, RouterState, router_metrics
-from headgate.observe.sidecar_state import LinkedMasterState, SidecarState, sidecar_metrics
+from headgate.observe.sidecar_state import SidecarState, sidecar_metrics
 from headgate.observe.state import (
     DomainState,
     GatekeeperTotals,
     GateState,
     HeldIdentifier,
+    LinkedMasterState,
     MasterTotals,
     gate_metrics,
     merge_states,

@@ -9,7 +9,7 @@ import msgspec
 from prometheus_client.core import Metric
 
 from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge
-from headgate.observe.state import DomainState, domain_totals
+from headgate.observe.state import DomainState, domain_totals, rules_digests, store_up
 
 
 class MasterDomainState(DomainState, frozen=True):
@@ -17,8 +17,6 @@ class MasterDomainState(DomainState, frozen=True):
 
     identifiers: int = 0
     """Identifiers stored."""
-    holds: int = 0
-    """Holds in force."""
 
 
 class QuotaState(msgspec.Struct, frozen=True):
@@ -36,6 +34,8 @@ class MasterState(msgspec.Struct, frozen=True):
     """One master."""
 
     domains: tuple[MasterDomainState, ...] = ()
+    gatekeepers: dict[str, int] = {}
+    """Connected gatekeepers by the name of their key; "none" without CURVE."""
     started: float = 0.0
     """Time of the start, seconds since 1970."""
     identifiers: int = 0
@@ -55,8 +55,12 @@ def master_metrics(state: MasterState, groups: CounterGroups) -> Iterator[Metric
     yield domain_totals("headgate_master_requests", "Requests in accounting, by domain and outcome.", state.domains)
     identifiers = {domain.name: domain.identifiers for domain in state.domains}
     yield gauge("headgate_master_identifiers", "Identifiers stored, by domain.", identifiers, "domain")
+    text = "Connected gatekeepers, a process each, by the names of their keys."
+    yield gauge("headgate_master_gates", text, state.gatekeepers, "key")
+    yield rules_digests(state.domains)
+    yield from store_up(state.store)
     text = "Time of the last snapshot in seconds since 1970, 0 for none."
-    yield gauge("headgate_master_snapshot_time_seconds", text, state.snapshot_saved)
+    yield gauge("headgate_master_snapshot_timestamp_seconds", text, state.snapshot_saved)
     if state.quotas is not None:
         yield gauge("headgate_quota_envoys", "Envoys that are connected.", state.quotas.streams)
         yield gauge("headgate_quota_buckets", "Buckets of connected Envoys.", state.quotas.buckets)

@@ -9,7 +9,7 @@ import msgspec
 from prometheus_client.core import Metric
 
 from headgate.observe.metrics import CounterGroups, Counters, counter, counter_metrics, gauge
-from headgate.observe.sidecar_state import LinkedMasterState
+from headgate.observe.state import LinkedMasterState
 
 _TRAFFIC = {
     "sent": "Accounting messages and records sent to the master.",
@@ -44,6 +44,8 @@ class RouterState(msgspec.Struct, frozen=True):
     masters: tuple[RoutedMasterState, ...] = ()
     domains: tuple[RoutedDomain, ...] = ()
     """The domains whose accounting was received, at most 1024."""
+    gatekeepers: dict[str, int] = {}
+    """Connected gatekeepers by the name of their key; "none" without CURVE."""
     started: float = 0.0
     """Time of the start, seconds since 1970."""
     counters: Counters = {}
@@ -59,5 +61,7 @@ def router_metrics(state: RouterState, groups: CounterGroups) -> Iterator[Metric
     yield gauge("headgate_router_master_up", "1 if the master is connected, else 0.", by_master("up"), "master")
     for name, text in _TRAFFIC.items():
         yield counter(f"headgate_router_{name}", text, by_master(name), "master")
+    text = "Connected gatekeepers, a process each, by the names of their keys."
+    yield gauge("headgate_router_gates", text, state.gatekeepers, "key")
     yield gauge("headgate_router_domains", "Domains whose accounting was received.", len(state.domains))
     yield from counter_metrics(state.counters, groups)

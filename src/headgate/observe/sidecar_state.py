@@ -9,17 +9,8 @@ from typing import Any
 import msgspec
 from prometheus_client.core import Metric
 
-from headgate.observe.metrics import CounterGroups, Counters, counter_metrics, gauge
-from headgate.observe.state import DomainState, domain_totals
-
-
-class LinkedMasterState(msgspec.Struct, frozen=True):
-    """One master of a sidecar or a router."""
-
-    address: str
-    """Its address as written in the configuration."""
-    up: bool = False
-    """Whether it is connected."""
+from headgate.observe.metrics import CounterGroups, Counters, counter_metrics
+from headgate.observe.state import DomainState, LinkedMasterState, domain_totals, gatekeeper_gauges
 
 
 class SidecarState(msgspec.Struct, frozen=True):
@@ -42,6 +33,5 @@ class SidecarState(msgspec.Struct, frozen=True):
 def sidecar_metrics(state: SidecarState, groups: CounterGroups) -> Iterator[Metric]:
     """Make the metrics of a sidecar with these groups of counters."""
     yield domain_totals("headgate_requests", "Requests by domain and outcome.", state.domains)
-    up = {master.address: master.up for master in state.masters}
-    yield gauge("headgate_master_up", "1 if the master is connected, else 0.", up, "master")
+    yield from gatekeeper_gauges(state.domains, state.masters)
     yield from counter_metrics(state.counters, groups)

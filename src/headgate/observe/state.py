@@ -6,8 +6,10 @@ chooses those, and their number is unbounded.
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
+from itertools import chain
 from operator import attrgetter
 
 import msgspec
@@ -47,6 +49,15 @@ class HeldIdentifier(msgspec.Struct, frozen=True):
     """Seconds from the reading to the release."""
 
 
+class LinkedMasterState(msgspec.Struct, frozen=True):
+    """One master of a gate, a sidecar or a router."""
+
+    address: str
+    """Its address as written in the configuration."""
+    up: bool = False
+    """Whether it is connected; with several workers, whether it is connected to all of them."""
+
+
 class DomainState(msgspec.Struct, frozen=True):
     """One domain: its rules, its totals and its longest holds."""
 
@@ -60,6 +71,8 @@ class DomainState(msgspec.Struct, frozen=True):
     rejected: int = 0
     held: tuple[HeldIdentifier, ...] = ()
     """The identifiers that are held longest, at most 10."""
+    holds: int = 0
+    """Holds in force. Each worker of a gate has all of its master."""
 
 
 class OriginState(msgspec.Struct, frozen=True):
@@ -85,6 +98,10 @@ class GateState(msgspec.Struct, frozen=True):
     """Processes that accept connections."""
     master: str = "embedded"
     """Where the rules are applied: "embedded", or the addresses of masters elsewhere, separated by commas."""
+    masters: tuple[LinkedMasterState, ...] = ()
+    """Masters elsewhere."""
+    store: str = "memory"
+    """Where the histories of an embedded master are: memory, or the state of the store."""
     concurrency: ConcurrencyState | None = None
     """The concurrency limit, if there is one."""
     counters: Counters = {}
@@ -159,6 +176,7 @@ def merge_states(states: Iterable[GateState]) -> GateState:
     return sum_states(
         listed,
         domains=tuple(_merged_domain(same) for same in domains.values()),
+        masters=_merged_masters(listed),
         concurrency=sum_limits(state.concurrency for state in listed),
         advice=next((state.advice for state in listed if state.advice), ()),
     )
@@ -167,14 +185,22 @@ def merge_states(states: Iterable[GateState]) -> GateState:
 def _merged_domain(same: list[DomainState]) -> DomainState:
     # Rules and modes are those of the last state, the one read last after a reload.
     held = {one.identifier: one for one in sorted((one for domain in same for one in domain.held), key=_release)}
-    return sum_states(same, held=tuple(nlargest(_MOST_HELD, held.values(), key=_release)))
+    longest = tuple(nlargest(_MOST_HELD, held.values(), key=_release))
+    return sum_states(same, held=longest, holds=max(domain.holds for domain in same))
+
+
+def _merged_masters(states: list[GateState]) -> tuple[LinkedMasterState, ...]:
+    up: dict[str, bool] = {}
+    for master in chain.from_iterable(state.masters for state in states):
+        up[master.address] = master.up and up.get(master.address, True)
+    return tuple(LinkedMasterState(*one) for one in up.items())
 
 
 def ended_state(state: GateState) -> GateState:
     """Return what remains of the state of a process that has ended: its totals; all else is as at a start."""
     limit = state.concurrency
     return GateState(
-        domains=tuple(msgspec.structs.replace(domain, held=()) for domain in state.domains),
+        domains=tuple(msgspec.structs.replace(domain, held=(), holds=0) for domain in state.domains),
         workers=0,
         concurrency=limit and ConcurrencyState(0.0, 0, 0, limit.mode, rejected=limit.rejected),
         counters=state.counters,
@@ -193,6 +219,8 @@ def sum_limits(states: Iterable[ConcurrencyState | None]) -> ConcurrencyState | 
 def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
     """Make the metrics of a gate with these groups of counters."""
     yield domain_totals("headgate_requests", "Requests by domain and outcome.", state.domains)
+    yield from gatekeeper_gauges(state.domains, state.masters)
+    yield from store_up(state.store)
     yield from gauges(state, _GAUGES)
     yield gauge("headgate_connections", "Open connections of clients, by state.", state.connections, "state")
     text = "Connections to an origin: active, with a request, and idle."
@@ -203,6 +231,31 @@ def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
     yield gauge("headgate_origin_up", "1, or 0 while other origins are asked instead.", up, "origin")
     yield from advice_metrics(state.advice)
     yield from counter_metrics(state.counters, groups)
+
+
+def gatekeeper_gauges(domains: Sequence[DomainState], masters: Iterable[LinkedMasterState]) -> Iterator[Metric]:
+    """Make the gauges of a gatekeeper: its holds, its rules, and its masters elsewhere."""
+    yield gauge("headgate_holds", "Identifiers held, by domain.", {one.name: one.holds for one in domains}, "domain")
+    yield rules_digests(domains)
+    up = {master.address: master.up for master in masters}
+    yield gauge("headgate_master_up", "1 if the master is connected, else 0.", up, "master")
+
+
+def rules_digests(domains: Iterable[DomainState]) -> Metric:
+    """Return a metric with a number for the rules of each domain that has some: equal where these are equal."""
+    digests = {
+        domain.name: zlib.crc32(repr((sorted(domain.rules), domain.algorithm, domain.mode)).encode())
+        for domain in domains
+        if domain.rules
+    }
+    text = "A checksum of the rules, the algorithm and the mode of a domain: differs where gate and master differ."
+    return gauge("headgate_rules_digest", text, digests, "domain")
+
+
+def store_up(store: str) -> Iterator[Metric]:
+    """Make the gauge of a store in this state; none without a store."""
+    if store != "memory":
+        yield gauge("headgate_store_up", "1 if the store, and each server of it, can be used, else 0.", store == "up")
 
 
 def _limit_metrics(state: ConcurrencyState) -> Iterator[Metric]:

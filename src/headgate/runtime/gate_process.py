@@ -20,7 +20,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencyState
 from headgate.link import GatekeeperLink
-from headgate.observe import Counters, GateState, HeldIdentifier, MasterTotals, read_counters
+from headgate.observe import Counters, GateState, HeldIdentifier, LinkedMasterState, MasterTotals, read_counters
 from headgate.observe.state import OriginState, identifier_digest, identifier_text
 from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, GatewayPolicy
@@ -272,11 +272,17 @@ class GateProcess(Backend):
             connections=self._gateway.connection_states,
             upstream_connections={pool.name: pool.connection_states for pool in pools},
             master=self.tree.gate.master_text,
+            masters=self._masters(),
+            store=self.store.state,
             concurrency=self._concurrency(),
             counters=self._counters(),
             origins={pool.name: OriginState(pool.is_failed, pool.health.in_flight) for pool in pools},
             advice=self._advice_loop.state() if self._advice_loop is not None else static_states(self.tree),
         )
+
+    def _masters(self) -> tuple[LinkedMasterState, ...]:
+        connections = [] if self._link is None or self._bus else self._link.connections
+        return tuple(LinkedMasterState(master.address, master.is_up) for master in connections)
 
     def _concurrency(self) -> ConcurrencyState | None:
         permits = self._gateway.permits

@@ -218,7 +218,14 @@ class GateWorkers(Backend):
         tree = self._configuration.tree
         concurrency = total.concurrency if concurrency_settings(tree) is not None else None
         advice = total.advice if self._advice_loop is None else self._advice_loop.state()
-        return replace(total, master=tree.gate.master_text, concurrency=concurrency, counters=counters, advice=advice)
+        return replace(
+            total,
+            master=tree.gate.master_text,
+            store=self.store.state,
+            concurrency=concurrency,
+            counters=counters,
+            advice=advice,
+        )
 
     async def reload(self, configuration: GateConfiguration) -> None:
         tree = keep_keys(self._configuration.tree, configuration.tree, RESTART_KEYS)

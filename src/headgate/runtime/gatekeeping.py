@@ -102,6 +102,7 @@ def domain_state(gatekeeper: Gatekeeper, domain: Domain, held: tuple[HeldIdentif
         delayed=totals.delayed if totals else 0,
         rejected=totals.rejected if totals else 0,
         held=held,
+        holds=gatekeeper.hold_count(domain.name),
     )
 
 

@@ -106,6 +106,7 @@ class RouterServer(Server):
             domains=tuple(
                 RoutedDomain(identifier_text(topic(name)[:-1]), owner) for name, owner in self._link.owners()
             ),
+            gatekeepers=self._link.gatekeepers,
             started=round(self._started, 3),
             counters=read_counters(("router", self._link.counters), ("log", log_counters())),
         )

@@ -19,6 +19,7 @@ import msgspec
 
 from headgate.config.store_url import StoreUrl
 from headgate.errors import MissingExtra
+from headgate.histogram import Histogram, new_histogram, observe
 from headgate.limit.messages import DelayUntil
 from headgate.store.master import SharedMaster
 from headgate.store.records import (
@@ -72,6 +73,8 @@ class StoreCounters(msgspec.Struct):
     """Times that the store, or a server of it, could not be used."""
     scripts_loaded: int = 0
     """Times that a server did not have the script."""
+    seconds: Annotated[Histogram, "le"] = msgspec.field(default_factory=new_histogram)
+    """Seconds until the store answered a call, or the call failed."""
 
 
 class RedisStore:
@@ -305,7 +308,11 @@ class RedisStore:
             else:
                 keys, words = [PROBE_KEY], (PROBE_KEY, operation)
             pipeline.execute_command("EVALSHA", DIGEST, len(keys), *words)
-        return await pipeline.execute(raise_on_error=False)
+        began = time.monotonic()
+        try:
+            return await pipeline.execute(raise_on_error=False)
+        finally:
+            observe(self.counters.seconds, time.monotonic() - began)
 
     def _publish_releases(self, operation: bytes, records: Sequence[Record], releases: Sequence[float]) -> None:
         """Publish the holds of one domain that are later than those of the master."""

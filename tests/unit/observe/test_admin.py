@@ -68,7 +68,7 @@ def test_paths():
         {
             "name": "default", "rules": ["1/s burst 1"], "algorithm": "gcra", "mode": "enforce",
             "accepted": 1, "delayed": 0, "rejected": 0,
-            "held": [{"identifier": r"\xff", "release": 2.0, "seconds": 1.0}],
+            "held": [{"identifier": r"\xff", "release": 2.0, "seconds": 1.0}], "holds": 0,
         }
     ]  # fmt: skip
     for response in (live, ready, metrics, whole):

@@ -3,6 +3,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
+from headgate.histogram import Histogram, histogram_of, new_histogram, observe
 from headgate.observe import (
     DomainState,
     GateState,
@@ -20,6 +21,7 @@ from headgate.observe import (
 )
 from headgate.observe.master_state import QuotaState
 from headgate.observe.metrics import counter_metrics
+from headgate.observe.state import rules_digests
 
 
 class LinkCounters(msgspec.Struct):
@@ -101,6 +103,7 @@ def test_sidecar():
         "headgate_requests_total api,accepted": 4,
         "headgate_requests_total api,delayed": 0,
         "headgate_requests_total api,rejected": 1,
+        "headgate_holds api": 0,
         "headgate_master_up 10.0.0.5:10004": 1,
         "headgate_master_up 10.0.0.6:10004": 0,
     }
@@ -108,12 +111,14 @@ def test_sidecar():
 
 def test_router():
     traffic = {"up": True, "sent": 3, "dropped": 2, "controls": 1}
-    found = written(router_metrics(RouterState((RoutedMasterState("10.0.0.5:10004", **traffic),)), []))
+    found = written(
+        router_metrics(RouterState((RoutedMasterState("10.0.0.5:10004", **traffic),), gatekeepers={"gate1": 2}), [])
+    )
     assert {f"headgate_router_{name} 10.0.0.5:10004" for name in ("master_up",)} <= found.keys()
     assert found["headgate_router_sent_total 10.0.0.5:10004"] == 3
     assert found["headgate_router_dropped_total 10.0.0.5:10004"] == 2
     assert found["headgate_router_controls_total 10.0.0.5:10004"] == 1
-    assert found["headgate_router_domains"] == 0
+    assert (found["headgate_router_domains"], found["headgate_router_gates gate1"]) == (0, 2)
 
 
 def test_master_and_its_quota_service():
@@ -126,3 +131,33 @@ def test_master_and_its_quota_service():
     assert not any(name.startswith("headgate_quota") for name in found)
     found = written(master_metrics(msgspec.structs.replace(state, quotas=QuotaState("127.0.0.1:10006", 2, 40)), []))
     assert (found["headgate_quota_envoys"], found["headgate_quota_buckets"]) == (2, 40)
+
+
+def test_the_digests_of_rules_are_equal_where_the_rules_are():
+    def digest(rules=("1/s burst 5", "9/min burst 9"), mode="enforce"):
+        return written([rules_digests([DomainState("api", rules, mode=mode)])]).get("headgate_rules_digest api")
+
+    assert digest() == digest(("9/min burst 9", "1/s burst 5"))
+    assert len({digest(), digest(("1/s burst 5",)), digest(mode="shadow")}) == 3
+    assert digest(()) is None  # only the master knows them
+
+
+@pytest.mark.parametrize(("store", "up"), [("up", 1), ("partial", 0), ("down", 0), ("memory", None)])
+def test_a_store_is_up_if_all_of_it_can_be_used(store, up):
+    assert written(master_metrics(MasterState(store=store), [])).get("headgate_store_up") == up
+
+
+class Waits(msgspec.Struct):
+    seconds: Annotated[dict[str, Histogram], "domain", "le"] = {}
+    """Waits."""
+
+
+def test_histograms():
+    one, other = new_histogram(), new_histogram()
+    for seconds in (0.001, 0.3, 70.0):
+        observe(one, seconds)
+    assert one == histogram_of([1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1], 70.301)
+    counts = [GateState(counters=read_counters(("", Waits({"api": each})))) for each in (one, other, one)]
+    found = written(counter_metrics(merge_states(counts).counters, [("", Waits)]))
+    assert (found["headgate_seconds_bucket api,0.25"], found["headgate_seconds_bucket api,0.5"]) == (2, 4)
+    assert (found["headgate_seconds_count api"], found["headgate_seconds_sum api"]) == (6, pytest.approx(140.602))

@@ -6,16 +6,14 @@ become metrics are made when the state is read.
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from itertools import accumulate
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import msgspec
 
+from headgate.histogram import SECONDS, Histogram, histogram_of
 from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.record import RequestRecord
 
-SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""The upper bounds of all histograms of seconds."""
 CLASSES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 """The classes of status codes; "none" for a request whose client was sent no response."""
 NO_DOMAIN: Final = "none"
@@ -26,9 +24,6 @@ _ROWS: Final = 10
 """Hundreds of a status of three digits; an unknown class counts as 5xx (9110 15)."""
 _WITHOUT_RULES: Final = frozenset({"advice", "local", "deny"})
 """Reasons of responses of the gate that need no domain."""
-
-Histogram: TypeAlias = dict[str, float]
-"""Counts by their upper bounds, each with those below, and the sum of what was observed as `sum`."""
 
 
 class RequestCounters(msgspec.Struct):
@@ -74,16 +69,12 @@ class _Series:
 
     def durations(self) -> Histogram:
         """Return the histogram of the durations."""
-        return _histogram([sum(self.counts[bucket::_WIDTH]) for bucket in range(_WIDTH)], self.seconds)
+        return histogram_of([sum(self.counts[bucket::_WIDTH]) for bucket in range(_WIDTH)], self.seconds)
 
     def wait_durations(self) -> Histogram:
         """Return the histogram of the waits; requests that did not wait are in the first bucket."""
         waited = sum(self.wait_counts)
-        return _histogram([sum(self.counts) - waited + self.wait_counts[0], *self.wait_counts[1:]], self.waits)
-
-
-def _histogram(counts: list[int], total: float) -> Histogram:
-    return {**dict(zip([*map(str, SECONDS), "+Inf"], accumulate(counts), strict=True)), "sum": total}
+        return histogram_of([sum(self.counts) - waited + self.wait_counts[0], *self.wait_counts[1:]], self.waits)
 
 
 class RequestMeter:

@@ -28,6 +28,7 @@ async def read_state(link: MasterLink, *, started: float, whole: bool) -> Master
         domains=tuple(domains),
         started=round(started, 3),
         identifiers=len(master),
+        gatekeepers=link.gatekeepers,
         counters=read_counters(("bus", link.counters), ("master", MasterTotals.of(master)), ("log", log_counters())),
     )
 

@@ -1,10 +1,11 @@
 import msgspec
 import pytest
 
+from headgate.histogram import SECONDS
 from headgate.limit.messages import Accounting
 from headgate.observe import GateState, merge_states, read_counters
 from headgate.observe.metrics import counter_metrics
-from headgate.origin.gateway.meter import CLASSES, SECONDS, RequestCounters, RequestMeter
+from headgate.origin.gateway.meter import CLASSES, RequestCounters, RequestMeter
 from headgate.origin.gateway.record import FAILURES, RequestRecord
 from headgate.release import Status
 
