@@ -5,6 +5,7 @@ become metrics are made when the state is read.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Annotated, Final
 
@@ -81,20 +82,20 @@ class RequestMeter:
     """Counts completed requests."""
 
     def __init__(self) -> None:
-        self._domains = {"": _Series()}
-        self._origins: dict[str, _Series] = {}
+        self._domains = defaultdict(_Series, {"": _Series()})
+        self._origins: defaultdict[str, _Series] = defaultdict(_Series)
         self._unmatched = 0
 
     def prepare(self, domains: Iterable[str]) -> None:
         """Begin the counts of domains at 0, so that their first requests are seen as an increase."""
         for name in domains:
-            self._domains.setdefault(name, _Series())
+            self._domains[name]  # makes it
 
     def count(self, record: RequestRecord) -> None:
         """Count a completed request."""
         accounting = record.accounting
         if accounting is not None:
-            series = self._domains.get(accounting.domain) or self._domains.setdefault(accounting.domain, _Series())
+            series = self._domains[accounting.domain]
         else:
             series = self._domains[""]
             self._unmatched += record.request is not None and record.reason not in _WITHOUT_RULES
@@ -105,9 +106,10 @@ class RequestMeter:
         if record.wait:
             series.waits += record.wait
             series.wait_counts[bisect_left(SECONDS, record.wait)] += 1
-        if record.upstream_first_byte:
-            origin = self._origins.get(record.upstream) or self._origins.setdefault(record.upstream, _Series())
-            seconds = record.upstream_first_byte - record.upstream_start
+        first_byte = record.upstream_first_byte
+        if first_byte:
+            origin = self._origins[record.upstream]
+            seconds = first_byte - record.upstream_start
             origin.seconds += seconds
             origin.counts[record.upstream_status // 100 * _WIDTH + bisect_left(SECONDS, seconds)] += 1
 
@@ -115,7 +117,7 @@ class RequestMeter:
         """Return what was counted, and the failures of these origins."""
         domains = {name or NO_DOMAIN: series for name, series in self._domains.items()}
         failures = {pool.name: pool.failures for pool in pools}
-        origins = {name: self._origins.setdefault(name, _Series()) for name in failures}
+        origins = {name: self._origins[name] for name in failures}
         return RequestCounters(
             responses={name: series.classes() for name, series in domains.items()},
             response_bytes={name: series.bytes for name, series in domains.items()},
